@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from dataclasses import field
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from proxy.runtime.frozen import frozen
 from proxy.runtime.otel_settings import OtelSettings, read_otel_settings
 from proxy.runtime.redis_settings import RedisLocation, parse_redis_url
 
-SECRET_LENGTH = 16
+MIN_SECRET_CHARS = 16
 KEY_SHARE = 2  # divisor: one key may use half of the memory for request bodies
 LEDGERS = ("sqlite", "jsonl")
 LOG_SCHEMAS = ("native", "ecs", "otel")
@@ -40,7 +41,7 @@ VARIABLES = (
     *("HEADRACE_SECRET", "HEADRACE_SECRETS_ACCEPTED", "HEADRACE_SETTLE_SECONDS"),
     *("HEADRACE_TRACE_PROFILES", "HEADRACE_TRACE_RATIO", "HEADRACE_TRACE_URL"),
 )
-KUBERNETES = re.compile(
+KUBERNETES_VARIABLE = re.compile(
     r"HEADRACE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
 )
 """Variables that Kubernetes sets in each container for a service named ``headrace``."""
@@ -141,6 +142,23 @@ class Settings:
     trace_url: str | None = None
 
 
+NUMBERS: Mapping[str, tuple[str, float, float]] = {
+    "trace_ratio": ("HEADRACE_TRACE_RATIO", 0, 1),
+    "drain_seconds": ("HEADRACE_DRAIN_SECONDS", 0, inf),
+    "drain_grace_seconds": ("HEADRACE_DRAIN_GRACE_SECONDS", 0, inf),
+    "body_bytes": ("HEADRACE_MAX_BODY_BYTES", 0, inf),
+    "body_values": ("HEADRACE_MAX_BODY_VALUES", 0, inf),
+    "bodies_bytes": ("HEADRACE_MAX_BODIES_BYTES", 0, inf),
+    "answers_bytes": ("HEADRACE_MAX_ANSWERS_BYTES", 0, inf),
+    "upstream_connections": ("HEADRACE_MAX_UPSTREAM_CONNECTIONS", 1, inf),
+    "cache_bytes": ("HEADRACE_CACHE_BYTES", 0, inf),
+    "replicas": ("HEADRACE_REPLICAS", 1, inf),
+    "settle_seconds": ("HEADRACE_SETTLE_SECONDS", 0.25, 60),
+    "keepalive_seconds": ("HEADRACE_KEEPALIVE_SECONDS", 0, inf),
+}
+"""Variable, minimum and maximum of each number, by the field of ``Settings``."""
+
+
 def parse_address(text: str) -> Address:
     """Read ``HOST:PORT`` or ``[IPV6]:PORT``. Raises ``BadSetting``."""
     host, colon, port = text.rpartition(":")
@@ -192,8 +210,13 @@ def from_environment(
     if (trusted := environ.get("SSL_CERT_FILE")) and not Path(trusted).is_file():
         raise BadSetting(f"SSL_CERT_FILE: {trusted} is not a file")
     hosts = environ.get("HEADRACE_ADMIN_HOSTS", "").split(",")
-    body_bytes, bodies_bytes = _read_body_bytes(environ, defaults)
+    numbers: dict[str, Any] = {
+        field: _read_number(environ, name, getattr(defaults, field), low, high)
+        for field, (name, low, high) in NUMBERS.items()
+    }
+    _check_body_bytes(numbers["body_bytes"], numbers["bodies_bytes"])
     return Settings(
+        **numbers,
         admin_token=_check_admin_token(admin, environ.get("HEADRACE_ADMIN_TOKEN") or None),
         admin_hosts=tuple(host.strip().lower() for host in hosts if host.strip()),
         policies=policies,
@@ -202,35 +225,15 @@ def from_environment(
         environ=environ,
         otlp_endpoint=(otel.is_used and environ.get("HEADRACE_OTLP_ENDPOINT")) or None,
         otel=otel,
-        trace_ratio=_read_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
         trace_profiles=_parse_trace_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
-        drain_seconds=_read_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_seconds),
-        drain_grace_seconds=_read_number(
-            environ, "HEADRACE_DRAIN_GRACE_SECONDS", defaults.drain_grace_seconds
-        ),
-        body_bytes=body_bytes,
-        body_values=_read_integer(environ, "HEADRACE_MAX_BODY_VALUES", defaults.body_values),
-        bodies_bytes=bodies_bytes,
-        answers_bytes=_read_integer(environ, "HEADRACE_MAX_ANSWERS_BYTES", defaults.answers_bytes),
-        upstream_connections=_read_integer(
-            environ, "HEADRACE_MAX_UPSTREAM_CONNECTIONS", defaults.upstream_connections, low=1
-        ),
-        cache_bytes=_read_integer(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes),
         cache_file=Path(file) if file else None,
         redis=_parse_redis(redis),
         cache_secret=cache_secret,
         id_secrets=id_secrets,
-        replicas=_read_integer(environ, "HEADRACE_REPLICAS", defaults.replicas, low=1),
         ledger=_parse_ledger(
             environ.get("HEADRACE_LEDGER") or "off", environ.get("HEADRACE_LEDGER_KEEP") or ""
         ),
         log=_read_log_settings(environ),
-        settle_seconds=_read_number(
-            environ, "HEADRACE_SETTLE_SECONDS", defaults.settle_seconds, low=0.25, high=60
-        ),
-        keepalive_seconds=_read_number(
-            environ, "HEADRACE_KEEPALIVE_SECONDS", defaults.keepalive_seconds
-        ),
         has_console=_read_choice(environ, "HEADRACE_CONSOLE", ("on", "off")) == "on",
         trace_url=_check_trace_url(environ.get("HEADRACE_TRACE_URL") or None),
     )
@@ -240,7 +243,11 @@ def _check_names(environ: Mapping[str, str]) -> None:
     """Raise ``BadSetting`` for an unknown ``HEADRACE_*`` variable."""
     unknown = []
     for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in VARIABLES and not KUBERNETES.fullmatch(name):
+        if (
+            name.startswith(PREFIX)
+            and name not in VARIABLES
+            and not KUBERNETES_VARIABLE.fullmatch(name)
+        ):
             names = [variable.removeprefix(PREFIX) for variable in VARIABLES]
             similar = difflib.get_close_matches(name.removeprefix(PREFIX), names, n=1)
             suggestions = f" (did you mean {PREFIX}{similar[0]}?)" if similar else ""
@@ -250,16 +257,13 @@ def _check_names(environ: Mapping[str, str]) -> None:
         raise BadSetting("; ".join((*unknown, ours)))
 
 
-def _read_body_bytes(environ: Mapping[str, str], defaults: Settings) -> tuple[int, int]:
-    """Return the limits of one body and of all bodies. Raise ``BadSetting`` if they conflict."""
-    largest = _read_integer(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)
-    together = _read_integer(environ, "HEADRACE_MAX_BODIES_BYTES", defaults.bodies_bytes)
+def _check_body_bytes(largest: int, together: int) -> None:
+    """Raise ``BadSetting`` if one body may use more memory than a key has."""
     if largest > together // KEY_SHARE:
         raise BadSetting(
             f"HEADRACE_MAX_BODY_BYTES ({largest}) must be at most half of"
             f" HEADRACE_MAX_BODIES_BYTES ({together}), the share of one key"
         )
-    return largest, together
 
 
 def _check_admin_token(admin: Address, token: str | None) -> str | None:
@@ -269,8 +273,8 @@ def _check_admin_token(admin: Address, token: str | None) -> str | None:
             f"--admin-listen {admin} is reachable from other machines."
             " Set HEADRACE_ADMIN_TOKEN, or listen on 127.0.0.1."
         )
-    if token is not None and len(token) < SECRET_LENGTH:
-        raise BadSetting(f"HEADRACE_ADMIN_TOKEN must have at least {SECRET_LENGTH} characters")
+    if token is not None and len(token) < MIN_SECRET_CHARS:
+        raise BadSetting(f"HEADRACE_ADMIN_TOKEN must have at least {MIN_SECRET_CHARS} characters")
     return token
 
 
@@ -289,9 +293,9 @@ def _read_secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ..
     if accepted and not current:
         raise BadSetting("HEADRACE_SECRETS_ACCEPTED requires HEADRACE_SECRET")
     ids = tuple(dict.fromkeys([current, *accepted])) if current else ()
-    if any(len(secret) < SECRET_LENGTH for secret in (shared, cache, *ids) if secret):
+    if any(len(secret) < MIN_SECRET_CHARS for secret in (shared, cache, *ids) if secret):
         names = "HEADRACE_SECRET, its older names and each of HEADRACE_SECRETS_ACCEPTED"
-        raise BadSetting(f"{names} must have at least {SECRET_LENGTH} characters")
+        raise BadSetting(f"{names} must have at least {MIN_SECRET_CHARS} characters")
     return cache, ids
 
 
@@ -324,7 +328,7 @@ def _read_log_settings(environ: Mapping[str, str]) -> LogSettings:
     return LogSettings(
         schema=_read_choice(environ, "HEADRACE_LOG_SCHEMA", LOG_SCHEMAS),
         level=_read_choice(environ, "HEADRACE_LOG_LEVEL", LOG_LEVELS),
-        ratio=_read_number(environ, "HEADRACE_LOG_RATIO", 1.0, high=1.0),
+        ratio=_read_number(environ, "HEADRACE_LOG_RATIO", 1.0, 0, 1),
         decisions=Path(decisions) if decisions else None,
     )
 
@@ -353,30 +357,19 @@ def _check_trace_url(text: str | None) -> str | None:
     return text
 
 
-def _read_integer(environ: Mapping[str, str], name: str, default: int, low: int = 0) -> int:
-    """Return a whole number. Raises ``BadSetting``."""
-    value = _read_number(environ, name, default)
-    if value < low or not value.is_integer():
-        raise BadSetting(f"{name} must be an integer of at least {low}, not {environ[name]!r}")
-    return int(value)
-
-
 def _read_number(
-    environ: Mapping[str, str],
-    name: str,
-    default: float,
-    *,
-    low: float = 0,
-    high: float = inf,
+    environ: Mapping[str, str], name: str, default: float, low: float, high: float
 ) -> float:
-    text = environ.get(name, "")
+    """Return a number, which must be whole if the default is. Raise ``BadSetting``."""
+    text, is_whole = environ.get(name), isinstance(default, int)
     if not text:
-        return float(default)
+        return default
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not low <= value <= high:
+    if not low <= value <= high or (is_whole and not value.is_integer()):
+        kind = "an integer" if is_whole else "a number"
         bounds = f"of at least {low:g}" if high == inf else f"between {low:g} and {high:g}"
-        raise BadSetting(f"{name} must be a number {bounds}, not {text!r}")
-    return value
+        raise BadSetting(f"{name} must be {kind} {bounds}, not {text!r}")
+    return int(value) if is_whole else value

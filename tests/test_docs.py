@@ -35,7 +35,7 @@ from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import check
 from proxy.policy.schema import keys
 from proxy.policy.schema.deployments import CacheConfig, SemanticConfig
-from proxy.policy.schema.guards import GuardConfig, get_guard_config
+from proxy.policy.schema.guards import GuardConfig, get_guard_model
 from proxy.policytest.cases import Suite, read_cases
 from proxy.runtime import fair_queue, spool
 from proxy.runtime.otel_settings import BatchBounds
@@ -90,7 +90,7 @@ def test_examples_of_policy_tests_are_valid(example: str, tmp_path: Path) -> Non
 def kinds(kind: Any) -> Iterator[Any]:
     """Return all models that a type is made of. A guard consists of the models of its kinds."""
     if kind is GuardConfig:
-        yield from map(get_guard_config, KINDS)
+        yield from map(get_guard_model, KINDS)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         yield kind
         for field in kind.model_fields.values():
@@ -105,7 +105,7 @@ def test_policy_sections_and_keys_are_documented(section: str) -> None:
     assert re.search(rf"^## {section}:|^{section}:", POLICIES, re.MULTILINE), section
     known_items: list[Any] = [
         *kinds(schema.PoliciesConfig.model_fields[section].annotation),
-        schema.When,
+        schema.WhenConfig,
     ]
     for kind in known_items:
         for name, item in kind.model_fields.items():
@@ -305,7 +305,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "It knows the last 1000 calls", 1000, review.MAX_CALLS),
     ("policies.md", "and the last 8 revisions", 8, store.MAX_REVISIONS),
     ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
-    ("policies.md", "A value is 1 to 64 visible characters", 64, keys.MAX_VALUE),
+    ("policies.md", "A value is 1 to 64 visible characters", 64, keys.MAX_TAG_CHARS),
     ("policies.md", "above 1000 USD", 1000, check.MAX_PLAUSIBLE_USD),
     ("policies.md", "checked for changes four times a second", 1 / 4, store.INTERVAL_S),
     ("policies.md", "Two reloads start at least a second apart", 1, store.MIN_INTERVAL_S),

@@ -25,7 +25,7 @@ from proxy.ledger.store import Counts
 from proxy.money.usage import Source
 from proxy.policy.review.check import check_folder
 from proxy.policy.review.compare import KINDS
-from proxy.policy.schema.deployments import Cause
+from proxy.policy.schema.deployments import RetryCause
 from proxy.runtime.redis_settings import parse_redis_url
 from proxy.settings import (
     LOG_LEVELS,
@@ -154,7 +154,7 @@ def test_retry_causes_match_page() -> None:
     match = re.search(r"statuses of the upstream \((.*?)\), (.*?)\. The default", text)
 
     assert match is not None
-    assert {*map(int, match[1].split(", ")), *words(match[2])} == set(get_args(Cause))
+    assert {*map(int, match[1].split(", ")), *words(match[2])} == set(get_args(RetryCause))
 
 
 def test_fields_closed_to_clients_are_refused_by_default() -> None:

@@ -13,7 +13,7 @@ from proxy.guards.guard_kind import NO_CONTEXT, CostLimit, GuardKind
 from proxy.guards.kinds import KINDS
 from proxy.guards.text.members import SILENT_ANSWER
 from proxy.guards.text.walk import SILENT
-from proxy.policy.schema.guards import COMMON, GuardConfig
+from proxy.policy.schema.guards import COMMON_KEYS, GuardConfig
 from proxy.types.guard import PromptContext, is_contextual, is_detector
 from proxy.types.hold import partial_matcher_of
 
@@ -27,7 +27,7 @@ CONTEXT = PromptContext("an example of a system prompt", "a question", "facts")
 
 
 def common() -> Iterator[str]:
-    yield from keys_list(GuardConfig, COMMON)
+    yield from keys_list(GuardConfig, COMMON_KEYS)
 
 
 def kinds() -> Iterator[str]:
@@ -39,7 +39,7 @@ def kinds() -> Iterator[str]:
         fields = kind.Keys.model_fields
         defaults = f"{_default_action(fields)}{_default_deadline(fields)}"
         yield f"{_one_line(kind.Keys.__doc__)} {_describe_streaming(name, kind)}{defaults}"
-        if keys := [key for key in fields if key not in COMMON]:
+        if keys := [key for key in fields if key not in COMMON_KEYS]:
             yield ""
             yield from _without_repetition(keys_list(kind.Keys, keys), name, listed)
         yield ""

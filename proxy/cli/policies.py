@@ -17,7 +17,7 @@ from proxy.errors.words import quote
 from proxy.policy import schema
 from proxy.policy.catalog import list_labels
 from proxy.policy.compile import compile_policies
-from proxy.policy.files.load import read
+from proxy.policy.files.load import read_policies
 from proxy.policy.files.source import PolicyError
 from proxy.policy.files.validation import describe_missing
 from proxy.policy.review import diff
@@ -151,7 +151,7 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
 
     With --calls, also list which recorded calls NEW would decide differently.
     """
-    loaded = read(old), read(new)
+    loaded = read_policies(old), read_policies(new)
     problems, snapshots = [], []
     for folder, policies in zip((old, new), loaded, strict=True):
         try:

@@ -10,7 +10,7 @@ import click
 from proxy.cli.parameters import format_option, policies_option
 from proxy.errors.words import format_count
 from proxy.policy.compile import compile_policies
-from proxy.policy.files.load import read
+from proxy.policy.files.load import read_policies
 from proxy.policy.files.source import PolicyError
 from proxy.prices import listing
 from proxy.prices.refresh import PackageMissing, prepare_refresh, write_refresh
@@ -34,7 +34,7 @@ def show(policies: Path, at: datetime | None, model: str | None, form: str) -> N
     With --model, also show the matching rows of the price table.
     """
     try:
-        loaded = read(policies)
+        loaded = read_policies(policies)
         snapshot = compile_policies(loaded, None)
     except PolicyError as error:
         click.echo(str(error), err=True)

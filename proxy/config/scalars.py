@@ -35,14 +35,14 @@ from proxy.runtime.frozen import frozen
 from proxy.types.target import CREDENTIAL_WORDS
 
 
-def any_case_pattern(word: str) -> str:
+def ignore_case(word: str) -> str:
     """Return a case-insensitive pattern. JSON Schema has no flag for it."""
     return "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else c for c in word)
 
 
 ReferenceTarget = Literal["deployment", "upstream", "secret", "text", "service"]
 NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
-CREDENTIAL_PATTERN = "|".join(map(any_case_pattern, CREDENTIAL_WORDS))
+CREDENTIAL_PATTERN = "|".join(map(ignore_case, CREDENTIAL_WORDS))
 USD_PATTERN = r"\d+(?:\.\d+)?"
 MOMENT_SCHEMA = {
     "type": "string",
@@ -60,7 +60,9 @@ def _pattern_schema(pattern: str, example: str) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^(?:{pattern})$", "examples": [example]}
 
 
-def matching(pattern: str, message: str, example: str) -> tuple[AfterValidator, WithJsonSchema]:
+def text_matching(
+    pattern: str, message: str, example: str
+) -> tuple[AfterValidator, WithJsonSchema]:
     """Return annotations for text that must match a pattern as a whole."""
 
     def check(value: str) -> str:
@@ -241,8 +243,8 @@ class Switchable(Section):
 HEADER_NAME = "[a-z0-9-]{1,64}"
 HeaderName = Annotated[
     str,
-    *matching(HEADER_NAME, "must be a header name in lower case", "x-app"),
-    *matching(
+    *text_matching(HEADER_NAME, "must be a header name in lower case", "x-app"),
+    *text_matching(
         f"(?!.*(?:{CREDENTIAL_PATTERN})){HEADER_NAME}",
         "must not be a header that contains a credential",
         "x-app",
@@ -250,7 +252,7 @@ HeaderName = Annotated[
 ]
 Digest = Annotated[
     str,
-    *matching(
+    *text_matching(
         "[0-9a-f]{64}",
         "must be a SHA-256 in hex. Run `headrace key NAME` to create a key.",
         "0" * 64,
@@ -258,7 +260,7 @@ Digest = Annotated[
 ]
 SecretRef = Annotated[
     str,
-    *matching(
+    *text_matching(
         rf"{VARIABLE_PATTERN}|file:.+",
         "must be ${VARIABLE} or file:/path, not the secret itself",
         "${OPENAI_API_KEY}",
@@ -267,7 +269,7 @@ SecretRef = Annotated[
 
 KeyRef = Annotated[
     str,
-    *matching(
+    *text_matching(
         rf"{VARIABLE_PATTERN}|file:.+|(?:azure|google):https://\S+|aws:[a-z0-9-]+",
         "must be ${VARIABLE}, file:/path, azure:SCOPE, google:SCOPE or aws:REGION, "
         "not the secret itself",
@@ -323,9 +325,9 @@ Url = Annotated[
 ]
 
 
-def item_or_list(item: JsonSchemaValue, **keywords: Any) -> JsonSchemaValue:
+def item_or_list_schema(item: JsonSchemaValue, **keywords: Any) -> JsonSchemaValue:
     return {"anyOf": [item, {"type": "array", "items": item} | keywords]}
 
 
-def as_list(value: Any) -> Any:
+def wrap_in_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]

@@ -15,7 +15,7 @@ from proxy.console.overview import active_revision, in_ms, rejection_data
 from proxy.console.series import Sources
 from proxy.policy import schema
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.load import read
+from proxy.policy.files.load import read_policies
 from proxy.policy.files.source import KeyPath, PolicyError
 
 HOUR_S = 3600.0
@@ -81,7 +81,7 @@ class PolicyPage:
         from proxy.policy.review.check import list_warnings  # noqa: PLC0415  # its lints load guards
 
         try:
-            loaded = read(self.sources.folder)
+            loaded = read_policies(self.sources.folder)
             if loaded.revision != snapshot.revision:
                 return None
             problems = list_warnings(loaded, snapshot, datetime.now(UTC))
@@ -172,7 +172,7 @@ def _rules(snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig | None)
         yield {
             "name": rule.name,
             "when": conditions.get(rule.name),
-            "effect": "; ".join(text for _, text in rule.effects()),
+            "effect": "; ".join(text for _, text in rule.iter_effects()),
             "mode": "shadow" if rule.shadow else "enforce",
             "applied": (shadowed if rule.shadow else applied).get((rule.name,), 0),
             "source": snapshot.find_location(*rule.path),

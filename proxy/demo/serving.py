@@ -19,7 +19,7 @@ from proxy import app
 from proxy.demo.examples import format_examples
 from proxy.demo.model_server import READY_LINE
 from proxy.demo.simulated import run_simulated_model
-from proxy.policy.files.load import load
+from proxy.policy.files.load import load_policies
 from proxy.runtime.background import run_in_background
 from proxy.server.listening import require_free
 from proxy.settings import Address, BadSetting, Settings
@@ -110,7 +110,7 @@ async def serve_demo(
 
 def _model_address(settings: Settings) -> Address:
     """Return the address at which the policies expect the model."""
-    upstream = load(settings.policies).policies.upstreams.get(LOCAL_UPSTREAM)
+    upstream = load_policies(settings.policies).policies.upstreams.get(LOCAL_UPSTREAM)
     if upstream is None:
         raise BadSetting(f"{settings.policies} has no upstream named {LOCAL_UPSTREAM}")
     parts = urlsplit(upstream.base_url)

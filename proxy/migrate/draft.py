@@ -124,7 +124,7 @@ class Draft:
         self.left_out += 1
         self.add_note(path, f"{reason}. This target was not converted.")
 
-    def secret_reference(self, value: object, default_variable: str, path: str) -> str:
+    def reference_secret(self, value: object, default_variable: str, path: str) -> str:
         """Return a reference to the variable of a secret.
 
         A secret in the configuration is not copied: it gets a new variable.
@@ -148,7 +148,7 @@ class Draft:
             self._variables[secret] = variable
         return self._variables[secret]
 
-    def note_unread(
+    def add_unread_notes(
         self, parts: Iterable[ConfigPart], reason: str = "has no equivalent and is left out"
     ) -> None:
         """Add a note for each member that was not read."""

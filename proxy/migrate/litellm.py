@@ -68,7 +68,7 @@ BUDGET_PERIODS = {
     "1mo": "month",
     "1h": "hour",
 }
-EQUIVALENTS = {
+NOTES_BY_SETTING = {
     "general_settings.master_key": "is not a client key. Create keys with `headrace key`.",
     "general_settings.database_url": "keys are lines in keys.yaml. Use `headrace key`.",
     "general_settings.alerting": "alerts are Prometheus rules. See docs/dashboards.md.",
@@ -134,7 +134,9 @@ class _Converter:
         self._add_budget()
         for part in (self._top, self._litellm, self._router, general):
             for place in part.unread_paths():
-                draft.add_note(place, EQUIVALENTS.get(place, "has no equivalent and is left out"))
+                draft.add_note(
+                    place, NOTES_BY_SETTING.get(place, "has no equivalent and is left out")
+                )
         return draft
 
     def _implicit_variables(self) -> Iterator[str]:
@@ -201,7 +203,7 @@ class _Converter:
                 deployment["passthrough"].append(path)
         self._add_mode_notes(info, mode, target["model"])
         self._add_base_price(info, params, target)
-        draft.note_unread((item, params, info))
+        draft.add_unread_notes((item, params, info))
 
     def _add_mode_notes(self, info: ConfigPart, mode: str, model: str) -> None:
         if mode in FORM_UPLOAD_MODES:
@@ -232,7 +234,7 @@ class _Converter:
         key, place = params.read_any("api_key"), params.path_of("api_key")
         variable = provider.variable or key_variable(name)
         if key is not None or provider.variable:
-            upstream["api_key"] = self._draft.secret_reference(key, variable, place)
+            upstream["api_key"] = self._draft.reference_secret(key, variable, place)
         elif provider.base_url is None:
             note = f"is missing, so no key is sent. To send one, set api_key: ${{{variable}}}"
             self._draft.add_note(place, note)
@@ -319,7 +321,7 @@ class _Converter:
                 note = f"requires {' and '.join(settings)} where Headrace runs"
                 draft.add_note(params.path_of("type"), note)
         note = "is left out. See docs/cache.md for the settings of the cache."
-        draft.note_unread((params,), note)
+        draft.add_unread_notes((params,), note)
 
     def _add_budget(self) -> None:
         litellm = self._litellm

@@ -63,7 +63,7 @@ def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     if targets:
         draft.deployments[to_slug(name)] = deployment
         draft.fix_weights()
-    draft.note_unread((top, strategy))
+    draft.add_unread_notes((top, strategy))
     return draft
 
 
@@ -93,7 +93,7 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
             if provider_name == word and provider.variable
             else key_variable(provider_name)
         )
-        upstream["api_key"] = draft.secret_reference(text, variable, part.path_of("api_key"))
+        upstream["api_key"] = draft.reference_secret(text, variable, part.path_of("api_key"))
     if provider.name != get_price_provider(provider.dialect):
         upstream["provider"] = provider.name
     target: dict[str, Any] = {
@@ -103,9 +103,9 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     if weight is not None:
         target["weight"] = to_integer_weight(weight * WEIGHT_SCALE)
     if part.path:
-        draft.note_unread((part,))
+        draft.add_unread_notes((part,))
     note = "is left out. A rule can set it under `set:`, see docs/policies.md."
-    draft.note_unread((overrides,), note)
+    draft.add_unread_notes((overrides,), note)
     return target
 
 
@@ -125,7 +125,7 @@ def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
         if causes:
             retry["on"] = causes
         deployment["retry"] = retry
-    draft.note_unread((part,))
+    draft.add_unread_notes((part,))
 
 
 def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
@@ -134,7 +134,7 @@ def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
         deployment["cache"] = {"ttl": format_duration(age) if age else "1h"}
         if mode == "semantic":
             draft.add_note(part.path_of("mode"), NO_EMBEDDINGS_NOTE)
-    draft.note_unread((part,))
+    draft.add_unread_notes((part,))
 
 
 def _add_timeout(draft: Draft, top: ConfigPart) -> None:

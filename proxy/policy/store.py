@@ -25,10 +25,10 @@ from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import (
-    MAX_WALKED,
+    MAX_WALKED_ENTRIES,
     Revocations,
     is_policy_file,
-    read,
+    read_policies,
     read_revocations,
     walk_folders,
 )
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 MIN_INTERVAL_S = 1.0  # between two reloads
 MAX_REVISIONS = 8
-NO_KEYS_LEFT = (
+NO_KEYS_MESSAGE = (
     "the new policies have no keys, so the previous policies stay in use. Probably a file is "
     'missing or incomplete. To reject every call, write "keys: {}".'
 )
@@ -55,7 +55,7 @@ def read_folder(
     folder: Path, environ: Mapping[str, str] | None, tokens: CloudTokens | None = None
 ) -> Snapshot:
     """Load and compile a folder, without secrets if ``environ`` is None. Raise ``PolicyError``."""
-    return compile_policies(read(folder), environ, tokens)
+    return compile_policies(read_policies(folder), environ, tokens)
 
 
 class PolicySource(Protocol):
@@ -229,7 +229,7 @@ class PolicyStore:
         """
         self._revoke(snapshot.revoked)
         if self.current.credentials and not snapshot.keys and not snapshot.has_empty_keys:
-            self._reject([NO_KEYS_LEFT])
+            self._reject([NO_KEYS_MESSAGE])
             return []
         was_rejected, self.rejection = self.rejection is not None, None
         is_changed = snapshot.revision != self.current.revision
@@ -270,7 +270,7 @@ def read_file_states(files: Iterable[str]) -> FileStates:
 def read_secret_states(refs: Collection[str], tokens: CloudTokens | None) -> FileStates:
     """Return the state of files with secrets, and of tokens."""
     states = read_file_states(refs)
-    return states if tokens is None else states | tokens.get_fetch_counts(refs)
+    return states if tokens is None else states | tokens.list_token_states(refs)
 
 
 def read_folder_states(folder: Path) -> FileStates:
@@ -282,7 +282,7 @@ def read_folder_states(folder: Path) -> FileStates:
             if len(paths) < MAX_ENTRIES or is_policy_file(name):
                 paths.append(os.path.join(path, name))
         count += 1 + len(names)
-        if count > MAX_WALKED:
+        if count > MAX_WALKED_ENTRIES:
             break
     return read_file_states(paths)
 
@@ -300,7 +300,7 @@ async def renew_tokens(tokens: CloudTokens) -> None:
     async with asyncio.TaskGroup() as group:
         while True:
             await asyncio.sleep(INTERVAL_S)
-            for cloud in tokens.list_due() - running:
+            for cloud in tokens.list_due_clouds() - running:
                 running.add(cloud)
                 group.create_task(renew(cloud))
 

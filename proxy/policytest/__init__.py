@@ -8,22 +8,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from proxy.policy.compile import compile_policies
-from proxy.policy.files.load import read
+from proxy.policy.files.load import read_policies
 from proxy.policytest.cases import read_cases
 from proxy.policytest.harness import run_case, run_simulated
-from proxy.policytest.report import CaseResult, CoveredPart, Report, differences
+from proxy.policytest.report import CaseResult, CoveredPart, Report, find_differences
 
 
 def run_cases(folder: Path) -> Report:
     """Run all tests of a folder, without reading secrets. Raise ``PolicyError`` for errors."""
-    snapshot = compile_policies(read(folder), None)
+    snapshot = compile_policies(read_policies(folder), None)
     cases, document = read_cases(folder)
     results, rules, deployments = [], set[str](), set[str | None]()
     for name, case in cases.items():
         case_run = run_simulated(run_case(snapshot, case.given))
         location = document.get_location(("tests", name))
         source = f"{location.file}:{location.line}"
-        results.append(CaseResult(name, source, tuple(differences(case.expect, case_run))))
+        results.append(CaseResult(name, source, tuple(find_differences(case.expect, case_run))))
         plan = case_run.record.plan
         if plan is not None:
             rules |= {*plan.rules, *plan.shadow_rules}

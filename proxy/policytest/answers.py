@@ -18,16 +18,16 @@ CONVERSATION = {"id": "conv_policytest", "object": "conversation", "created_at":
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
-def response_pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
+def write_response_chunks(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
     if answer.status != 200:
         message = answer.text or "simulated error of the policy test"
         return [orjson.dumps({"error": {"message": message, "type": "server_error"}})]
     url = url.partition("?")[0]
     if answer.fault == "garbled":
         return [b"{"]
-    if (document := _textless_response(answer, url, request)) is not None:
+    if (document := _build_textless_document(answer, url, request)) is not None:
         return [orjson.dumps(document)]
-    frames = response_frames(answer.pieces, _usage(answer), request)
+    frames = make_frames(answer.text_chunks, _get_usage(answer), request)
     if answer.fault == "cut" and request.get("stream"):
         frames = [
             frame for frame in frames if any(type(event) is events.Delta for event in frame.events)
@@ -39,20 +39,20 @@ def response_pieces(answer: ScriptedAnswer, url: str, request: Json) -> list[byt
     return [body] if answer.fault != "cut" else [body[: len(body) // 2]]
 
 
-def _textless_response(answer: ScriptedAnswer, url: str, request: Json) -> Json | None:
+def _build_textless_document(answer: ScriptedAnswer, url: str, request: Json) -> Json | None:
     """Return a response without text, or None for an endpoint with text."""
     if url.endswith(anthropic.PATHS["count_tokens"]):
-        return {"input_tokens": _usage(answer)["prompt_tokens"]}
+        return {"input_tokens": _get_usage(answer)["prompt_tokens"]}
     if url.endswith("/embeddings"):
         data = [{"object": "embedding", "index": 0, "embedding": [0.0]}]
         head = {"model": request.get("model"), "object": "list"}
-        return {**head, "data": data, "usage": _usage(answer)}
+        return {**head, "data": data, "usage": _get_usage(answer)}
     if url.endswith(CONVERSATIONS_PATH):
         return {**CONVERSATION, "metadata": request.get("metadata")}
     return None
 
 
-def _usage(answer: ScriptedAnswer) -> dict[str, int]:
+def _get_usage(answer: ScriptedAnswer) -> dict[str, int]:
     return answer.usage if answer.usage is not None else USAGE
 
 
@@ -76,7 +76,7 @@ def _get_api(url: str) -> tuple[str, Endpoint, events.FamilyName]:
     return "openai", "completions", "completions"
 
 
-def response_frames(
+def make_frames(
     texts: Sequence[str], usage: dict[str, int], request: Json, finish: events.FinishReason = "stop"
 ) -> list[events.Frame]:
     """Return the frames of a response with a text in pieces, and its usage in OpenAI's format."""

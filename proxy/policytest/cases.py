@@ -66,7 +66,7 @@ class ScriptedAnswer(Section):
         return {"text": value} if isinstance(value, str) else value
 
     @property
-    def pieces(self) -> list[str]:
+    def text_chunks(self) -> list[str]:
         return self.chunks if self.chunks is not None else [self.text or "Hello."]
 
 

@@ -55,8 +55,8 @@ from proxy.upstream.wire.dialing import UNREACHABLE
 from proxy.upstream.wire.http1 import BROKEN
 
 T = TypeVar("T")
-REQUEST = "policytest"
-DEFAULT = ScriptedAnswer(text="Hello.")
+REQUEST_ID = "policytest"
+DEFAULT_ANSWER = ScriptedAnswer(text="Hello.")
 
 
 class _SkippingSelector(selectors.SelectSelector):
@@ -125,7 +125,7 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     case_run = CaseRun(record)
     http = _Http(list(setup.answers), case_run.requests)
     health = Health(loop.time, lambda target, endpoint, state: None)
-    upstreams = Upstreams(http=http, via=REQUEST, health=health)
+    upstreams = Upstreams(http=http, via=REQUEST_ID, health=health)
     policies = _Policies(snapshot, setup.key)
     store = MemoryStore(loop.time, lambda: setup.at.timestamp() + loop.time())
     limiter = Limiter(store, lambda state: None)
@@ -135,11 +135,11 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     pipeline = build_pipeline(policies, stages, emitters, lambda: record)
     exchange = _Exchange(setup, case_run, policies.snapshot.passthrough)
     claims = await _estimate_claims(policies, exchange)
-    used = [replace(claim, amount=_used_amount(setup, claim.limit)) for claim in claims]
+    used = [replace(claim, amount=_get_used_amount(setup, claim.limit)) for claim in claims]
     await store.admit("before", [claim for claim in used if claim.amount])
     await pipeline.run(exchange)
     for state in await store.read(claims):
-        limit, charged = state.limit, state.used - _used_amount(setup, state.limit)
+        limit, charged = state.limit, state.used - _get_used_amount(setup, state.limit)
         case_run.charged[limit.name] = Decimal(charged) / limit.kind.scale
     return case_run
 
@@ -152,7 +152,7 @@ async def _estimate_claims(policies: _Policies, exchange: _Exchange) -> Sequence
         return ()
 
 
-def _used_amount(setup: Given, limit: Limit) -> int:
+def _get_used_amount(setup: Given, limit: Limit) -> int:
     return int(setup.used.get(limit.name, Decimal(0)) * limit.kind.scale)
 
 
@@ -208,7 +208,7 @@ class _Exchange:
     _writer: FamilyWriter
     _call: Call
     is_disconnected = is_complete = False  # a policy test is never canceled
-    request_id = REQUEST
+    request_id = REQUEST_ID
 
     def __init__(self, setup: Given, case_run: CaseRun, paths: PassthroughPaths | None) -> None:
         self._given = setup
@@ -223,7 +223,7 @@ class _Exchange:
         self._started = False
 
     def read_head(self) -> RequestHead:
-        received = Received(REQUEST, REQUEST, at=self._given.at, passed=lambda: self._passed)
+        received = Received(REQUEST_ID, REQUEST_ID, at=self._given.at, passed=lambda: self._passed)
         head = dialects.parse_head(self._given.method, self._path, self._headers, received)
         self._client = self._client.endpoints.get(head.endpoint, self._client)
         return head
@@ -255,7 +255,7 @@ class _Exchange:
         self._case_run.body += written
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
-        refusal = families.write_error(self._client, error, REQUEST, record.guard_results())
+        refusal = families.write_error(self._client, error, REQUEST_ID, record.guard_results())
         body = orjson.dumps(refusal.body)
         if self._started:
             self._case_run.body += self._writer.fail(body)
@@ -290,7 +290,7 @@ class _Http:
     ) -> _Reply:
         if not isinstance(body, bytes):
             raise TypeError("policy tests support only JSON bodies")
-        answer = self.answers.pop(0) if self.answers else DEFAULT
+        answer = self.answers.pop(0) if self.answers else DEFAULT_ANSWER
         request = orjson.loads(body or b"{}")
         self.requests.append(SentRequest(url, dict(headers), request))
         if answer.fault == "connect":
@@ -299,13 +299,13 @@ class _Http:
         if answer.fault == "silent":
             await asyncio.sleep(timeouts.first_byte)
             raise UpstreamTimeout("first_byte" if timeouts.first_byte < timeouts.total else "total")
-        return _Reply(answer, answers.response_pieces(answer, url, request))
+        return _Reply(answer, answers.write_response_chunks(answer, url, request))
 
 
 @dataclass(slots=True)
 class _Reply:
     answer: ScriptedAnswer
-    pieces: list[bytes]
+    chunks: list[bytes]
 
     @property
     def status(self) -> int:
@@ -313,14 +313,14 @@ class _Reply:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        streamed = self.pieces[:1] != [] and self.pieces[0].startswith((b"data:", b"event:"))
+        streamed = self.chunks[:1] != [] and self.chunks[0].startswith((b"data:", b"event:"))
         kind = "text/event-stream" if streamed else "application/json"
         return {"content-type": kind, **{k.lower(): v for k, v in self.answer.headers.items()}}
 
     async def read(self, on_data: OnData | None = None) -> bytes:
-        if not self.pieces and self.answer.fault == "cut":
+        if not self.chunks and self.answer.fault == "cut":
             raise UpstreamInvalid(BROKEN)
-        return self.pieces.pop(0) if self.pieces else b""
+        return self.chunks.pop(0) if self.chunks else b""
 
     def finish(self) -> None:
         return None

@@ -16,7 +16,7 @@ from proxy.policytest.harness import CaseRun
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
-MISSING = "nothing"
+MISSING_TEXT = "nothing"
 TEXT_FIELDS = ("prompt", "messages", "input", "suffix", "tools", "functions")
 Difference = tuple[str, Any, Any]
 """Name of a value, its expected value, and its actual value."""
@@ -82,7 +82,7 @@ def as_json(report: Report) -> str:
 FORMATS: dict[str, Callable[[Report], str]] = {"text": as_text, "json": as_json}
 
 
-def differences(expect: Expect, case_run: CaseRun) -> list[str]:
+def find_differences(expect: Expect, case_run: CaseRun) -> list[str]:
     """Return a sentence for each value that differs from the expected one."""
     parts = [*_result_differences(expect, case_run), *_text_differences(expect, case_run)]
     return [
@@ -127,7 +127,7 @@ def _result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Differenc
 
 def _describe_missing(names: Iterable[str]) -> str:
     available = ", ".join(sorted(set(names)))
-    return f"{MISSING} (available: {available})" if available else MISSING
+    return f"{MISSING_TEXT} (available: {available})" if available else MISSING_TEXT
 
 
 def _text_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
@@ -147,7 +147,7 @@ def _compare(path: str, expected: Any, actual: Any) -> Iterator[Difference]:
     """Yield the differences in a value. A mapping may have more keys than expected."""
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):
         for name, value in expected.items():
-            yield from _compare(f"{path}.{name}", value, actual.get(name, MISSING))
+            yield from _compare(f"{path}.{name}", value, actual.get(name, MISSING_TEXT))
     elif expected != actual:
         yield path, expected, actual
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import date
 from fnmatch import fnmatchcase
 from typing import Any
 
 import orjson
-from pydantic import ValidationError
 
 from proxy.money.usage import Price, find_listed_name, price_on
 from proxy.policy import schema
 from proxy.policy.catalog import list_labels
 from proxy.policy.compile.targets import compile_price
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.load import Loaded
-from proxy.prices.rows import TYPES
+from proxy.policy.files.load import LoadedFolder
+from proxy.prices.rows import PRICE_NAMES
 from proxy.runtime.frozen import frozen
 from proxy.types import Target
 
@@ -47,7 +45,9 @@ class Listing:
     lines: tuple[PriceLine, ...]
 
 
-def list_prices(loaded: Loaded, snapshot: Snapshot, day: date, model: str | None = None) -> Listing:
+def list_prices(
+    loaded: LoadedFolder, snapshot: Snapshot, day: date, model: str | None = None
+) -> Listing:
     """Return the prices of all targets.
 
     With a ``model`` such as ``gpt-4o*``, return only its prices in targets and in the price
@@ -55,16 +55,16 @@ def list_prices(loaded: Loaded, snapshot: Snapshot, day: date, model: str | None
     """
     deployments = list_labels(snapshot).deployments.values()
     targets = dict.fromkeys(target for deployment in deployments for target in deployment.targets)
-    lines = [_target_line(loaded, target, day) for target in targets]
+    lines = [_make_target_line(loaded, target, day) for target in targets]
     if model is not None:
         lines = [line for line in lines if fnmatchcase(line.model, model)]
-        lines += _table_lines(loaded, model, day)
-    return Listing(day, loaded.priced.price_table.as_of, tuple(lines))
+        lines += _list_table_lines(loaded, model, day)
+    return Listing(day, loaded.policies_with_prices.price_table.as_of, tuple(lines))
 
 
-def _target_line(loaded: Loaded, target: Target, day: date) -> PriceLine:
+def _make_target_line(loaded: LoadedFolder, target: Target, day: date) -> PriceLine:
     provider = target.upstream.provider
-    rows = loaded.priced.prices.get(provider or "", {})
+    rows = loaded.policies_with_prices.prices.get(provider or "", {})
     name = find_listed_name(rows, target.model)
     source = None if not target.prices else TARGET
     if name is not None and parse_valid_prices(rows[name]) == target.prices:
@@ -73,8 +73,8 @@ def _target_line(loaded: Loaded, target: Target, day: date) -> PriceLine:
     return PriceLine(provider, target.upstream.name, target.model, source=source, price=price)
 
 
-def _table_lines(loaded: Loaded, model: str, day: date) -> Iterator[PriceLine]:
-    for provider, names in loaded.priced.prices.items():
+def _list_table_lines(loaded: LoadedFolder, model: str, day: date) -> Iterator[PriceLine]:
+    for provider, names in loaded.policies_with_prices.prices.items():
         for name, rows in names.items():
             if fnmatchcase(name, model):
                 price = price_on(parse_valid_prices(rows), day)
@@ -83,17 +83,14 @@ def _table_lines(loaded: Loaded, model: str, day: date) -> Iterator[PriceLine]:
 
 def parse_valid_prices(rows: Any) -> tuple[Price, ...]:
     """Return the prices of a name in the table, without invalid rows, which ``check`` reports."""
-    prices = []
-    for row in rows if isinstance(rows, list) else [rows]:
-        with suppress(ValidationError):
-            prices.append(compile_price(schema.PriceConfig.model_validate(row)))
-    return tuple(prices)
+    valid = (row for row in schema.iter_price_rows(rows) if isinstance(row, schema.PriceConfig))
+    return tuple(map(compile_price, valid))
 
 
 def as_table(listing: Listing) -> str:
     """Return aligned columns. An unknown value is a dash."""
     heads = ["upstream", "provider", "model", "source", "from"]
-    heads += [name.replace("_", " ") for name in TYPES]
+    heads += [name.replace("_", " ") for name in PRICE_NAMES]
     rows = [heads, *(_format_cells(line) for line in listing.lines)]
     used = [n for n in range(len(heads)) if n < 5 or any(row[n] != "-" for row in rows[1:])]
     widths = {n: max(len(row[n]) for row in rows) for n in used}
@@ -106,7 +103,7 @@ def _format_cells(line: PriceLine) -> list[str]:
     price = line.price
     start = "-" if price is None or price.since is None else str(price.since)
     cells = [line.upstream or "-", line.provider or "-", line.model, line.source or "-", start]
-    for name in TYPES:
+    for name in PRICE_NAMES:
         base = None if price is None else getattr(price, name)
         tiers = [(tier.above, getattr(tier, name, None)) for tier in price.tiers] if price else []
         texts = [f"({usd:f} above {tokens})" for tokens, usd in tiers if usd is not None]
@@ -136,7 +133,7 @@ def _to_json(line: PriceLine) -> Mapping[str, Any]:
 
 
 def _format_usd(part: object) -> dict[str, str]:
-    prices = ((name, getattr(part, name, None)) for name in TYPES)
+    prices = ((name, getattr(part, name, None)) for name in PRICE_NAMES)
     return {name: f"{usd:f}" for name, usd in prices if usd is not None}
 
 

@@ -13,7 +13,7 @@ from proxy.policy import schema
 from proxy.policy.files.source import Document, KeyPath
 from proxy.policy.files.validation import report_errors
 from proxy.policy.files.yaml_reader import read_file
-from proxy.prices.rows import Rows, Table, TableChanges, merge_tables, table_lines, to_row
+from proxy.prices.rows import Rows, Table, TableChanges, format_table_lines, make_row, merge_tables
 from proxy.runtime.frozen import frozen
 
 FILE, LICENCE = "prices.yaml", "prices.LICENSE"
@@ -61,7 +61,7 @@ def prepare_refresh(folder: Path, today: date) -> Refresh:
     old_text = file.read_text("utf-8", "replace") if file.exists() else ""  # read strictly below
     old_table, as_of = _read_table(file) if old_text else ({}, None)
     table, changes = merge_tables(old_table, source.build_table(), today)
-    lines, version = "\n".join(table_lines(table)), source.package_version()
+    lines, version = "\n".join(format_table_lines(table)), source.read_package_version()
     same_text = f"{HEADER.format(version=version, as_of=as_of)}{lines}\n"
     is_current = as_of is not None and same_text == old_text
     new_text = f"{HEADER.format(version=version, as_of=today)}{lines}\n"
@@ -95,16 +95,16 @@ def _read_table(file: Path) -> tuple[Table, date | None]:
         }
         for provider, names in prices.items()
     }
-    as_of = schema.PriceTable.model_validate(document.data.get("price_table", {})).as_of
+    as_of = schema.PriceTableConfig.model_validate(document.data.get("price_table", {})).as_of
     document.raise_problems()
     return table, as_of
 
 
 def _parse_rows(document: Document, path: KeyPath, value: Any) -> Rows:
     rows = []
-    for index, row in enumerate(value if isinstance(value, list) else [value]):
-        try:
-            rows.append(to_row(schema.PriceConfig.model_validate(row)))
-        except ValidationError as error:
-            report_errors(document, error, schema.PriceConfig, (*path, index))
+    for index, row in enumerate(schema.iter_price_rows(value)):
+        if isinstance(row, ValidationError):
+            report_errors(document, row, schema.PriceConfig, (*path, index))
+        else:
+            rows.append(make_row(row))
     return tuple(sorted(rows, key=lambda row: row.since or date.min))

@@ -11,7 +11,7 @@ from decimal import Decimal
 from proxy.policy import schema
 from proxy.runtime.frozen import frozen
 
-TYPES = (
+PRICE_NAMES = (
     "input", "cached_input", "cache_write", "cache_write_1h", "output", "reasoning", "audio_input",
     "audio_output", "web_search",
 )  # fmt: skip
@@ -39,17 +39,17 @@ class TableChanges:
     missing: tuple[str, ...] = ()
 
 
-def to_row(price: schema.PriceConfig) -> PriceRow:
+def make_row(price: schema.PriceConfig) -> PriceRow:
     """Return the row of a price in canonical form."""
-    amounts = {name: getattr(price, name) for name in TYPES}
-    text = yaml_members(amounts)
-    tiers = [f"{{above: {tier.above}, {yaml_members(dict(tier))}}}" for tier in price.tiers]
+    amounts = {name: getattr(price, name) for name in PRICE_NAMES}
+    text = format_members(amounts)
+    tiers = [f"{{above: {tier.above}, {format_members(dict(tier))}}}" for tier in price.tiers]
     return PriceRow(price.since, f"{text}, tiers: [{', '.join(tiers)}]" if tiers else text)
 
 
-def yaml_members(amounts: Mapping[str, object]) -> str:
+def format_members(amounts: Mapping[str, object]) -> str:
     """Return the known prices as members of a YAML mapping."""
-    prices = ((name, amounts.get(name)) for name in TYPES)
+    prices = ((name, amounts.get(name)) for name in PRICE_NAMES)
     return ", ".join(f"{n}: {usd.normalize():f}" for n, usd in prices if isinstance(usd, Decimal))
 
 
@@ -91,7 +91,7 @@ def current_row(rows: Sequence[PriceRow], day: date) -> PriceRow | None:
     return max(started, key=lambda row: row.since or date.min, default=None)
 
 
-def table_lines(table: Table) -> Iterable[str]:
+def format_table_lines(table: Table) -> Iterable[str]:
     """Yield the lines of the section ``prices``, with the latest row of a name first."""
     yield "prices:"
     for provider, names in table.items():

@@ -13,13 +13,13 @@ from importlib import metadata
 
 from genai_prices import data, types
 
-from proxy.prices.rows import PriceRow, Rows, Table, yaml_members
+from proxy.prices.rows import PriceRow, Rows, Table, format_members
 from proxy.types.providers import PROVIDERS
 
 PACKAGE = "genai-prices"
 # OpenRouter's thousand models would take the file past 250 kB. A target can have its own price.
-PRICED = tuple(sorted(name for name, p in PROVIDERS.items() if p.is_priced))
-UNITS = {
+PRICED_PROVIDERS = tuple(sorted(name for name, p in PROVIDERS.items() if p.is_priced))
+PACKAGE_FIELDS = {
     "input": "input_mtok",
     "cached_input": "cache_read_mtok",
     "cache_write": "cache_write_mtok",
@@ -30,15 +30,15 @@ UNITS = {
     "audio_output": "output_audio_mtok",
     "web_search": "web_searches_kcount",
 }
-TIERED = {"input", "cached_input", "cache_write", "cache_write_1h", "output"}
-OPTIONAL = {"cache_audio_read_mtok", "storage_searches_kcount"}
+TIERED_PRICES = {"input", "cached_input", "cache_write", "cache_write_1h", "output"}
+IGNORED_FIELDS = {"cache_audio_read_mtok", "storage_searches_kcount"}
 """Prices that a table may omit: file searches and cached audio, which few calls use."""
 FIRST_DAY = date(2000, 1, 1)
 Amount = Decimal | types.TieredPrices
 Amounts = dict[str, Amount]
 
 
-def package_version() -> str:
+def read_package_version() -> str:
     return metadata.version(PACKAGE)
 
 
@@ -50,10 +50,10 @@ def read_licence() -> str:
 def build_table() -> Table:
     """Return all prices that a row can express."""
     providers = {provider.id: provider for provider in data.providers}
-    return {name: _provider_rows(providers[name]) for name in PRICED}
+    return {name: _list_provider_rows(providers[name]) for name in PRICED_PROVIDERS}
 
 
-def _provider_rows(provider: types.Provider) -> dict[str, Rows]:
+def _list_provider_rows(provider: types.Provider) -> dict[str, Rows]:
     """Return a provider's rows, including models of others that it sells at their price.
 
     The package's search decides which model a name means: its first match wins.
@@ -67,8 +67,8 @@ def _provider_rows(provider: types.Provider) -> dict[str, Rows]:
     ]
     section: dict[str, Rows] = {}
     for model in (*provider.models, *resold):
-        if rows := _rows(model):
-            names = {model.id, *_model_patterns(model.match)}
+        if rows := _list_model_rows(model):
+            names = {model.id, *_list_name_patterns(model.match)}
             for name in [name for name in names if name[0].isalnum()]:
                 exact = name.removesuffix("*")
                 if provider.find_model(exact, all_providers=data.providers) is model:
@@ -76,12 +76,14 @@ def _provider_rows(provider: types.Provider) -> dict[str, Rows]:
     return dict(sorted(section.items()))
 
 
-def _model_patterns(match: types.MatchLogic) -> list[str]:
+def _list_name_patterns(match: types.MatchLogic) -> list[str]:
     """Return names and prefixes that a clause matches. ``contains`` matches more than these."""
     if isinstance(match, types.ClauseOr):
-        return [name for clause in match.or_ for name in _model_patterns(clause)]
+        return [name for clause in match.or_ for name in _list_name_patterns(clause)]
     if isinstance(match, types.ClauseAnd):  # a prefix with exceptions matches itself only
-        return [name.removesuffix("*") for clause in match.and_ for name in _model_patterns(clause)]
+        return [
+            name.removesuffix("*") for clause in match.and_ for name in _list_name_patterns(clause)
+        ]
     if isinstance(match, types.ClauseRegex):
         return []
     (text,) = vars(match).values()
@@ -89,7 +91,7 @@ def _model_patterns(match: types.MatchLogic) -> list[str]:
     return [text + "*" if is_prefix else text]
 
 
-def _rows(model: types.ModelInfo) -> Rows:
+def _list_model_rows(model: types.ModelInfo) -> Rows:
     """Return a model's prices by day, none if they are not per token."""
     rows: list[PriceRow] = []
     for day, source in _iter_dated_prices(model):
@@ -117,7 +119,8 @@ def _iter_dated_prices(model: types.ModelInfo) -> Iterator[tuple[date | None, ty
         highest = max(
             prices,
             key=lambda price: [
-                _base_amount(getattr(price, key) or Decimal(0)) for key in UNITS.values()
+                _get_base_amount(getattr(price, key) or Decimal(0))
+                for key in PACKAGE_FIELDS.values()
             ],
         )
         yield (None if day == FIRST_DAY else day), highest
@@ -127,31 +130,35 @@ def _read_amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
     """Return the prices by token type, None if a part is missing or not per token."""
     charged = {key for key, amount in vars(source).items() if amount is not None}
     required = {"input_mtok"} if embeds else {"input_mtok", "output_mtok"}
-    if charged - OPTIONAL - set(UNITS.values()) or required - charged:
+    if charged - IGNORED_FIELDS - set(PACKAGE_FIELDS.values()) or required - charged:
         return None
-    amounts: Amounts = {name: getattr(source, key) for name, key in UNITS.items() if key in charged}
+    amounts: Amounts = {
+        name: getattr(source, key) for name, key in PACKAGE_FIELDS.items() if key in charged
+    }
     if amounts.get("reasoning") == amounts.get("output"):
         amounts.pop("reasoning", None)
     tiered = {name for name, amount in amounts.items() if isinstance(amount, types.TieredPrices)}
-    return None if tiered - TIERED else amounts
+    return None if tiered - TIERED_PRICES else amounts
 
 
 def _format_row(amounts: Amounts) -> str:
-    text = yaml_members({name: _base_amount(amount) for name, amount in amounts.items()})
+    text = format_members({name: _get_base_amount(amount) for name, amount in amounts.items()})
     tiered = [amount for amount in amounts.values() if isinstance(amount, types.TieredPrices)]
     tiers = []
     for start in sorted({tier.start for amount in tiered for tier in amount.tiers}):
-        prices = {name: _amount_above(amount, start) for name, amount in amounts.items()}
-        changed = {name: usd for name, usd in prices.items() if usd != _base_amount(amounts[name])}
-        tiers.append(f"{{above: {start}, {yaml_members(changed)}}}")
+        prices = {name: _find_amount_above(amount, start) for name, amount in amounts.items()}
+        changed = {
+            name: usd for name, usd in prices.items() if usd != _get_base_amount(amounts[name])
+        }
+        tiers.append(f"{{above: {start}, {format_members(changed)}}}")
     return f"{text}, tiers: [{', '.join(tiers)}]" if tiers else text
 
 
-def _base_amount(amount: Amount) -> Decimal:
+def _get_base_amount(amount: Amount) -> Decimal:
     return amount.base if isinstance(amount, types.TieredPrices) else amount
 
 
-def _amount_above(amount: Amount, start: int) -> Decimal:
+def _find_amount_above(amount: Amount, start: int) -> Decimal:
     if not isinstance(amount, types.TieredPrices):
         return amount
     prices = [tier.price for tier in amount.tiers if tier.start <= start]

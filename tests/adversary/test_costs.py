@@ -12,7 +12,7 @@ import pytest
 
 from proxy.call.attempts import MAX_COST
 from proxy.money.usage import MAX_TOKENS, Price, Tokens
-from proxy.policy.schema.prices import MAX_USD
+from proxy.policy.schema.prices import MAX_PRICE_USD
 from proxy.settings import LedgerLocation
 from proxy.telemetry.log import build_call_line
 from tests.adversary.fields import Start
@@ -103,7 +103,7 @@ async def test_all_accounts_have_the_same_usage(
 
 
 def test_highest_cost_can_be_stored() -> None:
-    dearest = Price(input=MAX_USD, output=MAX_USD)
+    dearest = Price(input=MAX_PRICE_USD, output=MAX_PRICE_USD)
     cost = dearest.cost(Tokens(input=MAX_TOKENS, output=MAX_TOKENS))
 
     assert cost is not None

@@ -14,7 +14,7 @@ from proxy.guards.signed_thoughts import (
     ThoughtReader,
     remove_changed_thoughts,
 )
-from proxy.policy.schema.guards import Kind
+from proxy.policy.schema.guards import TextKind
 from proxy.types import ModelCall, Plan, Target, Upstream
 from proxy.types.events import Begin
 from tests.dialects.test_responses import BEARER
@@ -61,7 +61,9 @@ APIS: dict[str, tuple[str, str, Json, Json]] = {
     "messages": ("/v1/messages", "via-anthropic", MESSAGES, message()),
     "responses": ("/v1/responses", "support-chat", RESPONSES, response(text_item("Fine."))),
 }
-WITHOUT_THOUGHTS = f"fields: [{', '.join(kind for kind in get_args(Kind) if kind != 'reasoning')}]"
+WITHOUT_THOUGHTS = (
+    f"fields: [{', '.join(kind for kind in get_args(TextKind) if kind != 'reasoning')}]"
+)
 MASKED: dict[str, list[Any]] = {
     "messages": [REDACTED, TOOL_USE],
     "responses": [{**REASONING, "summary": [{"type": "summary_text", "text": "Ask [EMAIL]."}]}],

@@ -52,7 +52,7 @@ def test_any_text_becomes_a_name(text: str, name: str) -> None:
 def test_secrets_become_variables(value: object, variable: str, is_noted: bool) -> None:
     draft = Draft()
 
-    assert draft.secret_reference(value, "OWN", "here") == f"${{{variable}}}"
+    assert draft.reference_secret(value, "OWN", "here") == f"${{{variable}}}"
     assert list(draft.exports) == [variable]
     assert draft.notes == (["here: the secret is not copied. Set OWN to it."] if is_noted else [])
 
@@ -60,10 +60,10 @@ def test_secrets_become_variables(value: object, variable: str, is_noted: bool) 
 def test_secrets_have_separate_variables() -> None:
     draft = Draft(["A_2_API_KEY", "HF_TOKEN"])
 
-    target = [draft.secret_reference(value, "A_API_KEY", "here") for value in ("x", "y", "x")]
+    target = [draft.reference_secret(value, "A_API_KEY", "here") for value in ("x", "y", "x")]
 
     assert target == ["${A_API_KEY}", "${A_3_API_KEY}", "${A_API_KEY}"]
-    assert draft.secret_reference("z", "HF_TOKEN", "here") == "${HF_TOKEN_2}"
+    assert draft.reference_secret("z", "HF_TOKEN", "here") == "${HF_TOKEN_2}"
 
 
 def test_variables_are_recognized() -> None:

@@ -15,7 +15,7 @@ from proxy.migrate.litellm import (
     convert_config,
     list_passthrough_paths,
 )
-from proxy.policy.schema.deployments import PassedPathConfig
+from proxy.policy.schema.deployments import PassthroughPathConfig
 from tests.for_each import for_each
 
 
@@ -274,7 +274,8 @@ def test_explicit_price_overrides_base_model() -> None:
 @for_each("mode", MODE_PATHS)
 def test_mode_paths_are_valid(mode: str, provider: str) -> None:
     listed = [
-        PassedPathConfig.model_validate(path) for path in list_passthrough_paths(mode, provider)
+        PassthroughPathConfig.model_validate(path)
+        for path in list_passthrough_paths(mode, provider)
     ]
 
     assert tuple(path.path for path in listed) == MODE_PATHS[mode]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from proxy.policy.compile.context import CompileContext
+from proxy.policy.compile.rules import RuleCompiler
+from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide import ActivePolicy
+from proxy.policy.decide.conditions import Condition
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.files.cloud_tokens import CloudTokens
-from proxy.policy.files.load import Loaded
+from proxy.policy.files.load import LoadedFolder
 from proxy.policy.files.source import Document
-from proxy.policy.schema import PoliciesConfig
+from proxy.policy.schema import PoliciesConfig, WhenConfig
 from proxy.policy.store import read_folder
 from proxy.types import Call, Plan
 
@@ -34,8 +38,12 @@ def key_in(snapshot: Snapshot, name: str) -> VirtualKey:
     return key
 
 
-def empty_context() -> CompileContext:
-    return CompileContext(Loaded(PoliciesConfig(), Document(), ""), None, CloudTokens({}))
+def compile_condition(config: dict[str, Any]) -> Condition:
+    """Return the condition of a rule. Names are not checked."""
+    loaded = LoadedFolder(PoliciesConfig(), Document(), "")
+    context = CompileContext(loaded, None, CloudTokens({}))
+    compiler = RuleCompiler(context, TargetCompiler(context))
+    return compiler.compile_condition((), WhenConfig.model_validate(config))
 
 
 def read_text(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> Snapshot:

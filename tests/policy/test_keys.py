@@ -15,17 +15,16 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.errors import Unauthorized
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.load import load
+from proxy.policy.files.load import load_policies
 from proxy.policy.review.check import check_folder
 from proxy.policy.review.diff import list_changes, replay
-from proxy.policy.store import PolicyFolder, PolicyStore, read_folder
+from proxy.policy.store import read_folder
 from proxy.types import RequestHead, Secret
 from tests.cli.test_init import serving
 from tests.conftest import DIGEST, KEY, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
-from tests.fakes import EventLog
 from tests.for_each import for_each
-from tests.policy.test_store import Clock
+from tests.policy.test_store import StoreOverFolder
 
 OLD, NEW, OTHER_DIGEST = (
     hashlib.sha256(text.encode()).hexdigest() for text in ("old", "new", "other")
@@ -117,52 +116,32 @@ def test_key_or_digest_is_revoked(
     assert [key_name(snapshot, text) for text in ("old", "new", "other")] == remaining
 
 
-def test_revocations_of_all_files_apply(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path, a="revoked: [box]", b=f"revoked:\n  - {OLD}\n")
-
-    assert read_folder(folder, {}).revoked == {"box", OLD}
-
-
-class StoreOverFolder:
-    def __init__(self, folder: Path) -> None:
-        self.clock, self.log, self.folder = Clock(), EventLog(), write_folder(folder)
-        self.store = PolicyStore(
-            PolicyFolder(folder, {}),
-            lambda: self.clock.now,
-            self.clock.sleep,
-            self.log,
-            lambda result, snapshot: None,
-        )
-
-    async def names_after(self, **files: str) -> list[str | None]:
-        """Return the key names of three texts after a change of files."""
-        write_folder(self.folder, **files)
-        await self.store.refresh()
-        return [key_name(self.store.current, text) for text in ("old", "new", "other")]
-
-    def events(self) -> list[str]:
-        return [event for event, _ in self.log.entries]
+async def names_after(stored: StoreOverFolder, **files: str) -> list[str | None]:
+    """Return the key names of three texts after a change of files."""
+    write_folder(stored.folder, **files)
+    await stored.store.refresh()
+    return [key_name(stored.store.current, text) for text in ("old", "new", "other")]
 
 
 async def test_revocation_lasts_until_a_valid_folder_removes_it(tmp_path: Path) -> None:
-    stored = StoreOverFolder(tmp_path)
+    stored = StoreOverFolder(write_folder(tmp_path), "tags: {}\n")
 
-    assert await stored.names_after(wrong="x: {}\n", zz="revoked: [widget]\n") == [
+    assert await names_after(stored, wrong="x: {}\n", zz="revoked: [widget]\n") == [
         None,
         None,
         "box",
     ]
-    assert await stored.names_after(wrong="x: {}\n", zz="tags: {}\n") == [None, None, "box"]
+    assert await names_after(stored, wrong="x: {}\n", zz="tags: {}\n") == [None, None, "box"]
     (tmp_path / "wrong.yaml").unlink()
-    assert await stored.names_after(zz="tags: {}\n") == ["widget", "widget", "box"]
+    assert await names_after(stored, zz="tags: {}\n") == ["widget", "widget", "box"]
 
 
 async def test_last_key_can_be_revoked_and_removed(tmp_path: Path) -> None:
-    stored = StoreOverFolder(tmp_path)
+    stored = StoreOverFolder(write_folder(tmp_path), "tags: {}\n")
 
-    assert await stored.names_after(keys="tags: {}\n") == ["widget", "widget", "box"]
-    assert await stored.names_after(keys="revoked: [widget]\n") == [None, None, "box"]
-    assert await stored.names_after(keys=f"revoked: [widget, {OTHER_DIGEST}]\n") == [
+    assert await names_after(stored, keys="tags: {}\n") == ["widget", "widget", "box"]
+    assert await names_after(stored, keys="revoked: [widget]\n") == [None, None, "box"]
+    assert await names_after(stored, keys=f"revoked: [widget, {OTHER_DIGEST}]\n") == [
         None,
         None,
         None,
@@ -175,8 +154,8 @@ def test_diff_reports_new_texts_and_revocations(tmp_path: Path) -> None:
     folders = [tmp_path / "old", tmp_path / "new"]
     for folder in folders:
         folder.mkdir()
-    old = load(write_folder(folders[0], TWO.replace(f", {NEW}]", "]"))).policies
-    final = load(write_folder(folders[1], revoked="revoked: [box]")).policies
+    old = load_policies(write_folder(folders[0], TWO.replace(f", {NEW}]", "]"))).policies
+    final = load_policies(write_folder(folders[1], revoked="revoked: [box]")).policies
 
     text = list(list_changes(old, final))
 
@@ -222,63 +201,51 @@ keys:
   box: {{sha256: [{{digest: {OTHER_DIGEST}, until: 2026-06-30}}], deployments: [chat]}}
 revoked: [new]
 """
+ALL_REVOKED = f"{TWO}revoked: [{OTHER_DIGEST}]"
+EXPIRED = "expired at 2026-07-01 00:00 UTC"
 
 
 @for_each(
-    ("name", "moment", "why"),
+    ("keys", "name", "moment", "label", "why"),
     [
-        ("old", BEFORE_END, None),
-        ("old", AFTER_END, "expired at 2026-07-01 00:00 UTC"),
-        ("box", BEFORE_END, None),
-        ("box", AFTER_END, "expired at 2026-07-01 00:00 UTC"),
-        ("new", BEFORE_END, "revoked"),
-        ("nobody", BEFORE_END, "unknown"),
+        (ENDED, "old", BEFORE_END, None, None),
+        (ENDED, "old", AFTER_END, None, EXPIRED),
+        (ENDED, "box", AFTER_END, None, EXPIRED),
+        (ENDED, "new", BEFORE_END, None, "revoked"),
+        (ENDED, "nobody", BEFORE_END, None, "unknown"),
+        (ALL_REVOKED, "box", BEFORE_END, None, "revoked"),
+        (ALL_REVOKED, "box", BEFORE_END, OTHER_DIGEST[:8], "revoked"),
+        (ALL_REVOKED, "widget", AFTER_END, None, None),
+        (ALL_REVOKED, "widget", AFTER_END, OLD[:8], EXPIRED),
+        (ALL_REVOKED, "widget", BEFORE_END, "f" * 8, "unknown"),
     ],
 )
-def test_explanation_says_why_key_is_invalid(
-    name: str, moment: datetime, why: str | None, tmp_path: Path
+def test_invalid_key_has_a_reason(
+    keys: str, name: str, moment: datetime, label: str | None, why: str | None, tmp_path: Path
 ) -> None:
-    snapshot = read_folder(write_folder(tmp_path, ENDED), {})
+    snapshot = read_folder(write_folder(tmp_path, keys), {})
 
-    assert snapshot.find_rejection_reason(name, moment) == why
-
-
-def test_all_digests_revoked_revokes_key(tmp_path: Path) -> None:
-    snapshot = read_folder(write_folder(tmp_path, f"{TWO}revoked: [{OTHER_DIGEST}]"), {})
-
-    assert snapshot.find_rejection_reason("box", BEFORE_END) == "revoked"
-    assert snapshot.find_rejection_reason("widget", AFTER_END) is None
-    assert (
-        snapshot.find_rejection_reason("widget", AFTER_END, OLD[:8])
-        == "expired at 2026-07-01 00:00 UTC"
-    )
-    assert snapshot.find_rejection_reason("box", BEFORE_END, OTHER_DIGEST[:8]) == "revoked"
-    assert snapshot.find_rejection_reason("widget", BEFORE_END, "f" * 8) == "unknown"
+    assert snapshot.find_rejection_reason(name, moment, label) == why
 
 
-@pytest.mark.parametrize(
-    ("name", "position", "texts"),
+@for_each(
+    ("name", "day", "result"),
     [
-        (
-            "old",
-            "2026-07-05",
-            "result: rejected with 401 invalid_api_key (key old expired at 2026-07-01",
-        ),
-        ("new", "2026-06-01", "result: rejected with 401 invalid_api_key (key new is revoked)"),
-        ("old", "2026-06-01", "result: route to up/m"),
+        ("old", "2026-07-05", f"rejected with 401 invalid_api_key (key old {EXPIRED}"),
+        ("new", "2026-06-01", "rejected with 401 invalid_api_key (key new is revoked)"),
+        ("old", "2026-06-01", "route to up/m"),
     ],
 )
 def test_explain_refuses_invalid_key_like_the_server(
-    name: str, position: str, texts: str, tmp_path: Path
+    name: str, day: str, result: str, tmp_path: Path
 ) -> None:
     folder = write_folder(tmp_path, ENDED)
     text = ["explain", "--policies", str(folder), "--key", name, "--deployment", "chat"]
 
-    results = CliRunner().invoke(main, [*text, "--at", position])
+    explained = CliRunner().invoke(main, [*text, "--at", day])
 
-    assert results.exit_code == 0
-    assert texts in results.output
-    assert ("result: route to" in results.output) == (texts == "result: route to up/m")
+    assert explained.exit_code == 0
+    assert f"result: {result}" in explained.output.splitlines()[-1]
 
 
 def test_replay_sees_revoked_and_ended_keys(tmp_path: Path) -> None:
@@ -288,29 +255,25 @@ def test_replay_sees_revoked_and_ended_keys(tmp_path: Path) -> None:
         for item in (BEFORE_END, AFTER_END)
     ]
     single = f"keys: {{widget: {{sha256: {OLD}, deployments: [chat]}}}}\n"
-    folders = [tmp_path / name for name in ("old", "revoking", "ending")]
-    for folder, keys in zip(
-        folders,
-        (
-            single,
-            f"{single}revoked: [widget]\n",
-            single.replace(OLD, f"{OLD}, expires: 2026-06-30"),
-        ),
-        strict=True,
+    folders = []
+    for name, keys in (
+        ("old", single),
+        ("revoking", f"{single}revoked: [widget]\n"),
+        ("ending", single.replace(OLD, f"{OLD}, expires: 2026-06-30")),
     ):
-        folder.mkdir()
-        write_folder(folder, keys)
+        (tmp_path / name).mkdir()
+        folders.append(write_folder(tmp_path / name, keys))
     snapshot, revoking, ending = (read_folder(folder, None) for folder in folders)
 
-    report = replay(snapshot, revoking, lines)
-    assert (report.calls, report.changed, list(report.tally.by_change)) == (2, 2, [("key", "")])
-    assert "key widget -> revoked" in "".join(report.format_lines())
-    report = replay(snapshot, ending, lines)
-    assert (report.calls, report.changed, list(report.tally.by_change)) == (2, 1, [("key", "")])
-    assert "key widget -> expired at" in "".join(report.format_lines())
-    report = replay(ending, snapshot, lines)
-    assert (report.calls, report.changed, list(report.tally.by_change)) == (2, 1, [("key", "")])
-    assert "expired at 2026-07-01 00:00 UTC -> key widget" in "".join(report.format_lines())
+    for old, new, changed, text in (
+        (snapshot, revoking, 2, "key widget -> revoked"),
+        (snapshot, ending, 1, "key widget -> expired at"),
+        (ending, snapshot, 1, f"{EXPIRED} -> key widget"),
+    ):
+        report = replay(old, new, lines)
+        expected = (2, changed, [("key", "")])
+        assert (report.calls, report.changed, list(report.tally.by_change)) == expected
+        assert text in "".join(report.format_lines())
     report = replay(revoking, revoking, lines)
     assert (report.calls, report.unknown_key) == (0, 2)
 

@@ -17,7 +17,13 @@ from aiohttp import ClientSession
 
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Revocations, read_revocations
-from proxy.policy.store import MAX_REVISIONS, NO_KEYS_LEFT, PolicyFolder, PolicyStore, read_folder
+from proxy.policy.store import (
+    MAX_REVISIONS,
+    NO_KEYS_MESSAGE,
+    PolicyFolder,
+    PolicyStore,
+    read_folder,
+)
 from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, Proxy, policies_for
 from tests.doubles import PATIENCE_S, ScriptedUpstream
@@ -44,9 +50,9 @@ class Clock:
 class StoreOverFolder:
     """A store over a real folder, with its clock, its log and a count of readings."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, text: str = policies_for("http://127.0.0.1:9")) -> None:
         self.file = folder / "policies.yaml"
-        self.file.write_text(policies_for("http://127.0.0.1:9"))
+        self.file.write_text(text)
         self.clock, self.log, self.readings = Clock(), EventLog(), 0
         self.told: list[str] = []
         self.raises: Exception | None = None
@@ -54,6 +60,9 @@ class StoreOverFolder:
         self.store = PolicyStore(
             self, lambda: self.clock.now, self.clock.sleep, self.log, self.tell
         )
+
+    def events(self) -> list[str]:
+        return [event for event, _ in self.log.entries]
 
     def tell(self, result: str, in_force: object) -> None:
         self.told.append(result)
@@ -84,14 +93,14 @@ async def test_refresh_header_activates_a_change(stored: StoreOverFolder) -> Non
 
     assert decided.snapshot is stored.store.current
     assert decided.snapshot.revision != old_snapshot.revision
-    assert [event for event, _ in stored.log.entries] == ["policy.in_force", "policy.in_force"]
+    assert stored.events() == ["policy.in_force", "policy.in_force"]
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("tags: {team: [support]}\n", NO_KEYS_LEFT),
-        ("keys:\n", NO_KEYS_LEFT),
+        ("tags: {team: [support]}\n", NO_KEYS_MESSAGE),
+        ("keys:\n", NO_KEYS_MESSAGE),
         ("upstream: {}\n", 'policies.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?'),
     ],
     ids=["no keys", "half written", "broken"],
@@ -113,24 +122,15 @@ async def test_explicitly_empty_keys_are_accepted(stored: StoreOverFolder) -> No
     await stored.store.refresh()
 
     assert stored.store.current.credentials == {}
-    assert [event for event, _ in stored.log.entries[1:]] == ["policy.in_force", "policy.no_keys"]
+    assert stored.events()[1:] == ["policy.in_force", "policy.no_keys"]
     assert stored.told[-1] == "in_force"
 
 
 @pytest.mark.parametrize("keys", ["keys: {}\n", "keys:\n", ""])
 def test_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
-    (tmp_path / "policies.yaml").write_text(f"tags: {{team: [support]}}\n{keys}")
-    clock, log = Clock(), EventLog()
+    stored = StoreOverFolder(tmp_path, f"tags: {{team: [support]}}\n{keys}")
 
-    PolicyStore(
-        PolicyFolder(tmp_path, {}),
-        lambda: clock.now,
-        clock.sleep,
-        log,
-        lambda result, snapshot: None,
-    )
-
-    assert [event for event, _ in log.entries] == ["policy.in_force", "policy.no_keys"]
+    assert stored.events() == ["policy.in_force", "policy.no_keys"]
 
 
 async def test_restored_folder_is_logged_once(stored: StoreOverFolder) -> None:
@@ -142,8 +142,7 @@ async def test_restored_folder_is_logged_once(stored: StoreOverFolder) -> None:
     await stored.store.refresh()
     await stored.store.refresh()
 
-    events = [event for event, _ in stored.log.entries]
-    assert events == ["policy.in_force", "policy.rejected", "policy.restored"]
+    assert stored.events() == ["policy.in_force", "policy.rejected", "policy.restored"]
     assert stored.log.entries[-1][1] == {"revision": stored.store.current.revision}
     assert stored.told == ["in_force", "rejected", "restored", "unchanged"]
 
@@ -167,7 +166,7 @@ async def test_revocations_of_a_pending_change_apply(stored: StoreOverFolder) ->
 
     assert stored.store.current.revision == old_snapshot.revision
     assert stored.store.current.revoked == {"support-widget"}
-    assert [event for event, _ in stored.log.entries] == ["policy.in_force", "policy.revoked"]
+    assert stored.events() == ["policy.in_force", "policy.revoked"]
     assert stored.told == ["in_force"]
 
 
@@ -198,7 +197,7 @@ async def test_unexpected_error_keeps_snapshot_and_revocations(stored: StoreOver
 
     assert decided.snapshot is stored.store.current
     assert decided.snapshot.revision == revision
-    assert [event for event, _ in stored.log.entries[1:]] == ["policy.revoked", "policy.rejected"]
+    assert stored.events()[1:] == ["policy.revoked", "policy.rejected"]
     assert stored.told[-1] == "rejected"
     problems = str(stored.log.entries[-1][1]["problems"])
     assert "cannot be read: unexpected RecursionError at tests.policy.test_store:" in problems

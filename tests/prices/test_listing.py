@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from proxy.policy.compile import compile_policies
-from proxy.policy.files.load import load
+from proxy.policy.files.load import load_policies
 from proxy.prices.listing import Listing, as_json, as_table, list_prices
 
 POLICIES = """\
@@ -36,7 +36,7 @@ prices:
 
 def listing(folder: Path, day: str, model: str | None = None) -> Listing:
     (folder / "p.yaml").write_text(POLICIES)
-    loaded = load(folder)
+    loaded = load_policies(folder)
     return list_prices(loaded, compile_policies(loaded, None), date.fromisoformat(day), model)
 
 

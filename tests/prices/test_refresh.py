@@ -12,7 +12,7 @@ if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")
 
 from proxy.money.usage import find_listed_name
-from proxy.policy.files.load import PRICE_TABLE, load
+from proxy.policy.files.load import PRICE_TABLE, load_policies
 from proxy.prices import refresh
 from tests.cli.test_init import headrace
 from tests.for_each import for_each
@@ -35,7 +35,7 @@ def test_new_folder_gets_prices_and_license(tmp_path: Path) -> None:
     renewed = refresh.prepare_refresh(tmp_path, TODAY)
     refresh.write_refresh(tmp_path, renewed)
 
-    loaded = load(tmp_path).policies
+    loaded = load_policies(tmp_path).policies
     assert loaded.price_table.as_of == TODAY
     assert find_listed_name(loaded.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
     assert "MIT" in (tmp_path / refresh.LICENCE).read_text()
@@ -50,7 +50,7 @@ def test_changed_price_gets_a_row(tmp_path: Path) -> None:
     refresh.write_refresh(tmp_path, renewed)
 
     assert renewed.changes.changed == ("openai gpt-4o-mini",)
-    rows = load(tmp_path).policies.prices["openai"]["gpt-4o-mini"]
+    rows = load_policies(tmp_path).policies.prices["openai"]["gpt-4o-mini"]
     assert [(str(row.get("from")), row["input"]) for row in rows] == [
         ("2026-12-24", 0.15),
         ("None", 0.3),

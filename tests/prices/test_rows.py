@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.policy import schema
-from proxy.prices.rows import PriceRow, Rows, Table, current_row, merge_tables, table_lines, to_row
+from proxy.prices.rows import (
+    PriceRow,
+    Rows,
+    Table,
+    current_row,
+    format_table_lines,
+    make_row,
+    merge_tables,
+)
 from tests.for_each import for_each
 
 TODAY = date(2026, 6, 1)
@@ -118,7 +126,7 @@ def test_prices_survive_a_round_trip() -> None:
         }
     )
 
-    assert to_row(price) == PriceRow(
+    assert make_row(price) == PriceRow(
         EARLIER, "input: 2, output: 10.5, tiers: [{above: 200000, input: 4}]"
     )
     assert price.output == Decimal("10.5")
@@ -131,7 +139,7 @@ def test_latest_row_is_first() -> None:
         "4x": (),
     }
 
-    assert list(table_lines({"openai": {n: r for n, r in rows.items() if r}})) == [
+    assert list(format_table_lines({"openai": {n: r for n, r in rows.items() if r}})) == [
         "prices:",
         "  openai:",
         "    smol: {input: 1}",

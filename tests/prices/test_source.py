@@ -29,12 +29,14 @@ SMALL = Tokens(input=200, cached_input=1000, cache_write=70, output=300)
 LARGE = Tokens(input=300_000, cached_input=1000, output=300)
 AUDIO = Tokens(input=200, output=300, audio_input=40, audio_output=50)
 DAYS = (date(2025, 1, 1), date(2026, 7, 30), REFRESHED, date(2027, 6, 1))
-SOURCE = {provider.id: provider for provider in data.providers if provider.id in source.PRICED}
+SOURCE = {
+    provider.id: provider for provider in data.providers if provider.id in source.PRICED_PROVIDERS
+}
 
 
 @pytest.fixture(scope="module")
 def book() -> PriceBook:
-    loaded = load.load(FOLDER).policies.prices
+    loaded = load.load_policies(FOLDER).policies.prices
     return PriceBook(
         {
             provider: {
@@ -117,7 +119,7 @@ def test_price_depends_on_name_and_day(
     assert price.output == Decimal(output)
 
 
-@for_each("provider", source.PRICED)
+@for_each("provider", source.PRICED_PROVIDERS)
 def test_prices_equal_the_source(book: PriceBook, provider: str) -> None:
     for entry in book.rows[provider]:
         name = entry.removesuffix("*")
@@ -130,7 +132,7 @@ def test_prices_equal_the_source(book: PriceBook, provider: str) -> None:
                 assert price.cost(tokens) == charged, (name, day, tokens)
 
 
-@for_each("provider", source.PRICED)
+@for_each("provider", source.PRICED_PROVIDERS)
 def test_unknown_models_have_no_price(book: PriceBook, provider: str) -> None:
     ids = {model.id for item in data.providers for model in item.models}
     names = ids | {name.rpartition("/")[2] for name in ids}

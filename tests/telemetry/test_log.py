@@ -20,7 +20,7 @@ from proxy.call.record import Record, new_record
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import BoundedText
 from proxy.money.usage import NANO, Tokens
-from proxy.policy.schema.rules import Cap
+from proxy.policy.schema.rules import CapConfig
 from proxy.telemetry.lines import (
     MAX_LINE,
     MAX_LINES,
@@ -183,7 +183,7 @@ def test_only_numeric_parameters_are_logged() -> None:
     record.ended = record.started
 
     assert build_call_line(record)["parameters"] == {"max_tokens": 20, "temperature": 0.5}
-    assert {*Cap.model_fields} <= {*PARAMETERS}
+    assert {*CapConfig.model_fields} <= {*PARAMETERS}
 
 
 def test_client_values_are_truncated_to_one_line() -> None:

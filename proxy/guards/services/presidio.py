@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from proxy.config.scalars import Duration, Reference, Section, Share, Url, matching
+from proxy.config.scalars import Duration, Reference, Section, Share, Url, text_matching
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.patterns import resolve_overlaps
@@ -84,11 +84,13 @@ class Presidio:
 
 Entity = Annotated[
     str,
-    *matching(
+    *text_matching(
         "[A-Z][A-Z0-9_]{0,63}", "must be an entity type of Presidio, such as PERSON", "PERSON"
     ),
 ]
-LanguageCode = Annotated[str, *matching("[a-z]{2,3}", "must be a language code, such as en", "en")]
+LanguageCode = Annotated[
+    str, *text_matching("[a-z]{2,3}", "must be a language code, such as en", "en")
+]
 
 
 class PresidioConfig(Section):

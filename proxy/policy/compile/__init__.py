@@ -13,13 +13,13 @@ from proxy.policy.compile.rules import RuleCompiler
 from proxy.policy.compile.targets import TargetCompiler, compile_upstream
 from proxy.policy.decide.snapshot import Snapshot, TagRule
 from proxy.policy.files.cloud_tokens import CloudTokens
-from proxy.policy.files.load import Loaded, read_packaged_price_date
+from proxy.policy.files.load import LoadedFolder, read_packaged_price_date
 from proxy.policy.files.source import PolicyError
-from proxy.policy.schema.keys import compile_pattern
+from proxy.policy.schema.keys import compile_tag_pattern
 
 
 def compile_policies(
-    loaded: Loaded, environ: Mapping[str, str] | None, tokens: CloudTokens | None = None
+    loaded: LoadedFolder, environ: Mapping[str, str] | None, tokens: CloudTokens | None = None
 ) -> Snapshot:
     """Return the snapshot of policies.
 
@@ -73,15 +73,16 @@ def _compile(context: CompileContext) -> Snapshot:
         secret_files=frozenset(context.secret_files),
         origins=frozenset(policies.cors.origins),
         has_empty_keys="keys" in document.empty_sections and not keys,
+        used_names=MappingProxyType(context.used_names),
         unprepared=tuple(rules.guard_compiler.unprepared),
         prices_as_of=targets.table_date,
         passthrough=passthrough[0].merge(passthrough) if passthrough else None,
     )
 
 
-def _compile_tag(_: str, tag: schema.Tag) -> TagRule:
+def _compile_tag(_: str, tag: schema.TagConfig) -> TagRule:
     return TagRule(
         values=frozenset(tag.values) if tag.values is not None else None,
-        pattern=compile_pattern(tag.pattern) if tag.pattern is not None else None,
+        pattern=compile_tag_pattern(tag.pattern) if tag.pattern is not None else None,
         set_by_clients=tag.caller,
     )

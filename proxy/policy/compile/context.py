@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from proxy.policy.decide.snapshot import TagRule
-from proxy.policy.files.cloud_tokens import CloudTokens, is_token
-from proxy.policy.files.load import Loaded, read_secret
+from proxy.policy.files.cloud_tokens import CloudTokens, is_token_reference
+from proxy.policy.files.load import LoadedFolder, read_secret
 from proxy.policy.files.source import KeyPath
 from proxy.policy.files.validation import describe_missing, describe_not_allowed
 from proxy.types import Secret, Upstream
@@ -20,10 +21,11 @@ class CompileContext:
 
     Without an ``environ`` secrets are empty. ``tag_rules`` and ``upstreams`` are set before the
     sections that refer to them. ``secret_files`` are paths of secrets, and references of tokens.
+    ``used_names`` are the names to which other parts refer, by section.
     """
 
     def __init__(
-        self, loaded: Loaded, environ: Mapping[str, str] | None, tokens: CloudTokens
+        self, loaded: LoadedFolder, environ: Mapping[str, str] | None, tokens: CloudTokens
     ) -> None:
         self.loaded = loaded
         self.policies = loaded.policies
@@ -33,6 +35,7 @@ class CompileContext:
         self.tag_rules: dict[str, TagRule] = {}
         self.upstreams: dict[str, Upstream] = {}
         self.secret_files: set[str] = set()
+        self.used_names: dict[str, set[str]] = defaultdict(set)
         self._environ = environ
         self._tokens = tokens
 
@@ -45,6 +48,8 @@ class CompileContext:
         return compiled
 
     def check_name(self, path: KeyPath, section: str, kind: str, name: str) -> None:
+        """Report the use of a name that its section lacks."""
+        self.used_names[section].add(name)
         names = self.document.data.get(section, {})
         if name not in names:
             hint = "" if names else f'. Add it under "{section}:".'
@@ -64,11 +69,13 @@ class CompileContext:
         """Return the secret of a reference. Report one that cannot be read."""
         if self._environ is None:
             return Secret("")
-        if ref.startswith("file:") or is_token(ref):
+        if ref.startswith("file:") or is_token_reference(ref):
             self.secret_files.add(ref.removeprefix("file:"))
         try:
             value = (
-                self._tokens.get_token(ref) if is_token(ref) else read_secret(ref, self._environ)
+                self._tokens.get_token(ref)
+                if is_token_reference(ref)
+                else read_secret(ref, self._environ)
             )
         except ValueError as error:
             self.report(path, str(error))

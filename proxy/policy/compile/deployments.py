@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
 
-from proxy.config.scalars import iter_references
 from proxy.dialects import DIALECTS
 from proxy.dialects.requests.upstream_request import make_target_route
 from proxy.errors import InvalidField
@@ -25,6 +24,7 @@ from proxy.types.passthrough import PassthroughPath, PassthroughPaths
 from proxy.types.providers import EMBEDDINGS
 
 DEFAULT_POLICY = "default"
+EMBEDDINGS_KEY = ("cache", "semantic", "embeddings")
 
 
 class DeploymentCompiler:
@@ -69,15 +69,13 @@ class DeploymentCompiler:
 
     def _find_policy_name(self, path: KeyPath, policy: str | None) -> str | None:
         """Return the name of a deployment's policy: its own, or the default one if it exists."""
-        policies = self._context.policies.policies
-        if policy is not None and policy not in policies:
-            self._context.check_name(path, "policies", "policy", policy)
-            return None
         name = policy or DEFAULT_POLICY
-        return name if name in policies else None
+        if policy is not None or name in self._context.policies.policies:
+            self._context.check_name(path, "policies", "policy", name)
+        return name if name in self._context.policies.policies else None
 
     def _compile_passthrough(
-        self, path: KeyPath, configs: Sequence[schema.PassedPathConfig]
+        self, path: KeyPath, configs: Sequence[schema.PassthroughPathConfig]
     ) -> PassthroughPaths | None:
         if not configs:
             return None
@@ -121,20 +119,15 @@ class DeploymentCompiler:
 
     def check_embeddings(self, deployments: Mapping[str, Deployment]) -> None:
         """Report deployments of semantic caches that compute no embeddings."""
-        for path, name in iter_embedding_deployments(self._context.policies):
-            self._context.check_name(path, "deployments", "deployment", name)
+        for path, part in self._context.policies.parts():
+            if part.cache is None or part.cache.semantic is None:
+                continue
+            name, name_path = part.cache.semantic.embeddings, (*path, *EMBEDDINGS_KEY)
+            self._context.check_name(name_path, "deployments", "deployment", name)
             deployment = deployments.get(name)
             if deployment is not None and not any(map(_can_embed, deployment.routes.targets)):
                 message = f"deployment {quote(name)} has no target that serves embeddings"
-                self._context.report(path, message)
-
-
-def iter_embedding_deployments(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, str]]:
-    """Yield the deployments that compute embeddings for caches, each with the path of its name."""
-    for path, part in policies.parts():
-        if part.cache is not None and part.cache.semantic is not None:
-            for key, name in iter_references(part.cache.semantic, "deployment"):
-                yield (*path, "cache", "semantic", key), name
+                self._context.report(name_path, message)
 
 
 def _can_embed(target: Target) -> bool:

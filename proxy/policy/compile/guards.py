@@ -23,9 +23,9 @@ from proxy.runtime.frozen import frozen
 from proxy.types import guard
 from proxy.types.hold import partial_matcher_of
 
-PLUGIN = guard_kind.GuardKind(PluginGuard, lambda config, context: config.make_detector())
-SAMPLE = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
-SAMPLE_CONTEXT = guard.PromptContext(SAMPLE, SAMPLE, SAMPLE)
+PLUGIN_KIND = guard_kind.GuardKind(PluginGuard, lambda config, context: config.make_detector())
+SAMPLE_TEXT = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
+SAMPLE_CONTEXT = guard.PromptContext(SAMPLE_TEXT, SAMPLE_TEXT, SAMPLE_TEXT)
 
 
 @frozen
@@ -69,20 +69,6 @@ class GuardCompiler:
     def compile(
         self, path: KeyPath, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
     ) -> RuleGuards:
-        for index, config in enumerate(inputs or ()):
-            if config.action == "retry":
-                message = "retry is allowed under output only"
-                self._context.report((*path, "input", index, "action"), message)
-        for index, config in enumerate(outputs or ()):
-            output_path: KeyPath = (*path, "output", index)
-            if config.restore:
-                self._context.report(
-                    (*output_path, "restore"), guard_kind.wrong_stage_message("restore", "input")
-                )
-            if config.action == "route":
-                self._context.report(
-                    (*output_path, "action"), guard_kind.wrong_stage_message("route", "input")
-                )
         on_input = self._compile_rules(path, "input", inputs)
         on_output = self._compile_rules(path, "output", outputs)
         return RuleGuards(
@@ -106,9 +92,10 @@ class GuardCompiler:
         self, path: KeyPath, stage: guard.Stage, config: GuardConfig
     ) -> guard.GuardRule | guard.CostCap | None:
         kind: guard_kind.GuardKind[Any] = (
-            PLUGIN if isinstance(config, PluginGuard) else KINDS[config.guard]
+            PLUGIN_KIND if isinstance(config, PluginGuard) else KINDS[config.guard]
         )
         name = config.name or config.guard
+        self._check_stage(path, stage, config)
         try:
             context = self._build_guard_context(path, stage, config)
             if context is None:
@@ -135,7 +122,7 @@ class GuardCompiler:
             # Load now what the detector loads at first use, so that no call waits for it.
             bound = detector.about(SAMPLE_CONTEXT) if guard.is_contextual(detector) else detector
             if bound is not None and guard.is_detector(bound):
-                bound.find(SAMPLE)
+                bound.find(SAMPLE_TEXT)
         self._schedule_preparation(detector)
         if stage == "output" and config.mode != "shadow" and config.action != "flag":
             self._schedule_preparation(PreparePartialMatcher(detector))
@@ -160,6 +147,18 @@ class GuardCompiler:
             path=path,
         )
 
+    def _check_stage(self, path: KeyPath, stage: guard.Stage, config: GuardConfig) -> None:
+        """Report an action or a key that is allowed only under the other stage."""
+        uses: tuple[tuple[str, str, guard.Stage, bool], ...] = (
+            ("action", "retry", "output", config.action == "retry"),
+            ("action", "route", "input", config.action == "route"),
+            ("restore", "restore", "input", config.restore),
+        )
+        for key, word, allowed_stage, is_used in uses:
+            if is_used and stage != allowed_stage:
+                message = guard_kind.wrong_stage_message(word, allowed_stage)
+                self._context.report((*path, key), message)
+
     def _schedule_preparation(self, detector: object) -> None:
         for part in (UNICODE_TABLES, detector):
             if guard.is_preparable(part) and part not in self.unprepared:
@@ -181,8 +180,7 @@ class GuardCompiler:
         upstreams = self._context.upstreams
         names = list(iter_references(config, "upstream"))
         for key, name in names:
-            if name not in upstreams:
-                self._context.check_name((*path, key), "upstreams", "upstream", name)
+            self._context.check_name((*path, key), "upstreams", "upstream", name)
         if any(name not in upstreams for _, name in names):
             return None
         if stage == "input" and not isinstance(config, PluginGuard) and KINDS[config.guard].answers:

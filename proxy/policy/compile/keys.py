@@ -36,6 +36,7 @@ class KeyCompiler:
     def compile(self, name: str, config: schema.KeyConfig) -> VirtualKey:
         for tag, value in config.tags.items():
             self._context.check_tag(("keys", name, "tags", tag), tag, value)
+        self._context.used_names["deployments"].update(config.deployments)
         for index, deployment_name in enumerate(config.deployments):
             if deployment_name not in self._deployments:
                 path = ("keys", name, "deployments", index)
@@ -51,7 +52,7 @@ class KeyCompiler:
             tags = deployment.tags
             if config.tags:
                 tags = MappingProxyType(dict(sorted({**tags, **config.tags}.items())))
-            key_deployments[deployment_name] = deployment.for_key(name, tags, self._client_tags)
+            key_deployments[deployment_name] = deployment.bind_to_key(name, tags, self._client_tags)
         chat = {n: d for n, d in key_deployments.items() if not d.deployment.only_passthrough}
         by_model = group_by_model(chat)
         key = VirtualKey(

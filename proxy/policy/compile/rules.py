@@ -18,7 +18,7 @@ from proxy.policy.decide import conditions
 from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuards
 from proxy.policy.files.source import KeyPath
 from proxy.policy.files.validation import describe_missing
-from proxy.policy.schema.keys import parse_glob
+from proxy.policy.schema.keys import compile_glob
 from proxy.types.guard import GuardPlan
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
@@ -169,12 +169,11 @@ class RuleCompiler:
         order = [name]
         for index, base in enumerate(self._policies[name].extends):
             path: KeyPath = ("policies", name, "extends", index)
-            if base not in self._sections:
-                self._context.check_name(path, "policies", "policy", base)
-            elif base in (*extending, name):
+            self._context.check_name(path, "policies", "policy", base)
+            if base in (*extending, name):
                 message = f"policy {quote(base)} extends this policy. Remove one of the two."
                 self._context.report(path, message)
-            else:
+            elif base in self._sections:
                 bases = self._list_extended_policies(base, (*extending, name))
                 order += [policy for policy in bases if policy not in order]
         return order
@@ -228,7 +227,7 @@ class RuleCompiler:
                 self._context.report(limit_path, describe_missing("limit", name, limits))
         return frozenset(names)
 
-    def compile_condition(self, path: KeyPath, config: schema.When) -> conditions.Condition:
+    def compile_condition(self, path: KeyPath, config: schema.WhenConfig) -> conditions.Condition:
         """Return the condition of a rule. Several parts must all match."""
         parts = [*self._compile_comparisons(path, config)]
         if config.stream is not None:
@@ -249,9 +248,9 @@ class RuleCompiler:
         return parts[0] if len(parts) == 1 else conditions.AllOf(tuple(parts))
 
     def _compile_comparisons(
-        self, path: KeyPath, config: schema.When
+        self, path: KeyPath, config: schema.WhenConfig
     ) -> Iterator[conditions.Condition]:
-        matches: tuple[tuple[conditions.Fact, schema.Match | None], ...] = (
+        matches: tuple[tuple[conditions.Fact, schema.MatchConfig | None], ...] = (
             ("key", config.key),
             ("dialect", config.dialect),
             ("endpoint", config.endpoint),
@@ -273,7 +272,7 @@ class RuleCompiler:
             self.headers.add(name)
             yield conditions.Comparison("header", _compile_match(match), name)
 
-    def _compile_hours(self, path: KeyPath, config: schema.Hours) -> conditions.TimeOfDay:
+    def _compile_hours(self, path: KeyPath, config: schema.HoursConfig) -> conditions.TimeOfDay:
         zone = ZoneInfo("UTC")
         try:
             zone = ZoneInfo(config.zone)
@@ -296,18 +295,18 @@ def compile_cache(config: schema.CacheConfig | None) -> CacheDecision | None:
     return "off" if config.off else types.CacheRule(**fields, semantic=rule)
 
 
-def _compile_match(match: schema.Match) -> conditions.Values:
+def _compile_match(match: schema.MatchConfig) -> conditions.Values:
     parts: list[conditions.Values] = []
     if match.equals is not None:
         parts.append(conditions.OneOf(frozenset({match.equals})))
     if match.in_ is not None:
         parts.append(conditions.OneOf(frozenset(match.in_)))
     if match.glob is not None:
-        parts.append(parse_glob(match.glob))
+        parts.append(compile_glob(match.glob))
     return parts[0] if len(parts) == 1 else conditions.Intersection(tuple(parts))
 
 
-def to_yaml(config: schema.When | schema.Hours | schema.Match) -> str:
+def to_yaml(config: schema.WhenConfig | schema.HoursConfig | schema.MatchConfig) -> str:
     """Return a condition as YAML on one line, with sorted keys."""
     return _to_flow_yaml(config.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True))
 

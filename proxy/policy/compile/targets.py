@@ -18,7 +18,7 @@ from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide.routes import Candidates, Routes
 from proxy.policy.decide.snapshot import Deployment
-from proxy.policy.files.cloud_tokens import is_token
+from proxy.policy.files.cloud_tokens import is_token_reference
 from proxy.policy.files.source import KeyPath
 from proxy.policy.files.validation import report_errors
 from proxy.policy.schema.upstreams import AZURE, COMPATIBLE
@@ -36,7 +36,7 @@ def compile_upstream(
     path: KeyPath = ("upstreams", name)
     key = secret((*path, "api_key"), config.api_key) if config.api_key else None
     key_header = "api-key" if config.dialect == AZURE else None
-    if key is not None and is_token(config.api_key or ""):
+    if key is not None and is_token_reference(config.api_key or ""):
         key_header = "authorization"
     # Prices of OpenAI hold only at OpenAI, not at every server with its API.
     providers = {AZURE: AZURE, COMPATIBLE: None}
@@ -98,7 +98,7 @@ def find_gateway_setting(config: schema.UpstreamConfig) -> str | None:
 
 WeightedTarget = tuple[Target, int | None]
 TargetLists = dict[KeyPath, list[tuple[KeyPath, Target]]]
-REMEDY = "Give all targets a weight, set balance, or move this one to fallback."
+UNREACHABLE_ADVICE = "Give all targets a weight, set balance, or move this one to fallback."
 
 
 class TargetCompiler:
@@ -112,7 +112,11 @@ class TargetCompiler:
     @property
     def table_date(self) -> date | None:
         """Date of the price table, or None if it is not used."""
-        return self._context.loaded.priced.price_table.as_of if self._uses_table else None
+        return (
+            self._context.loaded.policies_with_prices.price_table.as_of
+            if self._uses_table
+            else None
+        )
 
     def compile_routes(
         self, path: KeyPath, configs: Sequence[schema.TargetConfig], balanced: bool = False
@@ -128,9 +132,9 @@ class TargetCompiler:
         return self.compile_routes(path, configs).targets
 
     def _compile_target(self, path: KeyPath, config: schema.TargetConfig) -> Target | None:
+        self._context.check_name((*path, "upstream"), "upstreams", "upstream", config.upstream)
         upstream = self._context.upstreams.get(config.upstream)
         if upstream is None:
-            self._context.check_name((*path, "upstream"), "upstreams", "upstream", config.upstream)
             return None
         target = Target(
             upstream=upstream,
@@ -146,20 +150,18 @@ class TargetCompiler:
         """Return the prices of a model in the table. Rows of other models are not validated."""
         if upstream.provider is None:
             return ()
-        rows = self._context.loaded.priced.prices.get(upstream.provider, {})
+        rows = self._context.loaded.policies_with_prices.prices.get(upstream.provider, {})
         name = usage.find_listed_name(rows, model)
         if name is None:
             return ()
         self._uses_table = True
-        value = rows[name]
-        dated = enumerate(value) if isinstance(value, list) else [(0, value)]
         prices = []
-        for index, row in dated:
-            try:
-                prices.append(compile_price(schema.PriceConfig.model_validate(row)))
-            except ValidationError as error:
+        for index, row in enumerate(schema.iter_price_rows(rows[name])):
+            if isinstance(row, ValidationError):
                 path = ("prices", upstream.provider, name, index)
-                report_errors(self._context.document, error, schema.PriceConfig, path)
+                report_errors(self._context.document, row, schema.PriceConfig, path)
+            else:
+                prices.append(compile_price(row))
         return tuple(prices)
 
     def check_prices(self, deployments: Mapping[str, Deployment]) -> None:
@@ -207,7 +209,7 @@ class TargetCompiler:
         for path, target in self.by_path.items():
             if not is_reachable.get(id(target), True):
                 message = "can never be used, because earlier targets have all its names."
-                self._context.report(path, f"{message} {REMEDY}")
+                self._context.report(path, f"{message} {UNREACHABLE_ADVICE}")
 
 
 def compile_routes(weighted: Sequence[WeightedTarget], balanced: bool) -> Routes:

@@ -14,9 +14,9 @@ from proxy.errors import InvalidField, NotFound
 from proxy.errors.words import shorten_to_ascii
 from proxy.policy.decide import model_calls as pricing
 from proxy.policy.decide.conditions import collect_facts
-from proxy.policy.decide.model_calls import merge_rules_by_effect, rule_model_call
+from proxy.policy.decide.model_calls import apply_rules, find_rule_by_effect
 from proxy.policy.decide.provenance import Basis, DecidedPlan
-from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits, list_distinct
+from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits, list_unique
 from proxy.policy.decide.selection import list_models, merge_tags, select_deployment
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
@@ -114,8 +114,8 @@ class InternalCaller:
         """
         tags = self.snapshot.tags.items()
         client_tags = frozenset(tag for tag, rule in tags if rule.set_by_clients)
-        key_deployment = self.deployment.for_key(self.key, self.deployment.tags, client_tags)
-        plan = decide(self.snapshot, key_deployment.only_key(self.key), call)
+        key_deployment = self.deployment.bind_to_key(self.key, self.deployment.tags, client_tags)
+        plan = decide(self.snapshot, key_deployment.make_internal_key(self.key), call)
         return replace(plan, guards=NO_GUARDS, cache=None)
 
 
@@ -131,7 +131,7 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
         return _decide(snapshot, key, call)
     from proxy.policy.decide import stored_state  # noqa: PLC0415  # few calls use stored state
 
-    call = stored_state.select_drawn(call, state_ref)
+    call = stored_state.select_alternative(call, state_ref)
     stored_state.check_access(key, call, state_ref)
     return stored_state.keep_state_targets(_decide(snapshot, key, call), call, state_ref)
 
@@ -162,7 +162,7 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
         raise InvalidField("model", f"must have at most {deployment.max_models} models")
     facts = collect_facts(key.name, call, tags)
     models = call.requested_models or (deployment.name,)
-    ruled = [rule_model_call(key_deployment, call, facts, model) for model in models]
+    ruled = [apply_rules(key_deployment, call, facts, model) for model in models]
     basis = Basis(
         snapshot=snapshot,
         key=key,
@@ -180,11 +180,11 @@ def _build_plan(
     snapshot, key, key_deployment, call, dropped_tags, ruled = basis
     deployment, chain = key_deployment.deployment, key_deployment.chain
     model_calls = tuple([part.model_call for part in ruled])
-    first_effects = list_distinct([effects for part in ruled for effects in part.first_effects])
-    all_effects = list_distinct([effects for part in ruled for effects in part.all_effects])
+    first_effects = list_unique([effects for part in ruled for effects in part.first_effects])
+    all_effects = list_unique([effects for part in ruled for effects in part.all_effects])
     route = first_union = every = NO_EFFECTS
     if chain is not None:
-        route = chain.combine_all(list_distinct([part.route_effects for part in ruled]))
+        route = chain.combine_all(list_unique([part.route_effects for part in ruled]))
         first_union, every = chain.combine_all(first_effects), chain.combine_all(all_effects)
     refusal = route.refusal
     limits = combine_limits(deployment.limits, first_union, first_effects)
@@ -220,7 +220,7 @@ def _build_plan(
         cache=None if is_uncached or cache == "off" else cache,
         may_refresh=key.may_refresh,
         guards=guards,
-        rule_by_effect=merge_rules_by_effect(route, first_union, every),
+        rule_by_effect=find_rule_by_effect(route, first_union, every),
         passthrough=path,
         basis=basis,
         unpriced=unpriced,

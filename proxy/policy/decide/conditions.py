@@ -65,17 +65,17 @@ class Condition:
         """Return a function that is created once and called for each call."""
         raise NotImplementedError
 
-    def static_result(self, static: StaticFacts) -> bool | None:
+    def evaluate_statically(self, static: StaticFacts) -> bool | None:
         """Return the result if static facts determine it, otherwise None."""
         return None
 
-    def mismatch_reason(self, facts: Facts) -> str:
+    def explain_mismatch(self, facts: Facts) -> str:
         """Return the reason why facts do not match, in a few words."""
         raise NotImplementedError
 
 
 class Values(Protocol):
-    """Allowed values: ``OneOf``, ``Intersection`` or a ``Glob``."""
+    """Allowed values: ``OneOf``, ``Intersection`` or a ``TextPattern``."""
 
     @property
     def text(self) -> str: ...
@@ -134,14 +134,14 @@ class Comparison(Condition):
         read: Callable[[Facts], str] = attrgetter(self.fact)
         return lambda facts: matches(read(facts))
 
-    def static_result(self, static: StaticFacts) -> bool | None:
+    def evaluate_statically(self, static: StaticFacts) -> bool | None:
         if self.fact == "key":
             return self.values.build_matcher()(static.key)
         if self.fact != "tag" or self.name in static.client_tags - static.tags.keys():
             return None
         return self.name in static.tags and self.values.build_matcher()(static.tags[self.name])
 
-    def mismatch_reason(self, facts: Facts) -> str:
+    def explain_mismatch(self, facts: Facts) -> str:
         expected = f"expected {self.values.text}"
         if self.fact == "model":
             return f"model is {' or '.join(sorted(facts.names))}, {expected}"
@@ -163,7 +163,7 @@ class IsStreamed(Condition):
         stream = self.stream
         return lambda facts: facts.stream is stream
 
-    def mismatch_reason(self, facts: Facts) -> str:
+    def explain_mismatch(self, facts: Facts) -> str:
         return "the call is streamed" if facts.stream else "the call is not streamed"
 
 
@@ -193,7 +193,7 @@ class TimeOfDay(Condition):
         yesterday = local.replace(tzinfo=None) - timedelta(days=1)
         return minute < self.end and yesterday.weekday() in self.days
 
-    def mismatch_reason(self, facts: Facts) -> str:
+    def explain_mismatch(self, facts: Facts) -> str:
         local = facts.received_at.astimezone(self.zone)
         return f"the call arrived at {local:%a %H:%M}, expected {self.text}"
 
@@ -208,11 +208,11 @@ class AllOf(Condition):
         matchers = [part.build_matcher() for part in self.parts]
         return lambda facts: all(matches(facts) for matches in matchers)
 
-    def static_result(self, static: StaticFacts) -> bool | None:
-        results = [part.static_result(static) for part in self.parts]
+    def evaluate_statically(self, static: StaticFacts) -> bool | None:
+        results = [part.evaluate_statically(static) for part in self.parts]
         return False if False in results else None if None in results else True
 
-    def mismatch_reason(self, facts: Facts) -> str:
+    def explain_mismatch(self, facts: Facts) -> str:
         return next(reason for part in self.parts if (reason := find_mismatch(part, facts)))
 
 
@@ -226,12 +226,12 @@ class AnyOf(Condition):
         matchers = [part.build_matcher() for part in self.parts]
         return lambda facts: any(matches(facts) for matches in matchers)
 
-    def static_result(self, static: StaticFacts) -> bool | None:
-        results = [part.static_result(static) for part in self.parts]
+    def evaluate_statically(self, static: StaticFacts) -> bool | None:
+        results = [part.evaluate_statically(static) for part in self.parts]
         return True if True in results else None if None in results else False
 
-    def mismatch_reason(self, facts: Facts) -> str:
-        reasons = "; ".join(part.mismatch_reason(facts) for part in self.parts)
+    def explain_mismatch(self, facts: Facts) -> str:
+        reasons = "; ".join(part.explain_mismatch(facts) for part in self.parts)
         return f"no alternative matches: {reasons}"
 
 
@@ -246,11 +246,11 @@ class Not(Condition):
         matches = self.part.build_matcher()
         return lambda facts: not matches(facts)
 
-    def static_result(self, static: StaticFacts) -> bool | None:
-        result = self.part.static_result(static)
+    def evaluate_statically(self, static: StaticFacts) -> bool | None:
+        result = self.part.evaluate_statically(static)
         return None if result is None else not result
 
-    def mismatch_reason(self, facts: Facts) -> str:
+    def explain_mismatch(self, facts: Facts) -> str:
         return f"an excluded condition matches: {self.text}"
 
 
@@ -259,7 +259,7 @@ ALWAYS = AllOf(())
 
 def find_mismatch(condition: Condition, facts: Facts) -> str | None:
     """Return the reason why facts do not match a condition, or None if they do."""
-    return None if condition.build_matcher()(facts) else condition.mismatch_reason(facts)
+    return None if condition.build_matcher()(facts) else condition.explain_mismatch(facts)
 
 
 def iter_used_facts(condition: Condition) -> Iterator[Fact]:

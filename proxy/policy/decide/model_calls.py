@@ -19,14 +19,14 @@ from typing import Literal, NamedTuple
 
 from proxy.money.usage import price_on
 from proxy.policy.decide.conditions import NO_NAMES, Facts
-from proxy.policy.decide.routes import Routes, random_number
+from proxy.policy.decide.routes import Routes, draw_number
 from proxy.policy.decide.rules import (
     NO_EFFECTS,
     Effects,
     RuleChain,
     combine_guards,
     evaluate,
-    list_distinct,
+    list_unique,
 )
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment
 from proxy.types import UNBILLED, Call, ModelCall, RuleRefusal, ScopedLimit, Target
@@ -40,11 +40,11 @@ PARAMETER_EFFECTS = ("set ", "cap ")
 ROUTE_EFFECTS = ("targets", "fallback", "model", "refusal")
 FIRST_TARGET_EFFECTS = ("cache", "limit ", "no limit ", *PARAMETER_EFFECTS)
 ANY_TARGET_EFFECTS = ("guard ", "no guard ")
-FREE_OUTPUT = frozenset({"embeddings", "passthrough"})
+FREE_OUTPUT_ENDPOINTS = frozenset({"embeddings", "passthrough"})
 """Endpoints whose output may be free."""
 
 
-class LeftOut(NamedTuple):
+class ExcludedTarget(NamedTuple):
     """A target that a rule excludes."""
 
     target: Target
@@ -62,10 +62,10 @@ class RuledModelCall(NamedTuple):
     first_effects: tuple[Effects, ...]
     all_effects: tuple[Effects, ...]
     chosen_count: int
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[ExcludedTarget, ...] = ()
 
 
-def rule_model_call(
+def apply_rules(
     key_deployment: KeyDeployment, call: Call, facts: Facts, model: str
 ) -> RuledModelCall:
     """Apply the rules of a deployment to one model. ``facts`` have no names."""
@@ -100,12 +100,12 @@ def order_targets(
     candidates = deployment.get_candidates(model, routes)
     order = candidates.order
     if order is None:
-        number = random_number(deployment.name, deployment.sticky, key, call)
+        number = draw_number(deployment.name, deployment.sticky, key, call)
         order = candidates.draw_order(number)
     return order, candidates.pool_size
 
 
-def merge_rules_by_effect(
+def find_rule_by_effect(
     route: Effects, first_effects: Effects, every: Effects
 ) -> Mapping[str, str]:
     """Return the rule behind each effect, each from the effects that decide it."""
@@ -143,7 +143,7 @@ class _ByTarget:
         self._model = model
         self._call_names = frozenset({model, deployment.name})
         self._effects_by_names: dict[Names, Effects] = {}
-        self._left_out: list[LeftOut] = []
+        self._left_out: list[ExcludedTarget] = []
 
     def rule(self) -> RuledModelCall:
         candidates, pool_size = self._order_targets(self._deployment.routes, self._model)
@@ -158,9 +158,9 @@ class _ByTarget:
         chosen, pool_size = self._choose_targets(route, served, first_targets)
         targets = chosen + self._select_fallback(route)
         by_target = {t.id: self._list_effects(t, first_targets) for t in targets}
-        first_effects = list_distinct(e for t in targets[:pool_size] for e in by_target[t.id])
+        first_effects = list_unique(e for t in targets[:pool_size] for e in by_target[t.id])
         while True:
-            every = list_distinct(e for effects in by_target.values() for e in effects)
+            every = list_unique(e for effects in by_target.values() for e in effects)
             guards = combine_guards(self._deployment.guards, self._chain.combine_all(every), every)
             detours = [t for t in guards.route_targets if t.id not in by_target]
             if not detours:
@@ -230,7 +230,7 @@ class _ByTarget:
         return self._leave_out(target, rules["model"])
 
     def _leave_out(self, target: Target, rule: str) -> Literal[False]:
-        self._left_out.append(LeftOut(target, rule))
+        self._left_out.append(ExcludedTarget(target, rule))
         return False
 
     def _list_target_names(self, target: Target) -> Names:
@@ -256,7 +256,7 @@ class _ByTarget:
         names, call_names = self._list_target_names(target), self._call_names
         if target not in first_targets:
             call_names = call_names.union(*map(self._list_target_names, first_targets))
-        return list_distinct(
+        return list_unique(
             (self._evaluate_effects(names), self._evaluate_effects(names | call_names))
         )
 
@@ -281,7 +281,7 @@ class _ByTarget:
             for target_id, effects in by_target.items()
         }
         overrides = overrides_by_target[targets[0].id]
-        applied = self._chain.combine_all(list_distinct((route, first_effects)))
+        applied = self._chain.combine_all(list_unique((route, first_effects)))
         left_out = {f"left out {target.id}": rule for target, rule in self._left_out}
         return ModelCall(
             model=self._model,
@@ -290,7 +290,7 @@ class _ByTarget:
             overrides=overrides,
             rules=self._list_applied_rules(applied.rules, every.rules),
             shadow_rules=self._list_applied_rules(applied.shadow_rules, every.shadow_rules),
-            rule_by_effect={**merge_rules_by_effect(route, first_effects, every), **left_out},
+            rule_by_effect={**find_rule_by_effect(route, first_effects, every), **left_out},
             target_overrides={
                 target_id: changes
                 for target_id, changes in overrides_by_target.items()
@@ -314,7 +314,10 @@ def is_priced(target: Target, call: Call) -> bool:
     if target.always_priced or call.head.endpoint in UNBILLED:
         return True
     price = price_on(target.prices, call.head.received_at.date())
-    return price is not None and missing_price(price, call.head.endpoint in FREE_OUTPUT) is None
+    return (
+        price is not None
+        and missing_price(price, call.head.endpoint in FREE_OUTPUT_ENDPOINTS) is None
+    )
 
 
 def find_price_requirement(deployment: Deployment, limits: Sequence[ScopedLimit]) -> str | None:

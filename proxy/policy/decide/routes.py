@@ -88,7 +88,7 @@ class Sticky:
         return str(user) if user else None
 
 
-def random_number(deployment: str, sticky: Sticky | None, key: str, call: Call) -> int:
+def draw_number(deployment: str, sticky: Sticky | None, key: str, call: Call) -> int:
     """Return a uniform 128-bit number, the same for calls that stay at one target.
 
     Clients can influence it only by their user name and by a header that the policy names.

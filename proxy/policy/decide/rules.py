@@ -70,8 +70,8 @@ class Rule:
         """Targets that the rule chooses, without the fallback."""
         return self.routes.targets if self.routes else ()
 
-    def effects(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each effect, as in ``map_effects_to_rules``, and its text."""
+    def iter_effects(self) -> Iterator[tuple[str, str]]:
+        """Yield the name of each effect, as in ``find_deciding_rules``, and its text."""
         if self.refusal is not None:
             yield "refusal", f"reject with {self.refusal.status}: {self.refusal.message}"
         if self.routes is not None:
@@ -162,7 +162,7 @@ class RuleChain(NamedTuple):
         return tuple([name for name in self.rules if name in names]) if names else ()
 
 
-def list_distinct(effects_list: Iterable[Effects]) -> tuple[Effects, ...]:
+def list_unique(effects_list: Iterable[Effects]) -> tuple[Effects, ...]:
     """Return each of several effects once. Equal effects of one chain are the same object."""
     return tuple({id(effects): effects for effects in effects_list}.values())
 
@@ -173,7 +173,7 @@ def compile_chain(sections: Sequence[PolicyRules], static: StaticFacts) -> RuleC
     for section in sections:
         matchers = []
         for rule in section.rules:
-            result = rule.when.static_result(static)
+            result = rule.when.evaluate_statically(static)
             if result is not False:
                 matchers.append(
                     (ALWAYS.build_matcher() if result else rule.when.build_matcher(), rule)
@@ -214,7 +214,7 @@ def combine_effects(
 ) -> Effects:
     """Return the combined effects of rules, given in order of precedence."""
     matching = [rules[name] for name in names]
-    effects = Effects(names, shadow_rules, rule_by_effect=map_effects_to_rules(matching))
+    effects = Effects(names, shadow_rules, rule_by_effect=find_deciding_rules(matching))
     for rule in matching:
         # The rule that chooses the targets also decides about their fallback.
         has_fallback = effects.fallback is not None or effects.routes is not None
@@ -237,7 +237,7 @@ def combine_effects(
     return effects
 
 
-def map_effects_to_rules(rules: Sequence[Rule]) -> Mapping[str, str]:
+def find_deciding_rules(rules: Sequence[Rule]) -> Mapping[str, str]:
     """Return the rule behind each combined effect.
 
     The effects are ``targets``, ``fallback``, ``model``, ``refusal``, ``cache``, and with a name
@@ -246,7 +246,7 @@ def map_effects_to_rules(rules: Sequence[Rule]) -> Mapping[str, str]:
     by_effect: dict[str, str] = {}
     caps: dict[str, float] = {}
     for rule in rules:
-        for effect, _ in rule.effects():
+        for effect, _ in rule.iter_effects():
             if effect != "fallback" or by_effect.get("targets", rule.name) == rule.name:
                 by_effect.setdefault(effect, rule.name)
         for name, cap in rule.changes.cap.items():

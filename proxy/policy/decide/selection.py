@@ -16,7 +16,7 @@ from proxy.types.target import ListedModel
 if TYPE_CHECKING:
     from proxy.types.passthrough import PassthroughPath
 
-HEADER = "x-headrace-deployment"
+DEPLOYMENT_HEADER = "x-headrace-deployment"
 
 
 def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, PassthroughPath | None]:
@@ -58,7 +58,7 @@ def _select_by_model(key: VirtualKey, call: Call) -> KeyDeployment:
 
 def _select_named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeployment:
     key_deployment = key.by_name.get(name)
-    param = HEADER if HEADER in head.headers else "deployment"
+    param = DEPLOYMENT_HEADER if DEPLOYMENT_HEADER in head.headers else "deployment"
     if key_deployment is None:
         raise NotFound(no_deployment(name), param=param)
     if key_deployment.deployment.only_passthrough:

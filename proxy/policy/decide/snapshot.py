@@ -15,7 +15,7 @@ from proxy.policy.decide.conditions import StaticFacts, iter_used_facts
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import KeyPath, SourceLocation
-from proxy.policy.schema.keys import TagPattern
+from proxy.policy.schema.keys import TextPattern
 from proxy.runtime.frozen import frozen, memo
 from proxy.types import CacheRule, Plan, RequestHead, Retry, ScopedLimit, Target
 from proxy.types.guard import NO_GUARDS, GuardPlan, Preparable
@@ -30,7 +30,7 @@ class TagRule:
     """The allowed values of a tag: listed values, a pattern, or ``true`` for a flag."""
 
     values: frozenset[str] | None
-    pattern: TagPattern | None
+    pattern: TextPattern | None
     set_by_clients: bool
 
     def allows(self, value: str) -> bool:
@@ -98,7 +98,7 @@ class Deployment:
             yield from (((*path, "targets", n), target) for n, target in enumerate(targets))
             yield from (((*path, "fallback", n), target) for n, target in enumerate(fallback))
 
-    def for_key(
+    def bind_to_key(
         self, key: str, tags: Mapping[str, str], client_tags: frozenset[str]
     ) -> KeyDeployment:
         """Return the deployment for a key with ``tags``. Clients may add ``client_tags``."""
@@ -114,7 +114,7 @@ class KeyDeployment:
     tags: Mapping[str, str]
     chain: RuleChain | None = None
 
-    def only_key(self, name: str) -> VirtualKey:
+    def make_internal_key(self, name: str) -> VirtualKey:
         """Return a key without a credential that may call only this deployment."""
         deployments = {self.deployment.name: self}
         return VirtualKey(
@@ -178,35 +178,39 @@ class Credential:
 
 @frozen
 class Snapshot:
-    """A compiled revision.
-
-    ``credentials`` are by SHA-256, without revoked ones, which are in ``revoked_credentials``.
-    ``revoked`` are names and digests. ``locations`` covers all parts except prices,
-    ``limits`` the paths of limits by name. ``headers`` are the headers that rules and draws read.
-    ``prices_as_of`` is the date of the price table. ``has_empty_keys`` is True for ``keys: {}``.
-    ``plans`` caches shared plans, see ``KeyCaller``. ``unprepared`` are detectors that load data
-    before the first call. ``origins`` are the web origins that may call, ``*`` for all.
-    ``secret_files`` are the paths of secrets in files, and the references of tokens.
-    """
+    """A compiled revision of the policies."""
 
     revision: str
     keys: Mapping[str, VirtualKey]
     credentials: Mapping[bytes, Credential]
+    """Credentials that are not revoked, by SHA-256."""
     tags: Mapping[str, TagRule]
     refuse_caller_tags: bool
     deployments: Mapping[str, Deployment]
     locations: Mapping[KeyPath, SourceLocation] = field(default_factory=dict, repr=False)
+    """Locations of all parts except prices."""
     headers: frozenset[str] = frozenset()
+    """Request headers that rules and sticky draws read."""
     limits: Mapping[str, KeyPath] = field(default_factory=dict)
+    """Paths of limits by name."""
     prices_as_of: date | None = None
+    """Date of the price table, if it is used."""
     revoked: frozenset[str] = frozenset()
+    """Revoked key names and digests."""
     has_empty_keys: bool = False
+    """True for ``keys: {}``."""
     revoked_credentials: Mapping[bytes, Credential] = field(default_factory=dict)
     origins: frozenset[str] = frozenset()
+    """Web origins that may call, ``*`` for all."""
     secret_files: frozenset[str] = frozenset()
+    """Paths of secrets in files, and references of cloud tokens."""
     unprepared: tuple[Preparable, ...] = field(default=(), repr=False)
+    """Detectors that load data before the first call."""
     passthrough: PassthroughPaths | None = None
+    used_names: Mapping[str, Collection[str]] = field(default_factory=dict, repr=False)
+    """Names to which other parts refer, by section."""
     plans: dict[Hashable, Plan] = memo(dict)
+    """Shared plans, see ``KeyCaller.decide``."""
     _by_key: Mapping[str, list[Credential]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

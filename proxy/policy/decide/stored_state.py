@@ -12,7 +12,7 @@ from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
 from proxy.types import Call, Plan, StateRef
 
 
-def select_drawn(call: Call, state_ref: StateRef) -> Call:
+def select_alternative(call: Call, state_ref: StateRef) -> Call:
     """Return a call for the deployment of its state, if that is an alternative of a draw."""
     head = call.head
     drawn = (head.deployment, *head.alternatives)

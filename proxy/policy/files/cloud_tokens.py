@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import orjson
 
 TIMEOUT_S = 5
-MARGIN_S = 300.0  # renewal before expiry, but not before half of the lifetime
+RENEWAL_MARGIN_S = 300.0  # renewal before expiry, but not before half of the lifetime
 RETRY_S = 30.0
-AWS_S = 600  # minimum lifetime of credentials that botocore returns
-REF = re.compile(r"(azure|google|aws):(\S+)")
+AWS_LIFETIME_S = 600  # minimum lifetime of credentials that botocore returns
+TOKEN_PATTERN = re.compile(r"(azure|google|aws):(\S+)")
 
 
 class CloudToken(NamedTuple):
@@ -37,11 +37,11 @@ class CloudToken(NamedTuple):
 
 
 Fetch = Callable[[], CloudToken]
-Environ = Mapping[str, str]
-Maker = Callable[[str, Environ], Fetch]
+Environment = Mapping[str, str]
+FetcherFactory = Callable[[str, Environment], Fetch]
 
 
-def make_azure_fetcher(scope: str, environ: Environ) -> Fetch:
+def make_azure_fetcher(scope: str, environ: Environment) -> Fetch:
     """Return a fetcher of Entra tokens for the identity in the environment, of any kind."""
     identity: Any = import_module("azure.identity")
     bounds = {"connection_timeout": TIMEOUT_S, "read_timeout": TIMEOUT_S, "retry_total": 1}
@@ -68,7 +68,7 @@ GOOGLE_FILES: Mapping[str, tuple[str, str]] = {
 whose token a program prints are not supported."""
 
 
-def make_google_fetcher(scope: str, environ: Environ) -> Fetch:
+def make_google_fetcher(scope: str, environ: Environment) -> Fetch:
     """Return a fetcher of Google tokens for the account of the machine.
 
     ``GOOGLE_APPLICATION_CREDENTIALS`` may name a file with another account.
@@ -91,7 +91,7 @@ def make_google_fetcher(scope: str, environ: Environ) -> Fetch:
     return fetch
 
 
-def make_aws_fetcher(region: str, environ: Environ) -> Fetch:
+def make_aws_fetcher(region: str, environ: Environment) -> Fetch:
     """Return a fetcher of Bedrock keys in a region.
 
     They are signed locally (SigV4) with the credentials that botocore finds.
@@ -104,13 +104,15 @@ def make_aws_fetcher(region: str, environ: Environ) -> Fetch:
             return credentials
 
     def fetch() -> CloudToken:
-        lifetime = timedelta(seconds=AWS_S)
-        return CloudToken(generator.provide_token(region, BotoCredentials(), lifetime), AWS_S)
+        lifetime = timedelta(seconds=AWS_LIFETIME_S)
+        return CloudToken(
+            generator.provide_token(region, BotoCredentials(), lifetime), AWS_LIFETIME_S
+        )
 
     return fetch
 
 
-MAKERS: Mapping[str, Maker] = {
+FETCHER_FACTORIES: Mapping[str, FetcherFactory] = {
     "azure": make_azure_fetcher,
     "google": make_google_fetcher,
     "aws": make_aws_fetcher,
@@ -118,9 +120,9 @@ MAKERS: Mapping[str, Maker] = {
 """Functions that return a fetcher, by cloud. They raise ``ImportError`` without the library."""
 
 
-def is_token(ref: str) -> bool:
+def is_token_reference(ref: str) -> bool:
     """Return True if a reference names a token."""
-    return REF.fullmatch(ref) is not None
+    return TOKEN_PATTERN.fullmatch(ref) is not None
 
 
 @dataclass
@@ -148,14 +150,14 @@ class CloudTokens:
 
     def __init__(
         self,
-        environ: Environ,
+        environ: Environment,
         on_failure: Callable[[str, str], None] = lambda ref, reason: None,
         now: Callable[[], float] = time.monotonic,
-        makers: Mapping[str, Maker] = MAKERS,
+        factories: Mapping[str, FetcherFactory] = FETCHER_FACTORIES,
     ) -> None:
         self._environ = environ
         self._now = now
-        self._makers = makers
+        self._factories = factories
         self._on_failure = on_failure
         self._slots: dict[str, TokenSlot] = {}
 
@@ -173,15 +175,15 @@ class CloudTokens:
             raise ValueError(slot.reason)
         return slot.token.text
 
-    def get_fetch_counts(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
+    def list_token_states(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
         """Return a value that changes with each new token. Forget tokens not in ``refs``."""
-        token_refs = [ref for ref in refs if is_token(ref)]
+        token_refs = [ref for ref in refs if is_token_reference(ref)]
         if not token_refs and not self._slots:
             return frozenset()
         self._slots = {ref: self._slots.get(ref) or TokenSlot() for ref in token_refs}
         return frozenset((ref, 0, 0, slot.fetch_count, 0) for ref, slot in self._slots.items())
 
-    def list_due(self) -> frozenset[str]:
+    def list_due_clouds(self) -> frozenset[str]:
         now, slots = self._now(), [*self._slots.items()]
         return frozenset(ref.partition(":")[0] for ref, slot in slots if now >= slot.due_at)
 
@@ -200,7 +202,7 @@ class CloudTokens:
         started_at = self._now()
         try:
             if slot.fetch is None:
-                slot.fetch = self._makers[cloud](scope, self._environ)
+                slot.fetch = self._factories[cloud](scope, self._environ)
             slot.token = slot.fetch()
         except ImportError:
             name = f"headrace[{cloud}]"
@@ -209,7 +211,7 @@ class CloudTokens:
             slot.reason = f"fetching a token from {cloud} failed with {type(error).__name__}"
         else:
             lifetime = slot.token.lifetime_s
-            slot.due_at = started_at + max(lifetime - MARGIN_S, lifetime / 2, 1.0)
+            slot.due_at = started_at + max(lifetime - RENEWAL_MARGIN_S, lifetime / 2, 1.0)
             slot.fetch_count += 1
             return True
         slot.due_at = self._now() + RETRY_S

@@ -17,12 +17,12 @@ from proxy.policy import schema
 from proxy.policy.files.source import Document, Problem, SourceLocation, describe_unexpected
 from proxy.policy.files.validation import validate
 from proxy.policy.files.yaml_reader import parse, read_bytes, read_file, read_limited
-from proxy.policy.schema.keys import NOT_A_REVOCATION, is_revocation
+from proxy.policy.schema.keys import REVOCATION_MESSAGE, is_revocation
 from proxy.runtime.frozen import frozen
 
 MAX_ENTRIES = 1000
 """Maximum number of files and folders in a folder that is loaded."""
-MAX_WALKED = 100_000
+MAX_WALKED_ENTRIES = 100_000
 """Maximum number of files and folders that are searched for revocations and changes."""
 MAX_SECRET_BYTES = 16 * 1024
 MAX_TEXT_BYTES = 1024 * 1024
@@ -31,18 +31,18 @@ TEXT_KEYS = frozenset({"texts_from", "words_from"})
 """Keys of guards that name text files. Guard kinds are not imported to find them."""
 PRICE_TABLE = Path(__file__).parent / "table" / "prices.yaml"
 PRICE_SECTIONS = ("prices", "price_table")
-MAY_REVOKE = re.compile(rb"revoked|\0|\\[xuU]")
+MAY_REVOKE_PATTERN = re.compile(rb"revoked|\0|\\[xuU]")
 """Matches each file that may have revocations: the word, NUL bytes (UTF-16) or an escape."""
-REVOKED_LIST = re.compile(
+REVOKED_LIST_PATTERN = re.compile(
     rb"^(?:\xef\xbb\xbf)?([\"']?revoked[\"']?[ \t]*:.*+(?:\n(?:[ \t\r\]#-].*+)?)*+)", re.MULTILINE
 )
 """The list ``revoked`` at the left margin. It is read even if the rest of the file is invalid."""
-AFTER_LIST = re.compile(rb"\n?(?:\Z|\.\.\.|[^\s#<>=|@:-][^\n:]*:)")
+AFTER_LIST_PATTERN = re.compile(rb"\n?(?:\Z|\.\.\.|[^\s#<>=|@:-][^\n:]*:)")
 """Text after a complete list: the end of the file or another key."""
 
 
 @frozen
-class Loaded:
+class LoadedFolder:
     """The valid parts of a folder, and the document with all locations and problems."""
 
     policies: schema.PoliciesConfig
@@ -55,7 +55,7 @@ class Loaded:
         return not self.document.data.keys().isdisjoint(PRICE_SECTIONS)
 
     @property
-    def priced(self) -> schema.PoliciesConfig:
+    def policies_with_prices(self) -> schema.PoliciesConfig:
         """The policies with their own price table, or with the packaged one."""
         if self.has_price_table:
             return self.policies
@@ -64,24 +64,24 @@ class Loaded:
         return self.policies.model_copy(update=update)
 
 
-def load(folder: Path) -> Loaded:
+def load_policies(folder: Path) -> LoadedFolder:
     """Load a folder. Raise ``PolicyError`` with all problems of its schema."""
-    loaded = read(folder)
+    loaded = read_policies(folder)
     loaded.document.raise_problems()
     return loaded
 
 
-def read(folder: Path) -> Loaded:
+def read_policies(folder: Path) -> LoadedFolder:
     """Load a folder. The document lists problems. If there are any, the policies may be empty."""
     document = Document(folder=get_folder_name(folder))
     try:
         return _read(folder, document)
     except Exception as error:  # noqa: BLE001  # reported as a problem of the folder
         document.stop_reading(document.get_location(()), (), describe_unexpected(error))
-        return Loaded(schema.PoliciesConfig(), document, "")
+        return LoadedFolder(schema.PoliciesConfig(), document, "")
 
 
-def _read(folder: Path, document: Document) -> Loaded:
+def _read(folder: Path, document: Document) -> LoadedFolder:
     digest = hashlib.sha256()
     files = list(iter_policy_files(folder, document, skipped="tests"))
     if not files and document.is_complete:
@@ -97,7 +97,7 @@ def _read(folder: Path, document: Document) -> Loaded:
     document.texts = read_texts(folder, document.data)
     for name, text in document.texts.items():
         digest.update(f"{name}\0{text}".encode())
-    loaded = Loaded(validate(document), document, "")
+    loaded = LoadedFolder(validate(document), document, "")
     if not loaded.has_price_table:
         digest.update(_hash_packaged_prices())
     return replace(loaded, revision=digest.hexdigest()[:REVISION_LENGTH])
@@ -245,7 +245,7 @@ class Revocations:
     unread: tuple[str, ...] = ()
 
 
-def read_revocations(folder: Path, max_entries: int = MAX_WALKED) -> Revocations:
+def read_revocations(folder: Path, max_entries: int = MAX_WALKED_ENTRIES) -> Revocations:
     """Return the revocations of all files below a folder. Raise nothing.
 
     Each file is read on its own, so that no problem elsewhere delays a revocation.
@@ -268,11 +268,11 @@ def _read_revocations(file: Path, name: str) -> tuple[list[Any], list[Problem]]:
     """Return the entries of a file's list, and the problems that may hide others."""
     document, lists = Document(), Document()
     content = read_bytes(file, name, document)
-    if document.is_complete and not MAY_REVOKE.search(content):
+    if document.is_complete and not MAY_REVOKE_PATTERN.search(content):
         return [], []
     if is_readable := document.is_complete:
         parse(content, name, document)
-    matches = [] if document.is_complete else list(REVOKED_LIST.finditer(content))
+    matches = [] if document.is_complete else list(REVOKED_LIST_PATTERN.finditer(content))
     blocks = b"".join(match[1] for match in matches)
     if blocks:
         parse(blocks, name, lists)
@@ -280,8 +280,8 @@ def _read_revocations(file: Path, name: str) -> tuple[list[Any], list[Problem]]:
     problems = [p for p in document.problems if re.match(r"revoked(\[|$)", p.path)]
     if not all(map(is_revocation, entries)):
         location = document.get_location(("revoked",))
-        problems.append(Problem.at_location(location, ("revoked",), NOT_A_REVOCATION))
-    has_ends = all(AFTER_LIST.match(content, match.end()) for match in matches)
+        problems.append(Problem(location, "revoked", REVOCATION_MESSAGE))
+    has_ends = all(AFTER_LIST_PATTERN.match(content, match.end()) for match in matches)
     is_list_complete = is_readable and blocks and has_ends and not lists.problems
     if not document.is_complete and not is_list_complete:
         problems.append(document.problems[-1])

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from traceback import walk_tb
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy.runtime.frozen import frozen
 
@@ -17,8 +17,7 @@ Finding = tuple[KeyPath, str]
 """The path of a part, and the problem with it."""
 
 
-@frozen
-class SourceLocation:
+class SourceLocation(NamedTuple):
     """A position in a file. Lines and columns start at 1."""
 
     file: str
@@ -29,29 +28,16 @@ class SourceLocation:
         return f"{self.file}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Problem:
-    """An error or a warning, with its location."""
+class Problem(NamedTuple):
+    """An error or a warning, with its location and the path of the part."""
 
-    file: str
-    line: int
-    column: int
+    location: SourceLocation
     path: str
     message: str
 
-    @staticmethod
-    def at_location(place: SourceLocation, path: KeyPath, message: str) -> Problem:
-        return Problem(
-            file=place.file,
-            line=place.line,
-            column=place.column,
-            path=format_path(path),
-            message=message,
-        )
-
     def __str__(self) -> str:
         path = f"{self.path}: " if self.path else ""
-        return f"{self.file}:{self.line}:{self.column}: {path}{self.message}"
+        return f"{self.location}: {path}{self.message}"
 
 
 @frozen
@@ -143,7 +129,7 @@ class Document:
         self.report_at(self.get_location(path), path, message)
 
     def report_at(self, location: SourceLocation, path: KeyPath, message: str) -> None:
-        self.problems.append(Problem.at_location(location, path, message))
+        self.problems.append(Problem(location, format_path(path), message))
 
     def stop_reading(self, location: SourceLocation, path: KeyPath, message: str) -> None:
         """Report a problem that prevents reading the rest of a file or a folder."""

@@ -15,11 +15,11 @@ from proxy.errors.words import join_names, quote
 from proxy.guards.kinds import KINDS
 from proxy.policy import schema
 from proxy.policy.files.source import Document, KeyPath, format_path
-from proxy.policy.schema.guards import GuardConfig, find_plugins, get_guard_config
+from proxy.policy.schema.guards import GuardConfig, find_plugins, get_guard_model
 
-HUGE = r"[1-9]\d{18,}"
+HUGE_NUMBER_PATTERN = r"[1-9]\d{18,}"
 """Numbers that are too large, which the YAML reader returns as text."""
-OTHER_MONEY = frozenset(
+OTHER_MONEY_KEYS = frozenset(
     {"aud", "brl", "budget", "cad", "chf", "cny", "cost", "dollars", "eur", "euro", "gbp", "inr"}
     | {"jpy", "krw", "money", "pln", "sek", "sgd"}
 )
@@ -79,7 +79,7 @@ def _describe(path: KeyPath, detail: ErrorDetails, model: type[BaseModel]) -> tu
         rule = f"Use at most 64 of a-z, 0-9, {marks}, starting with {start}"
         return path, f"is not a valid name. {rule}"
     if kind in MESSAGES:
-        is_huge = kind == "int_type" and re.fullmatch(HUGE, str(detail["input"]))
+        is_huge = kind == "int_type" and re.fullmatch(HUGE_NUMBER_PATTERN, str(detail["input"]))
         return path, "is too large a number" if is_huge else MESSAGES[kind]
     if kind in ("union_tag_not_found", "union_tag_invalid", "literal_error"):
         return _describe_choice(path, detail)
@@ -107,7 +107,7 @@ def _describe_choice(path: KeyPath, detail: ErrorDetails) -> tuple[KeyPath, str]
 
 def _hint_at_known_key(key: str, keys: list[str]) -> str:
     """Return a hint for an unknown key: the key that is probably meant, or all keys."""
-    if "usd" in keys and key.lower() in OTHER_MONEY:
+    if "usd" in keys and key.lower() in OTHER_MONEY_KEYS:
         return '. Money is in US dollars: use "usd".'
     if "cached_input" in keys and key in PRICE_ALIASES:
         return f". Did you mean {quote(PRICE_ALIASES[key])}?"
@@ -148,7 +148,7 @@ def _find_type_of_part(kind: Any, part: str | int) -> Any:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         field = kind.model_fields.get(str(part))
         if field is None and kind is GuardConfig and part in KINDS:
-            return get_guard_config(str(part))  # paths in a guard start with its kind
+            return get_guard_model(str(part))  # paths in a guard start with its kind
         inner = field.annotation if field else None
     else:
         arguments = get_args(kind)

@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_NODES = 100_000
 LIST_SECTIONS = frozenset({"revoked"})
-QUOTED = ("'", '"', "|", ">")
+QUOTED_STYLES = ("'", '"', "|", ">")
 _INT = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "~": None, "": None}
@@ -87,8 +87,8 @@ def _parse_text(text: str, name: str, document: Document) -> None:
     events = yaml.parse(text, Loader=yaml.CSafeLoader)
     try:
         _YamlReader(events, name, document).read()
-    except _EndedEarly as end:
-        document.stop_reading(end.location, end.path, end.message)
+    except _FatalProblem as problem:
+        document.stop_reading(*problem.args)
     except yaml.MarkedYAMLError as error:
         location = _make_location(error.problem_mark, name)
         line = "".join(text.splitlines()[location.line - 1 : location.line])
@@ -103,11 +103,8 @@ def _make_location(mark: Any, name: str) -> SourceLocation:
     return SourceLocation(name, line + 1, column + 1)
 
 
-class _EndedEarly(Exception):
-    def __init__(self, location: SourceLocation, path: KeyPath, message: str) -> None:
-        self.location = location
-        self.path = path
-        self.message = message
+class _FatalProblem(Exception):
+    """Ends the reading of a file. The arguments are those of ``Document.stop_reading``."""
 
 
 class _YamlReader:
@@ -125,7 +122,7 @@ class _YamlReader:
                 documents += 1
                 if documents > 1:
                     message = "a file must contain only one YAML document. Remove the line `---`."
-                    raise _EndedEarly(self._locate_event(event), (), message)
+                    raise _FatalProblem(self._locate_event(event), (), message)
             elif isinstance(event, yaml.MappingStartEvent):
                 self._read_sections()
             elif isinstance(event, yaml.NodeEvent):
@@ -177,7 +174,7 @@ class _YamlReader:
             if not isinstance(event, yaml.ScalarEvent):
                 self._report(event, path, "a key must be plain text, not a list or mapping")
                 self._read_value(event, path, depth + 1)
-            elif event.value == "<<" and event.style not in QUOTED:
+            elif event.value == "<<" and event.style not in QUOTED_STYLES:
                 message = "YAML merge keys are not supported. Repeat the values instead."
                 self._report(event, path, message)
             elif self._is_plain(event, path):
@@ -189,7 +186,7 @@ class _YamlReader:
         """Return the value that starts with an event, or None if it is rejected."""
         if depth > MAX_DEPTH:
             message = f"is nested more than {MAX_DEPTH} levels deep"
-            raise _EndedEarly(self._locate_event(event), path, message)
+            raise _FatalProblem(self._locate_event(event), path, message)
         is_plain = self._is_plain(event, path)
         value: Any = None
         if isinstance(event, yaml.MappingStartEvent):
@@ -223,7 +220,7 @@ class _YamlReader:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             message = f"exceeds the maximum of {MAX_NODES} values per file. Split the file."
-            raise _EndedEarly(self._locate_event(event), path, message)
+            raise _FatalProblem(self._locate_event(event), path, message)
         return event
 
     def _locate_event(self, event: yaml.Event) -> SourceLocation:
@@ -235,7 +232,7 @@ class _YamlReader:
 
 def _parse_scalar(event: yaml.ScalarEvent) -> Any:
     text: str = event.value
-    if event.style in QUOTED:  # text, whatever it looks like
+    if event.style in QUOTED_STYLES:  # text, whatever it looks like
         return text
     if text in _WORDS:
         return _WORDS[text]

@@ -22,7 +22,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import CallExplanation, Decision, DecisionState, explain
-from proxy.policy.schema.rules import Cap, Set
+from proxy.policy.schema.rules import CapConfig, SetConfig
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, RequestHead
 from proxy.types.guard import GuardResults
@@ -31,12 +31,15 @@ from proxy.types.passthrough import make_sample_request
 
 CallId = tuple[str, str | None]
 """A request id, and the name of the key that used it."""
-MAX_BYTES = 16 * 1024
+MAX_TEXT_BYTES = 16 * 1024
 """Maximum size of the stored client text of one call."""
-MAX_UNMEASURED = 8  # this many texts of MAX_NAME characters are smaller than MAX_BYTES
-PARAMETERS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
+MAX_UNMEASURED_TEXTS = 8  # this many texts of MAX_NAME characters are smaller than MAX_TEXT_BYTES
+STORED_PARAMETERS = frozenset({*SetConfig.model_fields, *CapConfig.model_fields, *NUMBERS, "user"})
 
-STATES: Mapping[str, DecisionState] = {"blocked": "refused", "not_applicable": "not_applied"}
+DECISION_STATES: Mapping[str, DecisionState] = {
+    "blocked": "refused",
+    "not_applicable": "not_applied",
+}
 """States of the verdicts of guards that are not ``applied``."""
 
 
@@ -221,7 +224,7 @@ def remove_texts(call: Call, headers: frozenset[str]) -> Call:
     if head.endpoint == "passthrough":
         passthrough = make_sample_request(head.route)
     for name in body:
-        if name in PARAMETERS:
+        if name in STORED_PARAMETERS:
             value = body[name]
             is_text = isinstance(value, str) and len(value) <= MAX_NAME
             if is_text or type(value) in (int, float, bool):
@@ -254,12 +257,12 @@ def remove_texts(call: Call, headers: frozenset[str]) -> Call:
 
 def _is_too_large(call: Call) -> bool:
     head, models = call.head, call.requested_models
-    if not (head.tags or head.headers) and len(models) + len(call.body) <= MAX_UNMEASURED:
+    if not (head.tags or head.headers) and len(models) + len(call.body) <= MAX_UNMEASURED_TEXTS:
         return False
     texts = [*models, call.deployment, head.deployment, head.user, *call.body.values()]
     for group in (head.headers.values(), *head.tags):
         texts += group
-    return sum(map(sys.getsizeof, texts)) > MAX_BYTES
+    return sum(map(sys.getsizeof, texts)) > MAX_TEXT_BYTES
 
 
 def _describe_error(error: ProxyError) -> str:
@@ -278,7 +281,7 @@ def _describe_guards(verdicts: GuardResults) -> Iterator[Decision]:
             counts = ", ".join(f"{kind}: {count}" for kind, count in findings)
             shadow = " (shadow mode)" if result.shadow else ""
             text = f"{stage} {result.guard} {result.verdict}{shadow}"
-            state = "shadow" if result.shadow else STATES.get(result.verdict, "applied")
+            state = "shadow" if result.shadow else DECISION_STATES.get(result.verdict, "applied")
             yield Decision("guard", text, result.error or counts or None, state=state)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,12 +16,11 @@ from proxy.dialects import DIALECTS
 from proxy.errors.words import format_count, quote
 from proxy.policy import schema
 from proxy.policy.compile import compile_policies
-from proxy.policy.compile.deployments import iter_embedding_deployments
 from proxy.policy.compile.rules import iter_limit_configs
 from proxy.policy.compile.targets import find_gateway_setting
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.load import Loaded, get_folder_name, read
-from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem
+from proxy.policy.files.load import LoadedFolder, get_folder_name, read_policies
+from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem, format_path
 from proxy.policy.files.validation import suggest_similar
 from proxy.policy.review import lint_deployments, lint_guards, lint_rules
 from proxy.policy.review.lint_guards import iter_delay_notes, iter_opaque_notes, iter_restore_notes
@@ -44,7 +42,7 @@ PROVIDER_BY_HOST = {
 MAX_PLAUSIBLE_USD = 1_000  # per million tokens; the dearest models cost a few hundred
 
 
-def list_warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
+def list_warnings(loaded: LoadedFolder, snapshot: Snapshot, now: datetime) -> list[Problem]:
     """Return the warnings in the order of the files.
 
     ``now`` decides which keys have expired. Raise ``PolicyError`` if a lint fails unexpectedly;
@@ -56,9 +54,9 @@ def list_warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Pro
         for name, deployment in snapshot.deployments.items()
     ]
     lints += [
-        (("upstreams",), _find_unused_upstreams(policies)),
+        (("upstreams",), _find_unused_upstreams(policies, snapshot)),
         (("upstreams",), _check_upstreams(policies)),
-        (("deployments",), _find_unused_deployments(policies, snapshot)),
+        (("deployments",), _find_unused_deployments(snapshot)),
         (("tags",), _check_tags(policies)),
         (("keys",), _find_ambiguous_models(snapshot)),
         (("keys",), _check_keys(policies, snapshot, now)),
@@ -71,17 +69,17 @@ def list_warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Pro
     problems: set[Problem] = set()
     for inspected_path, findings in lints:
         with document.errors_at(inspected_path):
-            locate = document.get_location
-            problems |= {Problem.at_location(locate(path), path, text) for path, text in findings}
+            problems |= {
+                Problem(document.get_location(path), format_path(path), text)
+                for path, text in findings
+            }
     return sorted(problems)
 
 
-def _find_unused_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
-    used = lint_guards.list_guard_upstreams(policies)
-    for _, part in policies.parts():
-        if not isinstance(part, schema.PolicyConfig):
-            used |= {t.upstream for t in (*(part.targets or ()), *(part.fallback or ()))}
-    for name in policies.upstreams.keys() - used:
+def _find_unused_upstreams(
+    policies: schema.PoliciesConfig, snapshot: Snapshot
+) -> Iterator[Finding]:
+    for name in policies.upstreams.keys() - snapshot.used_names["upstreams"]:
         message = "is not used by any deployment or rule. Use it in a target, or remove it."
         yield ("upstreams", name), message
 
@@ -118,13 +116,8 @@ def iter_gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
             )
 
 
-def _find_unused_deployments(
-    policies: schema.PoliciesConfig, snapshot: Snapshot
-) -> Iterator[Finding]:
-    used = {name for key in snapshot.keys.values() for name in key.deployments}
-    used |= lint_guards.list_called_deployments(policies)
-    used |= {name for _, name in iter_embedding_deployments(policies)}
-    for name in snapshot.deployments.keys() - used:
+def _find_unused_deployments(snapshot: Snapshot) -> Iterator[Finding]:
+    for name in snapshot.deployments.keys() - snapshot.used_names["deployments"]:
         yield ("deployments", name), "cannot be called: no key lists it under deployments"
 
 
@@ -190,16 +183,14 @@ def _check_keys(
         yield path, f"{message}, so every call with it is rejected"
 
 
-def _check_prices(loaded: Loaded) -> Iterator[Finding]:
+def _check_prices(loaded: LoadedFolder) -> Iterator[Finding]:
     """Yield the invalid, repeated and implausible rows of the price table, in use or not."""
     for provider, names in loaded.policies.prices.items():
         for name, value in names.items():
             starts: set[date | None] = set()
-            for index, data in enumerate(value if isinstance(value, list) else [value]):
+            for index, row in enumerate(schema.iter_price_rows(value)):
                 path = loaded.document.get_source_path(("prices", provider, name, index))
-                try:
-                    row = schema.PriceConfig.model_validate(data)
-                except ValidationError:
+                if isinstance(row, ValidationError):
                     yield path, "is not a valid price. Targets of this model will be rejected."
                     continue
                 if row.since in starts:
@@ -244,7 +235,7 @@ def check_folder(
     folder: Path, environ: Mapping[str, str] | None, now: datetime | None = None
 ) -> CheckReport:
     """Check a folder as ``serve`` reads it."""
-    loaded = read(folder)
+    loaded = read_policies(folder)
     try:
         snapshot = compile_policies(loaded, environ)
         with loaded.document.errors_at(()):
@@ -267,11 +258,10 @@ def check_folder(
 
 
 def as_text(report: CheckReport) -> str:
-    lines = [*map(str, report.errors)]
-    for problem in report.warnings:
-        location = f"{problem.file}:{problem.line}:{problem.column}"
-        lines.append(f"{location}: warning: {problem.path}: {problem.message}")
-    return "\n".join([*lines, *report.delays, *report.notes, f"{report.folder}: {report.summary}"])
+    warnings = (f"{p.location}: warning: {p.path}: {p.message}" for p in report.warnings)
+    summary = f"{report.folder}: {report.summary}"
+    lines = (*map(str, report.errors), *warnings, *report.delays, *report.notes, summary)
+    return "\n".join(lines)
 
 
 def as_json(report: CheckReport) -> str:
@@ -280,7 +270,10 @@ def as_json(report: CheckReport) -> str:
     A problem has severity, file, line, column, path and message. ``held`` lists the streaming
     delays of output guards.
     """
-    problems = [{"severity": kind, **asdict(problem)} for kind, problem in report.problems()]
+    problems = [
+        {"severity": kind, **p.location._asdict(), "path": p.path, "message": p.message}
+        for kind, p in report.problems()
+    ]
     data = {"good": not report.errors, "summary": report.summary, "problems": problems}
     data |= {"held": report.delays, "notes": report.notes}
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
@@ -291,9 +284,10 @@ def as_github(report: CheckReport) -> str:
     lines = []
     for kind, problem in report.problems():
         folder, text = report.folder, f"{problem.path}: {problem.message}"
-        file = folder if problem.file == get_folder_name(folder) else folder / problem.file
+        name, line, column = problem.location
+        file = folder if name == get_folder_name(folder) else folder / name
         text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-        lines.append(f"::{kind} file={file},line={problem.line},col={problem.column}::{text}")
+        lines.append(f"::{kind} file={file},line={line},col={column}::{text}")
     return "\n".join([*lines, f"{report.folder}: {report.summary}"])
 
 

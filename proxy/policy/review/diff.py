@@ -17,7 +17,7 @@ from proxy.policy.review.compare import ChangeTally, compare_snapshots, decide_c
 from proxy.policy.schema import PoliciesConfig
 from proxy.types import Call, Endpoint, RequestHead
 
-SECTIONS = {
+KIND_BY_SECTION = {
     "deployments": "deployment",
     "keys": "key",
     "policies": "policy",
@@ -26,8 +26,8 @@ SECTIONS = {
     "prices": "prices of",
 }
 MAX_EXAMPLES = 3
-ENDPOINTS = ("chat", "completions", "responses", "embeddings")
-MAX_CHARS = 80
+REPLAYED_ENDPOINTS = ("chat", "completions", "responses", "embeddings")
+MAX_VALUE_CHARS = 80
 
 
 def list_changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
@@ -39,14 +39,16 @@ def list_changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
     for section in PoliciesConfig.model_fields:
         old_data.setdefault(section, {})
         new_data.setdefault(section, {})
-    names = {section: sorted({*old_data[section], *new_data[section]}) for section in SECTIONS}
+    names = {
+        section: sorted({*old_data[section], *new_data[section]}) for section in KIND_BY_SECTION
+    }
     changed = {
         (section, name)
-        for section in SECTIONS
+        for section in KIND_BY_SECTION
         for name in names[section]
         if old_data[section].get(name) != new_data[section].get(name)
     }
-    for section, kind in SECTIONS.items():
+    for section, kind in KIND_BY_SECTION.items():
         for name in names[section]:
             details = list(_describe_changes(section, old_data[section], new_data[section], name))
             if section == "deployments" and name in old_data[section] and name in new_data[section]:
@@ -143,7 +145,7 @@ def _get_part_name(part: Any) -> str | None:
 def _format_value(value: Any) -> str:
     """Return a value on one line. Long text is cut, numbers are not."""
     if isinstance(value, str):
-        return value if len(value) <= MAX_CHARS else f"{value[:MAX_CHARS]}…"
+        return value if len(value) <= MAX_VALUE_CHARS else f"{value[:MAX_VALUE_CHARS]}…"
     return orjson.dumps(value, default=str).decode()
 
 
@@ -180,7 +182,7 @@ class Replay:
         if self.unsupported:
             calls = format_count(self.unsupported, "call was", "calls were")
             reason = "the log has no model, or an endpoint other than"
-            yield f"{calls} skipped: {reason} {', '.join(ENDPOINTS)}"
+            yield f"{calls} skipped: {reason} {', '.join(REPLAYED_ENDPOINTS)}"
         if self.unknown_key:
             calls = format_count(self.unknown_key, "call was", "calls were")
             yield f"{calls} skipped: OLD does not accept the key"
@@ -194,7 +196,7 @@ def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replay:
         if recorded is None:
             result.invalid += bool(line.strip())
             continue
-        if not recorded.models or recorded.endpoint not in ENDPOINTS:
+        if not recorded.models or recorded.endpoint not in REPLAYED_ENDPOINTS:
             result.unsupported += 1
             continue
         key = old.find_key(recorded.key)

@@ -211,11 +211,12 @@ def _explain_rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decisi
     state: DecisionState = "not_applied"
     if reason is None and rule.shadow:
         verb, state = "would apply", "shadow"
-        reason = f"shadow mode: {'; '.join(text for _, text in rule.effects())}"
+        reason = f"shadow mode: {'; '.join(text for _, text in rule.iter_effects())}"
     elif reason is None:
         verb, state = "applies", "applied"
         effects = (
-            (text, plan.explain_overruling(index, rule, effect)) for effect, text in rule.effects()
+            (text, plan.explain_overruling(index, rule, effect))
+            for effect, text in rule.iter_effects()
         )
         reason = "; ".join(f"{text} ({note})" if note else text for text, note in effects)
     return Decision("rule", f"{rule.name} {verb}", reason, source=source, state=state)

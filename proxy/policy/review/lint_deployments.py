@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from proxy.errors.words import quote
-from proxy.policy.compile.targets import REMEDY, iter_model_only_targets
+from proxy.policy.compile.targets import UNREACHABLE_ADVICE, iter_model_only_targets
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, KeyPath
 from proxy.policy.review.lint_rules import find_overriding_rule
 from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import PassthroughPath, PassthroughPaths
 
-STORED = frozenset(
+STORED_SEGMENTS = frozenset(
     {"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning"}
     | {"responses", "skills", "threads", "uploads", "vector_stores", "videos"}
 )
@@ -26,9 +26,11 @@ REFERENCE_FIELDS: Mapping[str, tuple[str, ...]] = {
     "vector_stores": ("vector_store_ids",),
 }
 """Request fields that refer to stored data, by path segment."""
-CREDENTIALS = re.compile(r"/(?!count_)[a-z_]*(?:credential|key|secret|session|token)s(?:/|$)")
+CREDENTIAL_PATH = re.compile(r"/(?!count_)[a-z_]*(?:credential|key|secret|session|token)s(?:/|$)")
 """Paths whose responses are credentials of the provider, such as those of realtime clients."""
-BINARY = frozenset({"audio", "content", "edits", "files", "uploads", "variations", "videos"})
+BINARY_SEGMENTS = frozenset(
+    {"audio", "content", "edits", "files", "uploads", "variations", "videos"}
+)
 """Path segments of forms with files, and of responses with sound, pictures or files."""
 
 
@@ -84,7 +86,10 @@ def _check_reachable_targets(path: KeyPath, deployment: Deployment) -> Iterator[
         if target.model not in names:
             alias_names, index = " or ".join(sorted(names)), routes.targets.index(target)
             reason = f"because calls for {target.model} go to an earlier target"
-            yield (*path, index), f"is used only by calls for {alias_names}, {reason}. {REMEDY}"
+            yield (
+                (*path, index),
+                f"is used only by calls for {alias_names}, {reason}. {UNREACHABLE_ADVICE}",
+            )
     heaviest, *others_by_weight = routes.candidates.active
     models = {heaviest.model, *(target.model for target in others_by_weight)}
     rule_models = {rule.model for rule in deployment.rules}
@@ -178,7 +183,7 @@ def _check_paths(
             '"only_passthrough: true", otherwise "only_passthrough: false".',
         )
     posts = PassthroughPaths(tuple(path for path in paths.paths if "POST" in path.methods))
-    credentials = _join_routes(posts, lambda p: bool(CREDENTIALS.search(p.route)))
+    credentials = _join_routes(posts, lambda p: bool(CREDENTIAL_PATH.search(p.route)))
     if credentials:
         yield (
             path,
@@ -187,7 +192,7 @@ def _check_paths(
             "Remove these paths unless all their clients are trusted.",
         )
     guards = deployment.guards
-    binary = _join_routes(paths, lambda p: not BINARY.isdisjoint(p.route.split("/")))
+    binary = _join_routes(paths, lambda p: not BINARY_SEGMENTS.isdisjoint(p.route.split("/")))
     if binary and not guards.opaque and any(r.enforces for r in (*guards.input, *guards.output)):
         yield (
             path,
@@ -240,7 +245,7 @@ def _is_free(deployment: Deployment) -> bool:
 
 
 def _concerns_stored_objects(path: PassthroughPath) -> bool:
-    return bool(path.names) or not STORED.isdisjoint(path.route.split("/"))
+    return bool(path.names) or not STORED_SEGMENTS.isdisjoint(path.route.split("/"))
 
 
 def _uses_model(path: PassthroughPath) -> bool:

@@ -74,19 +74,6 @@ def _list_guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, Any
                 yield from (((*path, stage, n), guard) for n, guard in enumerate(guards or ()))
 
 
-def list_called_deployments(policies: schema.PoliciesConfig) -> set[str]:
-    """Return the names of the deployments that guards call."""
-    guards = (guard for _, guard in _list_guards(policies))
-    return {name for guard in guards for _, name in iter_references(guard, "deployment")}
-
-
-def list_guard_upstreams(policies: schema.PoliciesConfig) -> set[str]:
-    """Return the names of the upstreams that guards call, or route calls to."""
-    guards = [guard for _, guard in _list_guards(policies)]
-    names = {name for guard in guards for _, name in iter_references(guard, "upstream")}
-    return names | {target.upstream for guard in guards for target in guard.to or ()}
-
-
 def iter_opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:
     """Yield a note on deployments whose guards reject images. ``opaque: refuse`` turns it off."""
     names = []

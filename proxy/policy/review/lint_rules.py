@@ -31,7 +31,7 @@ from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
 from proxy.policy.review.sample_call import build_sample_call, make_chat_body
-from proxy.policy.schema.keys import Glob
+from proxy.policy.schema.keys import TextPattern
 from proxy.types import Call, ScopedLimit
 from proxy.types.limit import Claim
 
@@ -62,11 +62,8 @@ def lint_rules(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def find_unused_policies(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
-    sections = (s for deployment in snapshot.deployments.values() for s in deployment.sections)
-    used = {base for policy in policies.policies.values() for base in policy.extends}
-    used |= {section.policy for section in sections}
     for name, policy in policies.policies.items():
-        if policy.rules and name not in used:
+        if policy.rules and name not in snapshot.used_names["policies"]:
             message = 'is not used by any deployment. Set it under "policy:" there, or remove it.'
             yield ("policies", name), message
 
@@ -74,7 +71,7 @@ def find_unused_policies(policies: schema.PoliciesConfig, snapshot: Snapshot) ->
 def _find_hiding_reasons(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
     """Yield the reasons why a rule never applies or has no effect, given the earlier rules."""
     for earlier in section.rules[:index]:
-        if earlier.shadow or not covers(earlier.when, rule.when):
+        if earlier.shadow or not implies(earlier.when, rule.when):
             continue
         if section.first_only:
             yield f"never applies, because rule {earlier.name} matches all of its calls first"
@@ -109,36 +106,36 @@ def find_overriding_rule(deployment: Deployment) -> str | None:
     return None
 
 
-def covers(wide: Condition, narrow: Condition) -> bool:
+def implies(wide: Condition, narrow: Condition) -> bool:
     """Return True if ``wide`` is proven to match every call that ``narrow`` matches."""
     if wide == narrow:
         return True
     if isinstance(wide, AllOf):
-        return all(covers(part, narrow) for part in wide.parts)
+        return all(implies(part, narrow) for part in wide.parts)
     if isinstance(narrow, AnyOf):
-        return all(covers(wide, part) for part in narrow.parts)
-    if isinstance(narrow, AllOf) and any(covers(wide, part) for part in narrow.parts):
+        return all(implies(wide, part) for part in narrow.parts)
+    if isinstance(narrow, AllOf) and any(implies(wide, part) for part in narrow.parts):
         return True
     if isinstance(wide, AnyOf):
-        return any(covers(part, narrow) for part in wide.parts)
+        return any(implies(part, narrow) for part in wide.parts)
     if isinstance(wide, Not) and isinstance(narrow, Not):
-        return covers(narrow.part, wide.part)
+        return implies(narrow.part, wide.part)
     if isinstance(wide, Comparison) and isinstance(narrow, Comparison):
         is_same_fact = (wide.fact, wide.name) == (narrow.fact, narrow.name)
-        return is_same_fact and _covers_values(wide.values, narrow.values)
+        return is_same_fact and _implies_values(wide.values, narrow.values)
     return False
 
 
-def _covers_values(wide: Values, narrow: Values) -> bool:
+def _implies_values(wide: Values, narrow: Values) -> bool:
     if wide == narrow:
         return True
     if isinstance(wide, Intersection):
-        return all(_covers_values(part, narrow) for part in wide.parts)
+        return all(_implies_values(part, narrow) for part in wide.parts)
     if isinstance(narrow, Intersection):
-        return any(_covers_values(wide, part) for part in narrow.parts)
+        return any(_implies_values(wide, part) for part in narrow.parts)
     if isinstance(narrow, OneOf):
         return all(map(wide.build_matcher(), narrow.values))
-    return isinstance(wide, Glob) and set(wide.text) == {"*"}
+    return isinstance(wide, TextPattern) and set(wide.text) == {"*"}
 
 
 def find_exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
@@ -233,7 +230,7 @@ def _has_estimate(*limits: ScopedLimit) -> bool:
 def _estimate_claims_of_calls(
     snapshot: Snapshot, deployment: Deployment, calls: list[Call]
 ) -> list[Claim]:
-    key = deployment.for_key("", deployment.tags, frozenset()).only_key("")
+    key = deployment.bind_to_key("", deployment.tags, frozenset()).make_internal_key("")
     claims: list[Claim] = []
     for call in calls:
         plan = decide(snapshot, key, call)

@@ -12,11 +12,11 @@ from proxy.errors import NotFound
 from proxy.types import ABOUT_STATE, Call, Json, RequestHead
 from proxy.types.passthrough import PassthroughPaths
 
-CHAT, LEGACY = "/v1/chat/completions", "/v1/completions"
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 EMBEDDINGS, MESSAGES, RESPONSES = "/v1/embeddings", "/v1/messages", "/v1/responses"
 MESSAGES_FIELDS = frozenset({"anthropic_version", "stop_sequences", "system", "thinking"})
 EMBEDDINGS_FIELDS = frozenset({"dimensions", "encoding_format"})
-NEEDS_STATE = (
+NEEDS_STATE_MESSAGE = (
     "Calls that refer to stored responses can only be explained by the proxy that served them: "
     "GET /explain/REQUEST_ID on its admin port."
 )
@@ -25,7 +25,7 @@ NEEDS_STATE = (
 def guess_path(body: Json) -> str:
     """Return the path for which a body is most likely meant, by its fields."""
     if "prompt" in body:
-        return LEGACY
+        return COMPLETIONS
     if "messages" in body or "input" not in body:
         tools = body.get("tools")
         tool = tools[0] if isinstance(tools, list) and tools else None
@@ -64,7 +64,7 @@ def read_sample_call(head: RequestHead, body: Json, caller: str = "") -> Call:
         return read_passthrough(head, body, len(body), caller)
     if head.endpoint in ABOUT_STATE:
         if head.endpoint != "conversations" or head.parameter("id") is not None:
-            raise NotFound(NEEDS_STATE)
+            raise NotFound(NEEDS_STATE_MESSAGE)
         call = read_conversation_call(head, body, caller=caller)
         _require_no_state(call)
         return call
@@ -80,10 +80,10 @@ def _require_no_state(call: Call) -> None:
     """Raise ``NotFound`` if a call refers to stored responses, which a preview does not have."""
     for name in (PREVIOUS, CONVERSATION):
         if call.body.get(name) is not None:
-            raise NotFound(NEEDS_STATE, param=name)
+            raise NotFound(NEEDS_STATE_MESSAGE, param=name)
     items = call.body.get("input")
     if isinstance(items, list) and any(map(is_reference, items)):
-        raise NotFound(NEEDS_STATE)
+        raise NotFound(NEEDS_STATE_MESSAGE)
 
 
 def make_chat_body(deployment: str) -> Json:

@@ -15,22 +15,23 @@ from proxy.config.scalars import Name, TagKey
 from proxy.config.scalars import Section as Section
 from proxy.policy.schema.deployments import CacheConfig as CacheConfig
 from proxy.policy.schema.deployments import DeploymentConfig as DeploymentConfig
-from proxy.policy.schema.deployments import PassedPathConfig as PassedPathConfig
+from proxy.policy.schema.deployments import PassthroughPathConfig as PassthroughPathConfig
 from proxy.policy.schema.deployments import RetryConfig as RetryConfig
 from proxy.policy.schema.deployments import TargetConfig as TargetConfig
-from proxy.policy.schema.keys import CallerTags, CorsConfig, Revocation
+from proxy.policy.schema.keys import CallerTagsConfig, CorsConfig, Revocation
 from proxy.policy.schema.keys import KeyConfig as KeyConfig
-from proxy.policy.schema.keys import Tag as Tag
+from proxy.policy.schema.keys import TagConfig as TagConfig
 from proxy.policy.schema.limits import LimitConfig as LimitConfig
 from proxy.policy.schema.prices import PriceConfig as PriceConfig
-from proxy.policy.schema.prices import PriceTable as PriceTable
+from proxy.policy.schema.prices import PriceTableConfig as PriceTableConfig
+from proxy.policy.schema.prices import iter_price_rows as iter_price_rows
 from proxy.policy.schema.rules import CaptureConfig as CaptureConfig
-from proxy.policy.schema.rules import Hours as Hours
-from proxy.policy.schema.rules import Match as Match
+from proxy.policy.schema.rules import HoursConfig as HoursConfig
+from proxy.policy.schema.rules import MatchConfig as MatchConfig
 from proxy.policy.schema.rules import PolicyConfig as PolicyConfig
 from proxy.policy.schema.rules import RefusalConfig as RefusalConfig
 from proxy.policy.schema.rules import RuleConfig as RuleConfig
-from proxy.policy.schema.rules import When as When
+from proxy.policy.schema.rules import WhenConfig as WhenConfig
 from proxy.policy.schema.upstreams import BreakerConfig as BreakerConfig
 from proxy.policy.schema.upstreams import TimeoutsConfig as TimeoutsConfig
 from proxy.policy.schema.upstreams import UpstreamConfig as UpstreamConfig
@@ -43,9 +44,9 @@ class PoliciesConfig(Section):
 
     upstreams: dict[Name, UpstreamConfig] = Field(default_factory=dict)
     """Providers and servers that calls can go to."""
-    tags: dict[TagKey, Tag] = Field(default_factory=dict)
+    tags: dict[TagKey, TagConfig] = Field(default_factory=dict)
     """Tags for attribution of usage, and their values."""
-    caller_tags: CallerTags = Field(default_factory=CallerTags)
+    caller_tags: CallerTagsConfig = Field(default_factory=CallerTagsConfig)
     """Handling of client tags that are not allowed."""
     keys: dict[Name, KeyConfig] = Field(default_factory=dict)
     """Virtual keys and the deployments they may call."""
@@ -59,7 +60,7 @@ class PoliciesConfig(Section):
     """Names that applications call, with their targets."""
     prices: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Prices of tokens by provider and model. `name*` matches all models with this prefix."""
-    price_table: PriceTable = Field(default_factory=PriceTable)
+    price_table: PriceTableConfig = Field(default_factory=PriceTableConfig)
     """Properties of the price table."""
 
     def parts(

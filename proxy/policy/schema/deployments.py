@@ -29,8 +29,8 @@ from proxy.config.scalars import (
     Size,
     Switchable,
     TagKey,
-    any_case_pattern,
-    matching,
+    ignore_case,
+    text_matching,
 )
 from proxy.config.shapes import (
     JsonSchema,
@@ -92,21 +92,24 @@ def _target_weights_condition(
     return ShapeCondition(test, lambda _: {"properties": {"targets": content}})
 
 
-_WEIGHT: JsonSchema = {"required": ["weight"], "properties": {"weight": {"type": "integer"}}}
-_ABOVE_0: JsonSchema = {"required": ["weight"], "properties": {"weight": {"minimum": 1}}}
-ALL_WEIGHTED = _target_weights_condition(all, {"items": _WEIGHT})
+_HAS_WEIGHT: JsonSchema = {"required": ["weight"], "properties": {"weight": {"type": "integer"}}}
+_HAS_SHARE: JsonSchema = {"required": ["weight"], "properties": {"weight": {"minimum": 1}}}
+ALL_WEIGHTED = _target_weights_condition(all, {"items": _HAS_WEIGHT})
 NONE_WEIGHTED = _target_weights_condition(
-    lambda results: not any(results), {"items": {"not": _WEIGHT}}
+    lambda results: not any(results), {"items": {"not": _HAS_WEIGHT}}
 )
-WEIGHTS = (
+WEIGHT_REQUIREMENTS = (
     Requirement(any_of(ALL_WEIGHTED, NONE_WEIGHTED), "must set weight on all targets, or on none"),
     Requirement(
-        any_of(NONE_WEIGHTED, _target_weights_condition(any, {"contains": _ABOVE_0}, min_weight=1)),
+        any_of(
+            NONE_WEIGHTED,
+            _target_weights_condition(any, {"contains": _HAS_SHARE}, min_weight=1),
+        ),
         "must set a weight above 0 on at least one target",
     ),
 )
-Cause = Literal["connect", "timeout", "invalid", 408, 409, 425, 429, 500, 502, 503, 504, 529]
-CAUSES: tuple[Cause, ...] = ("connect", 408, 409, 425, 429, 500, 502, 503, 504, 529)
+RetryCause = Literal["connect", "timeout", "invalid", 408, 409, 425, 429, 500, 502, 503, 504, 529]
+RETRY_CAUSES: list[RetryCause] = ["connect", 408, 409, 425, 429, 500, 502, 503, 504, 529]
 
 
 class RetryConfig(Section):
@@ -114,7 +117,7 @@ class RetryConfig(Section):
 
     times: Annotated[int, Field(ge=1, le=10)] = 2
     """Maximum number of retries per target. Default 2."""
-    on: Annotated[list[Cause], Field(min_length=1)] = Field(default_factory=lambda: list(CAUSES))
+    on: Annotated[list[RetryCause], Field(min_length=1)] = Field(RETRY_CAUSES)
     """Failures to retry: a status, `connect` (no response), `timeout` or `invalid`."""
     wait: Duration = 0.25
     """Maximum wait before the first retry. It doubles with each retry, with full jitter."""
@@ -163,7 +166,7 @@ class CacheConfig(Switchable):
     """Responses to similar prompts."""
 
 
-STICKY = "must be key, user or {header: name}"
+STICKY_MESSAGE = "must be key, user or {header: name}"
 
 
 class StickyConfig(Section):
@@ -175,24 +178,24 @@ class StickyConfig(Section):
     """Request header. Calls with the same value go to the same target."""
 
     SHORT_FORMS = ({"enum": ["key", "user"]},)
-    REQUIREMENTS = (Requirement(one_of(is_not_null("by"), is_not_null("header")), STICKY),)
+    REQUIREMENTS = (Requirement(one_of(is_not_null("by"), is_not_null("header")), STICKY_MESSAGE),)
 
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, value: Any) -> Any:
         if isinstance(value, str) and value not in ("key", "user"):
-            raise ValueError(STICKY)
+            raise ValueError(STICKY_MESSAGE)
         return {"by": value} if isinstance(value, str) else value
 
 
 MIB = 1024 * 1024
-_WORD = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]{1,64}"
-_NAME = r"\{[a-z][a-z_]{0,31}\}"
-_ROUTE = rf"(?:/{_WORD})(?:/(?:{_WORD}|{_NAME})){{0,15}}"
+_SEGMENT = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]{1,64}"
+_PARAMETER = r"\{[a-z][a-z_]{0,31}\}"
+_ROUTE_PATTERN = rf"(?:/{_SEGMENT})(?:/(?:{_SEGMENT}|{_PARAMETER})){{0,15}}"
 Route = Annotated[
     str,
-    *matching(
-        _ROUTE,
+    *text_matching(
+        _ROUTE_PATTERN,
         "must be a path such as /v1/files/{id}, and its first part must not be in braces",
         "/v1/rerank",
     ),
@@ -200,22 +203,24 @@ Route = Annotated[
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 QueryName = Annotated[
     str,
-    *matching(
-        rf"(?!(?:.*(?:{CREDENTIAL_PATTERN}|{any_case_pattern('key')})))[A-Za-z0-9_.\[\]-]{{1,64}}",
+    *text_matching(
+        rf"(?!(?:.*(?:{CREDENTIAL_PATTERN}|{ignore_case('key')})))[A-Za-z0-9_.\[\]-]{{1,64}}",
         "must be a parameter name that does not refer to a key or secret",
         "limit",
     ),
 ]
 BodyField = Annotated[
     str,
-    *matching(r"[A-Za-z_][A-Za-z0-9_-]{0,99}", "must be the name of a field of a body", "prompt"),
+    *text_matching(
+        r"[A-Za-z_][A-Za-z0-9_-]{0,99}", "must be the name of a field of a body", "prompt"
+    ),
 ]
 UNROUTED_PATHS = ("/health",)
 """Paths of the data port that belong to no dialect."""
-DEFAULT_QUERIES = ("after", "before", "include[]", "limit", "order", "purpose")
+DEFAULT_QUERY_NAMES = ["after", "before", "include[]", "limit", "order", "purpose"]
 
 
-def _is_served(method: str, path: PassthroughPath) -> bool:
+def _is_own_route(method: str, path: PassthroughPath) -> bool:
     """Return True if the proxy serves the method on a path of this form.
 
     It serves paths of stored state for all methods, because their ids are sealed.
@@ -230,8 +235,8 @@ def _is_served(method: str, path: PassthroughPath) -> bool:
     )
 
 
-def _check_names(route: str) -> str:
-    if len(set(re.findall(_NAME, route))) < len(re.findall(_NAME, route)):
+def _require_unique_parameters(route: str) -> str:
+    if len(set(re.findall(_PARAMETER, route))) < len(re.findall(_PARAMETER, route)):
         raise ValueError("must use each name in braces only once")
     return route
 
@@ -240,16 +245,16 @@ def _check_methods(methods: list[Method], info: ValidationInfo) -> list[Method]:
     route = info.data.get("path")  # None if ``path`` is invalid
     path = None if route is None else PassthroughPath(route)
     for method in methods:
-        if path is not None and _is_served(method, path):
+        if path is not None and _is_own_route(method, path):
             message = f"must not contain {method}, because Headrace itself serves it on this path"
             raise ValueError(message)
     return methods
 
 
-class PassedPathConfig(Section):
+class PassthroughPathConfig(Section):
     """A path that is forwarded to the upstream without translation."""
 
-    path: Annotated[Route, AfterValidator(_check_names)]
+    path: Annotated[Route, AfterValidator(_require_unique_parameters)]
     """Path in requests of clients. `{id}` matches one segment."""
     methods: Annotated[list[Method], Field(min_length=1), AfterValidator(_check_methods)] = Field(
         default=["POST"], validate_default=True
@@ -258,9 +263,7 @@ class PassedPathConfig(Section):
     to: Route | None = None
     """Path at the upstream's host, with the same names in braces. By default the path of the
     client, in which the path of `base_url` replaces `/v1`."""
-    query: Annotated[list[QueryName], Field(max_length=64)] = Field(
-        default_factory=lambda: list(DEFAULT_QUERIES)
-    )
+    query: Annotated[list[QueryName], Field(max_length=64)] = Field(DEFAULT_QUERY_NAMES)
     """Allowed query parameters. Others are removed, with a warning to the client."""
     fields: Annotated[list[BodyField], Field(max_length=200)] | None = None
     """Allowed fields of JSON and form bodies besides `model`. Others are removed from JSON with a
@@ -275,7 +278,7 @@ class PassedPathConfig(Section):
     """Maximum cost of one call in USD. Limits in USD reserve it before the call, and charge it if
     the response does not report usage."""
 
-    SHORT_FORMS = ({"type": "string", "pattern": f"^(?:{_ROUTE})$"},)
+    SHORT_FORMS = ({"type": "string", "pattern": f"^(?:{_ROUTE_PATTERN})$"},)
 
     @model_validator(mode="before")
     @classmethod
@@ -287,7 +290,7 @@ class DeploymentConfig(Section):
     """A name that applications call, with its targets."""
 
     REQUIREMENTS = (
-        *WEIGHTS,
+        *WEIGHT_REQUIREMENTS,
         Requirement(
             if_then(is_not_null("sticky"), ALL_WEIGHTED), "sticky requires a weight on every target"
         ),
@@ -327,7 +330,7 @@ class DeploymentConfig(Section):
     """Maximum number of models in one multi-model call. Default 32."""
     unpriced: Literal["warn", "refuse"] = "warn"
     """Calls whose target has no known price: `warn` serves and counts them."""
-    passthrough: Annotated[list[PassedPathConfig], Field(max_length=100)] = Field(
+    passthrough: Annotated[list[PassthroughPathConfig], Field(max_length=100)] = Field(
         default_factory=list
     )
     """Other paths that are forwarded to the upstream. Unlisted paths are rejected."""

@@ -37,8 +37,8 @@ from proxy.policy.schema.deployments import TargetConfig
 from proxy.settings import restore_certificates
 from proxy.types.guard import Action, AnyDetector
 
-Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
-Kind = Literal[
+MessageRole = Literal["system", "developer", "user", "assistant", "tool", "function"]
+TextKind = Literal[
     "arguments", "content", "context", "logprobs", "metadata", "name", "other", "prediction",
     "prompt", "reasoning", "refusal", "schema", "stop", "suffix", "tool", "user",
 ]  # fmt: skip
@@ -75,9 +75,9 @@ class GuardConfig(Section):
     """If the guard fails or exceeds its deadline: `closed` blocks the call, `open` lets it pass."""
     deadline: Duration = 1.0
     """Processor time for all texts of a call, or time until a service replies. Default 1s."""
-    roles: list[Role] | None = None
+    roles: list[MessageRole] | None = None
     """Message roles to inspect. Default: all."""
-    fields: list[Kind] | None = None
+    fields: list[TextKind] | None = None
     """Kinds of text to inspect. Default: all."""
     message: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
     """Error message for the client if a finding blocks the call."""
@@ -91,12 +91,12 @@ class GuardConfig(Section):
     """Guard kind."""
 
 
-COMMON = tuple(name for name in GuardConfig.model_fields if name != "guard")
+COMMON_KEYS = tuple(name for name in GuardConfig.model_fields if name != "guard")
 """Names of the keys that all guards have."""
 
 
 @cache
-def get_guard_config(kind_name: str) -> type[GuardConfig]:
+def get_guard_model(kind_name: str) -> type[GuardConfig]:
     """Return the model of a guard kind, with its keys and the common ones, or raise KeyError."""
     kind, literal = KINDS[kind_name], cast(Any, Literal)[kind_name]
     return create_model(
@@ -107,7 +107,7 @@ def get_guard_config(kind_name: str) -> type[GuardConfig]:
     )
 
 
-GROUP = "headrace.guards"
+ENTRY_POINT_GROUP = "headrace.guards"
 
 
 class PluginGuard(GuardConfig):
@@ -130,10 +130,10 @@ class PluginGuard(GuardConfig):
 
 def find_plugins() -> dict[str, EntryPoint]:
     """Return the guard kinds of other distributions by name, without loading them."""
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
 
 
-def read_plugin(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
+def load_plugin_guard(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
     """Return a guard of another distribution. Raise ``ValueError`` if its keys are invalid."""
     restore_certificates()
     try:
@@ -147,8 +147,10 @@ def read_plugin(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
     except Exception as bug:
         message = f"guard {quote(entry.name)} cannot be loaded: {type(bug).__name__}"
         raise ValueError(message) from bug
-    kind_keys = {name: value for name, value in values.items() if name not in (*COMMON, "guard")}
-    common = {name: value for name, value in values.items() if name in COMMON}
+    kind_keys = {
+        name: value for name, value in values.items() if name not in (*COMMON_KEYS, "guard")
+    }
+    common = {name: value for name, value in values.items() if name in COMMON_KEYS}
     version = entry.dist.version if entry.dist is not None else None
     keys = StrictKeys.model_validate(kind_keys)
     return PluginGuard(guard=entry.name, keys=keys, version=version, make=make, **common)
@@ -156,14 +158,14 @@ def read_plugin(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
 
 @cache
 def _get_union_validator() -> TypeAdapter[GuardConfig]:
-    union: Any = reduce(operator.or_, map(get_guard_config, KINDS))
+    union: Any = reduce(operator.or_, map(get_guard_model, KINDS))
     return TypeAdapter(Annotated[union, Field(discriminator="guard")])
 
 
 @cache
 def _get_kind_validator(name: str) -> TypeAdapter[dict[str, GuardConfig]]:
     """Return a validator for ``{name: guard}``, so that paths of errors are as in the union."""
-    return TypeAdapter(cast(Any, GenericAlias(dict, (str, get_guard_config(name)))))
+    return TypeAdapter(cast(Any, GenericAlias(dict, (str, get_guard_model(name)))))
 
 
 def _validate_guard(value: Any) -> GuardConfig:
@@ -174,7 +176,7 @@ def _validate_guard(value: Any) -> GuardConfig:
     return (
         _get_union_validator().validate_python(value)
         if entry is None
-        else read_plugin(entry, value)
+        else load_plugin_guard(entry, value)
     )
 
 

@@ -31,21 +31,21 @@ from proxy.config.scalars import (
     Name,
     Section,
     TagKey,
-    matching,
+    text_matching,
 )
 from proxy.config.shapes import Requirement, equals, is_not_null, one_of
-from proxy.guards.matching.re2set import compile_pattern as re2_compiled
+from proxy.guards.matching.re2set import compile_pattern as compile_re2
 from proxy.runtime.frozen import frozen
 
-HEX = "[0-9a-f]{64}"
-_DIGEST = {"type": "string", "pattern": f"^{HEX}$"}
-_CREDENTIAL = {
+DIGEST_PATTERN = "[0-9a-f]{64}"
+_DIGEST_SCHEMA = {"type": "string", "pattern": f"^{DIGEST_PATTERN}$"}
+_CREDENTIAL_SCHEMA = {
     "type": "object",
-    "properties": {"digest": _DIGEST, "until": MOMENT_SCHEMA},
+    "properties": {"digest": _DIGEST_SCHEMA, "until": MOMENT_SCHEMA},
     "required": ["digest"],
     "additionalProperties": False,
 }
-_CREDENTIALS = {"type": "array", "minItems": 1, "items": {"anyOf": [_DIGEST, _CREDENTIAL]}}
+_ANY_CREDENTIAL = {"anyOf": [_DIGEST_SCHEMA, _CREDENTIAL_SCHEMA]}
 
 
 def _expand_credentials(value: Any) -> Any:
@@ -70,7 +70,9 @@ class KeyConfig(Section):
         list[CredentialConfig],
         BeforeValidator(_expand_credentials),
         Field(min_length=1),
-        WithJsonSchema({"anyOf": [_DIGEST, _CREDENTIALS]}),
+        WithJsonSchema(
+            {"anyOf": [_DIGEST_SCHEMA, {"type": "array", "minItems": 1, "items": _ANY_CREDENTIAL}]}
+        ),
     ]
     """SHA-256 of the secret, created by `headrace key NAME`. Use a list during rotation, with plain
     digests or `{digest: ..., until: 2026-12-31}`."""
@@ -87,7 +89,7 @@ class KeyConfig(Section):
     calls as its `traceparent` header requests."""
 
 
-NOT_A_REVOCATION = "must be the name of a key or its SHA-256 in hex"
+REVOCATION_MESSAGE = "must be the name of a key or its SHA-256 in hex"
 
 
 def is_revocation(value: Any) -> bool:
@@ -95,12 +97,12 @@ def is_revocation(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
 
 
-Revocation = Annotated[str, *matching(NAME_PATTERN, NOT_A_REVOCATION, "widget")]
-ORIGIN = r"\*|[a-z][a-z0-9+.-]*://[a-z0-9._-]+(?::[0-9]{1,5})?"
+Revocation = Annotated[str, *text_matching(NAME_PATTERN, REVOCATION_MESSAGE, "widget")]
+ORIGIN_PATTERN = r"\*|[a-z][a-z0-9+.-]*://[a-z0-9._-]+(?::[0-9]{1,5})?"
 Origin = Annotated[
     str,
-    *matching(
-        ORIGIN,
+    *text_matching(
+        ORIGIN_PATTERN,
         "must be an origin in lower case without a path, such as https://app.example.com, or *",
         "https://app.example.com",
     ),
@@ -114,59 +116,50 @@ class CorsConfig(Section):
     """Allowed origins, or `*` for all. Cookies are never allowed."""
 
 
-MAX_VALUE = 64
-MAX_CACHED = 256
+MAX_TAG_CHARS = 64
+MAX_CACHED_MATCHES = 256
 """Maximum length of values whose match is cached, and maximum number of them."""
 
 
 def has_plain_characters(value: str) -> bool:
     """Return True if a tag value is short, printable and in Unicode form NFC."""
     return (
-        0 < len(value) <= MAX_VALUE
+        0 < len(value) <= MAX_TAG_CHARS
         and value.isprintable()
         and unicodedata.is_normalized("NFC", value)
     )
 
 
 @frozen
-class TagPattern:
-    """A compiled pattern. It matches whole plain values."""
+class TextPattern:
+    """A compiled pattern of whole values: RE2 syntax, or a glob with ``*`` and ``?``."""
 
     text: str
-    _matches: Callable[[str], bool] = field(repr=False, compare=False)
-
-    def matches(self, value: str) -> bool:
-        return has_plain_characters(value) and self._matches(value)
-
-
-def compile_pattern(text: str) -> TagPattern:
-    """Compile a pattern. Raise ``ValueError`` if it is invalid."""
-    try:
-        return TagPattern(text, _compile_matcher(text))
-    except ValueError as error:
-        raise ValueError(f"is not a valid RE2 pattern: {error}") from None
-
-
-@frozen
-class Glob:
-    """A pattern of whole values: ``*`` matches any characters, ``?`` matches one."""
-
-    text: str
-    _matches: Callable[[str], bool] = field(repr=False, compare=False)
+    matches: Callable[[str], bool] = field(repr=False, compare=False)
 
     def build_matcher(self) -> Callable[[str], bool]:
-        return self._matches
+        return self.matches
 
 
-def parse_glob(text: str) -> Glob:
-    """Compile a glob. Every text is valid."""
+def compile_tag_pattern(text: str) -> TextPattern:
+    """Compile an RE2 pattern of plain values. Raise ``ValueError`` if it is invalid."""
+    try:
+        matches = _compile_matcher(text)
+    except ValueError as error:
+        raise ValueError(f"is not a valid RE2 pattern: {error}") from None
+    return TextPattern(text, lambda value: has_plain_characters(value) and matches(value))
+
+
+def compile_glob(text: str) -> TextPattern:
+    """Compile a glob: ``*`` matches any characters, ``?`` one. Every text is valid."""
     parts = {"*": "(?s:.*)", "?": "(?s:.)"}
-    return Glob(text, _compile_matcher("".join(parts.get(c) or f"\\x{{{ord(c):x}}}" for c in text)))
+    pattern = "".join(parts.get(char) or f"\\x{{{ord(char):x}}}" for char in text)
+    return TextPattern(text, _compile_matcher(pattern))
 
 
 def _compile_matcher(pattern: str) -> Callable[[str], bool]:
     """Return a function that matches whole values, and caches the results for short ones."""
-    regex = re2_compiled(pattern)
+    regex = compile_re2(pattern)
 
     def matches(value: str) -> bool:
         try:
@@ -174,23 +167,28 @@ def _compile_matcher(pattern: str) -> Callable[[str], bool]:
         except UnicodeEncodeError:  # half of a surrogate pair matches no pattern
             return False
 
-    cached = lru_cache(MAX_CACHED)(matches)
-    return lambda value: cached(value) if len(value) <= MAX_CACHED else matches(value)
+    cached = lru_cache(MAX_CACHED_MATCHES)(matches)
+    return lambda value: cached(value) if len(value) <= MAX_CACHED_MATCHES else matches(value)
 
 
-TAG_VALUE = {"type": "string", "minLength": 1, "maxLength": MAX_VALUE, "pattern": VISIBLE_PATTERN}
+TAG_VALUE_SCHEMA = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_TAG_CHARS,
+    "pattern": VISIBLE_PATTERN,
+}
 
 
 def _check_tag_value(value: str) -> str:
     if not has_plain_characters(value):
-        raise ValueError(f"must be 1 to {MAX_VALUE} printable characters in Unicode form NFC")
+        raise ValueError(f"must be 1 to {MAX_TAG_CHARS} printable characters in Unicode form NFC")
     return value
 
 
-TagValue = Annotated[str, AfterValidator(_check_tag_value), WithJsonSchema(TAG_VALUE)]
+TagValue = Annotated[str, AfterValidator(_check_tag_value), WithJsonSchema(TAG_VALUE_SCHEMA)]
 
 
-class Tag(Section):
+class TagConfig(Section):
     """Allowed values of a tag: a list, a pattern, or ``flag`` for a tag without a value."""
 
     values: Annotated[list[TagValue], Field(min_length=1)] | None = None
@@ -202,7 +200,7 @@ class Tag(Section):
     caller: bool = False
     """Whether clients may set the tag in a header."""
 
-    SHORT_FORMS = ({"type": "array", "items": TAG_VALUE, "minItems": 1}, {"const": "flag"})
+    SHORT_FORMS = ({"type": "array", "items": TAG_VALUE_SCHEMA, "minItems": 1}, {"const": "flag"})
     REQUIREMENTS = (
         Requirement(
             one_of(is_not_null("values"), is_not_null("pattern"), equals("flag", True)),
@@ -221,11 +219,11 @@ class Tag(Section):
     @classmethod
     def _compiles(cls, value: str | None) -> str | None:
         if value is not None:
-            compile_pattern(value)
+            compile_tag_pattern(value)
         return value
 
 
-class CallerTags(Section):
+class CallerTagsConfig(Section):
     """Handling of client tags that the policy does not allow."""
 
     otherwise: Literal["drop", "refuse"] = "drop"

@@ -15,7 +15,14 @@ from pydantic import (
 )
 
 from proxy.config import units
-from proxy.config.scalars import Name, Section, Zone, as_list, item_or_list, matching
+from proxy.config.scalars import (
+    Name,
+    Section,
+    Zone,
+    item_or_list_schema,
+    text_matching,
+    wrap_in_list,
+)
 from proxy.config.shapes import (
     Requirement,
     ShapeCondition,
@@ -29,8 +36,11 @@ from proxy.config.shapes import (
 from proxy.limits.kinds import KINDS
 from proxy.types.limit import Counting, LimitKind
 
-PER = r"key|deployment|model|user|tag\.[a-z][a-z0-9_]{0,63}"
-Per = Annotated[str, *matching(PER, "must be key, deployment, model, user or tag.NAME", "key")]
+SCOPE_PATTERN = r"key|deployment|model|user|tag\.[a-z][a-z0-9_]{0,63}"
+ScopePart = Annotated[
+    str,
+    *text_matching(SCOPE_PATTERN, "must be key, deployment, model, user or tag.NAME", "key"),
+]
 Rate = Annotated[
     tuple[int, int],
     BeforeValidator(units.parse_rate),
@@ -63,7 +73,7 @@ Count = Annotated[
         }
     ),
 ]
-Share = Annotated[
+Percentage = Annotated[
     float,
     BeforeValidator(units.parse_percent),
     WithJsonSchema(
@@ -87,10 +97,10 @@ def _check_unique(value: list[str]) -> list[str]:
     return value
 
 
-AMOUNTS: dict[Counting, Any] = {"rate": Rate, "budget": Budget, "lease": Count}
+AMOUNT_TYPES: dict[Counting, Any] = {"rate": Rate, "budget": Budget, "lease": Count}
 
 
-def _requires_counter(key: str, counting: Counting) -> Requirement:
+def _require_counter_type(key: str, counting: Counting) -> Requirement:
     kinds = [name for name, kind in KINDS.items() if kind.counter_type == counting]
     condition = if_then(
         is_not_null(key), any_of(*map(is_not_null, kinds)) if kinds[1:] else is_not_null(kinds[0])
@@ -104,7 +114,7 @@ class _NamedConfig(Section):
 
 
 _FIELDS: dict[str, Any] = {
-    name: (AMOUNTS[kind.counter_type] | None, Field(None, description=kind.__doc__))
+    name: (AMOUNT_TYPES[kind.counter_type] | None, Field(None, description=kind.__doc__))
     for name, kind in KINDS.items()
 }
 _Amounts = create_model("_Amounts", __base__=_NamedConfig, **_FIELDS)
@@ -117,9 +127,9 @@ class LimitConfig(_Amounts):
         Requirement(
             one_of(*map(is_not_null, KINDS)), f"must have exactly one of {', '.join(KINDS)}"
         ),
-        _requires_counter("burst", "rate"),
-        _requires_counter("zone", "budget"),
-        _requires_counter("unpriced", "budget"),
+        _require_counter_type("burst", "rate"),
+        _require_counter_type("zone", "budget"),
+        _require_counter_type("unpriced", "budget"),
         Requirement(
             if_then(
                 is_not_null("across"),
@@ -132,10 +142,14 @@ class LimitConfig(_Amounts):
     )
 
     per: Annotated[
-        list[Per],
-        BeforeValidator(as_list),
+        list[ScopePart],
+        BeforeValidator(wrap_in_list),
         AfterValidator(_check_unique),
-        WithJsonSchema(item_or_list({"type": "string", "pattern": f"^({PER})$"}, uniqueItems=True)),
+        WithJsonSchema(
+            item_or_list_schema(
+                {"type": "string", "pattern": f"^({SCOPE_PATTERN})$"}, uniqueItems=True
+            )
+        ),
     ] = Field(default_factory=list)
     """Scope of the counter: key, deployment, model, user, tag.NAME, or a combination. Values that
     clients may set (user, tags with `caller: true`) are counted per key."""
@@ -145,8 +159,8 @@ class LimitConfig(_Amounts):
     """Amount that may be used at once. Default: the amount of one period."""
     zone: Zone | None = None
     """Time zone of the calendar window. Default UTC."""
-    warn_at: Share | None = None
-    """Share of the limit at which a warning is logged and counted."""
+    warn_at: Percentage | None = None
+    """Percentage of the limit at which a warning is logged and counted."""
     mode: Literal["enforce", "shadow"] = "enforce"
     """`shadow` counts calls that it would reject, without rejecting them."""
     unpriced: Literal["refuse", "allow"] | None = None

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema
 
 from proxy.config.scalars import Day, Section, Usd
 from proxy.config.shapes import Requirement, any_of, is_not_null
 
-MIN_USD = Decimal("0.001")
-MAX_USD = Decimal(4000)  # at this price, the cost of MAX_TOKENS is still an exact integer
-AT_LEAST_A_THOUSANDTH = r"(?=\d*[1-9]|\d+\.0{0,2}[1-9])\d+(?:\.\d+)?"
-AT_MOST_4000 = r"(?=0*(?:[0-3]?\d{1,3}(?:\.\d+)?|4000(?:\.0+)?)$)"
-IN_RANGE = AT_MOST_4000 + AT_LEAST_A_THOUSANDTH
+MIN_PRICE_USD = Decimal("0.001")
+MAX_PRICE_USD = Decimal(4000)  # at this price, the cost of MAX_TOKENS is still an exact integer
+_MIN_PRICE_PATTERN = r"(?=\d*[1-9]|\d+\.0{0,2}[1-9])\d+(?:\.\d+)?"
+_MAX_PRICE_PATTERN = r"(?=0*(?:[0-3]?\d{1,3}(?:\.\d+)?|4000(?:\.0+)?)$)"
+_PRICE_PATTERN = _MAX_PRICE_PATTERN + _MIN_PRICE_PATTERN
 
 
 def _check_price_range(value: Decimal) -> Decimal:
     """Reject values that can only be per token or per billion tokens."""
-    if 0 < value < MIN_USD:
+    if 0 < value < MIN_PRICE_USD:
         dollars = f"{(value * 1_000_000).normalize():f}"
         raise ValueError(f"must be USD per million tokens: {dollars} if this price is per token")
-    if value > MAX_USD:
-        raise ValueError(f"must be USD per million tokens, at most {MAX_USD}")
+    if value > MAX_PRICE_USD:
+        raise ValueError(f"must be USD per million tokens, at most {MAX_PRICE_USD}")
     return value
 
 
-PerMillion = Annotated[
+UsdPerMillion = Annotated[
     Usd,
     AfterValidator(_check_price_range),
     WithJsonSchema(
         {
             "anyOf": [
                 {"const": 0},
-                {"type": "number", "minimum": float(MIN_USD), "maximum": float(MAX_USD)},
-                {"type": "string", "pattern": rf"^(?:0+(?:\.0+)?|{IN_RANGE})$"},
+                {
+                    "type": "number",
+                    "minimum": float(MIN_PRICE_USD),
+                    "maximum": float(MAX_PRICE_USD),
+                },
+                {"type": "string", "pattern": rf"^(?:0+(?:\.0+)?|{_PRICE_PATTERN})$"},
             ]
         }
     ),
@@ -47,12 +52,12 @@ class TierConfig(Section):
 
     above: Annotated[int, Field(gt=0)]
     """Number of prompt tokens above which these prices apply to all tokens of the call."""
-    input: PerMillion | None = None
+    input: UsdPerMillion | None = None
     """Default of each price: the price without tiers."""
-    cached_input: PerMillion | None = None
-    cache_write: PerMillion | None = None
-    cache_write_1h: PerMillion | None = None
-    output: PerMillion | None = None
+    cached_input: UsdPerMillion | None = None
+    cache_write: UsdPerMillion | None = None
+    cache_write_1h: UsdPerMillion | None = None
+    output: UsdPerMillion | None = None
 
 
 TOKEN_PRICES = (
@@ -74,21 +79,21 @@ class PriceConfig(Section):
 
     since: Day = Field(None, alias="from")
     """First day on which the prices apply."""
-    input: PerMillion | None = None
+    input: UsdPerMillion | None = None
     """USD per million prompt tokens, as all prices below."""
-    output: PerMillion | None = None
+    output: UsdPerMillion | None = None
     """Price of output tokens."""
-    cached_input: PerMillion | None = None
+    cached_input: UsdPerMillion | None = None
     """Price of prompt tokens that the provider reads from its cache. Default: input."""
-    cache_write: PerMillion | None = None
+    cache_write: UsdPerMillion | None = None
     """Price of prompt tokens that the provider writes to its cache. Default: input."""
-    cache_write_1h: PerMillion | None = None
+    cache_write_1h: UsdPerMillion | None = None
     """Price of cache writes that last one hour. Default: cache_write."""
-    reasoning: PerMillion | None = None
+    reasoning: UsdPerMillion | None = None
     """Price of reasoning tokens. Default: output."""
-    audio_input: PerMillion | None = None
+    audio_input: UsdPerMillion | None = None
     """Price of audio tokens in prompts. Default: input."""
-    audio_output: PerMillion | None = None
+    audio_output: UsdPerMillion | None = None
     """Price of audio tokens in responses. Default: output."""
     web_search: Usd | None = None
     """USD per thousand web searches of the provider."""
@@ -96,7 +101,16 @@ class PriceConfig(Section):
     """Other prices for calls with long prompts."""
 
 
-class PriceTable(Section):
+def iter_price_rows(value: Any) -> Iterator[PriceConfig | ValidationError]:
+    """Yield the rows of a name in the price table, or the error of a row that is invalid."""
+    for row in value if isinstance(value, list) else [value]:
+        try:
+            yield PriceConfig.model_validate(row)
+        except ValidationError as error:
+            yield error
+
+
+class PriceTableConfig(Section):
     """Properties of the price table."""
 
     as_of: Day = None

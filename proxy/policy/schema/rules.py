@@ -17,24 +17,25 @@ from proxy.config.shapes import (
     is_present,
     one_of,
 )
-from proxy.policy.schema.deployments import WEIGHTS, CacheConfig, TargetConfig
+from proxy.policy.schema.deployments import WEIGHT_REQUIREMENTS, CacheConfig, TargetConfig
 from proxy.policy.schema.guards import AnyGuard
-from proxy.policy.schema.limits import LimitConfig
-from proxy.policy.schema.limits import Share as Percentage
+from proxy.policy.schema.limits import LimitConfig, Percentage
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-MINUTE = r"([01][0-9]|2[0-3]):[0-5][0-9]"
-TIME_SPAN = rf"(?!(.{{5}})-\1){MINUTE}-({MINUTE}|24:00)"
-MODES = Literal["enforce", "shadow"]
+_TIME_PATTERN = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+_TIME_SPAN_PATTERN = rf"(?!(.{{5}})-\1){_TIME_PATTERN}-({_TIME_PATTERN}|24:00)"
+EnforcementMode = Literal["enforce", "shadow"]
 TimeSpan = Annotated[
     str,
-    *scalars.matching(
-        TIME_SPAN, "must be a start and a different end, such as 09:00-17:30", "09:00-17:30"
+    *scalars.text_matching(
+        _TIME_SPAN_PATTERN,
+        "must be a start and a different end, such as 09:00-17:30",
+        "09:00-17:30",
     ),
 ]
 
 
-class Match(scalars.Section):
+class MatchConfig(scalars.Section):
     """Comparison of one value. All given conditions must match."""
 
     equals: str | None = None
@@ -69,7 +70,7 @@ class Match(scalars.Section):
         return {"in": value} if isinstance(value, list) else value
 
 
-class Hours(scalars.Section):
+class HoursConfig(scalars.Section):
     """A time of day on certain days of the week."""
 
     REQUIREMENTS = (
@@ -86,85 +87,85 @@ class Hours(scalars.Section):
     """IANA time zone."""
 
 
-CONDITIONS = (
+CONDITION_KEYS = (
     *("key", "dialect", "endpoint", "model", "stream", "tag", "header", "time"),
     *("all", "any", "not"),
 )
 
 
-class When(scalars.Section):
+class WhenConfig(scalars.Section):
     """Conditions of a call. All of them must match."""
 
     REQUIREMENTS = (
         Requirement(
-            any_of(*map(is_present, CONDITIONS)),
+            any_of(*map(is_present, CONDITION_KEYS)),
             "must have at least one condition; remove `when` to match every call",
         ),
     )
 
-    key: Match | None = None
+    key: MatchConfig | None = None
     """Name of the virtual key."""
-    dialect: Match | None = None
+    dialect: MatchConfig | None = None
     """API dialect of the client."""
-    endpoint: Match | None = None
+    endpoint: MatchConfig | None = None
     """completions, chat, responses, embeddings, count_tokens, passthrough, or stored (calls about a
     response that the provider stores)."""
-    model: Match | None = None
+    model: MatchConfig | None = None
     """Name of a model that the call may reach."""
     stream: bool | None = None
     """Whether the response is streamed."""
-    tag: dict[scalars.TagKey, Match] = Field(default_factory=dict)
+    tag: dict[scalars.TagKey, MatchConfig] = Field(default_factory=dict)
     """Tags of the call, by name."""
-    header: dict[scalars.HeaderName, Match] = Field(default_factory=dict)
+    header: dict[scalars.HeaderName, MatchConfig] = Field(default_factory=dict)
     """Request headers, by name."""
-    time: Hours | None = None
+    time: HoursConfig | None = None
     """Time of arrival."""
-    all: list[When] = Field(default_factory=list)
+    all: list[WhenConfig] = Field(default_factory=list)
     """Conditions that must all match."""
-    any: list[When] = Field(default_factory=list)
+    any: list[WhenConfig] = Field(default_factory=list)
     """Conditions of which at least one must match."""
-    not_: When | None = Field(None, alias="not")
+    not_: WhenConfig | None = Field(None, alias="not")
     """Condition that must not match."""
 
 
-Tokens = Annotated[int, Field(ge=1)]
-Choices = Annotated[int, Field(ge=1, le=128)]
+TokenCount = Annotated[int, Field(ge=1)]
+ChoiceCount = Annotated[int, Field(ge=1, le=128)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
-class Cap(scalars.Section):
+class CapConfig(scalars.Section):
     """Upper bounds of request parameters."""
 
-    max_tokens: Tokens | None = None
+    max_tokens: TokenCount | None = None
     """Maximum of max_tokens and its other names. A request without one gets max_tokens."""
-    max_completion_tokens: Tokens | None = None
+    max_completion_tokens: TokenCount | None = None
     """As max_tokens; a request without one gets max_completion_tokens."""
-    n: Choices | None = None
+    n: ChoiceCount | None = None
     """Maximum of n, the number of choices."""
-    best_of: Choices | None = None
+    best_of: ChoiceCount | None = None
     """Maximum of best_of."""
     temperature: Temperature | None = None
     """Maximum of temperature, if the request has one."""
-    top_p: Share | None = None
+    top_p: Probability | None = None
     """Maximum of top_p, if the request has one."""
 
 
-class Set(scalars.Section):
+class SetConfig(scalars.Section):
     """Request parameters that are always set to these values."""
 
-    max_tokens: Tokens | None = None
+    max_tokens: TokenCount | None = None
     """Maximum number of output tokens. Replaces all other names of this parameter."""
-    max_completion_tokens: Tokens | None = None
+    max_completion_tokens: TokenCount | None = None
     """Maximum number of output tokens. Replaces all other names of this parameter."""
-    n: Choices | None = None
+    n: ChoiceCount | None = None
     """Number of choices."""
-    best_of: Choices | None = None
+    best_of: ChoiceCount | None = None
     """Number of candidates from which the best is returned."""
     temperature: Temperature | None = None
     """Sampling temperature."""
-    top_p: Share | None = None
+    top_p: Probability | None = None
     """Probability mass for nucleus sampling."""
     frequency_penalty: Penalty | None = None
     """Penalty for tokens by how often they occur."""
@@ -196,7 +197,7 @@ class RefusalConfig(scalars.Section):
         return {"message": value} if isinstance(value, str) else value
 
 
-class Without(scalars.Section):
+class WithoutConfig(scalars.Section):
     """Limits and guards that do not apply to the calls of a rule."""
 
     REQUIREMENTS = (
@@ -211,7 +212,7 @@ class Without(scalars.Section):
     """Names of guards that do not inspect these calls."""
 
 
-EFFECTS = (
+EFFECT_KEYS = (
     *("targets", "fallback", "model", "set", "cap", "limits", "without", "cache"),
     *("input", "output", "refuse"),
 )
@@ -222,23 +223,23 @@ class RuleConfig(scalars.Section):
 
     REQUIREMENTS = (
         Requirement(
-            any_of(*map(is_not_null, EFFECTS)),
-            f"must have at least one effect: {', '.join(EFFECTS)}",
+            any_of(*map(is_not_null, EFFECT_KEYS)),
+            f"must have at least one effect: {', '.join(EFFECT_KEYS)}",
         ),
         Requirement(
-            if_then(is_not_null("refuse"), one_of(*map(is_not_null, EFFECTS))),
+            if_then(is_not_null("refuse"), one_of(*map(is_not_null, EFFECT_KEYS))),
             "must not combine refuse with other effects",
         ),
-        *WEIGHTS,
+        *WEIGHT_REQUIREMENTS,
     )
 
     name: scalars.Name
     """Name within the policy, used in tests, logs and metrics."""
     description: str = ""
     """Description for readers."""
-    when: When | None = None
+    when: WhenConfig | None = None
     """Condition of the rule. Default: all calls."""
-    mode: MODES = "enforce"
+    mode: EnforcementMode = "enforce"
     """`shadow` records what the rule would do, without effect."""
     targets: Annotated[list[TargetConfig], Field(min_length=1)] | None = None
     """Targets that replace the deployment's targets and fallback."""
@@ -246,13 +247,13 @@ class RuleConfig(scalars.Section):
     """Targets to try if an upstream fails. An empty list means none."""
     model: scalars.Model | None = None
     """Model name that replaces the requested one."""
-    set: Set | None = None
+    set: SetConfig | None = None
     """Parameters that are set in the request."""
-    cap: Cap | None = None
+    cap: CapConfig | None = None
     """Upper bounds of parameters of the request."""
     limits: Annotated[list[LimitConfig], Field(min_length=1)] | None = None
     """Additional limits for its calls."""
-    without: Without | None = None
+    without: WithoutConfig | None = None
     """Limits and guards that do not apply to its calls."""
     cache: CacheConfig | None = None
     """Cache of responses to its calls, or `off`."""
@@ -265,10 +266,10 @@ class RuleConfig(scalars.Section):
 
 
 class CaptureConfig(scalars.Section):
-    """Prompt and response text in spans. Without it, spans contain no text."""
+    """Prompt and response text in spans. WithoutConfig it, spans contain no text."""
 
     share: Percentage
-    """Share of traced calls with text, such as 5%."""
+    """Probability of traced calls with text, such as 5%."""
     fields: Annotated[list[Literal["input", "output"]], Field(min_length=1)] = Field(
         ["input", "output"]
     )
@@ -298,13 +299,13 @@ class PolicyConfig(scalars.Section):
     """Description for readers."""
     extends: Annotated[
         list[scalars.Name],
-        BeforeValidator(scalars.as_list),
+        BeforeValidator(scalars.wrap_in_list),
         WithJsonSchema(
-            scalars.item_or_list({"type": "string", "pattern": f"^{scalars.NAME_PATTERN}$"})
+            scalars.item_or_list_schema({"type": "string", "pattern": f"^{scalars.NAME_PATTERN}$"})
         ),
     ] = Field(default_factory=list)
     """Policies whose rules follow these rules."""
-    mode: MODES = "enforce"
+    mode: EnforcementMode = "enforce"
     """`shadow` puts all its rules, limits and guards into shadow mode."""
     match: Literal["first", "all"] | None = None
     """Whether the first matching rule applies, or all matching rules."""

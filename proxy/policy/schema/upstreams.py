@@ -18,22 +18,22 @@ from proxy.config import scalars
 from proxy.dialects import DIALECTS
 from proxy.errors.words import quote
 
-FRAMING = frozenset(
+FRAMING_HEADERS = frozenset(
     {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}
     | {"expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-HEADER_TEXT = rf"(?:(?!\$\{{)[ -~]|{scalars.VARIABLE_PATTERN})*"
-_FRAMING = "|".join(map(scalars.any_case_pattern, sorted(FRAMING)))
-HEADERS = {
+HEADER_VALUE_PATTERN = rf"(?:(?!\$\{{)[ -~]|{scalars.VARIABLE_PATTERN})*"
+_FRAMING = "|".join(map(scalars.ignore_case, sorted(FRAMING_HEADERS)))
+HEADERS_SCHEMA = {
     "type": "object",
     "patternProperties": {
         rf"^(?!(?:{_FRAMING})$)(?=.*(?:{scalars.CREDENTIAL_PATTERN}))[A-Za-z0-9-]+$": {
             "type": "string",
-            "pattern": rf"^(?=.*{scalars.VARIABLE_PATTERN}|file:.){HEADER_TEXT}$",
+            "pattern": rf"^(?=.*{scalars.VARIABLE_PATTERN}|file:.){HEADER_VALUE_PATTERN}$",
         },
         rf"^(?!(?:{_FRAMING})$)(?!.*(?:{scalars.CREDENTIAL_PATTERN}))[A-Za-z0-9-]+$": {
             "type": "string",
-            "pattern": f"^{HEADER_TEXT}$",
+            "pattern": f"^{HEADER_VALUE_PATTERN}$",
         },
     },
 }
@@ -46,7 +46,7 @@ def _check_field_name(name: str) -> str:
     return name.lower()
 
 
-_REQUIRED = "|".join(map(scalars.any_case_pattern, sorted(REQUIRED_FIELDS)))
+_REQUIRED = "|".join(map(scalars.ignore_case, sorted(REQUIRED_FIELDS)))
 FieldName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200),
@@ -57,7 +57,7 @@ FieldName = Annotated[
 ]
 
 
-def _check_accepted(value: Any) -> Any:
+def _check_accepted_field(value: Any) -> Any:
     """Return a field name, or a field with its maximum. Raise ``ValueError`` for anything else."""
     if isinstance(value, dict) and len(value) == 1:
         [(name, maximum)] = value.items()
@@ -73,7 +73,7 @@ def _check_accepted(value: Any) -> Any:
 
 AcceptedField = Annotated[
     Any,
-    BeforeValidator(_check_accepted),
+    BeforeValidator(_check_accepted_field),
     WithJsonSchema(
         {
             "anyOf": [
@@ -93,7 +93,7 @@ OPENAI_VARIANTS = (COMPATIBLE, AZURE)
 """Servers with their own value ranges, and Azure with its own paths and credential."""
 QueryName = Annotated[
     str,
-    *scalars.matching(
+    *scalars.text_matching(
         rf"(?!(?:.*(?:{scalars.CREDENTIAL_PATTERN}|[kK][eE][yY])))[A-Za-z0-9_.-]{{1,64}}",
         "must be a parameter name that does not refer to a key or secret; use headers for secrets",
         "api-version",
@@ -101,7 +101,7 @@ QueryName = Annotated[
 ]
 QueryValue = Annotated[
     str,
-    *scalars.matching(
+    *scalars.text_matching(
         r"[A-Za-z0-9_.,:~-]{1,200}", "must consist of letters, digits and . _ , : ~ -", "2024-10-21"
     ),
 ]
@@ -140,7 +140,7 @@ class UpstreamConfig(scalars.Section):
     api_key: scalars.KeyRef | None = None
     """Credential as ${VARIABLE} or file:/path; or azure:SCOPE, google:SCOPE or aws:REGION for a
     token of the machine's identity."""
-    headers: Annotated[dict[str, str], WithJsonSchema(HEADERS)] = Field(default_factory=dict)
+    headers: Annotated[dict[str, str], WithJsonSchema(HEADERS_SCHEMA)] = Field(default_factory=dict)
     """Headers of every request."""
     query: dict[QueryName, QueryValue] = Field(default_factory=dict)
     """Query parameters of every request, such as `api-version`. No secrets."""
@@ -206,7 +206,7 @@ def _find_header_problem(name: str, content: str) -> str | None:
         content.isprintable() and content.isascii()
     ):
         return f"header {quote(name)} must have an ASCII name and a printable ASCII value"
-    if name.lower() in FRAMING:
+    if name.lower() in FRAMING_HEADERS:
         return f"header {quote(name)} is set by Headrace and cannot be configured"
     if "${" in re.sub(scalars.VARIABLE_PATTERN, "", content):
         return f"header {quote(name)} contains ${{ without a valid variable name"

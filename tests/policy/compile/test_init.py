@@ -16,7 +16,7 @@ import pytest
 from proxy.policy.compile import compile_policies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files import load
-from proxy.policy.files.load import Loaded
+from proxy.policy.files.load import LoadedFolder
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review.check import list_warnings
 from proxy.policy.store import read_folder
@@ -209,9 +209,9 @@ def broken_at(part: Any, path: list[str]) -> Any:
     return part.model_copy(update={first_item: broken_at(getattr(part, first_item), remainder)})
 
 
-def loaded(folder: Path) -> Loaded:
+def loaded(folder: Path) -> LoadedFolder:
     (folder / "p.yaml").write_text(UNEXPECTED_ERRORS_POLICIES)
-    return load.load(folder)
+    return load.load_policies(folder)
 
 
 @for_each(("path", "line"), PARTS.items())
@@ -223,7 +223,7 @@ def test_unexpected_error_names_file_and_line(path: str, line: int, tmp_path: Pa
         compile_policies(broken, {"KEY": "sk-secret"})
 
     [problem] = caught.value.problems
-    assert (problem.file, problem.line) == ("p.yaml", line)
+    assert problem.location[:2] == ("p.yaml", line)
     assert re.sub(r"\.(\d+)", r"[\1]", path).startswith(problem.path)
     assert "cannot be read: unexpected " in problem.message
     assert "sk-secret" not in str(caught.value)
@@ -249,7 +249,7 @@ def test_chain_that_exhausts_the_stack_is_a_problem_of_its_part(tmp_path: Path) 
         PolicyError,
         match=r"^q\.yaml:\d+:3: policies\.p\d+: cannot be read: unexpected RecursionError",
     ):
-        compile_policies(load.read(tmp_path), {"KEY": "sk"})
+        compile_policies(load.read_policies(tmp_path), {"KEY": "sk"})
 
 
 BROKEN: Any = {"chat": Broken()}
@@ -268,6 +268,6 @@ def test_failed_lint_names_the_part_it_inspected(section: str, line: int, tmp_pa
         list_warnings(read, snapshot, datetime(2026, 1, 1, tzinfo=UTC))
 
     [problem] = caught.value.problems
-    assert (problem.file, problem.line) == ("p.yaml", line)
+    assert problem.location[:2] == ("p.yaml", line)
     assert "cannot be read: unexpected " in problem.message
     assert "sk-secret" not in str(caught.value)

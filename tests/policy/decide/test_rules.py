@@ -153,7 +153,7 @@ NOBODYS = Comparison("tag", OneOf(frozenset({"prod"})), "env")
     ids=str,
 )
 def test_condition_is_resolved_from_known_values(condition: Condition, fixed: bool | None) -> None:
-    assert condition.static_result(KNOWN_VALUES) is fixed
+    assert condition.evaluate_statically(KNOWN_VALUES) is fixed
 
 
 def test_compiled_chain_omits_unreachable_rules() -> None:

@@ -21,9 +21,9 @@ from proxy.policy.files.cloud_tokens import (
     RETRY_S,
     CloudToken,
     CloudTokens,
-    Environ,
+    Environment,
     Fetch,
-    is_token,
+    is_token_reference,
 )
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import FileStates, read_folder, read_secret_states, renew_tokens
@@ -49,7 +49,7 @@ class Cloud:
     fetching: threading.Event = field(default_factory=threading.Event)
     failures: list[tuple[str, str]] = field(default_factory=list)
 
-    def make(self, scope: str, environ: Environ) -> Fetch:
+    def make(self, scope: str, environ: Environment) -> Fetch:
         def fetch() -> CloudToken:
             if self.fails is not None:
                 raise self.fails
@@ -69,7 +69,7 @@ class Cloud:
 def renewed(tokens: CloudTokens) -> FileStates:
     """Renew due tokens and return the state of the Azure token."""
     tokens.renew("azure")
-    return tokens.get_fetch_counts([AZURE])
+    return tokens.list_token_states([AZURE])
 
 
 def test_token_is_fetched_once_for_all_references() -> None:
@@ -87,9 +87,9 @@ def test_token_is_renewed_five_minutes_before_expiry() -> None:
     observed = renewed(tokens)
 
     cloud.now += HOUR_S - 301
-    assert (tokens.list_due(), renewed(tokens)) == (frozenset(), observed)
+    assert (tokens.list_due_clouds(), renewed(tokens)) == (frozenset(), observed)
     cloud.now += 1
-    assert tokens.list_due() == {"azure"}
+    assert tokens.list_due_clouds() == {"azure"}
     assert renewed(tokens) != observed
     assert (tokens.get_token(AZURE), cloud.failures) == ("token-2", [])
 
@@ -98,7 +98,7 @@ def test_failed_renewal_keeps_the_token_and_is_retried() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.get_token(AZURE)
-    observed = tokens.get_fetch_counts([AZURE])
+    observed = tokens.list_token_states([AZURE])
     cloud.now += HOUR_S
     cloud.fails = OSError("the words of somebody")
 
@@ -128,7 +128,7 @@ def test_hanging_cloud_does_not_delay_others() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.get_token(AZURE)
-    observed = tokens.get_fetch_counts([AZURE])
+    observed = tokens.list_token_states([AZURE])
     cloud.now += HOUR_S
     cloud.fetching.clear()
     cloud.hangs = hangs = threading.Event()
@@ -136,7 +136,7 @@ def test_hanging_cloud_does_not_delay_others() -> None:
     renewal.start()
     assert cloud.fetching.wait(10)
 
-    assert (tokens.get_fetch_counts([AZURE]), tokens.get_token(AZURE)) == (observed, "token-1")
+    assert (tokens.list_token_states([AZURE]), tokens.get_token(AZURE)) == (observed, "token-1")
     cloud.hangs = None
     assert tokens.get_token(GOOGLE) == "token-2"
     hangs.set()
@@ -147,24 +147,24 @@ def test_hanging_cloud_does_not_delay_others() -> None:
 def test_late_failure_of_a_cloud_delays_its_retry() -> None:
     cloud = Cloud()
 
-    def make(scope: str, environ: Environ) -> Fetch:
+    def make(scope: str, environ: Environment) -> Fetch:
         def fetch() -> CloudToken:
             cloud.now += 2 * RETRY_S
             raise OSError
 
         return fetch
 
-    tokens = CloudTokens({}, now=lambda: cloud.now, makers={"azure": make})
-    tokens.get_fetch_counts([AZURE])
+    tokens = CloudTokens({}, now=lambda: cloud.now, factories={"azure": make})
+    tokens.list_token_states([AZURE])
     tokens.renew("azure")
 
-    assert not tokens.list_due()
+    assert not tokens.list_due_clouds()
 
 
 async def test_tokens_are_renewed_in_a_background_thread() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
-    tokens.get_fetch_counts([AZURE])
+    tokens.list_token_states([AZURE])
     async with run_in_background(renew_tokens(tokens)):
         await eventually(lambda: cloud.issued == 1)
     assert tokens.get_token(AZURE) == "token-1"
@@ -172,9 +172,9 @@ async def test_tokens_are_renewed_in_a_background_thread() -> None:
 
 async def test_clouds_are_called_concurrently() -> None:
     hung, answers = Cloud(hangs=threading.Event()), Cloud()
-    makers = {"azure": hung.make, "google": answers.make}
-    tokens = CloudTokens({}, now=lambda: answers.now, makers=makers)
-    tokens.get_fetch_counts([AZURE, GOOGLE])
+    factories = {"azure": hung.make, "google": answers.make}
+    tokens = CloudTokens({}, now=lambda: answers.now, factories=factories)
+    tokens.list_token_states([AZURE, GOOGLE])
     assert hung.hangs is not None
     try:
         async with run_in_background(renew_tokens(tokens)):
@@ -199,7 +199,7 @@ def test_unreferenced_token_is_dropped() -> None:
 
 @for_each("ref", ["${KEY}", "file:/run/key", "azure:", "oidc:x"])
 def test_other_references_are_no_tokens(ref: str) -> None:
-    assert not is_token(ref)
+    assert not is_token_reference(ref)
 
 
 def policy(ref: str, url: str = "https://models.example.test/v1", dialect: str = "openai") -> str:
@@ -227,11 +227,11 @@ def test_token_is_sent_as_bearer_in_every_dialect(dialect: str, tmp_path: Path) 
 def test_missing_extra_is_named_with_its_location(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(policy(AZURE))
 
-    def missing(scope: str, environ: Environ) -> Fetch:
+    def missing(scope: str, environ: Environment) -> Fetch:
         raise ModuleNotFoundError("azure")
 
     with pytest.raises(PolicyError) as wrong:
-        read_folder(tmp_path, {}, CloudTokens({}, makers={"azure": missing}))
+        read_folder(tmp_path, {}, CloudTokens({}, factories={"azure": missing}))
 
     [problem] = wrong.value.problems
     assert str(problem).endswith(
@@ -337,10 +337,10 @@ async def test_calls_use_and_renew_a_google_token(
 
 FETCHED = """
 import json, os
-from proxy.policy.files.cloud_tokens import MAKERS
+from proxy.policy.files.cloud_tokens import FETCHER_FACTORIES
 for ref in ("azure:https://cognitiveservices.azure.com/.default", "aws:eu-central-1"):
     word, _, what = ref.partition(":")
-    print(json.dumps(MAKERS[word](what, os.environ)()))
+    print(json.dumps(FETCHER_FACTORIES[word](what, os.environ)()))
 """
 
 

@@ -25,14 +25,13 @@ from proxy.policy.files.load import (
     PRICE_TABLE,
     TEXT_KEYS,
     iter_text_file_names,
-    load,
+    load_policies,
     read_packaged_prices,
     read_secret,
     read_texts,
 )
 from proxy.policy.files.source import KeyPath, PolicyError
-from proxy.policy.files.validation import list_keys_at, suggest_similar
-from proxy.policy.schema.guards import GuardConfig, get_guard_config
+from proxy.policy.schema.guards import GuardConfig, get_guard_model
 from proxy.policy.store import read_folder
 from tests.for_each import for_each
 from tests.policy.decisions import read_text
@@ -51,26 +50,12 @@ def test_invalid_policy_has_exact_messages(file: Path, tmp_path: Path) -> None:
     assert str(refused.value).splitlines() == expected
 
 
-def test_problems_of_all_files_are_reported_together(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("tags: {team: 5}\n")
-    (tmp_path / "b.yaml").write_text("upstreams:\n  x: {dialect: opnai}\n")
-
-    with pytest.raises(PolicyError) as refused:
-        load(tmp_path)
-
-    assert [(p.file, p.line, p.path) for p in refused.value.problems] == [
-        ("a.yaml", 1, "tags.team"),
-        ("b.yaml", 2, "upstreams.x"),
-        ("b.yaml", 2, "upstreams.x.dialect"),
-    ]
-
-
 def test_duplicate_name_reports_both_locations(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text("tags:\n  team: [support]\n")
 
     with pytest.raises(PolicyError, match=r"b\.yaml:2:3: tags\.team: .* defined at a\.yaml:2:3"):
-        load(tmp_path)
+        load_policies(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "\n\n"])
@@ -78,17 +63,17 @@ def test_empty_file_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(content)
 
     with pytest.raises(PolicyError, match=r"^a\.yaml:1:1: is empty\. Remove the file"):
-        load(tmp_path)
+        load_policies(tmp_path)
 
 
 def test_folder_without_files_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"contains no \.yaml file"):
-        load(tmp_path)
+        load_policies(tmp_path)
 
 
 def test_missing_folder_is_reported() -> None:
     with pytest.raises(PolicyError, match=r"^nowhere:1:1: cannot be read: No such file"):
-        load(Path(__file__).with_name("nowhere"))
+        load_policies(Path(__file__).with_name("nowhere"))
 
 
 def test_mounted_config_map_is_read_once(tmp_path: Path) -> None:
@@ -99,7 +84,7 @@ def test_mounted_config_map_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "deployments").symlink_to("..data/deployments")
     (tmp_path / "again").symlink_to(".")
 
-    assert list(load(tmp_path).policies.tags) == ["team"]
+    assert list(load_policies(tmp_path).policies.tags) == ["team"]
 
 
 def test_dangling_link_is_reported(tmp_path: Path) -> None:
@@ -107,18 +92,18 @@ def test_dangling_link_is_reported(tmp_path: Path) -> None:
     (tmp_path / "keys.yaml").symlink_to("..data/keys.yaml")
 
     with pytest.raises(PolicyError, match=r"keys\.yaml:1:1: cannot be read: No such file"):
-        load(tmp_path)
+        load_policies(tmp_path)
 
 
 def test_number_of_files_is_bounded(tmp_path: Path) -> None:
     (tmp_path / "tags.yaml").write_text("tags: {team: [support]}\n")
     for number in range(999):
         (tmp_path / f"{number}.txt").touch()
-    load(tmp_path)
+    load_policies(tmp_path)
     (tmp_path / "999.txt").touch()
 
     with pytest.raises(PolicyError, match="contains more than 1000 files"):
-        load(tmp_path)
+        load_policies(tmp_path)
 
 
 def test_tests_and_hidden_files_are_ignored(tmp_path: Path) -> None:
@@ -127,24 +112,24 @@ def test_tests_and_hidden_files_are_ignored(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.yaml").write_text("nonsense: true\n")
 
-    assert list(load(tmp_path).policies.tags) == ["team"]
+    assert list(load_policies(tmp_path).policies.tags) == ["team"]
 
 
 def test_revision_changes_with_every_byte(tmp_path: Path) -> None:
     file = tmp_path / "tags.yaml"
     file.write_text("tags: {team: [support]}\n")
-    revision = load(tmp_path).revision
+    revision = load_policies(tmp_path).revision
 
     file.write_text("tags: {team: [support]} \n")
 
-    assert load(tmp_path).revision != revision
+    assert load_policies(tmp_path).revision != revision
 
 
 def test_too_large_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "tags.yaml").write_text("#" * (4 * 1024 * 1024 + 1))
 
     with pytest.raises(PolicyError, match="is larger than"):
-        load(tmp_path)
+        load_policies(tmp_path)
 
 
 def test_secrets_come_from_environment_or_file(tmp_path: Path) -> None:
@@ -165,22 +150,10 @@ def test_secret_file_has_one_secret(content: str, tmp_path: Path) -> None:
         read_secret(f"file:{tmp_path / 'key'}", {})
 
 
-def test_similar_names_are_suggested() -> None:
-    assert suggest_similar("supprt", ["support", "search"]) == '. Did you mean "support"?'
-    assert suggest_similar("x", ["support"]) == ""
-
-
-def test_schema_keys_are_found_at_every_depth() -> None:
-    assert "base_url" in list_keys_at(("upstreams", "openai"))
-    assert "connect" in list_keys_at(("upstreams", "openai", "timeouts"))
-    assert "from" in list_keys_at(("deployments", "x", "targets", 0, "price", 0))
-    assert list_keys_at(("nothing",)) == []
-
-
 def inner_types(kind: Any) -> list[tuple[KeyPath, Any]]:
     """Return the types that a type consists of, each with its path in a folder's data."""
     if kind is GuardConfig:
-        return [((), get_guard_config(word)) for word in KINDS]
+        return [((), get_guard_model(word)) for word in KINDS]
     if is_model(kind):
         return [((field.alias or name,), field.annotation) for name, field in fields_of(kind)]
     arguments = get_args(kind)
@@ -240,7 +213,7 @@ def test_misspelled_key_is_suggested(kind: type[BaseModel], path: KeyPath, tmp_p
         (tmp_path / "a.yaml").write_text(folder_with(path, {word: {}} | guard))
 
         with pytest.raises(PolicyError, match=rf'{word}: unknown key\. Did you mean "{key}"\?'):
-            load(tmp_path)
+            load_policies(tmp_path)
 
 
 @for_each("word", KINDS)
@@ -249,7 +222,7 @@ def test_misspelled_guard_key_is_named(word: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(folder_with(("policies", "public", "input", 0), guard))
 
     with pytest.raises(PolicyError, match=r'gurd: unknown key\. Did you mean "guard"\?$'):
-        load(tmp_path)
+        load_policies(tmp_path)
 
 
 TOP = Path(__file__).parents[3]

@@ -12,13 +12,11 @@ import pytest
 from proxy.policy.files import load
 from proxy.policy.files.load import read_revocations
 from proxy.policy.files.yaml_reader import MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES
-from proxy.policy.store import PolicyFolder, PolicyStore
 from tests.cache.stores import until
 from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
-from tests.fakes import EventLog
 from tests.for_each import for_each
-from tests.policy.test_store import Clock
+from tests.policy.test_store import StoreOverFolder
 from tests.test_pipeline import ROUTES
 
 ALICE = f"{'a' * 64}"
@@ -105,26 +103,12 @@ DEFECTS: dict[str, Callable[[Path], None]] = {
 PLACES = ("0.yaml", "zz.yml", "sub/folder/list.yaml")
 
 
-class ServedStore:
-    """A store whose folder was valid when first read."""
+def serves_alice(stored: StoreOverFolder) -> bool:
+    return bytes.fromhex(ALICE) in stored.store.current.credentials
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "good.yaml").write_text(GOOD)
-        clock, self.log = Clock(), EventLog()
-        self.store = PolicyStore(
-            PolicyFolder(folder, {}),
-            lambda: clock.now,
-            clock.sleep,
-            self.log,
-            lambda result, snapshot: None,
-        )
 
-    @property
-    def serves_alice(self) -> bool:
-        return bytes.fromhex(ALICE) in self.store.current.credentials
-
-    def logged(self, event: str) -> list[dict[str, object]]:
-        return [fields for name, fields in self.log.entries if name == event]
+def logged(stored: StoreOverFolder, event: str) -> list[dict[str, object]]:
+    return [fields for name, fields in stored.log.entries if name == event]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -133,16 +117,16 @@ async def test_revocation_survives_any_defect(defect: str, place: str, tmp_path:
     reload, revoke = tmp_path / defect / "reload", tmp_path / defect / "revoke"
     for folder in (reload, revoke):
         folder.mkdir(parents=True)
-        served = ServedStore(folder)
-        assert served.serves_alice
+        served = StoreOverFolder(folder, GOOD)
+        assert serves_alice(served)
         DEFECTS[defect](folder)
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text("revoked: [alice]\n")
 
         await (served.store.refresh if folder is reload else served.store.apply_revocations)()
 
-        assert not served.serves_alice
-        assert served.logged("policy.revoked")[0]["keys"] == ["alice"]
+        assert not serves_alice(served)
+        assert logged(served, "policy.revoked")[0]["keys"] == ["alice"]
 
 
 LISTS = (
@@ -229,11 +213,11 @@ def test_too_many_entries_are_reported(tmp_path: Path) -> None:
 
     assert revocations.names == {"alice"}
     assert revocations.unread == (f"{tmp_path.name}:1:1: contains more than 10 files",)
-    assert load.MAX_WALKED > load.MAX_ENTRIES
+    assert load.MAX_WALKED_ENTRIES > load.MAX_ENTRIES
 
 
 async def test_unread_revocations_are_logged_once_for_each_state(tmp_path: Path) -> None:
-    served = ServedStore(tmp_path)
+    served = StoreOverFolder(tmp_path, GOOD)
     file = tmp_path / os.fsdecode(b"\xff.yaml")
     states = ["revoked: [", "revoked: [", "revoked: x\n", "revoked: [alice]\n", "revoked: ["]
 
@@ -244,7 +228,7 @@ async def test_unread_revocations_are_logged_once_for_each_state(tmp_path: Path)
         counts.append(len(served.store.unread_revocations))
 
     assert counts == [1, 1, 1, 0, 1]
-    events = served.logged("policy.revocations_unread")
+    events = logged(served, "policy.revocations_unread")
     assert len(events) == 3
     assert b"\\\\xff.yaml:" in orjson.dumps(events)
 

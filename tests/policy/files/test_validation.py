@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.files.load import read
+from proxy.policy.files.load import read_policies
 from proxy.policy.files.source import Problem, format_path
 from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
@@ -46,13 +46,13 @@ def messages_of(folder: Path) -> set[str]:
 
 def problem_places(folder: Path, text: str) -> list[str]:
     (folder / "a.yaml").write_text(text)
-    return [f"{item.line} {item.path}" for item in problems(folder)]
+    return [f"{item.location.line} {item.path}" for item in problems(folder)]
 
 
 @for_each("file", WRONG, ids=lambda file: file.stem)
 def test_schema_errors_of_all_files_are_reported(file: Path, tmp_path: Path) -> None:
     (tmp_path / file.name).write_text(file.read_text())
-    alone = messages_of(tmp_path) if read(tmp_path).document.problems else set()
+    alone = messages_of(tmp_path) if read_policies(tmp_path).document.problems else set()
 
     (tmp_path / "zz.yaml").write_text("tags: {zz: 5}\n")
 
@@ -65,7 +65,7 @@ def test_schema_errors_of_all_files_are_reported(file: Path, tmp_path: Path) -> 
 def test_references_are_checked_after_schema_errors(content: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(content)
     (tmp_path / "zz.yaml").write_text(NOWHERE)
-    files_before = {item.file for item in problems(tmp_path)}
+    files_before = {item.location.file for item in problems(tmp_path)}
 
     (tmp_path / "a.yaml").unlink()
 
@@ -107,7 +107,7 @@ def test_part_of_wrong_type_is_the_only_problem(example: str, tmp_path: Path) ->
     """References to the replaced part may be reported too."""
     file = tmp_path / "a.yaml"
     file.write_text(example)
-    data = read(tmp_path).document.data
+    data = read_policies(tmp_path).document.data
     for path in parts(data):
         changed = deepcopy(data)
         value_at(changed, path[:-1])[path[-1]] = [[7]]

@@ -17,6 +17,7 @@ from proxy.money.usage import NANO
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import MAX_CALLS
 from proxy.policy.review.call_history import CallHistory, remove_texts
+from proxy.policy.review.explain import CallExplanation
 from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
 from proxy.types.limit import Claim, Limit, to_decision
@@ -57,6 +58,15 @@ def record_of(snapshot: Snapshot | None, call: Call | None = CALL, request: str 
     return record
 
 
+def explain_record(record: Record, snapshot: Snapshot | None) -> CallExplanation:
+    """Return the explanation of the call of a record, stored as the only one."""
+    past = CallHistory(lambda revision: snapshot)
+    past.end(record)
+    explanation = past.explain("r")
+    assert explanation is not None
+    return explanation
+
+
 def result(guard: str, verdict: Verdict, **options: Any) -> GuardResult:
     return GuardResult(
         guard=guard,
@@ -81,12 +91,9 @@ def test_guard_with_findings_is_explained(snapshot: Snapshot) -> None:
         "input", [result("secrets", "blocked", findings={"pem": 1}, shadow=True)]
     )
     record.add_guard_results("output", [result("judge", "failed", error="timeout")])
-    past = CallHistory(lambda revision: snapshot)
-    past.end(record)
 
-    explanation = past.explain("r")
+    explanation = explain_record(record, snapshot)
 
-    assert explanation is not None
     assert [(part.result, part.reason) for part in explanation.decisions[-1].parts] == [
         ("input pii masked", "email: 2, iban: 1"),
         ("input secrets blocked (shadow mode)", "pem: 1"),
@@ -111,13 +118,10 @@ def test_stored_call_references_no_target(snapshot: Snapshot) -> None:
     withheld = sys.getrefcount(target)
     record.start_attempt(target, 0).ended = 1.0
     record.add_skip(target, "busy")
-    past = CallHistory(lambda revision: snapshot)
-    past.end(record)
-    explanation = past.explain("r")
+    explanation = explain_record(record, snapshot)
     del record
 
     assert sys.getrefcount(target) == withheld
-    assert explanation is not None
     assert [part.result for part in explanation.decisions[-1].parts] == [
         "openai/primary returned status None",
         "openai/primary skipped",
@@ -148,16 +152,13 @@ def test_only_listed_fields_of_a_call_are_stored() -> None:
 
 
 def test_too_large_call_is_not_explained(snapshot: Snapshot) -> None:
-    past = CallHistory(lambda revision: snapshot)
     record = record_of(snapshot)
     record.call = replace(
         CALL, requested_models=tuple(f"{number}" + "m" * 250 for number in range(1000))
     )
-    past.end(record)
 
-    explanation = past.explain("r")
+    explanation = explain_record(record, snapshot)
 
-    assert explanation is not None
     assert explanation.decisions[0].reason == "the request is too large to be kept"
     assert explanation.decisions[-1].result == "success, status 200"
 
@@ -204,23 +205,18 @@ def test_only_recent_calls_are_stored(snapshot: Snapshot) -> None:
 
 
 def test_call_of_unavailable_revision_is_reported(snapshot: Snapshot) -> None:
-    past = CallHistory(lambda revision: None)
-    past.end(record_of(snapshot))
-    explanation = past.explain("r")
+    explanation = explain_record(record_of(snapshot), None)
 
-    assert explanation is not None
     assert explanation.revision == snapshot.revision
     assert explanation.decisions[0].reason == "the policy revision is no longer in memory"
 
 
 def test_call_with_unknown_key_is_explained(snapshot: Snapshot) -> None:
-    past = CallHistory(lambda revision: snapshot)
     record = record_of(snapshot, call=None)
     record.error = Unauthorized()
-    past.end(record)
-    explanation = past.explain("r")
 
-    assert explanation is not None
+    explanation = explain_record(record, snapshot)
+
     assert explanation.decisions[0].result == "unknown"
     assert explanation.decisions[-1].reason == "The virtual key is missing or invalid."
 
@@ -235,12 +231,9 @@ def test_past_call_shows_claims_with_money_in_usd(snapshot: Snapshot) -> None:
     claims = (Claim(month, "all", 1_350), Claim(rate, "all", 90))
     record = record_of(snapshot)
     record.limit_decision = to_decision(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
-    past = CallHistory(lambda revision: snapshot)
-    past.end(record)
 
-    explanation = past.explain("r")
+    explanation = explain_record(record, snapshot)
 
-    assert explanation is not None
     assert [part.reason for part in explanation.decisions[-1].parts] == [
         "this call reserved 0.00000135 USD; 1234.56789135 USD of 500 USD used",
         "this call reserved 90; 0 of 9000 used",
@@ -264,12 +257,9 @@ def test_each_limit_shows_its_decision(
     claims = [Claim(limit, "all", 1) for limit in limits]
     readings = [number for wait in waits for number in (0, 0, wait, 0)]
     record.limit_decision = to_decision(claims, readings)
-    past = CallHistory(lambda revision: snapshot)
-    past.end(record)
 
-    explanation = past.explain("r")
+    explanation = explain_record(record, snapshot)
 
-    assert explanation is not None
     assert [part.result for part in explanation.decisions[-1].parts] == words
 
 

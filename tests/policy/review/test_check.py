@@ -14,7 +14,7 @@ from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds import KINDS
 from proxy.guards.stream.window import Window
 from proxy.guards.text.base64_text import find_open_run
-from proxy.policy.files.source import Problem
+from proxy.policy.files.source import Problem, SourceLocation
 from proxy.policy.review.check import FORMATS, CheckReport, check_folder
 from proxy.policy.review.lint_guards import iter_delay_notes
 from proxy.types.guard import GuardRule, is_detector
@@ -24,8 +24,8 @@ from tests.guards.doubles import pieces, tallies
 from tests.guards.growth import lines
 from tests.policy.decisions import read_text
 
-BAD = Problem("a.yaml", 1, 2, "tags.team", "must be a list: 100 %\nof it")
-DOUBTFUL = Problem("b.yaml", 3, 4, "tags.env", "is set by nobody")
+BAD = Problem(SourceLocation("a.yaml", 1, 2), "tags.team", "must be a list: 100 %\nof it")
+DOUBTFUL = Problem(SourceLocation("b.yaml", 3, 4), "tags.env", "is set by nobody")
 MATCHES = CheckReport(Path("policies"), "1 errors", (BAD,), (DOUBTFUL,))
 
 
@@ -44,7 +44,7 @@ def test_json_format_is_one_object() -> None:
 
 
 def test_problem_of_the_folder_has_the_folder_as_location() -> None:
-    lacking = Problem("policies", 1, 1, "keys", "there is no key")
+    lacking = Problem(SourceLocation("policies", 1, 1), "keys", "there is no key")
     text = FORMATS["github"](CheckReport(Path("deploy/policies"), "1 errors", (lacking,)))
 
     assert text.startswith("::error file=deploy/policies,line=1,col=1::keys: ")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.load import load
+from proxy.policy.files.load import load_policies
 from proxy.policy.review.diff import Replay, list_changes, replay
 from proxy.policy.store import read_folder
 from proxy.telemetry.log import build_call_line
@@ -84,7 +84,7 @@ def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
 def test_relevant_change_is_reported(old: str, new: str, text: list[str], tmp_path: Path) -> None:
     folders = pair(tmp_path, POLICIES, POLICIES.replace(old, new))
 
-    loaded = list(list_changes(*(load(folder).policies for folder in folders)))
+    loaded = list(list_changes(*(load_policies(folder).policies for folder in folders)))
 
     assert [line.replace("caller_tags.", "") for line in loaded] == text
 

@@ -274,26 +274,6 @@ def test_refused_call_is_explained_with_exit_code_zero(folder: Path) -> None:
     assert "rejected with 403 by rule public/never" in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "decided", "why"),
-    [
-        (("--path", "/v1/rerank"), "POST /v1/rerank", "retried only if the upstream"),
-        (
-            ("--path", "/v1/files/a", "--method", "GET"),
-            "GET /v1/files/{id}",
-            "retried after a failure",
-        ),
-    ],
-)
-def test_path_of_the_call_is_explained(
-    arguments: tuple[str, ...], decided: str, why: str, folder: Path
-) -> None:
-    code, text = run(folder, "--deployment", "support-chat", *arguments)
-
-    assert code == 0, text
-    assert f"passthrough: {decided} ({why}" in text
-
-
 REMOTE = "explained by the proxy that served them"
 
 

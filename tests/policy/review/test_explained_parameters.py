@@ -161,16 +161,28 @@ async def test_explained_parameters_equal_the_sent_ones(
     assert compared or client[1] == "embeddings" or request_ != "bound"
 
 
+SENT_ONCE = "/v1/images/generations (retried only if the upstream"
+REPEATED = "/v1/files/{id} (retried after a failure)"
+
+
 @for_each(
     ("arguments", "body", "words"),
     [
-        (("--path", "/v1/images/generations"), None, "passthrough: POST /v1/images/generations"),
+        (
+            ("--path", "/v1/images/generations"),
+            None,
+            f"passthrough: POST {SENT_ONCE}",
+        ),
         (("--path", "/v1/images/generations", "--deployment", "pictures"), None, "openai/dall-e-3"),
         (("--path", "/v1/images/generations", "-"), b'{"prompt": "secret"}', "not evaluated"),
         (("--path", "/v1/rerank", "-"), b'{"query": "a"}', "result: route to openai/files"),
         (("--path", "/v1/rerank", "-"), b'{"model": "b"}', "404 model_not_found"),
         (("--path", "/v1/rerank", "--deployment", "pictures"), None, "404 not_found"),
-        (("--path", "/v1/files/a", "--method", "get"), None, "passthrough: GET /v1/files/{id}"),
+        (
+            ("--path", "/v1/files/a", "--method", "get"),
+            None,
+            f"passthrough: GET {REPEATED}",
+        ),
         (("--path", "/v1/models", "--method", "GET"), None, "list the models of the key"),
         (
             ("--path", "/v1/conversations", "--deployment", "files"),

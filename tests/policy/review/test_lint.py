@@ -275,4 +275,4 @@ def test_folder_without_keys_is_reported(keys: str, text: str, tmp_path: Path) -
 
     assert not report.errors
     assert f"keys: {text}" in [f"{warning.path}: {warning.message}" for warning in report.warnings]
-    assert {warning.file for warning in report.warnings} <= {"p.yaml", tmp_path.name}
+    assert {warning.location.file for warning in report.warnings} <= {"p.yaml", tmp_path.name}

@@ -10,18 +10,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.policy.compile.rules import RuleCompiler
-from proxy.policy.compile.targets import TargetCompiler
-from proxy.policy.decide.conditions import ALWAYS, Condition, Facts
+from proxy.policy.decide.conditions import ALWAYS, Facts
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import lint_rules
 from proxy.policy.review.check import check_folder
-from proxy.policy.review.lint_rules import covers
-from proxy.policy.schema import When
+from proxy.policy.review.lint_rules import implies
 from proxy.policytest.cases import DEFAULT_TIME
 from tests.for_each import for_each
 from tests.guards.growth import lines
-from tests.policy.decisions import empty_context, read_text
+from tests.policy.decisions import compile_condition, read_text
 from tests.policy.test_properties import WHEN
 
 POLICIES = """\
@@ -224,13 +221,6 @@ def test_lints_each_claim(effect: str, first_item: str, second: str, tmp_path: P
     assert ['deployment "second"' in text for text in found_in] == [True]
 
 
-def condition(config: dict[str, Any]) -> Condition:
-    context = empty_context()
-    return RuleCompiler(context, TargetCompiler(context)).compile_condition(
-        (), When.model_validate(config)
-    )
-
-
 @for_each(
     ("wide", "narrow", "proven"),
     [
@@ -261,12 +251,12 @@ def condition(config: dict[str, Any]) -> Condition:
 def test_implied_conditions_are_covered(
     wide: dict[str, Any], narrow: dict[str, Any], proven: bool
 ) -> None:
-    assert covers(condition(wide), condition(narrow)) is proven
+    assert implies(compile_condition(wide), compile_condition(narrow)) is proven
 
 
 def test_only_always_covers_everything() -> None:
-    assert covers(ALWAYS, condition({"key": "a"}))
-    assert not covers(condition({"key": "a"}), ALWAYS)
+    assert implies(ALWAYS, compile_condition({"key": "a"}))
+    assert not implies(compile_condition({"key": "a"}), ALWAYS)
 
 
 @given(WHEN, WHEN, st.booleans(), st.sampled_from(["small", "x", "chat"]), st.booleans())
@@ -274,7 +264,7 @@ def test_only_always_covers_everything() -> None:
 def test_covering_condition_matches_whenever_the_other_does(
     single: dict[str, Any], other_item: dict[str, Any], stream: bool, model: str, region: bool
 ) -> None:
-    wide, narrow = condition(single), condition(other_item)
+    wide, narrow = compile_condition(single), compile_condition(other_item)
     facts = Facts(
         "widget",
         "openai",
@@ -286,5 +276,5 @@ def test_covering_condition_matches_whenever_the_other_does(
         DEFAULT_TIME,
     )
 
-    if covers(wide, narrow) and narrow.build_matcher()(facts):
+    if implies(wide, narrow) and narrow.build_matcher()(facts):
         assert wide.build_matcher()(facts)
