@@ -15,9 +15,9 @@ from proxy import errors
 from proxy.call.attempts import AttemptReason, CallOutcome, LossReason, SpendUse
 from proxy.call.facts import CacheResult
 from proxy.cli import COMMANDS
-from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
-from proxy.dialects.vendors.portkey import make_answer_headers
-from proxy.fields.rules import NOT_THE_CLIENTS
+from proxy.dialects import DIALECTS, ROUTES, RequestContext, parse_head
+from proxy.dialects.vendors.portkey import make_response_headers
+from proxy.fields.rules import POLICY_FIELDS
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.render import FORMS, MEASURES
 from proxy.ledger.spending import COLUMNS
@@ -161,7 +161,7 @@ def test_fields_closed_to_clients_are_refused_by_default() -> None:
     rows = {row[0]: words(row[1]) for row in table("fields.md", "effect")}
     plain = [name for effect in ("model", "address, header", "key") for name in rows[effect]]
 
-    assert {*plain} - {"model"} <= NOT_THE_CLIENTS
+    assert {*plain} - {"model"} <= POLICY_FIELDS
 
 
 def test_usage_columns_match_page() -> None:
@@ -175,7 +175,7 @@ def test_cache_status_values_match_page() -> None:
     for ours, portkeys, *_ in table("cache.md", "`x-headrace-cache`"):
         result: Any = words(ours)[0]
         assert result in get_args(CacheResult)
-        assert dict(make_answer_headers(None, 1, result))[status] == words(portkeys)[0]
+        assert dict(make_response_headers(None, 1, result))[status] == words(portkeys)[0]
 
 
 DEFAULTS = {
@@ -262,7 +262,7 @@ def test_caller_header_matches_page(dialect: str, description: str, header: str)
     path = ROUTES_OF["openai" if dialect == "portkey" else dialect]
     headers = {header: value} | ({"x-portkey-mode": "proxy"} if dialect == "portkey" else {})
 
-    head = parse_head("POST", path, headers, Received("req_1"))
+    head = parse_head("POST", path, headers, RequestContext("req_1"))
 
     assert head.dialect == dialect
     if description == "credential":

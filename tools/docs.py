@@ -14,9 +14,9 @@ from pathlib import Path
 import yaml
 
 from bench import delays, pictures, results, table
-from proxy.dialects import DIALECTS, OWNERS, ROUTES, SHARING
+from proxy.dialects import DIALECTS, DIALECTS_BY_HEADER, DIALECTS_OF_PATH, ROUTES
 from proxy.dialects.base import AUTHORIZATION, Dialect
-from proxy.dialects.request_headers import BEARER, list_key_headers
+from proxy.dialects.request_headers import BEARER_HEADER, list_key_headers
 from proxy.dialects.vendors.openai import FIELDS, PATHS
 from proxy.errors import LimitExceeded, ProxyError
 from proxy.errors.table import ERROR_TABLE
@@ -70,7 +70,10 @@ def routes() -> Iterator[str]:
     """Yield a row per dialect, endpoint and set of prefixes, with all of its paths."""
     paths: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
     for (method, path), (dialect, endpoint) in ROUTES.items():
-        sharing = [*(item.name for item in SHARING[dialect].values()), *OWNERS[path][1:]]
+        sharing = [
+            *(item.name for item in DIALECTS_BY_HEADER[dialect].values()),
+            *DIALECTS_OF_PATH[path][1:],
+        ]
         dialects = f"{dialect} (or {', '.join(sharing)})" if sharing else dialect
         start = next((prefix for prefix in PREFIXES if path.startswith(f"{prefix}/")), "")
         start = "" if "/deployments/" in path else start
@@ -135,11 +138,11 @@ def servers() -> Iterator[str]:
 def _credential(dialect: Dialect) -> Iterator[str]:
     """Yield the header of a dialect's credential as an upstream gets it, and what else it needs."""
     header = dialect.server.key_header
-    yield f"`{BEARER if header == AUTHORIZATION else header}`"
+    yield f"`{BEARER_HEADER if header == AUTHORIZATION else header}`"
     yield from (f"set `{header}` in `headers`" for header in dialect.server.required_headers)
     if dialect.name in UPSTREAM_NOTES:
         yield UPSTREAM_NOTES[dialect.name]
-    if not dialect.server.streams:
+    if not dialect.server.can_stream:
         yield "does not stream: the response is sent as one chunk"
 
 

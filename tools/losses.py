@@ -14,7 +14,7 @@ import orjson
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.base import Dialect
 from proxy.dialects.requests.upstream_request import build_request
-from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
 from proxy.dialects.responses.state_refs import resolve_state
 from proxy.errors import InvalidField, NotFound
@@ -178,9 +178,9 @@ def send(sample: Sample, body: dict[str, Any], target: Target) -> ReceivedReques
         NotFound: An id belongs to another target.
     """
     head = RequestHead(sample.dialect.name, sample.endpoint, "/", "r")
-    if PREVIOUS in body:
-        sealed = IDS.seal("", "d", target.id, body[PREVIOUS])
-        call = resolve_state(read_call(head, {**body, PREVIOUS: sealed}), IDS)
+    if PREVIOUS_RESPONSE_ID in body:
+        sealed = IDS.seal("", "d", target.id, body[PREVIOUS_RESPONSE_ID])
+        call = resolve_state(read_call(head, {**body, PREVIOUS_RESPONSE_ID: sealed}), IDS)
     elif CONVERSATION in body and sample.endpoint == "responses":
         sealed = IDS.seal("", "d", target.upstream.name, body[CONVERSATION], CONVERSATIONS)
         call = resolve_state(read_call(head, {**body, CONVERSATION: sealed}), IDS)
@@ -216,7 +216,7 @@ def classify(
         return "dropped"
     if name in BY_PROXY:
         return "by proxy"
-    implied = DIALECTS[target.upstream.dialect].server.implied
+    implied = DIALECTS[target.upstream.dialect].server.default_behavior
     if implied.get(name, sample.dialect.fields[sample.endpoint][name].default) == value:
         return "implied"
     raise ValueError(f"{name} is dropped without a warning")
@@ -224,8 +224,8 @@ def classify(
 
 def describe_stop_text(client: Dialect, upstream: Dialect) -> str:
     """Return a note if responses contain stop text other than in the client's API."""
-    expected = client.server.implied.get(STOP_TEXT)
-    actual = upstream.server.implied.get(STOP_TEXT)
+    expected = client.server.default_behavior.get(STOP_TEXT)
+    actual = upstream.server.default_behavior.get(STOP_TEXT)
     if expected is actual:
         return ""
     if actual is None:

@@ -20,9 +20,9 @@ from proxy.dialects.families import FAMILIES, crosses_families, find_client_fami
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.frames.sequencer import Sequencer
-from proxy.dialects.responses.schema import ECHOED
+from proxy.dialects.responses.schema import ECHOED_MEMBERS
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.strict_json import Documents
+from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import ProxyError
 from proxy.money.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -44,7 +44,7 @@ MAX_BYTES = 16 * 1024
 
 ECHOING = frozenset({"responses"})
 """Endpoints whose responses repeat the request."""
-_ECHOED_CALLER = sorted(CALLER & ECHOED.keys())
+_ECHOED_CALLER = sorted(CALLER & ECHOED_MEMBERS.keys())
 
 
 @frozen
@@ -142,7 +142,7 @@ def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -
         shown_as=FAMILIES[client].shown_as,
     )
     server = DIALECTS["openai"].server
-    documents = Documents(NO_BOUND, vectors=family.has_vectors)
+    documents = DocumentParser(NO_BOUND, vectors=family.has_vectors)
     if _is_unchanged(metadata, call):
         return _make_unchanged_frames(
             family, [documents.read(line) for line in lines], lines, metadata
@@ -162,7 +162,7 @@ def _is_unchanged(metadata: AnswerMetadata, call: Call) -> bool:
         metadata.streamed == call.stream
         and metadata.family == find_client_family(call)
         and call.head.endpoint not in ECHOING
-        and DIALECTS[call.head.dialect].client.add_verdicts is None
+        and DIALECTS[call.head.dialect].client.add_guard_results is None
     )
 
 
@@ -171,7 +171,7 @@ def _make_unchanged_frames(
 ) -> tuple[Frame, ...]:
     """Return documents as frames of which only the last has an event."""
     name = family.name
-    if not metadata.streamed and type(docs[0].get(family.answers)) is not list:
+    if not metadata.streamed and type(docs[0].get(family.result_list)) is not list:
         return ()
     frames = [
         Frame(
@@ -183,7 +183,7 @@ def _make_unchanged_frames(
         )
         for doc, line in zip(docs, lines, strict=True)
     ]
-    if metadata.streamed and family.done:
+    if metadata.streamed and family.sends_done:
         frames.append(Frame((STOP,), name, last=True))
     else:
         frames[-1] = frames[-1]._replace(events=(STOP,), last=True)
@@ -255,4 +255,4 @@ def adapt_to_call(frame: Frame, call: Call) -> Frame:
 
 
 def _echo_request_members(call: Call) -> Json:
-    return {name: call.body.get(name, ECHOED[name]) for name in _ECHOED_CALLER}
+    return {name: call.body.get(name, ECHOED_MEMBERS[name]) for name in _ECHOED_CALLER}

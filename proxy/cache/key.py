@@ -13,10 +13,10 @@ import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.request_headers import select_forwarded_headers
-from proxy.dialects.responses.schema import PREVIOUS
-from proxy.dialects.wire.large_json import write_pieces
+from proxy.dialects.responses.schema import PREVIOUS_RESPONSE_ID
+from proxy.dialects.wire.large_json import serialize_to_pieces
 from proxy.fields.field_table import FIELDS
-from proxy.fields.rules import NOT_THE_CLIENTS
+from proxy.fields.rules import POLICY_FIELDS
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import CacheRule, Call, ModelCall, ParameterOverrides, Plan, Target
 
@@ -46,7 +46,7 @@ def compute_key(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespac
     names = call.body.keys() - (TRANSPORT if rule.by_user else TRANSPORT_AND_CALLER)
     request = [part for name in sorted(names) for part in (name, call.body[name])]
     if call.state_ref is not None:  # the provider adds it to the request
-        request = [*request, PREVIOUS, call.state_ref.client_id]
+        request = [*request, PREVIOUS_RESPONSE_ID, call.state_ref.client_id]
     if call.item_ids:
         request = [*request, "item_ids", [sealed for sealed, _ in call.item_ids]]
     headers = call.head.headers
@@ -57,7 +57,7 @@ def compute_key(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespac
         text = prefix + orjson.dumps(request) + END
         return hashlib.blake2b(text, digest_size=BYTES, key=secret).digest()
     hasher = hashlib.blake2b(prefix, digest_size=BYTES, key=secret)
-    for piece in (*write_pieces(request), END):
+    for piece in (*serialize_to_pieces(request), END):
         hasher.update(piece)
     return hasher.digest()
 
@@ -122,7 +122,7 @@ def _list_target_parts(target: Target, changes: ParameterOverrides) -> list[Any]
         sorted(upstream.most),
         upstream.is_gateway,
         sorted(upstream.drops),
-        None if upstream.refuses is NOT_THE_CLIENTS else sorted(upstream.refuses),
+        None if upstream.refuses is POLICY_FIELDS else sorted(upstream.refuses),
         upstream.open_ranges,
         [(name, value.reveal()) for name, value in upstream.headers],
     ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from proxy.console import Data
-from proxy.console.series import Sources
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.decide.snapshot import Snapshot
+from proxy.runtime.frozen import frozen
 from proxy.types.limit import Claim, CounterState, Limit
 
 READ_S = 1.0
@@ -17,43 +17,56 @@ MAX_READ = 200
 """Counters that are read at a time: those of a memory store are read on the event loop."""
 
 
-async def read_limits(sources: Sources) -> list[Data] | None:
-    """Return the limits of the active policies: those that refuse calls, then the fullest ones.
+@frozen
+class LimitStates:
+    """Reads limit counters. ``counters`` returns those of the active policies.
 
-    Return None if the counter store does not answer in time.
+    ``denied`` returns how many calls each limit refused in the last hour, for all its owners.
     """
-    claims = [Claim(limit, scope, 0) for limit, scope in sources.metrics.roster.counters]
-    states = await read_states(sources.counters, claims)
-    if states is None:
-        return None
-    denied, snapshot = sources.series.denied(), sources.snapshot
-    states.sort(key=lambda state: -state.used / state.limit.capacity)
-    states.sort(key=lambda state: not denied.get(state.limit.name))
-    return [
-        {
-            **limit_row(state.limit, state.scope, snapshot, state),
-            "warn_at": state.limit.warn_at,
-            "denied": denied.get(state.limit.name, 0),
-            "reset_s": state.reset_s if state.limit.is_budget or state.used else None,
-        }
-        for state in states[:MAX_SHOWN]
-    ]
+
+    store: CounterStore
+    counters: Callable[[], Iterable[tuple[Limit, str]]]
+    snapshot: Callable[[], Snapshot]
+    denied: Callable[[], Mapping[str, int]]
+
+    async def read(self) -> list[dict[str, Any]] | None:
+        """Return the limits that refuse calls, then the fullest ones.
+
+        Return None if the counter store does not answer in time.
+        """
+        claims = [Claim(limit, scope, 0) for limit, scope in self.counters()]
+        states = await self.states(claims)
+        if states is None:
+            return None
+        denied, snapshot = self.denied(), self.snapshot()
+        ordered = sorted(states, key=lambda state: -state.used / state.limit.capacity)
+        ordered.sort(key=lambda state: not denied.get(state.limit.name))
+        return [
+            {
+                **limit_row(state.limit, state.scope, snapshot, state),
+                "warn_at": state.limit.warn_at,
+                "denied": denied.get(state.limit.name, 0),
+                "reset_s": state.reset_s if state.limit.is_budget or state.used else None,
+            }
+            for state in ordered[:MAX_SHOWN]
+        ]
+
+    async def states(self, claims: Sequence[Claim]) -> list[CounterState] | None:
+        """Return the states of counters, None if the counter store does not answer in time."""
+        states: list[CounterState] = []
+        try:
+            async with asyncio.timeout(READ_S):
+                for start in range(0, len(claims), MAX_READ):
+                    states += await self.store.read(claims[start : start + MAX_READ])
+                    await asyncio.sleep(0)
+        except (TimeoutError, StoreUnavailable):
+            return None
+        return states
 
 
-async def read_states(store: CounterStore, claims: Sequence[Claim]) -> list[CounterState] | None:
-    """Return the states of counters, None if the counter store does not answer in time."""
-    states: list[CounterState] = []
-    try:
-        async with asyncio.timeout(READ_S):
-            for start in range(0, len(claims), MAX_READ):
-                states += await store.read(claims[start : start + MAX_READ])
-                await asyncio.sleep(0)
-    except (TimeoutError, StoreUnavailable):
-        return None
-    return states
-
-
-def limit_row(limit: Limit, scope: str, snapshot: Snapshot, state: CounterState | None) -> Data:
+def limit_row(
+    limit: Limit, scope: str, snapshot: Snapshot, state: CounterState | None
+) -> dict[str, Any]:
     """Return a limit of an owner with what is used of it, None if that is unknown."""
     used = None if state is None else state.used
     return {

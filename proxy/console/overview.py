@@ -146,39 +146,53 @@ def _attention(
     policies: PolicyStore, upstreams: Sequence[Data], limits: Limits
 ) -> Iterator[Mapping[str, str]]:
     """Yield states that need attention, each with a link of the console and a runbook."""
-
-    def state(level: str, runbook: str, link: str, text: str, note: str) -> Mapping[str, str]:
-        return {"level": level, "runbook": runbook, "link": link, "text": text, "note": note}
-
     for target in upstreams:
         if target["circuit"] == "open":
-            link, text = "#/calls?outcome=upstream_error", f"{target['upstream']}/{target['model']}"
-            note = "Calls go to the other targets of their deployment."
-            yield state("error", "circuit-open", link, f"Circuit open: {text}", note)
+            yield {
+                "level": "error",
+                "text": f"Circuit open: {target['upstream']}/{target['model']}",
+                "note": "Calls go to the other targets of their deployment.",
+                "link": "#/calls?outcome=upstream_error",
+                "runbook": "circuit-open",
+            }
     if policies.rejection is not None:
-        text = format_count(len(policies.rejection.problems), "problem")
-        note = f"Revision {policies.current.revision} stays active."
-        link = "#/policy?at=revision"
-        yield state("error", "reload-failing", link, f"Policy reload rejected, {text}", note)
+        problems = len(policies.rejection.problems)
+        yield {
+            "level": "error",
+            "text": f"Policy reload rejected, {format_count(problems, 'problem')}",
+            "note": f"Revision {policies.current.revision} stays active.",
+            "link": "#/policy?at=revision",
+            "runbook": "reload-failing",
+        }
     if limits is None:
-        text = "The limit store does not answer"
-        note = "Limits use their fallback, and their state is unknown."
-        yield state("error", "limit-store-away", "#/policy?at=limits", text, note)
+        yield {
+            "level": "error",
+            "text": "The limit store does not answer",
+            "note": "Limits use their fallback, and their state is unknown.",
+            "link": "#/policy?at=limits",
+            "runbook": "limit-store-away",
+        }
     for limit in limits or ():
         if limit["kind"] == "usd" and limit["mode"] == "enforce" and (texts := _refusal(limit)):
-            yield state("warning", "budget", "#/calls?outcome=limited", *texts)
+            link = "#/calls?outcome=limited"
+            yield {"level": "warning", **texts, "link": link, "runbook": "budget"}
 
 
-def _refusal(limit: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return a text and a note about a budget that refuses calls, otherwise None."""
+def _refusal(limit: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return the texts about a budget that refuses calls, otherwise None."""
     owner = f"Budget {limit['name']} of {limit['scope']}"
     if limit["used"] >= FULL * limit["capacity"]:
-        return f"{owner} is spent", "Calls that may cost more are refused with 429."
+        return {
+            "text": f"{owner} is spent",
+            "note": "Calls that may cost more are refused with 429.",
+        }
     if not limit["denied"]:
         return None
     calls = format_count(limit["denied"], "call")
-    note = f"{owner} has less left than a call may cost, or another owner has."
-    return f"Budget {limit['name']} refused {calls} in the last hour", note
+    return {
+        "text": f"Budget {limit['name']} refused {calls} in the last hour",
+        "note": f"{owner} has less left than a call may cost, or another owner has.",
+    }
 
 
 def active_revision(store: PolicyStore) -> Data:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 MAX_JOBS = 16
 T = TypeVar("T")
@@ -18,19 +18,21 @@ class TooManyPages(Exception):
 class PageThread:
     """One thread, so that pages compete with calls for at most one core.
 
-    It has at most ``MAX_JOBS`` jobs. A job is not started if its request is canceled before.
+    At most ``MAX_JOBS`` jobs wait. The job of a request that has ended is not started.
     """
 
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(1, name)
-        self._slots = asyncio.Semaphore(MAX_JOBS)
+        self._jobs: list[Future[Any]] = []
 
     async def run(self, job: Callable[[], T]) -> T:
         """Return the result of a job. Raises ``TooManyPages``."""
-        if self._slots.locked():
+        self._jobs = [job for job in self._jobs if not job.done()]
+        if len(self._jobs) >= MAX_JOBS:
             raise TooManyPages
-        async with self._slots:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, job)
+        future = self._executor.submit(job)
+        self._jobs.append(future)
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Refuse new jobs."""

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from proxy.console import Data, InvalidQuery
-from proxy.console.limits import limit_row, read_states
+from proxy.console.limits import LimitStates, limit_row
 from proxy.console.page_thread import PageThread
 from proxy.console.series import Sources
 from proxy.errors import ProxyError
@@ -53,6 +53,7 @@ class TryPage:
     """Decides trials under the active policies and the candidate, if there is one."""
 
     sources: Sources
+    limits: LimitStates
     thread: PageThread
 
     async def run(self, trial: Trial, now: datetime) -> Data:
@@ -70,9 +71,7 @@ class TryPage:
     async def _result(self, snapshot: Snapshot, trial: Trial) -> Data:
         result, claims = await self.thread.run(partial(_decide, snapshot, trial))
         counters = [replace(claim, amount=0) for claim in claims]
-        states: Sequence[CounterState | None] | None = await read_states(
-            self.sources.counters, counters
-        )
+        states: Sequence[CounterState | None] | None = await self.limits.states(counters)
         limits = [
             {**limit_row(claim.limit, claim.scope, snapshot, state), "claim": claim.amount}
             for claim, state in zip(claims, states or [None] * len(claims), strict=True)

@@ -39,9 +39,14 @@ from proxy.errors import InvalidField, PathNotFound
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.wire import MethodNotAllowed
 from proxy.errors.words import MAX_NAME
-from proxy.fields.checks import Fields, check_body, misspelling_warnings
-from proxy.fields.field_table import ALIKE, START_OF_DOCUMENT
-from proxy.fields.token_bounds import GROUPS, SPELLINGS, check_option_groups, with_token_bounds
+from proxy.fields.checks import Fields, check_body, warn_of_misspellings
+from proxy.fields.field_table import START_OF_DOCUMENT, SYNONYMS
+from proxy.fields.token_bounds import (
+    KNOWN_SPELLINGS,
+    OPTION_GROUPS,
+    add_token_bounds,
+    check_option_groups,
+)
 from proxy.money.estimate import estimate_fields
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
@@ -61,7 +66,7 @@ DIALECTS: dict[str, Dialect] = {
 
 CHECKED_FIELDS: dict[str, dict[Endpoint, Fields]] = {
     name: {
-        endpoint: with_token_bounds(dialect.types.get(endpoint, fields))
+        endpoint: add_token_bounds(dialect.types.get(endpoint, fields))
         for endpoint, fields in dialect.fields.items()
     }
     for name, dialect in DIALECTS.items()
@@ -76,7 +81,7 @@ HEADER_PREFIXES: dict[str, Dialect] = {
 }
 
 
-SHARING: dict[str, dict[str, Dialect]] = {
+DIALECTS_BY_HEADER: dict[str, dict[str, Dialect]] = {
     name: {
         f"\n{prefix}": sharer
         for prefix, sharer in HEADER_PREFIXES.items()
@@ -85,32 +90,36 @@ SHARING: dict[str, dict[str, Dialect]] = {
     for name, dialect in DIALECTS.items()
 }
 """For each dialect: dialects with the same routes, keyed by the prefix of their headers."""
-_KNOWN_BY_HEADERS = {other.name for sharing in SHARING.values() for other in sharing.values()}
+_KNOWN_BY_HEADERS = {
+    other.name for sharing in DIALECTS_BY_HEADER.values() for other in sharing.values()
+}
 _BY_PATH = [each for each in DIALECTS.values() if each.name not in _KNOWN_BY_HEADERS]
 ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {}
 for _dialect in _BY_PATH:
     for _route, _endpoint in _dialect.client.routes.items():
         ROUTES.setdefault(_route, (_dialect.name, _endpoint))
 """Served routes by method and path, each with its first dialect and its endpoint."""
-OWNERS: dict[str, tuple[str, ...]] = {
+DIALECTS_OF_PATH: dict[str, tuple[str, ...]] = {
     path: tuple(
         dialect.name for dialect in _BY_PATH if path in {path for _, path in dialect.client.routes}
     )
     for _, path in ROUTES
 }
 """Dialects of each path, except dialects that only headers identify. The first is the default."""
-PATTERNS: dict[str, re.Pattern[str]] = {
-    path: compile_route(path) for path in OWNERS if is_pattern(path)
+PATH_PATTERNS: dict[str, re.Pattern[str]] = {
+    path: compile_route(path) for path in DIALECTS_OF_PATH if is_pattern(path)
 }
 PLAIN_ROUTES: dict[tuple[str, str], Endpoint] = {
-    route: endpoint for route, (_, endpoint) in ROUTES.items() if route[1] not in PATTERNS
+    route: endpoint for route, (_, endpoint) in ROUTES.items() if route[1] not in PATH_PATTERNS
 }
-PATHS: dict[str, str] = {
-    path: names[0] for path, names in OWNERS.items() if path not in PATTERNS and len(names) == 1
+ONLY_DIALECT_OF_PATH: dict[str, str] = {
+    path: names[0]
+    for path, names in DIALECTS_OF_PATH.items()
+    if path not in PATH_PATTERNS and len(names) == 1
 }
 """Dialect of each path that has exactly one."""
 
-QUERIES: dict[Endpoint, frozenset[str]] = {
+QUERY_PARAMETERS: dict[Endpoint, frozenset[str]] = {
     "models": frozenset({"after_id", "before_id", "limit", "names"}),
     "stored": frozenset(
         {"after", "include", "include[]", "include_obfuscation", "limit", "order"}
@@ -141,8 +150,8 @@ def find_dialect(path: str, headers: Headers) -> Dialect:
 def match_dialect(path: str, headers: Headers) -> tuple[Dialect, str]:
     """Return the dialect of a request, and its header names, each after a newline."""
     names = "\n".join(("", *headers))
-    name = PATHS.get(path) or _find_dialect_for_errors(path, headers)
-    for mark, dialect in SHARING[name].items():
+    name = ONLY_DIALECT_OF_PATH.get(path) or _find_dialect_for_errors(path, headers)
+    for mark, dialect in DIALECTS_BY_HEADER[name].items():
         if mark in names:
             return dialect, names
     return DIALECTS[name], names
@@ -161,14 +170,16 @@ def read_key(names: tuple[str, ...], headers: Headers) -> Secret | None:
 
 def _find_dialect_for_errors(path: str, headers: Headers) -> str:
     """Return the dialect for errors on a path, by its prefix or a client's header."""
-    routes = (route for route, pattern in PATTERNS.items() if pattern.fullmatch(path))
-    names = OWNERS.get(path) or OWNERS.get(next(routes, ""))
+    routes = (route for route, pattern in PATH_PATTERNS.items() if pattern.fullmatch(path))
+    names = DIALECTS_OF_PATH.get(path) or DIALECTS_OF_PATH.get(next(routes, ""))
     if names is not None:
         return _choose_dialect_by_headers(names, headers)
-    for known_path, names in OWNERS.items():
+    for known_path, names in DIALECTS_OF_PATH.items():
         if path.startswith(known_path + "/"):
             return _choose_dialect_by_headers(names, headers)
-    by_header = (name for name, dialect in DIALECTS.items() if dialect.client.known_by in headers)
+    by_header = (
+        name for name, dialect in DIALECTS.items() if dialect.client.identifying_header in headers
+    )
     return next(by_header, "openai")
 
 
@@ -177,44 +188,45 @@ def _choose_dialect_by_headers(names: tuple[str, ...], headers: Headers) -> str:
     has_key = read_key(DIALECTS[names[0]].client.key_headers, headers) is not None
     for name in names[1:]:
         client = DIALECTS[name].client
-        if client.known_by in headers:
+        if client.identifying_header in headers:
             return name
         if not has_key and read_key(client.key_headers, headers) is not None:
             return name
     return names[0]
 
 
-def list_no_passthrough_paths() -> None:
+def get_no_passthrough_paths() -> None:
     pass
 
 
 @frozen
-class Received:
-    """Facts about a request that the server determines.
-
-    ``query`` is undecoded. ``matched_dialect`` is the result of ``match_dialect``, None if unknown.
-    ``passed`` returns the active passthrough paths. The other fields are those of ``RequestHead``.
-    """
+class RequestContext:
+    """Facts about a request that the server determines."""
 
     request_id: str
-    nonce: str = ""
-    at: datetime = EPOCH
+    call_id: str = ""
+    received_at: datetime = EPOCH
     query: str = ""
+    """The query string, not decoded."""
     matched_dialect: tuple[Dialect, str] | None = None
-    passed: Callable[[], PassthroughPaths | None] = list_no_passthrough_paths
+    """Result of ``match_dialect``, None if unknown."""
+    get_passthrough_paths: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
+    """Returns the passthrough paths of the active policy."""
 
 
-def parse_head(method: str, path: str, headers: Headers, received: Received) -> RequestHead:
+def parse_head(method: str, path: str, headers: Headers, context: RequestContext) -> RequestHead:
     """Parse the head of a request. Raises ``RequestError``."""
     route: str = path
     parameters: Parameters = ()
     if (method, path) in PLAIN_ROUTES:
         endpoint = PLAIN_ROUTES[method, path]
     else:
-        route, endpoint, parameters = _find_route(method, path, received.passed)
-    if received.query:
-        parameters += read_query_parameters(received.query, QUERIES.get(endpoint, frozenset()))
-    dialect, joined_names = received.matched_dialect or match_dialect(path, headers)
+        route, endpoint, parameters = _find_route(method, path, context.get_passthrough_paths)
+    if context.query:
+        parameters += read_query_parameters(
+            context.query, QUERY_PARAMETERS.get(endpoint, frozenset())
+        )
+    dialect, joined_names = context.matched_dialect or match_dialect(path, headers)
     client = dialect.client
     is_gemini = endpoint == "passthrough" and GEMINI_KEY in headers
     names = (*client.key_headers, GEMINI_KEY) if is_gemini else client.key_headers
@@ -223,22 +235,24 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         dialect=dialect.name,
         endpoint=endpoint,
         route=route,
-        request_id=received.request_id,
-        call_id=received.nonce,
+        request_id=context.request_id,
+        call_id=context.call_id,
         headers=_drop_credentials(headers, credential),
-        received_at=received.at,
+        received_at=context.received_at,
         digest=None if credential is None else credential.digest,
         parameters=parameters,
         method="GET" if method == "HEAD" else method,
     )
     if endpoint == "passthrough":
         head = replace(
-            head, passthrough=PassthroughRequest(to_openai_path(path, parameters), received.query)
+            head, passthrough=PassthroughRequest(to_openai_path(path, parameters), context.query)
         )
-    elif received.query:
-        dropped = warn_of_dropped_parameters(received.query, QUERIES.get(endpoint, frozenset()))
+    elif context.query:
+        dropped = warn_of_dropped_parameters(
+            context.query, QUERY_PARAMETERS.get(endpoint, frozenset())
+        )
         head = replace(head, warnings=dropped)
-    if request_headers.PREFIX in joined_names or "traceparent" in headers:
+    if request_headers.HEADRACE_PREFIX in joined_names or "traceparent" in headers:
         head = request_headers.read_common_headers(headers, head)
     if client.read_headers is not None:
         head = client.read_headers(headers, head)
@@ -255,7 +269,7 @@ def _find_route(
     if (method, path) in PLAIN_ROUTES:
         return path, PLAIN_ROUTES[method, path], ()
     allowed = {verb for verb, known_path in PLAIN_ROUTES if known_path == path}
-    for route, pattern in PATTERNS.items():
+    for route, pattern in PATH_PATTERNS.items():
         match = pattern.fullmatch(path)
         if match is not None:
             if (method, route) in ROUTES:
@@ -306,17 +320,17 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     """
     client, endpoint = DIALECTS[head.dialect].client, head.endpoint
     fields = CHECKED_FIELDS[head.dialect][endpoint]
-    warnings = misspelling_warnings(fields, body)
+    warnings = warn_of_misspellings(fields, body)
     if head.parameters:
         body, of_path = insert_model_of_path(head, body)
         warnings += of_path
     _validate(client, endpoint, fields, body)
     if "metadata" in body:
-        if client.user is not None and head.user is None:
-            head = replace(head, user=client.user(body))
+        if client.read_user is not None and head.user is None:
+            head = replace(head, user=client.read_user(body))
         head, body = other_gateways.read_metadata_tags(head, body)
     model: Any = body["model"]
-    model, deployment = (model, None) if client.named is None else client.named(model)
+    model, deployment = (model, None) if client.split_model is None else client.split_model(model)
     models = tuple(model) if type(model) is list else (model,)
     signatures: dict[str, str] = {}
     member = CALL_LISTS.get(DIALECTS[head.dialect].families.get(endpoint, ""), "")
@@ -335,7 +349,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         requested_models=models,
         deployment=deployment,
         stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED_ENDPOINTS,
-        wants_usage=client.always_usage
+        wants_usage=client.always_sends_usage
         or (body.get("stream_options") or {}).get("include_usage") is True,
         timeout_s=min(filter(None, (head.timeout_s, chat.get("inference_timeout"))), default=None),
         warnings=warnings
@@ -343,7 +357,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         else (*warnings, *_warn_of_dropped_fields(client, body, chat)),
         size=size,
         field_quarters=estimate_fields(chat) if size > LARGE_BYTES else {},
-        field_aliases=ALIKE.intersection(body),
+        field_aliases=SYNONYMS.intersection(body),
         scheduling_key=caller,
         signatures=signatures,
         background=endpoint == "responses" and body.get("background") is True,
@@ -351,11 +365,11 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
 
 
 def _validate(client: ClientDialect, endpoint: Endpoint, fields: Fields, body: Json) -> None:
-    check_body(fields, body, SPELLINGS)
-    if not client.ruled.isdisjoint(body):
+    check_body(fields, body, KNOWN_SPELLINGS)
+    if not client.ruled_fields.isdisjoint(body):
         for rule in client.rules.get(endpoint, ()):
             rule(body)
-    if not GROUPS.isdisjoint(body):
+    if not OPTION_GROUPS.isdisjoint(body):
         check_option_groups(body)
 
 
@@ -371,6 +385,6 @@ def _warn_of_dropped_fields(client: ClientDialect, body: Json, chat: Json) -> It
     for alias, name in client.aliases.items():
         if body.get(alias) is not None and alias not in chat and body[alias] != chat.get(name):
             yield f"{alias} dropped"
-    for name in client.filtered:
+    for name in client.filtered_fields:
         if body.get(name) != chat.get(name):
             yield f"{name} filtered"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from proxy.dialects.statuses import DENIALS, USUAL, Statuses
+from proxy.dialects.statuses import DEFAULT_STATUSES, DENIAL_CODES, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
 from proxy.fields.checks import Fields
 from proxy.runtime.frozen import frozen
@@ -21,25 +21,25 @@ from proxy.types.guard import GuardResults
 AUTHORIZATION = "authorization"
 Headers = Mapping[str, str]  # names in lower case
 Findings = Sequence[UpstreamFinding]
-Rule = Callable[[Json], None]  # raises BadField if fields contradict each other
+Rule = Callable[[Json], None]  # raises InvalidField if fields contradict each other
 
-IMPLIED: Mapping[str, object] = {
+DEFAULT_BEHAVIOR: Mapping[str, object] = {
     "context_length_exceeded_behavior": "error",
     "include_stop_str_in_output": False,
 }
-"""Default behavior of most upstreams: they refuse too long prompts, and omit the stop text."""
+"""Meaning of absent fields at most upstreams: they reject long prompts and omit the stop text."""
 
 
 @frozen
 class ErrorResponse:
-    """An error in a dialect's own form; ``body`` also serves as the data of an error event."""
+    """An error in a dialect's own form. ``body`` is also the data of an error event."""
 
     status: int
     body: Json
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class Refuse(Protocol):
+class MakeErrorResponse(Protocol):
     """Returns an error in the form of the dialect."""
 
     def __call__(
@@ -51,98 +51,110 @@ class Refuse(Protocol):
 
 @frozen
 class ClientDialect:
-    """Client side of a dialect.
-
-    Requests: the first of ``key_headers`` that is set has the key, ``authorization`` as a Bearer
-    token. ``header_prefix`` is the prefix of the dialect's headers; on a route that two dialects
-    share, such a header selects this one. ``read_headers`` adds their values to the request head.
-    ``rules`` check combinations of fields in bodies that have one of ``ruled``. ``to_chat``
-    converts a validated body to OpenAI's format. ``named`` splits a name into model and deployment.
-    ``aliases`` are other names of fields; the field has precedence. ``filtered`` are fields of
-    which only a part is accepted. ``user`` reads the end user from ``metadata``. ``known_by`` is a
-    header that all clients of the dialect send, which selects it on unknown paths.
-
-    Responses: ``whole`` merges the documents of several model calls. ``add_verdicts`` adds guard
-    results to a response or an error, with ``streams_verdicts`` also to the last chunk of a choice.
-    ``status`` returns the status by guard results and whether the upstream flagged the response.
-    ``headers`` returns extra headers. ``done`` is True if streams end with ``[DONE]``,
-    ``always_usage`` if their last chunk always has usage. ``reads_error_events`` is True if clients
-    handle error events; for others the connection is closed. ``reads_any_logprobs`` accepts chat's
-    log-probabilities in legacy completions. ``reads_times`` adds the model's latency. ``endpoints``
-    are the clients of endpoints with other responses.
-    """
+    """Client side of a dialect: how its clients send requests and read responses."""
 
     routes: Mapping[tuple[str, str], Endpoint]
-    refuse: Refuse
+    """Endpoints by method and path."""
+    make_error_response: MakeErrorResponse
+
+    # Requests
     key_headers: tuple[str, ...] = (AUTHORIZATION,)
+    """Headers that may have the key. The first one that is set counts."""
     read_headers: Callable[[Headers, RequestHead], RequestHead] | None = None
+    """Adds values of the dialect's own headers to the request head."""
     header_prefix: str | None = None
+    """Prefix of the dialect's headers. It selects the dialect on routes that two dialects share."""
+    identifying_header: str | None = None
+    """Header that all clients of the dialect send. It selects the dialect on unknown paths."""
     rules: Mapping[Endpoint, tuple[Rule, ...]] = field(default_factory=dict)
-    ruled: frozenset[str] = frozenset()
+    """Checks of combinations of fields."""
+    ruled_fields: frozenset[str] = frozenset()
+    """Fields that the rules read. Bodies without any of them need no check."""
     to_chat: Callable[[Endpoint, Json], Json] | None = None
+    """Converts a validated body to OpenAI's fields."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    filtered: tuple[str, ...] = ()
-    whole: Callable[[Call, Mapping[int, Json]], Json] | None = None
-    add_verdicts: Callable[[Json, GuardResults, Findings], Json] | None = None
-    streams_verdicts: bool = False
-    status: Callable[[GuardResults, bool], int] | None = None
-    headers: Callable[[Json | None, int, str], tuple[tuple[str, str], ...]] | None = None
-    named: Callable[[str], tuple[str, str | None]] | None = None
-    done: bool = True
-    always_usage: bool = False
-    reads_error_events: bool = False
-    reads_any_logprobs: bool = False
-    reads_times: bool = False
-    user: Callable[[Json], str | None] | None = None
-    known_by: str | None = None
-    endpoints: Mapping[Endpoint, ClientDialect] = field(default_factory=dict)
+    """Fields by their other names. The field has precedence over its alias."""
+    filtered_fields: tuple[str, ...] = ()
+    """Fields from which ``to_chat`` removes members."""
+    split_model: Callable[[str], tuple[str, str | None]] | None = None
+    """Splits a name of the client into the model and the deployment."""
+    read_user: Callable[[Json], str | None] | None = None
+    """Returns the end user in the body's ``metadata``."""
+
+    # Responses
+    compose_document: Callable[[Call, Mapping[int, Json]], Json] | None = None
+    """Merges the documents of all model calls, by their index, into the response."""
+    add_guard_results: Callable[[Json, GuardResults, Findings], Json] | None = None
+    """Adds guard results to a whole response or an error."""
+    streams_guard_results: bool = False
+    """Add guard results to the last chunk of each choice of a stream, too."""
+    choose_status: Callable[[GuardResults, bool], int] | None = None
+    """Returns the status by guard results and whether a guard of the upstream found something."""
+    make_response_headers: Callable[[Json | None, int, str], tuple[tuple[str, str], ...]] | None = (
+        None
+    )
+    """Returns headers for the whole document, the number of attempts and the cache outcome."""
+    sends_done: bool = True
+    """End streams with ``data: [DONE]``."""
+    always_sends_usage: bool = False
+    """Send usage at the end of each stream, even if the request does not ask for it."""
+    error_event_endpoints: frozenset[Endpoint] = frozenset()
+    """Endpoints whose clients read error events. Others only notice a closed connection."""
+    accepts_chat_logprobs: bool = False
+    """Clients accept chat's log-probabilities in legacy completions."""
+    reports_latency: bool = False
+    """Add the latency of each model to its response."""
 
 
 @frozen
 class UpstreamDialect:
-    """Upstream side of a dialect, and the differences of its responses from the family.
+    """Upstream side of a dialect, and the differences of its responses from the family."""
 
-    ``prefix`` precedes ``paths`` if a ``base_url`` has no path. ``key_header`` has the key, in
-    ``authorization`` as a Bearer token. ``to_chat`` converts a document to its family's form.
-    ``finishes`` maps finish reasons of the vendor to OpenAI's. ``shown`` are response headers (or
-    prefixes ending in ``-``) that clients of the same dialect receive. ``usage_option`` is True if
-    usage in streams must be requested. ``statuses`` maps response statuses, ``denials`` are the
-    words of errors by which its guards deny a call. ``implied`` has the default behavior of absent
-    fields. ``required_headers`` must be set in the policy. Client headers with ``forwarded_prefix``
-    are forwarded; ``usual_headers`` are sent if the client has none.
-    """
-
+    # Requests
     prefix: str
+    """Path between a ``base_url`` without a path and the path of an endpoint."""
     paths: Mapping[Endpoint, str]
     key_header: str = AUTHORIZATION
-    from_chat: Callable[[Endpoint, Json], Json] | None = None
-    to_chat: Callable[[Json], Json] | None = None
-    finishes: Mapping[str, str] = field(default_factory=dict)
-    streams: bool = True
-    usage_option: bool = True
-    shown: tuple[str, ...] = ()
-    statuses: Statuses = field(default_factory=lambda: USUAL)
-    denials: frozenset[str] = DENIALS
-    implied: Mapping[str, object] = field(default_factory=lambda: IMPLIED)
+    """Header with the key; ``authorization`` has it as a Bearer token."""
     required_headers: tuple[str, ...] = ()
-    forwarded_prefix: str | None = None
-    usual_headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers that the policy must set for each upstream."""
+    forwarded_header_prefix: str | None = None
+    """Prefix of client headers that are forwarded."""
+    default_headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of requests whose client does not send them."""
+    from_chat: Callable[[Endpoint, Json], Json] | None = None
+    """Converts a body from OpenAI's fields."""
+    can_stream: bool = True
+    has_usage_option: bool = True
+    """Usage in streams must be requested by ``stream_options``."""
+    default_behavior: Mapping[str, object] = field(default_factory=lambda: DEFAULT_BEHAVIOR)
+    """Values of fields that mean the same as their absence."""
+
+    # Responses
+    to_chat: Callable[[Json], Json] | None = None
+    """Converts a document to the form of its family."""
+    finish_reasons: Mapping[str, str] = field(default_factory=dict)
+    """OpenAI's finish reasons by those of the vendor."""
+    forwarded_response_headers: tuple[str, ...] = ()
+    """Headers, or prefixes ending in ``-``, for clients of the same dialect."""
+    statuses: Statuses = field(default_factory=lambda: DEFAULT_STATUSES)
+    denial_codes: frozenset[str] = DENIAL_CODES
+    """Codes and types of errors by which a guard of the upstream denies a call."""
 
 
 @frozen
 class Dialect:
-    """A wire format. ``fields`` are its request fields by endpoint.
-
-    ``name`` is its name in policies and metrics. ``provider`` is the default provider for prices,
-    None if many providers use the dialect. ``types`` are the fields without ranges, if the ranges
-    differ between servers: values are then checked against the ranges of the upstream. ``families``
-    are the API families of endpoints other than chat and legacy completions.
-    """
+    """A vendor's wire format, for clients and for upstreams."""
 
     name: str
+    """Name in policies and metrics."""
     fields: Mapping[Endpoint, Fields]
+    """Request fields with the ranges of the vendor."""
     client: ClientDialect
     server: UpstreamDialect
     types: Mapping[Endpoint, Fields] = field(default_factory=dict)
+    """Fields without ranges, for clients whose upstream may have others. Empty if there is none."""
     provider: str | None = None
+    """Default provider for prices, None if many providers use the dialect."""
     families: Mapping[Endpoint, FamilyName] = field(default_factory=dict)
+    """API families of endpoints other than chat and legacy completions."""

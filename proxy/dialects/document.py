@@ -9,16 +9,16 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.wire.strict_json import dump
 from proxy.errors import UpstreamInvalid
-from proxy.types import Json, PassthroughHead
+from proxy.types import Json
 from proxy.types.events import STOP, Event, Extension, FamilyName, Frame, Native, Start, UsageReport
 
-COUNT: Final = "input_tokens"
+COUNT_MEMBER: Final = "input_tokens"
 """The member of a token count."""
-NON_OBJECT = ""
+NON_OBJECT_MEMBER = ""
 """The member that holds JSON that is not an object, so that guards read it."""
 
 
-class Content(NamedTuple):
+class DocumentUsage(NamedTuple):
     """Usage in a document, for the meter.
 
     ``quarters`` estimates the output in quarters of a token, if the document does not count it.
@@ -28,14 +28,14 @@ class Content(NamedTuple):
     quarters: int | None = None
 
 
-ReadContent = Callable[[Json, ReadOptions], Content]
+ReadDocumentUsage = Callable[[Json, ReadOptions], DocumentUsage]
 """Reads a document. Raises `UpstreamInvalid` for one of another kind."""
 
 
 def make_document_frame(
     doc: Json,
     raw: bytes | None = None,
-    content: Content = Content(),  # noqa: B008  # immutable
+    content: DocumentUsage = DocumentUsage(),  # noqa: B008  # immutable
     family: FamilyName = "document",
     model_call: int = 0,
 ) -> Frame:
@@ -59,7 +59,9 @@ def make_document_frame(
 class DocumentReader:
     """Reads one document."""
 
-    def __init__(self, options: ReadOptions, family: FamilyName, read_content: ReadContent) -> None:
+    def __init__(
+        self, options: ReadOptions, family: FamilyName, read_content: ReadDocumentUsage
+    ) -> None:
         self._options = options
         self._family = family
         self._read_content = read_content
@@ -75,23 +77,15 @@ class DocumentReader:
 class PassthroughWriter:
     """Writes a passthrough response: its bytes, or the document that guards changed."""
 
-    __slots__ = ("media_type",)
-
-    def __init__(self, head: PassthroughHead) -> None:
-        self.media_type = head.media_type
-
-    def weight(self, frame: Frame) -> int:
-        return frame.size if frame.raw is None else 0
-
     def feed(self, frame: Frame) -> bytes:
         if frame.raw is not None:
             return frame.raw
         if frame.doc is None:
             return b""
         value: Any = frame.doc
-        if list(value) == [NON_OBJECT]:
-            value = value[NON_OBJECT]
+        if list(value) == [NON_OBJECT_MEMBER]:
+            value = value[NON_OBJECT_MEMBER]
         return dump(value, frame.size)
 
-    def fail(self, document: bytes) -> bytes:
+    def encode_error(self, document: bytes) -> bytes:
         return b""

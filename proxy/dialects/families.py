@@ -15,8 +15,14 @@ from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse
 from proxy.dialects.chat import choices
 from proxy.dialects.chat.choices import CHOICES
 from proxy.dialects.chat.reader import ChatReader
-from proxy.dialects.chat.writer import KIN, ChatWholeWriter, make_chat_writer
-from proxy.dialects.document import COUNT, Content, DocumentReader, PassthroughWriter, ReadContent
+from proxy.dialects.chat.writer import CHAT_FORMATS, ChatWholeWriter, make_chat_writer
+from proxy.dialects.document import (
+    COUNT_MEMBER,
+    DocumentReader,
+    DocumentUsage,
+    PassthroughWriter,
+    ReadDocumentUsage,
+)
 from proxy.dialects.family import (
     Family,
     FamilyWriter,
@@ -40,20 +46,22 @@ from proxy.types.events import Extension, FamilyName, Frame, UsageReport
 from proxy.types.guard import GuardResults
 
 
-def _read_embeddings(doc: Json, options: ReadOptions) -> Content:
+def _read_embeddings(doc: Json, options: ReadOptions) -> DocumentUsage:
     usage = doc.get("usage")
     if usage is None:
-        return Content()
-    return Content(UsageReport(read_usage(usage), usage if type(usage) is dict else {}))
+        return DocumentUsage()
+    return DocumentUsage(UsageReport(read_usage(usage), usage if type(usage) is dict else {}))
 
 
-def _read_document(doc: Json, options: ReadOptions) -> Content:
-    if options.call.head.endpoint == "count_tokens" and type(doc.get(COUNT)) is not int:
-        raise UpstreamInvalid(f"The upstream's response lacks the field {COUNT}.")
-    return Content()
+def _read_document(doc: Json, options: ReadOptions) -> DocumentUsage:
+    if options.call.head.endpoint == "count_tokens" and type(doc.get(COUNT_MEMBER)) is not int:
+        raise UpstreamInvalid(f"The upstream's response lacks the field {COUNT_MEMBER}.")
+    return DocumentUsage()
 
 
-def _make_document_family(name: FamilyName, read_content: ReadContent, **columns: Any) -> Family:
+def _make_document_family(
+    name: FamilyName, read_content: ReadDocumentUsage, **columns: Any
+) -> Family:
     return Family(
         name=name,
         reader=partial(DocumentReader, family=name, read_content=read_content),
@@ -71,9 +79,9 @@ CHAT, COMPLETIONS = (
         reader=partial(ChatReader, form=form),
         writer=partial(make_chat_writer, family=form.family),
         marks_parts=False,
-        answers=CHOICES,
-        answers_prevail=True,
-        done=True,
+        result_list=CHOICES,
+        allows_error_with_results=True,
+        sends_done=True,
         shown_as={"summary": "reasoning"},
     )
     for form in (choices.CHAT, choices.COMPLETIONS)
@@ -83,13 +91,13 @@ MESSAGES: Final = Family(
     reader=lambda options: (WholeMessageReader if options.whole else MessageReader)(options),
     writer=lambda options: (WholeMessageWriter if options.whole else MessageWriter)(),
     marks_parts=True,
-    answers="content",
-    request=RequestForm(
+    result_list="content",
+    request_form=RequestForm(
         to_chat=to_chat.convert_to_chat,
         from_chat=from_chat.convert_from_chat,
-        tidy=from_chat.prepare_messages_request,
-        lost=from_chat.find_lost_fields,
-        bound=from_chat.MAX_OUTPUT_TOKENS,
+        rename_chat_fields=from_chat.rename_chat_fields,
+        find_lost_fields=from_chat.find_lost_fields,
+        default_max_tokens=from_chat.DEFAULT_MAX_TOKENS,
     ),
     shown_as={"refusal": "text", "summary": "reasoning"},
 )
@@ -98,21 +106,21 @@ RESPONSES: Final = Family(
     reader=lambda options: (WholeResponseReader if options.whole else ResponsesReader)(options),
     writer=ResponsesWriter,
     marks_parts=True,
-    seals_ids=True,
-    answers="output",
-    failure=find_failure,
-    request=RequestForm(
+    has_stored_ids=True,
+    result_list="output",
+    find_failure=find_failure,
+    request_form=RequestForm(
         to_chat=requests.convert_to_chat,
         from_chat=requests.convert_from_chat,
-        tidy=requests.prepare_responses_request,
+        rename_chat_fields=requests.rename_chat_fields,
     ),
 )
 EMBEDDINGS: Final = _make_document_family(
-    "embeddings", _read_embeddings, answers="data", has_vectors=True
+    "embeddings", _read_embeddings, result_list="data", has_vectors=True
 )
 DOCUMENT: Final = _make_document_family("document", _read_document)
 STORED: Final = _make_document_family(
-    "stored", stored.read_operation_result, seals_ids=True, failure=lambda doc: None
+    "stored", stored.read_operation_result, has_stored_ids=True, find_failure=lambda doc: None
 )
 """Objects that a provider stores. An error in a stored response is not an error of the call."""
 
@@ -149,7 +157,7 @@ def crosses_families(client: FamilyName, upstream: FamilyName) -> bool:
 
     Chat and legacy completions also convert documents into each other.
     """
-    return client != upstream and not KIN.issuperset((client, upstream))
+    return client != upstream and not CHAT_FORMATS.issuperset((client, upstream))
 
 
 # Responses in the client's dialect
@@ -167,10 +175,10 @@ def choose_status(
 
     ``data`` is its first document, which may have findings of guards of the upstream.
     """
-    if client.status is None:
+    if client.choose_status is None:
         return 200
     flagged = flagged or (data is not None and is_flagged(data))
-    return client.status(_drop_shadow_results(verdicts), flagged)
+    return client.choose_status(_drop_shadow_results(verdicts), flagged)
 
 
 def write_error(
@@ -182,18 +190,18 @@ def write_error(
     ends_stream: bool = False,
 ) -> ErrorResponse:
     """Return an error in the client's format, with guard results if the format has them."""
-    response = client.refuse(error, request_id, ends_stream=ends_stream)
+    response = client.make_error_response(error, request_id, ends_stream=ends_stream)
     visible = _drop_shadow_results(verdicts)
-    if client.add_verdicts is None or not (visible or error.findings):
+    if client.add_guard_results is None or not (visible or error.findings):
         return response
-    return replace(response, body=client.add_verdicts(response.body, visible, error.findings))
+    return replace(response, body=client.add_guard_results(response.body, visible, error.findings))
 
 
 def _drop_shadow_results(verdicts: GuardResults) -> GuardResults:
     return [(stage, result) for stage, result in verdicts if not result.shadow]
 
 
-def get_first_document(frame: Frame) -> Json:
+def get_head_members(frame: Frame) -> Json:
     """Return the members of a frame that decide the response head.
 
     These are findings of upstream guards, and usage.
@@ -216,6 +224,6 @@ def make_answer_writer(
     call: Call, head: ResponseHead, verdicts: Callable[[], GuardResults]
 ) -> FamilyWriter:
     if head.passthrough is not None:
-        return PassthroughWriter(head.passthrough)
+        return PassthroughWriter()
     options = WriteOptions(call, whole=not head.streamed, verdicts=verdicts)
     return FAMILIES[find_client_family(call)].writer(options)

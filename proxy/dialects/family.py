@@ -22,29 +22,26 @@ from proxy.types.guard import GuardResults
 class ReadOptions:
     """Options for reading one response.
 
-    Attributes:
-    - call: The call of the response.
-    - whole: The document is a whole response and becomes one frame.
-    - stream: The client requested a stream, so a whole response becomes the frames of one.
-    - inspect: Guards read the response: members without an event yield `Native`.
-    - crossing: The client gets the events but not the documents.
-    - one_choice: The client asked for one choice, and gets no other from an inspected stream.
-    - finishes: Finish reasons of the vendor and their equivalents in chat.
-    - shown_as: The `Family.shown_as` of the client's family.
-
     With `inspect` or `crossing` the stream is split: a frame has at most one delta, and a frame
     with a delta has no `End`, `Finish` or `Stop`.
     """
 
     call: Call
     whole: bool = False
+    """The document is a whole response and becomes one frame."""
     stream: bool = False
+    """The client requested a stream, so a whole response becomes the frames of one."""
     inspect: bool = False
+    """Guards read the response. Members without an event yield `Native`."""
     crossing: bool = False
+    """The client has another family, so it gets the events but not the documents."""
     one_choice: bool = False
+    """The client asked for one choice, and gets no other from an inspected stream."""
     model_call: int = 0
-    finishes: tuple[tuple[str, str], ...] = ()
+    finish_reasons: Mapping[str, str] = field(default_factory=dict)
+    """Chat's finish reasons by those of the vendor."""
     shown_as: Mapping[Kind, Kind] = field(default_factory=dict)
+    """The `Family.shown_as` of the client's family."""
 
 
 def make_incomplete_stream_error() -> UpstreamInvalid:
@@ -74,36 +71,29 @@ class FamilyReader(Protocol):
 
 @frozen
 class WriteOptions:
-    """Options for writing one response.
-
-    Attributes:
-    - whole: Write one document.
-    - verdicts: Returns the guard results so far.
-    - complete: Write all members except those that only one vendor adds.
-    """
+    """Options for writing one response."""
 
     call: Call
     whole: bool
+    """Write one document."""
     verdicts: Callable[[], GuardResults]
+    """Returns the guard results so far."""
     complete: bool = False
+    """Write all members except those that only one vendor adds."""
 
 
 class FamilyWriter(Protocol):
     """Writes the frames of one exchange for its client."""
 
-    @property
-    def media_type(self) -> str: ...
-
-    def weight(self, frame: Frame) -> int:
-        """Return the approximate number of bytes that must be serialized for a frame."""
-        ...
-
     def feed(self, frame: Frame) -> bytes:
         """Return the bytes of a frame. A frame without events is a keep-alive."""
         ...
 
-    def fail(self, document: bytes) -> bytes:
-        """Return the events that end a stream with the body of an error response."""
+    def encode_error(self, document: bytes) -> bytes:
+        """Return the events that end a stream with the body of an error response.
+
+        Not called for a whole response.
+        """
         ...
 
 
@@ -119,50 +109,44 @@ class RequestToChat(Protocol):
 
 @frozen
 class RequestForm:
-    """Conversion of requests between a family and chat.
-
-    Attributes:
-        from_chat: Raises `InvalidField` for a part without a counterpart.
-        tidy: Renames parameters that rules have set, in a request that stays in the family.
-        lost: Returns the fields of a chat that `from_chat` leaves out.
-        bound: Limit of output tokens to add if the family requires one.
-    """
+    """Conversion of requests between a family and chat."""
 
     to_chat: RequestToChat
     from_chat: Callable[[Json], Json]
-    tidy: Callable[[Json], Json]
-    lost: Callable[[Json], Collection[str]] = lambda body: ()
-    bound: int | None = None
+    """Raises `InvalidField` for a part without a counterpart."""
+    rename_chat_fields: Callable[[Json], Json]
+    """Renames fields that rules have set under chat's names, if the upstream has the family too."""
+    find_lost_fields: Callable[[Json], Collection[str]] = lambda body: ()
+    """Returns the fields of a chat that `from_chat` leaves out."""
+    default_max_tokens: int | None = None
+    """Output limit to add to a request without one. None if the family requires no limit."""
 
 
 @frozen
 class Family:
-    """One API family.
-
-    Attributes:
-        marks_parts: Events begin and end each part, so interleaved parts must be put in sequence.
-        answers: List of the choices or items in a whole response; "" if there is none.
-        answers_prevail: A document with this list and an error is not a failure.
-        done: Streams end with `data: [DONE]`.
-        seals_ids: Responses have ids of stored objects, which are sealed for the key.
-        has_vectors: Responses have long lists of numbers.
-        failure: Returns the error object of a document that has it elsewhere than in `error`.
-        request: None if requests are chats or legacy completions.
-        shown_as: Kinds of text that clients show as another kind. Guards read both as one text.
-    """
+    """One API family."""
 
     name: FamilyName
     reader: Callable[[ReadOptions], FamilyReader]
     writer: Callable[[WriteOptions], FamilyWriter]
     marks_parts: bool
-    answers: str = ""
-    answers_prevail: bool = False
-    done: bool = False
-    seals_ids: bool = False
+    """Events begin and end each part, so interleaved parts must be put in sequence."""
+    result_list: str = ""
+    """Member of a whole response with the list of its choices or items. Empty if there is none."""
+    allows_error_with_results: bool = False
+    """A document with an error is no failure if `result_list` is not empty."""
+    sends_done: bool = False
+    """Streams end with `data: [DONE]`."""
+    has_stored_ids: bool = False
+    """Responses have ids of stored objects, which are sealed for the key."""
     has_vectors: bool = False
-    failure: Callable[[Json], Json | None] | None = None
-    request: RequestForm | None = None
+    """Responses have long lists of numbers."""
+    find_failure: Callable[[Json], Json | None] | None = None
+    """Returns the error of a document. None: errors are in the member `error`."""
+    request_form: RequestForm | None = None
+    """None if requests are chats or legacy completions."""
     shown_as: Mapping[Kind, Kind] = field(default_factory=dict)
+    """Kinds of text that clients show as another kind. Guards read both as one text."""
 
 
 Check = Callable[[Any], bool]

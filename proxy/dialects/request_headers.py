@@ -17,18 +17,19 @@ from proxy.errors import BadRequest
 from proxy.errors.words import MAX_NAME, MAX_WORDS, join_names
 from proxy.types import Json, RequestHead, TraceContext
 
-BEARER, GEMINI_KEY = "Authorization: Bearer", "x-goog-api-key"
+BEARER_HEADER, GEMINI_KEY = "Authorization: Bearer", "x-goog-api-key"
 MAX_TIMEOUT_S = 86_400
 REFRESH_IGNORED = "cache refresh ignored: this key may not refresh the cache"
 Tag = tuple[str, str | None]
-PREFIX = "\nx-headrace-"
+HEADRACE_PREFIX = "\nx-headrace-"
 """Matches the joined header names of a request that has headers of the proxy."""
-SETTINGS = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}")
+FORWARDABLE_VALUE = re.compile(r"[A-Za-z0-9._=-]{1,64}(?:, ?[A-Za-z0-9._=-]{1,64}){0,31}")
 """Allowed values of client headers that are forwarded: short words."""
 ACCOUNT_SUFFIX = "-id"
 """Suffix of headers that choose a workspace or an organization."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _MARK = re.compile(r"\b[0-9a-f]{16}\b")
+_NUMBER = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,6})?")
 _TRUE = frozenset({"true", "1"})
 _FALSE = frozenset({"false", "0", ""})
 
@@ -44,14 +45,14 @@ def select_forwarded_headers(
 
     A header that chooses an account is omitted, unless the upstream ``accepts`` it.
     """
-    prefix = server.forwarded_prefix
+    prefix = server.forwarded_header_prefix
     return {
         name: value
         for name, value in headers.items()
         if prefix is not None
         and name.startswith(prefix)
         and (name in accepts or not name.endswith(ACCOUNT_SUFFIX))
-        and SETTINGS.fullmatch(value)
+        and FORWARDABLE_VALUE.fullmatch(value)
     }
 
 
@@ -63,6 +64,21 @@ def read_flag(name: str, headers: Headers) -> bool:
     if value in _FALSE:
         return False
     raise make_header_error(name, "must be true or false")
+
+
+def parse_timeout_s(name: str, text: str, units_per_s: int) -> float:
+    """Return the timeout of a header in seconds. Raises ``BadRequest``.
+
+    ``units_per_s`` is 1 for a value in seconds, 1000 for one in milliseconds.
+    """
+    number = float(text) if _NUMBER.fullmatch(text := text.strip()) else 0.0
+    seconds = number / units_per_s
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        unit = "seconds" if units_per_s == 1 else "milliseconds"
+        maximum = MAX_TIMEOUT_S * units_per_s
+        problem = f"must be a number of {unit} greater than 0 and at most {maximum}"
+        raise make_header_error(name, problem)
+    return seconds
 
 
 def read_labels(name: str, headers: Headers) -> tuple[Tag, ...]:
@@ -111,7 +127,7 @@ def read_common_headers(headers: Headers, head: RequestHead) -> RequestHead:
 
 Parameters = tuple[tuple[str, str], ...]
 
-REDUNDANT = frozenset({"api-version", "beta"})
+REDUNDANT_PARAMETERS = frozenset({"api-version", "beta"})
 """Query parameters of Azure's and Anthropic's clients that repeat a path or a header."""
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}(?:\[\])?")
 _AZURE = re.compile("/openai/deployments/([^/]+)(/.+)")
@@ -119,13 +135,13 @@ _STEPS = {"id": "[^/]+", "item": "[^/]+"}
 """Path parameters that match one segment. Names of models and deployments may contain slashes."""
 _NAMED = re.compile(r"\{([a-z_]+)\}")
 
-PASSTHROUGH = 'The operator can make it available under "passthrough:" in the policies.'
-MOST_PATH, MOST_PARTS = 1024, 8
+PASSTHROUGH_HINT = 'The operator can make it available under "passthrough:" in the policies.'
+MAX_LOGGED_PATH, MAX_LOGGED_SEGMENTS = 1024, 8
 _PLAIN = re.compile("[a-z_]{0,32}|v[0-9](?:beta)?")
-OPENAIS = "Configure the client for an OpenAI-compatible server whose base URL ends in /v1."
-ELSEWHERES = (
-    ("/api/", f"This path belongs to Ollama's API. {OPENAIS}"),
-    ("/v1beta/", f"This path belongs to Gemini's API. {OPENAIS}"),
+OPENAI_HINT = "Configure the client for an OpenAI-compatible server whose base URL ends in /v1."
+OTHER_API_HINTS = (
+    ("/api/", f"This path belongs to Ollama's API. {OPENAI_HINT}"),
+    ("/v1beta/", f"This path belongs to Gemini's API. {OPENAI_HINT}"),
 )
 """Path prefixes of APIs that are not served, and advice for their clients."""
 
@@ -170,7 +186,7 @@ def warn_of_dropped_parameters(query: str, known_names: frozenset[str]) -> tuple
     names = [
         name if value and _PLAIN_NAME.fullmatch(name) else "?"
         for name, value in pairs
-        if name not in known_names and name not in REDUNDANT
+        if name not in known_names and name not in REDUNDANT_PARAMETERS
     ]
     return (f"query parameters dropped: {join_names([*dict.fromkeys(names)])}",) if names else ()
 
@@ -212,7 +228,7 @@ def describe_key_headers(client: ClientDialect, headers: Mapping[str, str], quer
 
 def list_key_headers(client: ClientDialect) -> list[str]:
     """Return the headers with the key as they are documented."""
-    return [BEARER if name == AUTHORIZATION else name for name in client.key_headers]
+    return [BEARER_HEADER if name == AUTHORIZATION else name for name in client.key_headers]
 
 
 def describe_unknown_path(path: str, known_paths: Collection[str]) -> str:
@@ -226,7 +242,7 @@ def describe_unknown_path(path: str, known_paths: Collection[str]) -> str:
 
 def redact_path(path: str) -> str:
     """Return a path for the log, with ``*`` in place of each segment that is not a plain word."""
-    parts = path[:MOST_PATH].split("/")[: MOST_PARTS + 1]
+    parts = path[:MAX_LOGGED_PATH].split("/")[: MAX_LOGGED_SEGMENTS + 1]
     return "/".join([part if _PLAIN.fullmatch(part) else "*" for part in parts])
 
 
@@ -235,14 +251,14 @@ def _suggest_path(path: str, known_paths: Collection[str]) -> str:
         (known_path for known_path in known_paths if path.endswith(known_path)), key=len, default=""
     )
     if not end.startswith("/v1/"):
-        for begin, hint in ELSEWHERES:
+        for begin, hint in OTHER_API_HINTS:
             if path.startswith(begin):
                 return hint
     if path.rstrip("/") in known_paths:
         return "Remove the slash at the end of the path."
     if path.lower() in known_paths:
         return "Write the path in lower case."
-    return _suggest_base_url(path, end, known_paths) if end else PASSTHROUGH
+    return _suggest_base_url(path, end, known_paths) if end else PASSTHROUGH_HINT
 
 
 def _suggest_base_url(path: str, end: str, known_paths: Collection[str]) -> str:
@@ -255,5 +271,5 @@ def _suggest_base_url(path: str, end: str, known_paths: Collection[str]) -> str:
     if prefix in known_paths:
         return "End the client's base URL with /v1, because the client adds the rest of the path."
     if prefix.startswith("/v1/"):  # perhaps a path of another API
-        return PASSTHROUGH
+        return PASSTHROUGH_HINT
     return f"{end} is available. Remove what precedes it from the client's base URL."

@@ -31,7 +31,7 @@ Meaning = Literal[
 ]
 Statuses = Mapping[int, Meaning]
 
-USUAL: Statuses = {
+DEFAULT_STATUSES: Statuses = {
     200: "answer",
     401: "credential",
     402: "forbidden",  # too little credit
@@ -46,9 +46,9 @@ USUAL: Statuses = {
 }
 POLICY_BLOCKED = "policy_blocked"
 """Error type that makes Claude Code report a call as blocked by a policy."""
-DENIALS = frozenset({"guardrail_blocked", POLICY_BLOCKED})
+DENIAL_CODES = frozenset({"guardrail_blocked", POLICY_BLOCKED})
 """Codes and types of denied calls that any upstream may use: Headrace's own."""
-CONTEXT, QUOTA = "context_length_exceeded", "insufficient_quota"
+CONTEXT_EXCEEDED, QUOTA_EXCEEDED = "context_length_exceeded", "insufficient_quota"
 """OpenAI's codes on which agents compact the conversation or stop."""
 
 _STATUS = re.compile("[45][0-9]{2}")
@@ -85,8 +85,8 @@ MESSAGES_TYPES: Mapping[int, str] = {
 """Error types of Anthropic's Messages by status."""
 STATUS_OF_WORD: Mapping[str, int] = {
     **{word: status for status, word in MESSAGES_TYPES.items()},
-    **dict.fromkeys(("BadRequestError", CONTEXT), 400),
-    **dict.fromkeys((QUOTA, "rate_limit_exceeded"), 429),
+    **dict.fromkeys(("BadRequestError", CONTEXT_EXCEEDED), 400),
+    **dict.fromkeys((QUOTA_EXCEEDED, "rate_limit_exceeded"), 429),
     **dict.fromkeys(("api_error", "cancelled", "server_error"), 500),
     **dict.fromkeys(("server_is_overloaded", "slow_down"), 503),
     "vector_store_timeout": 504,
@@ -131,8 +131,8 @@ def make_client_error(meaning: Meaning, error: ErrorBody, status: int | None) ->
     The message passes unless it is about the proxy's credential or account.
     """
     if status == 402:
-        error = replace(error, code=QUOTA, type=QUOTA)
-    is_quota = error.code == QUOTA
+        error = replace(error, code=QUOTA_EXCEEDED, type=QUOTA_EXCEEDED)
+    is_quota = error.code == QUOTA_EXCEEDED
     result: errors.BlockedByUpstream | errors.UpstreamError
     if meaning in ("credential", "forbidden"):
         kind = errors.UpstreamRejectedKey if meaning == "credential" else errors.UpstreamForbids
@@ -147,7 +147,7 @@ def make_client_error(meaning: Meaning, error: ErrorBody, status: int | None) ->
     elif meaning == "request":
         result = errors.UpstreamRejected(upstream_status=status or 400, param=error.param)
         result.with_code(error.code, error.type, error.message)
-        result.status = 400 if error.code == CONTEXT else result.status
+        result.status = 400 if error.code == CONTEXT_EXCEEDED else result.status
     else:
         client_status = {429: 429, 503: 503, 529: 503}.get(status or 0, 502)
         result = errors.UpstreamUnavailable(status=client_status, upstream_status=status)
@@ -184,10 +184,12 @@ def parse_error(data: Any) -> ErrorBody:
         error = _parse_object(inner)
     else:
         error = _parse_problems(inner) if isinstance(inner, list) else _parse_message(inner)
-    if error.code == CONTEXT or _TOO_LONG.match(error.message or ""):
-        error = replace(error, code=CONTEXT, type="invalid_request_error")
-    elif {QUOTA, "billing_error"} & {error.code, error.type} or _UNPAID.match(error.message or ""):
-        error = replace(error, code=QUOTA, type=QUOTA)
+    if error.code == CONTEXT_EXCEEDED or _TOO_LONG.match(error.message or ""):
+        error = replace(error, code=CONTEXT_EXCEEDED, type="invalid_request_error")
+    elif {QUOTA_EXCEEDED, "billing_error"} & {error.code, error.type} or _UNPAID.match(
+        error.message or ""
+    ):
+        error = replace(error, code=QUOTA_EXCEEDED, type=QUOTA_EXCEEDED)
     return replace(error, findings=find_findings(data))
 
 

@@ -101,7 +101,7 @@ def check_spelling(
         )
 
 
-def misspelling_warnings(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
+def warn_of_misspellings(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a warning for each unknown field that may be a misspelled one."""
     if body.keys() <= fields.keys():
         return ()
@@ -256,7 +256,7 @@ def any_of(*types: FieldType) -> FieldType:
     )
 
 
-def with_maximum(field: FieldType, maximum: float) -> FieldType:
+def add_maximum(field: FieldType, maximum: float) -> FieldType:
     """Return the type with a bound on its number, or on the length of its array."""
 
     def check(value: Any) -> str | None:

@@ -63,45 +63,51 @@ UNBOUNDED = -2  # vLLM and llama.cpp take -1 and -2 as "until the context is ful
 
 @frozen
 class RequestField:
-    """A request field at the top of the body.
-
-    Attributes:
-        types: Type of the value in each API, None where a vendor lacks a field of OpenAI's.
-        text: Kind of its texts for guards, ``other`` if None.
-        role: Role of its texts for guards.
-        cache: ``caller`` omits it from the cache key unless responses are cached by user,
-            ``transport`` always: it affects only how a response is sent.
-        unknown: If an upstream lacks the field: ``drop`` it with a warning, ``refuse`` the request
-            because the response would differ, or ``fulfill`` it in the proxy.
-        neutral_values: Values that mean the same as an absent field, in addition to its default.
-        path_by_api: Path of the field in each API that has it under another name. ``to_api`` and
-            ``from_api`` rename it.
-        aliases: Other fields with the same meaning. client_values: Values that clients may use
-        unless the upstream accepts the field: others may cost
-            more than the model's price.
-        count_role: Effect on the number of output tokens. ``bound`` is an output limit, ``floor`` a
-            minimum, ``budget`` a reasoning budget, ``n`` the number of choices. ``group`` is a
-            group of options that some servers read as top-level fields, ``thoughts`` such a group
-            for reasoning. A number also has a type in ``any``.
-        minimum: Smallest valid output limit or number of choices.
-        only_openai: True if only OpenAI itself gets it: Codex names local paths in it.
-        is_ambiguous: True if APIs use the name for different things.
-    """
+    """A request field at the top of the body."""
 
     name: str
     types: Mapping[str, FieldType | None]
+    """Type of the value by API, None where a vendor lacks a field of OpenAI's."""
+
+    # Guards and cache
     text: TextKind | None = None
+    """Kind of its texts for guards, ``other`` if None."""
     role: str | None = None
+    """Role of its texts for guards."""
     cache: Literal["answer", "caller", "transport"] = "answer"
+    """``caller`` omits the field from the cache key unless responses are cached by user.
+
+    ``transport`` always omits it, because it affects only how a response is sent.
+    """
+
+    # Translation
     unknown: Literal["drop", "refuse", "fulfill"] = "drop"
+    """If an upstream lacks the field: drop it with a warning, refuse the request because the
+    response would differ, or fulfill it in the proxy."""
     neutral_values: tuple[object, ...] = ()
+    """Values that mean the same as an absent field, in addition to its default."""
     path_by_api: Mapping[str, str] = field(default_factory=dict)
+    """Path of the field in each API that has it under another name."""
     aliases: tuple[str, ...] = ()
+    """Other fields with the same meaning."""
     client_values: frozenset[str] = frozenset()
-    count_role: Count | None = None
-    minimum: int = 0
+    """Values that clients may use. Others may cost more than the model's price, so the upstream
+    must accept the field."""
     only_openai: bool = False
+    """Only OpenAI itself gets the field, because Codex names local paths in it."""
     is_ambiguous: bool = False
+    """APIs use the name for different things."""
+
+    # Token bounds
+    count_role: Count | None = None
+    """Effect on the number of output tokens. A number also has a type in ``any``.
+
+    ``bound`` is an output limit, ``floor`` a minimum, ``budget`` a reasoning budget, ``n`` the
+    number of choices. ``group`` is a group of options that some servers read as top-level fields,
+    ``thoughts`` such a group for reasoning.
+    """
+    minimum: int = 0
+    """Smallest valid output limit or number of choices."""
 
 
 def _field(name: str, types: Mapping[str, FieldType | None], **columns: Any) -> RequestField:
@@ -283,7 +289,7 @@ _GROUPS = (
     *("generation_config", "google", "inference_config", "model_kwargs", "nvext", "options"),
     *("parameters", "sampling_params", "text_generation_config", "vllm_xargs"),
 )
-OF_SERVERS: tuple[RequestField, ...] = (
+SERVER_ROWS: tuple[RequestField, ...] = (
     *(_field(name, {"any": _BOUND}, count_role="bound") for name in _BOUNDS),
     _field("num_predict", {"any": _BOUND}, count_role="bound", minimum=1),
     *(_field(name, {"any": token_count(0)}, count_role="floor") for name in _FLOORS),
@@ -296,10 +302,10 @@ OF_SERVERS: tuple[RequestField, ...] = (
 """Fields of other servers that bound the tokens of a response."""
 
 FIELDS: Mapping[str, RequestField] = MappingProxyType(
-    {row.name: row for row in (*ROWS, *OF_SERVERS)}
+    {row.name: row for row in (*ROWS, *SERVER_ROWS)}
 )
 UNDECLARED = RequestField(name="", types={})
-SAME_FIELD: tuple[tuple[str, ...], ...] = (
+SYNONYM_GROUPS: tuple[tuple[str, ...], ...] = (
     *(
         (row.name, *(path.partition(".")[0] for path in row.path_by_api.values()), *row.aliases)
         for row in ROWS
@@ -308,8 +314,8 @@ SAME_FIELD: tuple[tuple[str, ...], ...] = (
     tuple(row.name for row in FIELDS.values() if row.count_role == "bound"),
 )
 """Names of the same field in several APIs. Errors name the first one that the request has."""
-ALIKE = frozenset(name for names in SAME_FIELD for name in names)
-LIMITED = frozenset(row.name for row in ROWS if row.client_values)
+SYNONYMS = frozenset(name for names in SYNONYM_GROUPS for name in names)
+RESTRICTED_FIELDS = frozenset(row.name for row in ROWS if row.client_values)
 """Fields for which clients may use only listed values."""
 
 
@@ -333,7 +339,7 @@ Json = dict[str, Any]
 Conversions = Mapping[str, Callable[[Any], Any]]
 """Functions that return a value as the other API has it, by the chat's name of the field. None
 leaves the field out."""
-PATHS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+PATHS_BY_API: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     api: tuple(
         (row.name, *row.path_by_api[api].partition(".")[::2])
         for row in ROWS
@@ -344,13 +350,13 @@ PATHS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 """For each API: names of chat fields, and the field and member to which they correspond."""
 
 
-def to_api(body: Json, api: str, conversions: Conversions) -> Json:
+def convert_to_api(body: Json, api: str, conversions: Conversions) -> Json:
     """Return a copy of a chat request with its fields renamed for another API.
 
     Raises ``InvalidField``.
     """
     renamed = dict(body)
-    for name, api_field, member in PATHS[api]:
+    for name, api_field, member in PATHS_BY_API[api]:
         value = renamed.pop(name, None)
         if value is not None and name in conversions:
             value = conversions[name](value)
@@ -363,11 +369,11 @@ def to_api(body: Json, api: str, conversions: Conversions) -> Json:
     return renamed
 
 
-def from_api(body: Json, api: str, conversions: Conversions) -> tuple[Json, set[str]]:
+def convert_from_api(body: Json, api: str, conversions: Conversions) -> tuple[Json, set[str]]:
     """Return the chat fields of a request of another API, and the fields with removed members."""
     chat: Json = {}
     members_by_field: dict[str, set[str]] = {}
-    for name, api_field, member in PATHS[api]:
+    for name, api_field, member in PATHS_BY_API[api]:
         value = body.get(api_field)
         if member:
             members_by_field.setdefault(api_field, set()).add(member)

@@ -14,27 +14,25 @@ from proxy.runtime.frozen import frozen
 
 @frozen
 class Member:
-    """A member of objects within a request or a response.
-
-    Attributes:
-        text: Kind of its texts in messages and items for guards. None: that of the enclosing field.
-        free_form: Ends of the paths at which it holds JSON with names that the client defines, such
-            as arguments of a call. ``**`` matches any path, an empty end the top of a request and
-            groups of options.
-        is_schema: True for a JSON schema. All members whose names end in ``schema`` are schemas.
-        is_schema_map: True for a member of a JSON schema whose names the client defines.
-        of_tools: Names of this member of a function tool in a chat and in Responses, and in
-            Messages. Empty for other members.
-        is_api_word: False if guards also inspect its name, as they do for unknown members.
-    """
+    """A member of objects within a request or a response."""
 
     name: str
     text: str | None = None
+    """Kind of its texts in messages and items for guards. None: that of the enclosing field."""
     free_form: tuple[str, ...] = ()
+    """Ends of the paths at which it holds JSON with names that the client defines.
+
+    Arguments of a tool call are such JSON. ``**`` matches any path, an empty end the top of a
+    request and groups of options.
+    """
     is_schema: bool = False
+    """It holds a JSON schema. All members whose names end in ``schema`` do."""
     is_schema_map: bool = False
+    """It is a member of a JSON schema whose names the client defines."""
     tool_names: str = ""
+    """Name in Messages of this member of a function tool. Empty for other members."""
     is_api_name: bool = True
+    """False if guards also inspect its name, as they do for unknown members."""
 
 
 def _members(*names: str) -> Iterator[Member]:

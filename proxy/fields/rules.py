@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from proxy.fields.spelling import normalize_name
 
-ANYWHERE = "**."
+ANY_PATH = "**."
 ID_OR_OBJECT = "container.id"
 """Servers also take the id in place of this object."""
 Verdict = Literal["drop", "accept", "refuse", "limit"]
@@ -49,7 +49,7 @@ def compile_field_rules(
     for verdict in VERDICTS:
         for name in names.get(verdict, ()):
             is_anchored = "." not in name and name not in anywhere
-            path = name.removeprefix(ANYWHERE)
+            path = name.removeprefix(ANY_PATH)
             steps = tuple(map(normalize_name, reversed(path.replace("[]", "").split("."))))
             rules = [FieldRule(name=path, steps=steps, verdict=verdict, is_anchored=is_anchored)]
             if f".{path}".endswith(f".{ID_OR_OBJECT}"):
@@ -61,7 +61,7 @@ def compile_field_rules(
     return MappingProxyType({step: tuple(rules) for step, rules in rules_by_step.items()})
 
 
-MODELS = frozenset(
+MODEL_FIELDS = frozenset(
     {"adapter_id", "adapter_source", "adapters", "compound_custom", "content_policy_fallbacks"}
     | {"context_window_fallback_dict", "context_window_fallbacks", "custom_llm_provider"}
     | {"default_fallbacks", "deployment", "deployment_id", "engine", "hf_model_name"}
@@ -73,7 +73,7 @@ MODELS = frozenset(
 """Fields that choose a model or its provider, at LiteLLM, OpenRouter, SGLang, LoRAX, llama.cpp,
 Portkey, Groq and Together."""
 
-ADDRESSES = frozenset(
+ADDRESS_FIELDS = frozenset(
     {"api_base", "api_type", "api_version", "aws_bedrock_runtime_endpoint", "aws_region_name"}
     | {"aws_sts_endpoint", "azure_endpoint", "base_url", "bootstrap_host", "bootstrap_port"}
     | {"bootstrap_room", "callback", "callbacks", "connectors", "data_sources", "extra_headers"}
@@ -84,7 +84,7 @@ ADDRESSES = frozenset(
 )
 """Fields that choose an address for a request, its texts or its response, or headers sent to it."""
 
-KEYS = frozenset(
+KEY_FIELDS = frozenset(
     {"access_token", "api_key", "api_token", "arize_api_key", "aws_access_key_id"}
     | {"aws_external_id", "aws_profile_name", "aws_role_name", "aws_secret_access_key"}
     | {"aws_session_name", "aws_session_token", "aws_web_identity_token", "azure_ad_token"}
@@ -95,7 +95,7 @@ KEYS = frozenset(
 )
 """Fields that choose the key for the model's server or for a server of logs."""
 
-UNREAD = frozenset(
+UNINSPECTED_FIELDS = frozenset(
     {"cached_content", "chat_template", "config_id", "config_ids", "conversation"}
     | {"custom_logit_processor", "custom_prompt_dict", "guardrail_config", "guardrail_identifier"}
     | {"guardrails", "input_embeds", "inputs_embeds", "logits_processors", "mock_response"}
@@ -104,14 +104,14 @@ UNREAD = frozenset(
 )
 """Fields that add text that no guard reads, run code of the client, or disable a guard."""
 
-ACCOUNT_IDS = frozenset(
+ACCOUNT_ID_FIELDS = frozenset(
     {"audio.id", "comparison_response_id", "container.id", "container_id", "file_id", "file_ids"}
     | {"previous_message_id", "prompt.id", "skill_id", "vector_store_id", "vector_store_ids"}
     | {"fallback_credit_token", "user_profile_id", "voice.id", "workspace_id"}
 )
 """Ids of data and of credits that belong to the account of the upstream's key."""
 
-WITHIN = frozenset(
+NESTED_FIELDS = frozenset(
     {"authorization", "connector_id", "domain_secrets", "model", "network_policy.allowed_domains"}
     | {"search_parameters.sources[].links", "server_url", "skills[].source", "tools[].retrieval"}
     | {"tunnel_id"}
@@ -120,8 +120,14 @@ WITHIN = frozenset(
 guard reads: OpenAI, Anthropic, xAI, Mistral, Z.AI, Gemini, OpenRouter. ``model`` at the top of a
 request is replaced by the target's."""
 
-NOT_THE_CLIENTS = (
-    MODELS | ADDRESSES | KEYS | UNREAD | ACCOUNT_IDS | WITHIN | {"auto_max_new_tokens"}
+POLICY_FIELDS = (
+    MODEL_FIELDS
+    | ADDRESS_FIELDS
+    | KEY_FIELDS
+    | UNINSPECTED_FIELDS
+    | ACCOUNT_ID_FIELDS
+    | NESTED_FIELDS
+    | {"auto_max_new_tokens"}
 )
 """Fields that only the policy may set, at any depth.
 

@@ -16,8 +16,8 @@ _FORMS_OF_ASCII = re.compile(
 )
 """The Unicode blocks with forms of ASCII letters, digits and marks. Folding takes constant time for
 each of their characters."""
-MARKS = str.maketrans("", "", "_-")
-MIN_MISSPELLED = 6
+NAME_SEPARATORS = str.maketrans("", "", "_-")
+MIN_MISSPELLED_LENGTH = 6
 """Shortest name in characters for which misspellings are found: ``top_k`` is none of ``top_p``."""
 
 
@@ -43,12 +43,12 @@ def normalize_name(name: str) -> str:
 
     ``maxTokens``, ``max-tokens`` and ``max_tokens`` give the same name.
     """
-    return fold_name(name).translate(MARKS)
+    return fold_name(name).translate(NAME_SEPARATORS)
 
 
 def suggest_name(name: str, field_names: Iterable[str]) -> str | None:
     """Return the known name from which one edit leads to a name, or None."""
-    low, high = max(len(name) - 1, MIN_MISSPELLED), len(name) + 1
+    low, high = max(len(name) - 1, MIN_MISSPELLED_LENGTH), len(name) + 1
     if high < low:
         return None
     first_letter, last_letter = name[0], name[-1]

@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.errors import InvalidField
-from proxy.fields.checks import Fields, anything, check_spelling, with_maximum
+from proxy.fields.checks import Fields, add_maximum, anything, check_spelling
 from proxy.fields.field_table import FIELDS, Count, get_fields
 from proxy.fields.spelling import normalize_name
 
 Json = dict[str, Any]
 ASSUMED_TOKENS = 1024  # output tokens assumed for a request without a limit
-LEGACY_DEFAULT = 16  # default of ``max_tokens`` in the legacy completions API
+DEFAULT_LEGACY_MAX_TOKENS = 16  # default of ``max_tokens`` in the legacy completions API
 
 
 def _minimum_by_field(*kinds: Count) -> Mapping[str, int]:
@@ -25,59 +25,59 @@ def _minimum_by_field(*kinds: Count) -> Mapping[str, int]:
     return {name: row.minimum for name, row in FIELDS.items() if row.count_role in kinds}
 
 
-BOUNDS = _minimum_by_field("bound")
+OUTPUT_LIMIT_FIELDS = _minimum_by_field("bound")
 """Output limits of a response in tokens, with the smallest value that is a limit."""
-FLOORS = frozenset(_minimum_by_field("floor"))
+MIN_OUTPUT_FIELDS = frozenset(_minimum_by_field("floor"))
 """Minimum output of a response in tokens."""
-BUDGETS = frozenset(_minimum_by_field("budget"))
+REASONING_BUDGET_FIELDS = frozenset(_minimum_by_field("budget"))
 """Reasoning budgets in tokens.
 
 Some servers count reasoning as output, others add it. At 0 or less the server chooses.
 """
-THOUGHTS = frozenset(_minimum_by_field("thoughts"))
+REASONING_GROUPS = frozenset(_minimum_by_field("thoughts"))
 """Groups of reasoning options: an output limit in them is a reasoning budget."""
-CHOICES = _minimum_by_field("n")
+CHOICE_COUNT_FIELDS = _minimum_by_field("n")
 """Numbers of choices per prompt, with the smallest value."""
-GROUPS = frozenset(_minimum_by_field("group", "thoughts"))
+OPTION_GROUPS = frozenset(_minimum_by_field("group", "thoughts"))
 """Groups of options, whose members some servers read as if they were at the top."""
-LENGTHS = frozenset(_minimum_by_field("bound", "floor", "budget"))
-COUNTED = LENGTHS.union(CHOICES)
-TYPES: Fields = get_fields("any")
+TOKEN_FIELDS = frozenset(_minimum_by_field("bound", "floor", "budget"))
+COUNT_FIELDS = TOKEN_FIELDS.union(CHOICE_COUNT_FIELDS)
+COMMON_TYPES: Fields = get_fields("any")
 """Types of the fields that the proxy itself reads, for dialects that lack them."""
-NUMBERS: Fields = {name: TYPES[name] for name in COUNTED}
-SPELLINGS: Mapping[str, str] = {normalize_name(name): name for name in TYPES}
+COUNT_TYPES: Fields = {name: COMMON_TYPES[name] for name in COUNT_FIELDS}
+KNOWN_SPELLINGS: Mapping[str, str] = {normalize_name(name): name for name in COMMON_TYPES}
 """The names of these fields by their squeezed form."""
 
 
-def without_ranges(fields: Fields) -> Fields:
+def remove_ranges(fields: Fields) -> Fields:
     """Return a dialect's fields without their ranges."""
     return {
-        name: NUMBERS.get(name)
+        name: COUNT_TYPES.get(name)
         or replace(field.without_range or field, required=field.required, default=field.default)
         for name, field in fields.items()
     }
 
 
-def with_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
+def limit_fields(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
     """Return fields limited to these numbers or array lengths instead of their own ranges."""
     if not maxima:
         return fields
-    types = without_ranges(
-        {name: fields.get(name, TYPES.get(name, anything())) for name, _ in maxima}
+    types = remove_ranges(
+        {name: fields.get(name, COMMON_TYPES.get(name, anything())) for name, _ in maxima}
     )
-    return {**fields, **{name: with_maximum(types[name], bound) for name, bound in maxima}}
+    return {**fields, **{name: add_maximum(types[name], bound) for name, bound in maxima}}
 
 
-def with_token_bounds(fields: Fields) -> Fields:
+def add_token_bounds(fields: Fields) -> Fields:
     """Return the fields of a dialect and the token bounds that it does not declare."""
-    return {**fields, **{name: TYPES[name] for name in TYPES.keys() - fields.keys()}}
+    return {**fields, **{name: COMMON_TYPES[name] for name in COMMON_TYPES.keys() - fields.keys()}}
 
 
 def list_option_groups(body: Json, path: str = "") -> list[tuple[str, Json]]:
     """Return the request and the groups of options in it, each with the path of its members."""
     result = [(path, body)]
-    if not GROUPS.isdisjoint(body):
-        for name in GROUPS & body.keys():
+    if not OPTION_GROUPS.isdisjoint(body):
+        for name in OPTION_GROUPS & body.keys():
             if isinstance(body[name], dict):
                 result += list_option_groups(body[name], f"{path}{name}.")
     return result
@@ -89,21 +89,24 @@ def check_option_groups(body: Json) -> None:
         if not path:
             continue
         for name, value in group.items():
-            field = NUMBERS.get(name)
+            field = COUNT_TYPES.get(name)
             problem = None if field is None or value is None else field.check(value)
             if problem is not None:
                 raise InvalidField(path + name, problem)
-            if field is None and name not in TYPES:
-                check_spelling(TYPES, SPELLINGS, name, path)
+            if field is None and name not in COMMON_TYPES:
+                check_spelling(COMMON_TYPES, KNOWN_SPELLINGS, name, path)
 
 
 def get_count_role(path: str, name: str) -> str:
     """Return ``budget_tokens`` for a reasoning budget in any group, else the name."""
     if not path:
-        return "budget_tokens" if name in BUDGETS else name
+        return "budget_tokens" if name in REASONING_BUDGET_FIELDS else name
     group_name = path.rpartition(".")[0].rpartition(".")[2]
     return (
-        "budget_tokens" if name in BUDGETS or (group_name in THOUGHTS and name in BOUNDS) else name
+        "budget_tokens"
+        if name in REASONING_BUDGET_FIELDS
+        or (group_name in REASONING_GROUPS and name in OUTPUT_LIMIT_FIELDS)
+        else name
     )
 
 
@@ -120,21 +123,25 @@ def max_output_tokens(
     longest, choices, bounded = 0, 1, False
     thoughts = {False: 0, True: 0}  # by whether the output limit includes them
     for path, group in list_option_groups(body):
-        for field in COUNTED.intersection(group):
+        for field in COUNT_FIELDS.intersection(group):
             value = group[field]
             if value is None:
                 continue
             name = get_count_role(path, field)
-            if name in CHOICES:
+            if name in CHOICE_COUNT_FIELDS:
                 choices = max(choices, value)
-            elif name in BUDGETS:
+            elif name in REASONING_BUDGET_FIELDS:
                 is_part = path[:-1] in obeyed_fields
                 thoughts[is_part] = max(thoughts[is_part], value if type(value) is int else 0)
-            elif name in BOUNDS and not (value > 0 or (accepts_zero and value >= BOUNDS[name])):
+            elif name in OUTPUT_LIMIT_FIELDS and not (
+                value > 0 or (accepts_zero and value >= OUTPUT_LIMIT_FIELDS[name])
+            ):
                 longest = max(longest, ASSUMED_TOKENS)
             else:
                 longest = max(longest, value)
-                bounded = bounded or (not path and name in BOUNDS and name in obeyed_fields)
+                bounded = bounded or (
+                    not path and name in OUTPUT_LIMIT_FIELDS and name in obeyed_fields
+                )
     included = thoughts[True]
     answer = max(longest, included) if bounded else max(longest, ASSUMED_TOKENS) + included
     return choices * (answer + thoughts[False])
@@ -144,7 +151,7 @@ def count_choices(body: Json) -> int:
     """Count the choices that a model generates for a request, including dropped candidates."""
     choices = 1
     for _, group in list_option_groups(body):
-        for name in CHOICES.keys() & group.keys():
+        for name in CHOICE_COUNT_FIELDS.keys() & group.keys():
             choices = max(choices, group[name] or 1)
     return choices * count_prompts(body)
 
@@ -168,6 +175,8 @@ def max_reasoning_tokens(body: Json) -> int:
         value
         for path, group in list_option_groups(body)
         for name, value in group.items()
-        if name in LENGTHS and get_count_role(path, name) in BUDGETS and type(value) is int
+        if name in TOKEN_FIELDS
+        and get_count_role(path, name) in REASONING_BUDGET_FIELDS
+        and type(value) is int
     ]
     return max(0, *budgets) if budgets else 0

@@ -232,7 +232,7 @@ def estimate_hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOu
         return NOTHING_HIDDEN
     model_call, meter = plan.model_calls[attempt.model_call], attempt.meter
     body = apply_overrides(call, attempt.target, model_call.overrides_for(attempt.target))
-    if call.stream and DIALECTS[attempt.target.upstream.dialect].server.streams:
+    if call.stream and DIALECTS[attempt.target.upstream.dialect].server.can_stream:
         has_reasoned = meter.reported is not None and meter.reported.reasoning
         may_have_reasoned = is_reasoning_model(attempt.target.model, body)
         if not (has_reasoned or may_have_reasoned or max_reasoning_tokens(body)):

@@ -18,7 +18,7 @@ from proxy import dialects
 from proxy.app import Stages, build_pipeline
 from proxy.cache import NullCache
 from proxy.call.record import Record, TraceIds
-from proxy.dialects import Received, families
+from proxy.dialects import RequestContext, families
 from proxy.dialects.families import make_answer_writer
 from proxy.dialects.family import FamilyWriter
 from proxy.errors import (
@@ -223,9 +223,13 @@ class _Exchange:
         self._started = False
 
     def read_head(self) -> RequestHead:
-        received = Received(REQUEST_ID, REQUEST_ID, at=self._given.at, passed=lambda: self._passed)
-        head = dialects.parse_head(self._given.method, self._path, self._headers, received)
-        self._client = self._client.endpoints.get(head.endpoint, self._client)
+        context = RequestContext(
+            REQUEST_ID,
+            REQUEST_ID,
+            received_at=self._given.at,
+            get_passthrough_paths=lambda: self._passed,
+        )
+        head = dialects.parse_head(self._given.method, self._path, self._headers, context)
         return head
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:
@@ -249,8 +253,8 @@ class _Exchange:
     def _send(self, frame: Frame) -> None:
         written = self._writer.feed(frame)
         if not self._started and (self._head.streamed or frame.last):
-            media_type, record = self._writer.media_type, self._case_run.record
-            answer = make_status_and_headers(record, self._head, self._client, media_type, frame)
+            record = self._case_run.record
+            answer = make_status_and_headers(record, self._head, self._client, frame)
             self._set_head(*answer)
         self._case_run.body += written
 
@@ -258,7 +262,7 @@ class _Exchange:
         refusal = families.write_error(self._client, error, REQUEST_ID, record.guard_results())
         body = orjson.dumps(refusal.body)
         if self._started:
-            self._case_run.body += self._writer.fail(body)
+            self._case_run.body += self._writer.encode_error(body)
             return
         fields = make_error_headers(record, error) | dict(refusal.headers)
         self._set_head(refusal.status, fields)

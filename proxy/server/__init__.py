@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
-from proxy.dialects import ROUTES, list_no_passthrough_paths
+from proxy.dialects import ROUTES, get_no_passthrough_paths
 from proxy.pipeline import Pipeline
 from proxy.runtime.frozen import frozen
 from proxy.server.exchange import HttpExchange
@@ -201,7 +201,7 @@ class DataPort:
     calls: Calls
     keyless: Keyless = Keyless()  # it is frozen
     ids: ResponseIds | None = None
-    passed: Callable[[], PassthroughPaths | None] = list_no_passthrough_paths
+    passed: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
 
 
 def make_data_handler(

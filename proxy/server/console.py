@@ -18,14 +18,14 @@ from pydantic import BaseModel
 
 from proxy.console import Data, InvalidQuery, parse_query, to_json
 from proxy.console.calls import CallsQuery, RecentCalls
-from proxy.console.limits import read_limits
+from proxy.console.limits import LimitStates
 from proxy.console.money import MoneyQuery, read_csv, read_money
 from proxy.console.overview import RangeQuery, build_overview
 from proxy.console.page_thread import PageThread, TooManyPages
 from proxy.console.policies import PolicyPage
 from proxy.console.series import Sources
 from proxy.console.trial import Trial, TryPage
-from proxy.dialects.wire.strict_json import MOST_VALUES, count_body_values, read_json
+from proxy.dialects.wire.strict_json import MAX_VALUES, count_body_values, read_json
 from proxy.errors import BadRequest, ProxyError
 from proxy.ledger.store import Unusable
 from proxy.policy.review import MAX_CALLS
@@ -92,6 +92,12 @@ class Console:
         self._calls = calls
         self._thread = PageThread("console")
         self._ledger_thread = PageThread("ledger-pages")  # takes longer
+        self._limits = LimitStates(
+            store=sources.counters,
+            counters=lambda: sources.metrics.roster.counters,
+            snapshot=lambda: sources.snapshot,
+            denied=sources.series.denied,
+        )
         self._policy = PolicyPage(sources)
         files = (path for path in STATIC.rglob("*") if path.is_file())
         self._files = {f"{FILES}{path.relative_to(STATIC).as_posix()}": path for path in files}
@@ -159,7 +165,7 @@ class Console:
             now = asyncio.get_running_loop().time()
             built_at, page = self._overviews.get(range_name, (now - OVERVIEW_S, b""))
             if now - built_at >= OVERVIEW_S:
-                limits = await read_limits(self._sources)
+                limits = await self._limits.read()
                 page = await self._build(build_overview, self._sources, range_name, limits)
                 self._overviews[range_name] = now, page
         return make_json_response(page)
@@ -183,7 +189,7 @@ class Console:
         return make_json_response(await self._build(self._calls.details, call))
 
     async def _get_policy(self, request: web.BaseRequest) -> web.Response:
-        limits = await read_limits(self._sources)
+        limits = await self._limits.read()
         return make_json_response(
             await self._build(lambda: {**self._policy.data(), "limits": limits})
         )
@@ -195,9 +201,7 @@ class Console:
             text = await thread.run(partial(read_csv, self._sources, query))
             return web.Response(text=text, headers={**HEADERS, "content-type": "text/csv"})
         money = await thread.run(partial(read_money, self._sources, query))
-        return make_json_response(
-            await self._build(dict, money, limits=await read_limits(self._sources))
-        )
+        return make_json_response(await self._build(dict, money, limits=await self._limits.read()))
 
     async def _try(self, request: web.BaseRequest) -> web.Response:
         if self._bodies.locked():
@@ -205,7 +209,7 @@ class Console:
         async with self._bodies:
             body = await read_body(request, MAX_BODY)
             trial = await self._thread.run(lambda: parse_query(Trial, parse_body(body)))
-            page = TryPage(self._sources, self._thread)
+            page = TryPage(self._sources, self._limits, self._thread)
             return make_json_response(
                 await self._build(dict, await page.run(trial, datetime.now(UTC)))
             )
@@ -303,7 +307,7 @@ async def read_body(request: web.BaseRequest, max_bytes: int) -> bytes:
 def parse_body(body: bytes) -> dict[str, Any]:
     """Parse an object with the bounds of the data listener. Raises ``InvalidQuery``."""
     try:
-        count_body_values(body, MOST_VALUES)
+        count_body_values(body, MAX_VALUES)
         return read_json(body)
     except BadRequest as error:
         raise InvalidQuery(error.message) from None

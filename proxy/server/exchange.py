@@ -18,7 +18,7 @@ from proxy.dialects.families import has_content, make_answer_writer
 from proxy.dialects.family import FamilyWriter
 from proxy.dialects.request_headers import describe_key_headers
 from proxy.dialects.responses import stored
-from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
 from proxy.dialects.responses.state_refs import resolve_state
 from proxy.errors import BadRequest, ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
@@ -87,22 +87,23 @@ class HttpExchange:
     def read_head(self) -> RequestHead:
         incoming = self._incoming
         incoming.check_head()
-        noted = dialects.Received(
+        context = dialects.RequestContext(
             self.request_id,
             self._call_id,
-            at=datetime.now(UTC),
+            received_at=datetime.now(UTC),
             query=incoming.query,
             matched_dialect=self._dialect_match,
-            passed=self._port.passed,
+            get_passthrough_paths=self._port.passed,
         )
         try:
-            head = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
+            head = dialects.parse_head(
+                self._request.method, incoming.path, incoming.headers, context
+            )
         except MethodNotAllowed:
             incoming.check_upgrade()
             raise
         if "upgrade" in incoming.headers:
             incoming.check_upgrade()
-        self._client = self._client.endpoints.get(head.endpoint, self._client)
         if self._port.via in head.via or len(head.via) > MAX_HOPS:
             raise LoopDetected
         return head
@@ -162,7 +163,7 @@ class HttpExchange:
                 call.size, partial(resolve, call, self._port.ids), call.scheduling_key
             )
         body = call.body
-        plain = body.get(PREVIOUS) is None and body.get(CONVERSATION) is None
+        plain = body.get(PREVIOUS_RESPONSE_ID) is None and body.get(CONVERSATION) is None
         plain = plain and not call.background
         plain = plain and "tools" not in body and type(body.get("input")) is not list
         if plain and call.head.endpoint == "responses":
@@ -193,7 +194,7 @@ class HttpExchange:
         out.write_now(self._writer.feed(KEEPALIVE))
 
     def _set_head(self, head: ResponseHead) -> None:
-        self._head = head
+        self._head, self._collected_bytes = head, 0
         self._writer = make_answer_writer(self._call, head, self._record.guard_results)
 
     async def start(self, head: ResponseHead, record: Record) -> None:
@@ -206,12 +207,15 @@ class HttpExchange:
         begins, record = False, self._record
         self._is_sending = True  # no keepalive may come between these writes
         for frame in frames:
-            weight = self._writer.weight(frame)
-            if weight <= LARGE_BYTES:
+            size = frame.size
+            if not is_streamed:  # the writer collects the frames and writes them with the last one
+                self._collected_bytes += size or len(frame.raw or b"")
+                size = self._collected_bytes if frame.last else 0
+            if size <= LARGE_BYTES:
                 data = self._writer.feed(frame)
             else:  # large frames are encoded in a thread
                 write = partial(self._writer.feed, frame)
-                data = await self._parsing.offload.run(weight, write, self._call.scheduling_key)
+                data = await self._parsing.offload.run(size, write, self._call.scheduling_key)
             if not out.begun and (is_streamed or frame.last):
                 self._begin_with_frame(frame, None if is_streamed else len(data))
                 begins = True
@@ -245,12 +249,10 @@ class HttpExchange:
 
     def _begin_with_frame(self, frame: Frame, length: int | None) -> None:
         """Write the response head. Streams have no length."""
-        head, media_type = self._head, self._writer.media_type
+        head = self._head
         if head.passthrough is not None and head.streamed:
             length = head.passthrough.length
-        status, fields = make_status_and_headers(
-            self._record, head, self._client, media_type, frame
-        )
+        status, fields = make_status_and_headers(self._record, head, self._client, frame)
         self._begin_response(status, fields, length)
 
     def _begin_response(self, status: int, fields: dict[str, str], length: int | None) -> None:
@@ -295,8 +297,9 @@ class HttpExchange:
         if not self._head.streamed or self._head.passthrough is not None:
             out.close_abruptly()
         else:
-            await out.write(self._writer.fail(body), last=self._client.reads_error_events)
-            if not self._client.reads_error_events:
+            reads_errors = self._call.head.endpoint in self._client.error_event_endpoints
+            await out.write(self._writer.encode_error(body), last=reads_errors)
+            if not reads_errors:
                 out.close_abruptly()  # these clients notice only a missing end
 
     async def answer_bug(self) -> web.StreamResponse:
@@ -305,7 +308,7 @@ class HttpExchange:
             self._out.close_abruptly()
             return self._out.outcome
         error = ProxyError(f"The proxy failed. Report this request id: {self.request_id}")
-        refusal = self._client.refuse(error, self.request_id)
+        refusal = self._client.make_error_response(error, self.request_id)
         fields = {"content-type": "application/json", "server": "headrace"}
         fields |= {"x-request-id": self.request_id, ERROR_HEADER: error.code}
         fields |= dict(refusal.headers) | self._cors

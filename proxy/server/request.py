@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from aiohttp import HttpVersion11, web
 from multidict import CIMultiDictProxy
 
-from proxy.dialects import HEADER_PREFIXES, PATHS
+from proxy.dialects import HEADER_PREFIXES, ONLY_DIALECT_OF_PATH
 from proxy.dialects.request_headers import GEMINI_KEY, make_header_error
 from proxy.dialects.vendors.other_gateways import MEANINGS
 from proxy.dialects.wire.strict_json import count_body_values, read_json
@@ -175,7 +175,7 @@ class Incoming:
         self.query = ""
         target = request.raw_path
         self.path = target
-        if target not in PATHS:
+        if target not in ONLY_DIALECT_OF_PATH:
             self.path, self.query = parse_path(target), target.partition("?")[2]
         raw_headers = request.headers
         names = map(str.lower, raw_headers.keys())

@@ -15,7 +15,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.call.record import Record
 from proxy.dialects.base import ClientDialect
-from proxy.dialects.families import choose_status, get_first_document
+from proxy.dialects.families import choose_status, get_head_members
 from proxy.errors import ClientDisconnected, ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import format_usd
@@ -218,6 +218,7 @@ class SilenceTimer:
 
 
 MAX_WARNING = 1024
+EVENTS = "text/event-stream; charset=utf-8"
 ERROR_HEADER = "x-headrace-error"
 FLAGGED = "flagged by a guard of the upstream"
 RATES = tuple(kind for kind in KINDS.values() if kind.headers is not None)
@@ -285,21 +286,24 @@ def make_limit_headers(admission: LimitDecision) -> dict[str, str]:
 
 
 def make_status_and_headers(
-    record: Record, head: ResponseHead, client: ClientDialect, media_type: str, frame: Frame
+    record: Record, head: ResponseHead, client: ClientDialect, frame: Frame
 ) -> tuple[int, dict[str, str]]:
     """Return the status and the headers of a response that begins with a frame.
 
     Streams lack the cost, which is known only at the end.
     """
-    data, verdicts = get_first_document(frame), record.guard_results()
+    data, verdicts = get_head_members(frame), record.guard_results()
     status = choose_status(client, verdicts, flagged=head.is_flagged, data=data)
     headers = make_common_headers(record, flagged=head.is_flagged)
-    headers["content-type"] = media_type
+    if head.passthrough is not None:
+        headers["content-type"] = head.passthrough.media_type
+    else:
+        headers["content-type"] = EVENTS if head.streamed else "application/json"
     if head.headers:
         headers.update(head.headers)
-    if client.headers is not None:
+    if client.make_response_headers is not None:
         shown = None if head.streamed else data
-        headers.update(client.headers(shown, len(record.attempts), record.cache))
+        headers.update(client.make_response_headers(shown, len(record.attempts), record.cache))
     request_head = record.head
     is_free = request_head is not None and request_head.endpoint in UNBILLED
     is_priced = record.attempts or record.saved or is_free

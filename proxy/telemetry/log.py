@@ -14,7 +14,7 @@ from proxy.call.facts import UNKNOWN, CallSummary, Failure
 from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.errors.words import MAX_NAME, MAX_WORDS, shorten
-from proxy.fields.token_bounds import BOUNDS as TOKEN_BOUNDS
+from proxy.fields.token_bounds import OUTPUT_LIMIT_FIELDS as TOKEN_BOUNDS
 from proxy.money.usage import NANO, TOKEN_TYPES, Tokens
 from proxy.runtime.frozen import frozen
 from proxy.telemetry.attributes import to_usd

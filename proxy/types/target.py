@@ -7,8 +7,8 @@ from dataclasses import field
 from datetime import date
 from hashlib import sha256
 
-from proxy.fields.field_table import LIMITED
-from proxy.fields.rules import NOT_THE_CLIENTS, FieldRules, Verdict, compile_field_rules
+from proxy.fields.field_table import RESTRICTED_FIELDS
+from proxy.fields.rules import POLICY_FIELDS, FieldRules, Verdict, compile_field_rules
 from proxy.money.usage import Price, price_on
 from proxy.runtime.frozen import frozen, memo
 from proxy.types.endpoints import Endpoint, TargetEndpoint, TargetRoute
@@ -105,7 +105,7 @@ class Upstream:
     traits: Provider = OPENAI
     is_gateway: bool = False
     drops: frozenset[str] = frozenset()
-    refuses: frozenset[str] = NOT_THE_CLIENTS
+    refuses: frozenset[str] = POLICY_FIELDS
     open_ranges: bool = False
     max_answer_bytes: int | None = None
     max_answer_values: int = 100_000
@@ -120,9 +120,9 @@ class Upstream:
             "drop": self.drops,
             "accept": self.accepts - {"model"},
             "refuse": self.refuses,
-            "limit": LIMITED,
+            "limit": RESTRICTED_FIELDS,
         }
-        anywhere = NOT_THE_CLIENTS | LIMITED
+        anywhere = POLICY_FIELDS | RESTRICTED_FIELDS
         object.__setattr__(self, "rules", compile_field_rules(names, anywhere))
 
 

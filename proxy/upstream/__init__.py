@@ -253,7 +253,7 @@ class Upstreams:
             span_id = open_attempt.attempt.span_id
             headers["traceparent"] = f"00-{open_attempt.record.ids.trace_id}-{span_id}-01"
         streamed = request.endpoint == "passthrough" or (
-            call.stream and DIALECTS[upstream.dialect].server.streams
+            call.stream and DIALECTS[upstream.dialect].server.can_stream
         )
         return self.http.post(
             request.url,
@@ -282,7 +282,7 @@ class Upstreams:
                 return None
             head = passthrough_head
             reader = passthrough.make_reader(open_attempt, head)
-            is_held = reader.holds
+            is_held = reader.is_buffered
         else:
             statuses = DIALECTS[open_attempt.target.upstream.dialect].server.statuses
             meaning = statuses.get(reply.status)
@@ -294,7 +294,7 @@ class Upstreams:
             if headers or is_flagged:
                 head = replace(head, headers=headers, is_flagged=is_flagged)
             is_repeated = endpoint == "responses"  # the last event repeats the response
-            is_held = reader.holds or is_repeated or context.plan.guards.keeps_answers
+            is_held = reader.is_buffered or is_repeated or context.plan.guards.keeps_answers
         share = None
         if is_held and self.share is not None:
             share = self.share(call.scheduling_key)

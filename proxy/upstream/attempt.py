@@ -14,7 +14,7 @@ from proxy.dialects.frames.reader import FamilyFrameReader, FrameReader, Rewrite
 from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.requests.upstream_request import UpstreamRequest
 from proxy.dialects.responses.sealing import DocumentSealer, ResponseIds
-from proxy.dialects.wire.strict_json import Documents
+from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import (
     ProxyError,
     RequestTimeout,
@@ -24,7 +24,7 @@ from proxy.errors import (
     UpstreamTimeout,
 )
 from proxy.errors.words import MAX_ID, MAX_WORD, first_items, shorten_to_ascii
-from proxy.fields.token_bounds import CHOICES, GROUPS, count_choices
+from proxy.fields.token_bounds import CHOICE_COUNT_FIELDS, OPTION_GROUPS, count_choices
 from proxy.money.usage import read_usage
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
@@ -126,9 +126,13 @@ MAX_EMBEDDINGS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take up to 19
 MAX_HEADER_LENGTH = 128
 PLAIN_NUMBER = re.compile("[0-9]{1,15}")  # a remaining rate limit
 JSON, EVENTS = "application/json", "text/event-stream"
-_COUNTED = GROUPS.union(CHOICES, ("prompt",))  # fields that may ask for several choices
+_COUNTED = OPTION_GROUPS.union(
+    CHOICE_COUNT_FIELDS, ("prompt",)
+)  # fields that may ask for several choices
 SHOWN_PREFIXES = {
-    name: tuple([header for header in dialect.server.shown if header.endswith("-")])
+    name: tuple(
+        [header for header in dialect.server.forwarded_response_headers if header.endswith("-")]
+    )
     for name, dialect in DIALECTS.items()
 }
 
@@ -154,7 +158,7 @@ def make_reader(
     is_crossing = crosses_families(client.name, family.name)
     server, plan = dialect.server, open_attempt.record.plan
     guards = None if plan is None else plan.guards
-    finishes = server.finishes if call.head.dialect != dialect.name else {}
+    is_same_dialect = call.head.dialect == dialect.name
     inspect = guards is not None and (guards.of_output.in_force or guards.input_stage.restores)
     options = ReadOptions(
         call=call,
@@ -164,13 +168,13 @@ def make_reader(
         crossing=is_crossing,
         one_choice=inspect and is_stream and _has_one_choice(open_attempt),
         model_call=open_attempt.attempt.model_call,
-        finishes=tuple(finishes.items()),
+        finish_reasons={} if is_same_dialect else server.finish_reasons,
         shown_as=client.shown_as,
     )
     rewrite: Rewrite | None = server.to_chat
-    if ids is not None and not is_crossing and family.seals_ids:
+    if ids is not None and not is_crossing and family.has_stored_ids:
         rewrite = _make_id_sealer(open_attempt, ids)
-    documents = Documents(upstream.max_answer_values, vectors=family.has_vectors)
+    documents = DocumentParser(upstream.max_answer_values, vectors=family.has_vectors)
     is_ordered = (is_crossing and client.marks_parts) or (options.inspect and family.marks_parts)
     order = Sequencer(is_joined_by_index=not is_crossing) if is_ordered and call.stream else None
     limit = None
@@ -217,7 +221,7 @@ def _make_id_sealer(open_attempt: OpenAttempt, ids: ResponseIds) -> Rewrite:
 def select_client_headers(open_attempt: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
     """Return the allowlisted headers for a client that uses the upstream's dialect."""
     dialect = open_attempt.target.upstream.dialect
-    allowlist = DIALECTS[dialect].server.shown
+    allowlist = DIALECTS[dialect].server.forwarded_response_headers
     if not allowlist or dialect != open_attempt.call.head.dialect:
         return ()
     headers, prefixes = reply.headers, SHOWN_PREFIXES[dialect]

@@ -83,7 +83,7 @@ async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
     error_body = ErrorBody()
     with suppress(orjson.JSONDecodeError):
         error_body = parse_error(orjson.loads(body[:MAX_BODY_BYTES]))
-    meaning = classify_error(server.statuses, server.denials, error_body, status)
+    meaning = classify_error(server.statuses, server.denial_codes, error_body, status)
     error = make_client_error(meaning, error_body, status)
     if isinstance(error, errors.UpstreamRejected):
         has_code = error_body.code is not None and not error_body.code.isdigit()

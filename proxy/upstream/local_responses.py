@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.document import COUNT, make_document_frame
+from proxy.dialects.document import COUNT_MEMBER, make_document_frame
 from proxy.money.estimate import estimate_body, to_tokens
 from proxy.ports import Feed
 from proxy.runtime.fair_queue import Offload
@@ -17,7 +17,7 @@ from proxy.types import Call, Json, Plan, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.target import ListedModel
 
-COUNT_ESTIMATED = f"{COUNT} estimated"
+COUNT_ESTIMATED = f"{COUNT_MEMBER} estimated"
 WHOLE_HEAD = ResponseHead(streamed=False)
 IMAGE_TOKENS = 1600  # tokens of the largest image that models do not scale down
 FILE_BYTES = 64 * 1024  # base64 bytes that count as one image
@@ -57,7 +57,7 @@ async def list_models(models: Sequence[ListedModel], *, is_list: bool) -> Json:
 async def count_tokens(call: Call, offload: Offload) -> Json:
     """Return the token estimate that limits use."""
     count = partial(estimate_tokens, call)
-    return {COUNT: await offload.run(call.size, count, call.scheduling_key)}
+    return {COUNT_MEMBER: await offload.run(call.size, count, call.scheduling_key)}
 
 
 def is_counted_here(plan: Plan, call: Call) -> bool:

@@ -18,7 +18,7 @@ from proxy.dialects.passthrough.response import (
     select_passthrough_headers,
 )
 from proxy.dialects.requests.upstream_request import UpstreamRequest
-from proxy.dialects.wire.strict_json import Documents
+from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import ProxyError
 from proxy.money.usage import Json, Tokens, read_usage
 from proxy.types import ResponseHead, Target
@@ -82,7 +82,7 @@ def make_reader(open_attempt: OpenAttempt, head: ResponseHead) -> FrameReader:
     if head.passthrough is None or head.streamed:
         media_type = "" if head.passthrough is None else head.passthrough.media_type
         return PassthroughBytes(model_call, media_type, find_usage)
-    documents = Documents(upstream.max_answer_values)
+    documents = DocumentParser(upstream.max_answer_values)
     max_bytes = upstream.max_answer_bytes or MAX_RESPONSE_BYTES
     return PassthroughDocument(model_call, documents, max_bytes, find_usage)
 

@@ -69,7 +69,7 @@ class HttpUpstreamResponse:
         frames: Sequence[Frame] = ()
         try:
             frames = await self.__anext__()
-            while not self.reader.holds and is_preamble(frames):
+            while not self.reader.is_buffered and is_preamble(frames):
                 frames = [*frames, *await self.__anext__()]
         except StopAsyncIteration:
             pass
@@ -85,7 +85,7 @@ class HttpUpstreamResponse:
             slot.end_probe()
 
     def frames(self, feed: Feed | None = None) -> Self:
-        self._feed = None if self.reader.holds else feed
+        self._feed = None if self.reader.is_buffered else feed
         return self
 
     def __aiter__(self) -> Self:
@@ -167,7 +167,7 @@ class HttpUpstreamResponse:
         try:
             self._frames = self.reader.end()
         except ProxyError as fault:
-            self._frames, self._fault = self.reader.frames_before_error(), fault
+            self._frames, self._fault = self.reader.pop_frames_before_error(), fault
 
     def _on_data(self, data: bytes) -> bool:
         """Feed the frames in received bytes. Return False if the task has to continue."""
@@ -196,7 +196,7 @@ class HttpUpstreamResponse:
             try:
                 new_frames = read(documents.popleft())
             except ProxyError as fault:
-                frames += self.reader.frames_before_error()
+                frames += self.reader.pop_frames_before_error()
                 self._fault = fault
                 return
             frames += new_frames
@@ -209,7 +209,7 @@ class HttpUpstreamResponse:
         try:
             self._frames = await self.offload.run(len(document), read, scheduling_key)
         except ProxyError as fault:
-            self._frames, self._fault = self.reader.frames_before_error(), fault
+            self._frames, self._fault = self.reader.pop_frames_before_error(), fault
 
     def _take_frames(self) -> Sequence[Frame]:
         """Return the frames before the next one that needs a batch for itself, or that frame."""
@@ -237,7 +237,7 @@ class HttpUpstreamResponse:
         attempt.finished = self._has_left = True
         self.open_attempt.finish_attempt()
         client = DIALECTS[self.open_attempt.call.head.dialect].client
-        if not client.reads_times or frame.doc is None:
+        if not client.reports_latency or frame.doc is None:
             return frame
         elapsed_ms = round((self.open_attempt.record.now() - attempt.started) * 1000)
         *events, stop = frame.events

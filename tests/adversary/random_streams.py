@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from hypothesis import strategies as st
 
-from proxy.dialects.responses.schema import BY_KIND
+from proxy.dialects.responses.schema import TEXT_BY_KIND
 from proxy.guards.findings import RuleTally
 from proxy.guards.stream.filter import StreamFilter
 from proxy.types.events import FamilyName, Frame
@@ -30,7 +30,7 @@ Pieces = Sequence[str]
 
 def item(index: int, kind: str, texts: Pieces) -> Json:
     """Return the final form of an item with texts of one kind."""
-    text_type = BY_KIND[kind]
+    text_type = TEXT_BY_KIND[kind]
     head = {"id": f"it_{index}", "type": text_type.item_type, "status": "completed"}
     if not text_type.part_type:
         return {
@@ -46,7 +46,7 @@ def item(index: int, kind: str, texts: Pieces) -> Json:
 
 def part_events(where: Json, kind: str, part: int, pieces: Pieces) -> list[Json]:
     """Return the events of one text."""
-    text_type, text = BY_KIND[kind], "".join(pieces)
+    text_type, text = TEXT_BY_KIND[kind], "".join(pieces)
     where = where | ({text_type.index_member: part} if text_type.part_type else {})
     deltas = [{"type": f"{text_type.event}.delta", **where, "delta": piece} for piece in pieces]
     result: Json = {"type": f"{text_type.event}.done", **where, text_type.member: text}

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from proxy.dialects import DIALECTS, Received, parse_head, read_call
+from proxy.dialects import DIALECTS, RequestContext, parse_head, read_call
 from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import InvalidField
 from proxy.fields.token_bounds import ASSUMED_TOKENS
@@ -97,7 +97,7 @@ def call_of(door: str, fields: dict[str, Any]) -> Call:
     for name, value in fields.items():
         set_value(body, name, value)
     headers = {"x-portkey-api-key": "k"} if door.startswith("portkey") else {}
-    received = Received("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
+    received = RequestContext("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
     return read_call(parse_head("POST", path, headers, received), body)
 
 

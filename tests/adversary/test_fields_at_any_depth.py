@@ -14,7 +14,7 @@ from proxy.dialects.passthrough.form import check_form_field
 from proxy.dialects.requests.field_filter import filter_fields
 from proxy.errors import InvalidField
 from proxy.fields.member_table import FREE_FORM, MEMBERS
-from proxy.fields.rules import NOT_THE_CLIENTS
+from proxy.fields.rules import POLICY_FIELDS
 from proxy.types import Target, Upstream
 from tests.conftest import KEY, Proxy
 from tests.dialects.test_stored_state import StatefulProxy, policy, stateful_proxy
@@ -112,7 +112,7 @@ def test_account_id_is_refused_unless_accepted(param: str, body: Json) -> None:
     assert filter_fields(body, accepting) == (body, [])
 
 
-ANYWHERE = sorted(name for name in NOT_THE_CLIENTS if "." not in name)
+ANYWHERE = sorted(name for name in POLICY_FIELDS if "." not in name)
 OUTER: dict[str, Callable[[Json], Json]] = {
     "batch": lambda fields: {"requests": [{"params": fields}]},
     "session": lambda fields: {"session": fields},

@@ -21,7 +21,7 @@ from proxy.dialects.messages import to_chat as messages_to_chat
 from proxy.dialects.responses import requests as responses_requests
 from proxy.dialects.responses.schema import RULES, find_failure
 from proxy.dialects.vendors.anthropic import read_user
-from proxy.dialects.wire.strict_json import Documents
+from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import BadRequest
 from proxy.fields.checks import check_body
 from proxy.guards.engine import build_prompt_context
@@ -147,7 +147,7 @@ def messages_as_chat(body: Json) -> None:
 
 def messages_as_messages(body: Json) -> None:
     check_body(CHECKED_FIELDS["anthropic"]["chat"], body)
-    chat_to_messages.prepare_messages_request(body)
+    chat_to_messages.rename_chat_fields(body)
 
 
 def chat_as_messages(body: Json) -> None:
@@ -174,7 +174,7 @@ def responses_as_chat(body: Json) -> None:
 
 def responses_as_responses(body: Json) -> None:
     check_responses(body)
-    responses_requests.prepare_responses_request(body)
+    responses_requests.rename_chat_fields(body)
     build_prompt_context(body)
     collect_request_texts(body)
     remove_changed_thoughts(RESPONSES, {**RESPONSES, "instructions": ""})
@@ -270,7 +270,7 @@ def read_whole(upstream: FamilyName, client: FamilyName, stream: bool, document:
         shown_as=FAMILIES[client].shown_as,
     )
     server = DIALECTS[SERVERS[upstream][0]].server
-    reader = FamilyFrameReader(FAMILIES[upstream], options, server, Documents(), limit=10**6)
+    reader = FamilyFrameReader(FAMILIES[upstream], options, server, DocumentParser(), limit=10**6)
     reader.feed(json.dumps(document).encode())
     frames = [frame for data in reader.close() for frame in reader.read(data)]
     written(client, frames, stream=stream)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.schema import BY_KIND
+from proxy.dialects.responses.schema import TEXT_BY_KIND
 from tests.adversary.random_streams import documents_of, part_events
 from tests.adversary.test_cut_texts import ACTIONS, CLIENTS, GUARD, chunks
 from tests.conftest import Reply
@@ -45,12 +45,12 @@ def whole_chat(pieces: Pieces) -> Script:
 
 def response_items(pieces: Pieces) -> tuple[Json, list[Json]]:
     """Return a response whose item has each piece as a part, and the events of the item."""
-    item_type = BY_KIND[pieces[0][0]].item_type
+    item_type = TEXT_BY_KIND[pieces[0][0]].item_type
     item: Json = {"id": "it_0", "type": item_type, "role": "assistant", "content": []}
     events: list[Json] = [{"type": "response.output_item.added", "output_index": 0, "item": item}]
     done: Json = {**item, "content": [], "summary": []}
     for kind, text in pieces:
-        text_type = BY_KIND[kind]
+        text_type = TEXT_BY_KIND[kind]
         parts = done[text_type.list_member]
         events += part_events({"output_index": 0, "item_id": "it_0"}, kind, len(parts), [text])
         parts.append({"type": text_type.part_type, text_type.member: text})

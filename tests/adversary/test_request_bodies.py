@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from proxy.dialects.vendors.portkey import CONFIG, _parse_object_header
-from proxy.dialects.wire.strict_json import Documents, read_json, read_without_duplicates
+from proxy.dialects.wire.strict_json import DocumentParser, read_json, read_without_duplicates
 from proxy.errors import BadRequest, UpstreamInvalid
 from proxy.guards.kinds.json_schema import JsonSchema
 from proxy.guards.services import wire
@@ -168,8 +168,8 @@ def check_recorded(raw: bytes) -> None:
 
 READERS: dict[str, Callable[[bytes], Any]] = {
     "request": read_json,
-    "response": Documents().read,
-    "large response": lambda raw: Documents().read(
+    "response": DocumentParser().read,
+    "large response": lambda raw: DocumentParser().read(
         b'{"pad":"' + b"x" * LARGE_BYTES + b'",' + raw[1:]
     ),
     "guard service": partial(wire.parse_answer, TypeAdapter(dict[str, Any])),

@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
-from proxy.fields.token_bounds import GROUPS
+from proxy.fields.token_bounds import OPTION_GROUPS
 from tests.adversary.loops import Lag
 from tests.adversary.retained_data import RetainedData
 from tests.conftest import Proxy, policies_for, running_proxy
@@ -174,7 +174,7 @@ def bodies(name: str, route: Route) -> Iterator[tuple[str, Json]]:
     dialect = name.removesuffix("-chat").removesuffix("-5")
     known_names = {
         *CHECKED_FIELDS[dialect]["chat" if route.chat else "completions"],
-        *GROUPS,
+        *OPTION_GROUPS,
         "unknown",
     }
     if name != "openai-chat":  # shared fields are tested once

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.dialects import Received, parse_head, read_call
+from proxy.dialects import RequestContext, parse_head, read_call
 from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import explain
 from proxy.types import Call, Plan
@@ -144,7 +144,7 @@ def call_of(way: Way) -> Call:
     path, body = way.request
     headers = {"authorization": f"Bearer {KEY}", **way.headers}
     return read_call(
-        parse_head("POST", path, headers, Received("req_1", "nonce", POSITION)),
+        parse_head("POST", path, headers, RequestContext("req_1", "nonce", POSITION)),
         {**body, "model": way.model},
     )
 

@@ -17,7 +17,7 @@ from proxy.dialects.families import FAMILIES, crosses_families
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.frames.sequencer import Sequencer
-from proxy.dialects.wire.strict_json import Documents
+from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.types.events import FamilyName, Frame
 from tests.adversary.random_streams import (
     CARD,
@@ -256,7 +256,7 @@ def frames_of_whole(
     order = Sequencer() if is_crossing and stream and FAMILIES[client].marks_parts else None
     server = DIALECTS[CLIENTS[upstream][0]].server
     reader = FamilyFrameReader(
-        FAMILIES[upstream], options, server, Documents(), limit=10**7, order=order
+        FAMILIES[upstream], options, server, DocumentParser(), limit=10**7, order=order
     )
     reader.feed(orjson.dumps(document))
     return [frame for data in reader.close() for frame in reader.read(data)]

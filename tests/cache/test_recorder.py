@@ -57,13 +57,8 @@ DETECTED = {"output_guardrails": {"summary": {"toxicity": 1}}}
 class EventsAsJson:
     """Writes events as documents with a comment between them."""
 
-    media_type = "text/event-stream"
-
     def __init__(self, *, is_whole: bool = False) -> None:
         self.is_complete = is_whole
-
-    def weight(self, frame: Frame) -> int:
-        return frame.size
 
     def feed(self, frame: Frame) -> bytes:
         document = frame.raw or orjson.dumps(frame.doc or [repr(event) for event in frame.events])
@@ -72,7 +67,7 @@ class EventsAsJson:
         end = sse.encode_event(sse.DONE) if frame.last else b""
         return sse.KEEPALIVE + sse.encode_named_event("e", document) + end
 
-    def fail(self, document: bytes) -> bytes:
+    def encode_error(self, document: bytes) -> bytes:
         return b""
 
 

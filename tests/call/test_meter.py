@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.call.meter import MAX_FINISHES, Meter
-from proxy.dialects.document import Content, make_document_frame
+from proxy.dialects.document import DocumentUsage, make_document_frame
 from proxy.errors.words import MAX_ID, MAX_WORD
 from proxy.money.estimate import TOKENS_PER_SECOND, HiddenOutput
 from proxy.money.usage import MAX_TOKENS, Tokens
@@ -248,7 +248,7 @@ def test_reported_usage_counts_without_estimates(unreported: Any, finished: bool
     meter.feed(make_document_frame({"text": "Paris."}), 1.0)
     silent = meter.settle(lambda: 400, finished=finished)
     usage = UsageReport(Tokens(7), {"total_tokens": 7})
-    meter.feed(make_document_frame({}, content=Content(usage)), 2.0)
+    meter.feed(make_document_frame({}, content=DocumentUsage(usage)), 2.0)
     reported = meter.settle(lambda: 0, finished=finished)
 
     assert (silent.source, silent.tokens) == (unreported, Tokens())

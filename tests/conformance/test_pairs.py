@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
 from proxy.types import Endpoint, Target
 from tests.conformance.checking import BEARER
@@ -109,11 +109,11 @@ class Way:
             own_value = body[CONVERSATION]
             sealed = ids.seal("support-widget", *place, own_value, CONVERSATIONS)
             return {**body, CONVERSATION: sealed}
-        if PREVIOUS not in body:
+        if PREVIOUS_RESPONSE_ID not in body:
             return body
         place = DEPLOYMENTS[self.upstream], STORED_AT[self.upstream]
-        own_value = body[PREVIOUS]
-        return {**body, PREVIOUS: ids.seal("support-widget", *place, own_value)}
+        own_value = body[PREVIOUS_RESPONSE_ID]
+        return {**body, PREVIOUS_RESPONSE_ID: ids.seal("support-widget", *place, own_value)}
 
     @property
     def upstream_chats(self) -> bool:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
-from proxy.console.limits import MAX_READ, MAX_SHOWN, read_limits
-from proxy.console.series import Sources
+from proxy.console.limits import MAX_READ, MAX_SHOWN, LimitStates
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
-from proxy.limits.stores.store import StoreUnavailable
+from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.types.limit import Claim, CounterState, Limit
 
@@ -35,24 +33,18 @@ class ObservedStore:
         return await self.store.read(claims)
 
 
-async def read(store: ObservedStore) -> list[dict[str, Any]] | None:
+def states(store: ObservedStore) -> LimitStates:
     snapshot = Snapshot(
         revision="r", keys={}, credentials={}, tags={}, refuse_caller_tags=False, deployments={}
     )
-    roster = SimpleNamespace(counters=[(LIMIT, scope) for scope in SCOPES])
-    sources = SimpleNamespace(
-        counters=store,
-        metrics=SimpleNamespace(roster=roster),
-        series=SimpleNamespace(denied=dict),
-        snapshot=snapshot,
-    )
-    return await read_limits(cast(Sources, sources))
+    counters = [(LIMIT, scope) for scope in SCOPES]
+    return LimitStates(cast(CounterStore, store), lambda: counters, lambda: snapshot, dict)
 
 
 async def test_reads_many_counters_in_parts() -> None:
     store, seen = ObservedStore(), list[int]()
     await store.store.admit("a", [Claim(LIMIT, SCOPES[-1], 7)])
-    reading = asyncio.create_task(read(store))
+    reading = asyncio.create_task(states(store).read())
     while not reading.done():
         await asyncio.sleep(0)  # as a call that goes on
         seen.append(len(store.reads))
@@ -66,4 +58,4 @@ async def test_reads_many_counters_in_parts() -> None:
 
 
 async def test_is_unknown_if_the_store_goes_away_meanwhile() -> None:
-    assert await read(ObservedStore(fails_after=2)) is None
+    assert await states(ObservedStore(fails_after=2)).read() is None

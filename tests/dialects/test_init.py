@@ -8,10 +8,10 @@ import pytest
 
 from proxy.dialects import (
     DIALECTS,
-    OWNERS,
+    DIALECTS_BY_HEADER,
+    DIALECTS_OF_PATH,
     ROUTES,
-    SHARING,
-    Received,
+    RequestContext,
     find_dialect,
     parse_head,
     read_call,
@@ -61,7 +61,7 @@ def test_every_route_is_known_by_name() -> None:
 )
 def test_other_path_is_not_served(path: str) -> None:
     with pytest.raises(NotFound):
-        parse_head("POST", path, {}, Received("req_1"))
+        parse_head("POST", path, {}, RequestContext("req_1"))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_other_path_is_not_served(path: str) -> None:
 )
 def test_wrong_method_lists_allowed_ones(method: str, path: str, allowed: str) -> None:
     with pytest.raises(MethodNotAllowed) as refused:
-        parse_head(method, path, {}, Received("req_1"))
+        parse_head(method, path, {}, RequestContext("req_1"))
 
     assert refused.value.headers == (("allow", allowed),)
 
@@ -93,7 +93,9 @@ def test_route_belongs_to_one_dialect_or_a_sharing_group() -> None:
         assert dialect.name == name
         for route in dialect.client.routes:
             owner, _ = ROUTES[route]
-            assert name in OWNERS[route[1]] or dialect in SHARING[owner].values()
+            assert (
+                name in DIALECTS_OF_PATH[route[1]] or dialect in DIALECTS_BY_HEADER[owner].values()
+            )
 
 
 @for_each(
@@ -108,7 +110,7 @@ def test_route_belongs_to_one_dialect_or_a_sharing_group() -> None:
 )
 @for_each("method", ["GET", "HEAD"])
 def test_route_has_no_path_parameter(method: str, path: str, model: str) -> None:
-    head = parse_head(method, path, {}, Received("req_1", query="key=sk-1&model=other"))
+    head = parse_head(method, path, {}, RequestContext("req_1", query="key=sk-1&model=other"))
 
     assert (head.endpoint, head.parameters) == ("models", (("model", model),))
     assert head.route == path[: path.index("/models/")] + "/models/{model}"
@@ -126,7 +128,9 @@ def test_route_has_no_path_parameter(method: str, path: str, model: str) -> None
     ],
 )
 def test_azure_path_names_the_model(path: str, endpoint: str, name: str) -> None:
-    head = parse_head("POST", f"/openai/deployments/{path}", {}, Received("req_1", query="a=b"))
+    head = parse_head(
+        "POST", f"/openai/deployments/{path}", {}, RequestContext("req_1", query="a=b")
+    )
 
     assert (head.dialect, head.endpoint) == ("openai", endpoint)
     assert head.parameters == (("deployment", name),)
@@ -135,7 +139,7 @@ def test_azure_path_names_the_model(path: str, endpoint: str, name: str) -> None
 @for_each("model", [None, "gpt", "another", ["gpt"], 5])
 def test_model_in_path_precedes_model_in_body(model: Any) -> None:
     path = "/openai/deployments/gpt/chat/completions"
-    head = parse_head("POST", path, {}, Received("req_1"))
+    head = parse_head("POST", path, {}, RequestContext("req_1"))
     body = {"messages": [{"role": "user", "content": "Hi"}], **({"model": model} if model else {})}
 
     call = read_call(head, body)

@@ -7,15 +7,15 @@ from aiohttp import ClientSession
 
 from proxy.dialects import (
     PLAIN_ROUTES,
-    Received,
+    RequestContext,
     find_dialect,
     parse_head,
     read_key,
     request_headers,
 )
 from proxy.dialects.request_headers import (
-    MOST_PARTS,
-    PASSTHROUGH,
+    MAX_LOGGED_SEGMENTS,
+    PASSTHROUGH_HINT,
     compile_route,
     describe_unknown_path,
     list_key_headers,
@@ -133,7 +133,7 @@ KNOWN_VALUES = {path for _, path in PLAIN_ROUTES}
 )
 def test_common_path_mistake_is_explained(path: str, hint: str) -> None:
     with pytest.raises(NotFound) as refused:
-        parse_head("POST", path, {}, Received("req_1"))
+        parse_head("POST", path, {}, RequestContext("req_1"))
 
     assert refused.value.message.startswith(f"Unknown path. {hint}")
 
@@ -143,7 +143,7 @@ def test_unknown_path_error_lists_paths_and_echoes_nothing(path: str) -> None:
     message = describe_unknown_path(path, KNOWN_VALUES)
 
     assert message.startswith(
-        f"Unknown path. {PASSTHROUGH} Available paths include /v1/chat/completions, "
+        f"Unknown path. {PASSTHROUGH_HINT} Available paths include /v1/chat/completions, "
     )
     assert "/v1/messages" in message
     assert "sk-" not in message
@@ -157,7 +157,7 @@ def test_unknown_path_error_lists_paths_and_echoes_nothing(path: str) -> None:
         ("/v1beta/models/gemini-9:generate", "/v1beta/models/*"),
         ("/sk-secret", "/*"),
         ("/" + "a" * 40, "/*"),
-        ("/a" * 99, "/a" * MOST_PARTS),
+        ("/a" * 99, "/a" * MAX_LOGGED_SEGMENTS),
         ("/x\ny", "/*"),
     ],
 )
@@ -169,7 +169,7 @@ def test_logged_path_hides_possible_secrets(path: str, output: str) -> None:
     "path", ["/v1/rerank", "/v1/fim/completions", "/v1/beta/chat/completions", "/v1/x/embeddings"]
 )
 def test_path_below_v1_may_be_passed_through(path: str) -> None:
-    message = f"Unknown path. {PASSTHROUGH} Available paths"
+    message = f"Unknown path. {PASSTHROUGH_HINT} Available paths"
 
     assert describe_unknown_path(path, KNOWN_VALUES).startswith(message)
 
@@ -310,6 +310,6 @@ def test_all_zero_trace_is_replaced() -> None:
 def test_headrace_headers_apply_in_every_dialect() -> None:
     headers = {"x-headrace-deployment": "support-chat", "x-headrace-refresh-cache": "true"}
 
-    head = parse_head("POST", "/v5/completions", headers, Received("req_1"))
+    head = parse_head("POST", "/v5/completions", headers, RequestContext("req_1"))
 
     assert (head.deployment, head.bypass_cache, head.dialect) == ("support-chat", True, "scale")

@@ -19,8 +19,8 @@ from proxy.dialects.families import (
 )
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.statuses import (
-    DENIALS,
-    USUAL,
+    DEFAULT_STATUSES,
+    DENIAL_CODES,
     ErrorBody,
     classify_error,
     classify_status,
@@ -82,7 +82,7 @@ def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
     ],
 )
 def test_error_body_decides_its_meaning(error: ErrorBody, meaning: str) -> None:
-    assert classify_error(USUAL, DENIALS, error, error.status) == meaning
+    assert classify_error(DEFAULT_STATUSES, DENIAL_CODES, error, error.status) == meaning
 
 
 @for_each(

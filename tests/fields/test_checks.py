@@ -15,10 +15,10 @@ from proxy.fields.checks import (
     check_body,
     integer,
     make_required,
-    misspelling_warnings,
     string,
+    warn_of_misspellings,
 )
-from proxy.fields.spelling import MIN_MISSPELLED
+from proxy.fields.spelling import MIN_MISSPELLED_LENGTH
 from tests.for_each import for_each
 
 BASE: dict[str, Any] = {"model": "m", "prompt": "p"}
@@ -124,7 +124,7 @@ def test_fields_have_types_and_ranges(
 def test_bodies_without_restricted_fields_pass(dialect: str) -> None:
     client = DIALECTS[dialect].client
     for endpoint, rules in client.rules.items():
-        names = DIALECTS[dialect].fields[endpoint].keys() - client.ruled
+        names = DIALECTS[dialect].fields[endpoint].keys() - client.ruled_fields
         for rule, name in itertools.product(rules, names):
             for value in ("x", 0, 2, True, False, {}, {"a": 1}, [], ["a", "a"]):
                 rule({"model": "m", "stream": False, name: value})
@@ -182,13 +182,13 @@ TABLES = [
 @for_each("fields", TABLES)
 def test_misspelled_field_names_the_known_one(fields: dict[str, FieldType]) -> None:
     """One character is missing, added or changed, or two are swapped."""
-    for known_name in [name for name in fields if len(name) >= MIN_MISSPELLED]:
+    for known_name in [name for name in fields if len(name) >= MIN_MISSPELLED_LENGTH]:
         for index in range(len(known_name)):
             start, remainder = known_name[:index], known_name[index:]
             edits = {start + remainder[1:], f"{start}x{remainder}", f"{start}x{remainder[1:]}"}
             edits.add(start + remainder[1::-1] + remainder[2:])
             for name in edits - fields.keys():
-                [warning] = misspelling_warnings(fields, {"model": "m", name: 1})
+                [warning] = warn_of_misspellings(fields, {"model": "m", name: 1})
                 assert warning.startswith(f"{name} unknown, did you mean "), warning
 
 
@@ -197,4 +197,4 @@ def test_server_fields_are_not_misspellings(fields: dict[str, FieldType]) -> Non
     servers = ["top_k", "min_p", "top_a", "typical_p", "models", "tool", "user_id", "safe_prompt"]
     servers += ["chat_template_kwargs", "guided_json", "stop_token_ids", "use_beam_search"]
 
-    assert misspelling_warnings(fields, dict.fromkeys(servers, 1) | {"": 1}) == ()
+    assert warn_of_misspellings(fields, dict.fromkeys(servers, 1) | {"": 1}) == ()

@@ -15,26 +15,26 @@ from proxy.fields.checks import MAX_TOKENS, string
 from proxy.fields.field_table import (
     APIS,
     FIELDS,
-    OF_SERVERS,
-    PATHS,
+    PATHS_BY_API,
     ROWS,
+    SERVER_ROWS,
     _field,
-    from_api,
+    convert_from_api,
+    convert_to_api,
     get_fields,
     has_other_members,
-    to_api,
 )
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import FieldRule, compile_field_rules
 from proxy.fields.spelling import _FORMS_OF_ASCII, fold_name, normalize_name
 from proxy.fields.token_bounds import (
-    NUMBERS,
+    COUNT_TYPES,
+    add_token_bounds,
     check_option_groups,
     count_choices,
     list_option_groups,
     max_output_tokens,
-    with_token_bounds,
-    without_ranges,
+    remove_ranges,
 )
 from proxy.guards.text.documents import collect_request_texts
 from proxy.guards.text.walk import NESTED
@@ -43,7 +43,7 @@ from tests.for_each import for_each
 
 
 def test_field_has_one_row() -> None:
-    assert len(FIELDS) == len(ROWS) + len(OF_SERVERS)
+    assert len(FIELDS) == len(ROWS) + len(SERVER_ROWS)
 
 
 def test_type_for_unknown_api_raises() -> None:
@@ -99,40 +99,43 @@ VALUES = {"user": "u", "reasoning_effort": "low", "stop": ["a"], "verbosity": "l
 
 
 def test_paths_survive_a_round_trip() -> None:
-    assert all(PATHS.keys() >= row.path_by_api.keys() for row in ROWS)
-    for api, paths in PATHS.items():
+    assert all(PATHS_BY_API.keys() >= row.path_by_api.keys() for row in ROWS)
+    for api, paths in PATHS_BY_API.items():
         body = {name: VALUES.get(name, {"a": 1}) for name, *_ in paths}
 
-        moved = to_api({**body, "model": "m"}, api, {})
+        moved = convert_to_api({**body, "model": "m"}, api, {})
 
         assert moved.keys() == {"model", *(field for _, field, _ in paths)}
-        assert from_api(moved, api, {}) == (body, set())
+        assert convert_from_api(moved, api, {}) == (body, set())
 
 
 def test_members_are_merged_into_their_group() -> None:
     body = {"verbosity": "low", "text": {"format": {"type": "text"}}}
 
-    assert to_api(body, "responses", {}) == {
+    assert convert_to_api(body, "responses", {}) == {
         "text": {"format": {"type": "text"}, "verbosity": "low"}
     }
 
 
 def test_group_of_wrong_type_is_named() -> None:
     with pytest.raises(InvalidField, match=r"^text: "):
-        to_api({"verbosity": "low", "text": "x"}, "responses", {})
+        convert_to_api({"verbosity": "low", "text": "x"}, "responses", {})
 
 
 def test_null_and_unmapped_values_are_omitted() -> None:
     nothing = {"stop": lambda stop: None}
 
-    assert to_api({"stop": ["a"], "user": None}, "messages", nothing) == {}
-    assert from_api({"stop_sequences": ["a"], "metadata": None}, "messages", nothing) == ({}, set())
+    assert convert_to_api({"stop": ["a"], "user": None}, "messages", nothing) == {}
+    assert convert_from_api({"stop_sequences": ["a"], "metadata": None}, "messages", nothing) == (
+        {},
+        set(),
+    )
 
 
 def test_unmapped_members_are_named() -> None:
     body = {"metadata": {"user_id": "u", "team": "x"}, "output_config": {"effort": None}}
 
-    assert from_api(body, "messages", {}) == ({"user": "u"}, {"metadata"})
+    assert convert_from_api(body, "messages", {}) == ({"user": "u"}, {"metadata"})
     assert has_other_members({"a": [], "b": 1}, {"b"}) is False
 
 
@@ -276,18 +279,18 @@ def test_nested_option_groups_are_found() -> None:
 
 
 @for_each("value", ["9", [9], {}, True, 1.0, -3, MAX_TOKENS + 1])
-@for_each("name", sorted(NUMBERS))
+@for_each("name", sorted(COUNT_TYPES))
 def test_numbers_are_checked_in_groups(name: str, value: Any) -> None:
     with pytest.raises(InvalidField) as refused:
         check_option_groups({"options": {name: value}})
 
     assert refused.value.param == f"options.{name}"
-    assert with_token_bounds({})[name].check(value) is not None
+    assert add_token_bounds({})[name].check(value) is not None
 
 
 def test_dialect_fields_take_precedence() -> None:
-    assert with_token_bounds(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
+    assert add_token_bounds(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
     assert CHAT["stop"].check(["a"] * 6) is not None
-    assert without_ranges(CHAT)["stop"].check(["a"] * 6) is None
-    assert without_ranges(CHAT)["stop"].check([1]) is not None
-    assert without_ranges(CHAT)["max_tokens"].check(-1) is None
+    assert remove_ranges(CHAT)["stop"].check(["a"] * 6) is None
+    assert remove_ranges(CHAT)["stop"].check([1]) is not None
+    assert remove_ranges(CHAT)["max_tokens"].check(-1) is None

@@ -15,7 +15,7 @@ from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.frames.reader import MAX_EVENT_BYTES, SurrogateJoiner, check_error
 from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.strict_json import Documents
+from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import ProxyError
 from proxy.types import Call, Endpoint, RequestHead
 from proxy.types.events import FamilyName, Frame
@@ -97,8 +97,8 @@ class Pipeline:
     def _frames(self, document: bytes) -> Sequence[Frame]:
         if document == sse.DONE:
             return self.reader.end(done=True)
-        doc = Documents().read_halves(document) or Documents().read(document)
-        if "error" in doc or self.family.failure is not None:
+        doc = DocumentParser().read_with_surrogates(document) or DocumentParser().read(document)
+        if "error" in doc or self.family.find_failure is not None:
             check_error(doc, self.server, self.family)
         return [*map(self.joiner.feed, self.reader.read(doc, document))]
 

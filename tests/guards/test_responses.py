@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.schema import BY_KIND
+from proxy.dialects.responses.schema import TEXT_BY_KIND
 from tests.adversary.random_streams import item
 from tests.conftest import Proxy, Reply
 from tests.dialects.test_responses import BEARER, FUNCTION_CALL, REQUEST, accumulated, streamed
@@ -175,7 +175,7 @@ async def test_interleaved_calls_hide_no_value(
 
 
 @pytest.mark.parametrize("size", [1, 60_000])
-@pytest.mark.parametrize("kind", BY_KIND)
+@pytest.mark.parametrize("kind", TEXT_BY_KIND)
 @pytest.mark.parametrize("at_end", ["item", "response"])
 async def test_text_without_deltas_is_masked_in_place(
     at_end: str, kind: str, size: int, guard: Guard, upstream: ScriptedUpstream

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from proxy.dialects.chat.requests import find_part_texts, join_text_parts
 from proxy.dialects.chat.tool_calls import (
-    INNER,
+    CALL_TEXT_MEMBERS,
     CallNumbers,
     add_call_id,
     get_signature,
@@ -25,7 +25,7 @@ from proxy.dialects.family import (
     is_text,
     make_word_check,
 )
-from proxy.dialects.wire.strict_json import MOST_VALUES, is_name
+from proxy.dialects.wire.strict_json import MAX_VALUES, is_name
 from proxy.errors import ResponseTooLarge
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -49,13 +49,19 @@ CHOICES: Final = "choices"
 """Member of a document with the list of its choices."""
 MAX_PARTS: Final = 16_384
 """Parts of one response. More are an error in a split stream, and have no events in others."""
-IDENTITY: Final[tuple[str, ...]] = ("id", "object", "created", "model", "system_fingerprint")
+IDENTITY_MEMBERS: Final[tuple[str, ...]] = (
+    "id",
+    "object",
+    "created",
+    "model",
+    "system_fingerprint",
+)
 """Members that each chunk of a response repeats."""
-PADDING: Final = "obfuscation"
+PADDING_MEMBER: Final = "obfuscation"
 """Random text by which OpenAI hides the sizes of chunks. Dropped from an inspected stream."""
-THOUGHTS: Final = ("reasoning_content", "reasoning")
+REASONING_MEMBERS: Final = ("reasoning_content", "reasoning")
 """The names of reasoning. Some servers send the same text under both."""
-FINISHES: Final[Mapping[str, FinishReason]] = {
+FINISH_REASONS: Final[Mapping[str, FinishReason]] = {
     "stop": "stop",
     "length": "length",
     "tool_calls": "tool_calls",
@@ -80,7 +86,7 @@ class ChatForm:
     whole: ChatForm | None = None
 
 
-_REASONING: Final[dict[str, Kind]] = dict.fromkeys(THOUGHTS, "reasoning")
+_REASONING: Final[dict[str, Kind]] = dict.fromkeys(REASONING_MEMBERS, "reasoning")
 _CHAT_TEXTS: Final[dict[str, Kind]] = {**_REASONING, "content": "text", "refusal": "refusal"}
 CHAT: Final = ChatForm("chat", "delta", _CHAT_TEXTS, whole=ChatForm("chat", "message", _CHAT_TEXTS))
 COMPLETIONS: Final = ChatForm(
@@ -94,19 +100,19 @@ SILENT_MEMBERS: Final[Shape] = {
     "choices": lambda value: type(value) is list,
 }
 """Shapes of the members of a document that guards need not read."""
-SILENT_OF_CHOICE: Final[Mapping[str, Check]] = {
+SILENT_CHOICE_MEMBERS: Final[Mapping[str, Check]] = {
     "index": is_number,
-    "finish_reason": make_word_check(*FINISHES, "error", "timeout", "eos", "abort", ""),
+    "finish_reason": make_word_check(*FINISH_REASONS, "error", "timeout", "eos", "abort", ""),
     "logprobs": lambda value: not value,
 }
 """Shapes of the members of a choice that guards need not read."""
 SILENT_CALL: Final[Shape] = {
     "id": is_name,
     "index": is_number,
-    "type": make_word_check(*INNER, ""),
+    "type": make_word_check(*CALL_TEXT_MEMBERS, ""),
     **{
         kind: allow_null({"name": is_empty, member: allow_null(is_text)})
-        for kind, member in INNER.items()
+        for kind, member in CALL_TEXT_MEMBERS.items()
     },
 }
 """Shapes of the members of a tool call that guards need not read, without a second name."""
@@ -162,7 +168,7 @@ class ChoiceReader:
         self._is_whole = options.whole and not options.stream
         self._shown_as = options.shown_as
         # A whole document has a bound of its own.
-        self._max_parts = MOST_VALUES if self._is_whole else MAX_PARTS
+        self._max_parts = MAX_VALUES if self._is_whole else MAX_PARTS
         self._parts: dict[tuple[int, object], Part] = {}
         self._counts: dict[int, int] = {}  # number of parts, by choice
         self._numbers: dict[int, CallNumbers] = {}
@@ -174,7 +180,7 @@ class ChoiceReader:
         """The numbers of the choices that have parts."""
         return {*self._counts}
 
-    def claim_home(self, part: Part, members: Slot) -> bool:
+    def claim_text_member(self, part: Part, members: Slot) -> bool:
         """Use the members of the first text of a part for it. Return False for other members."""
         return self._homes.setdefault((part.choice, part.kind), members) == members
 
@@ -266,7 +272,9 @@ class ChoiceReader:
         is_new = (number, index) not in self._parts
         if is_new and self._crossing:
             fragment = add_call_id(fragment, response_id, index)
-        kind = next((kind for kind in INNER if type(fragment.get(kind)) is dict), "function")
+        kind = next(
+            (kind for kind in CALL_TEXT_MEMBERS if type(fragment.get(kind)) is dict), "function"
+        )
         inner = fragment.get(kind)
         if type(inner) is not dict:
             inner = {}
@@ -306,7 +314,7 @@ class ChoiceReader:
         signature: str | None = None,
     ) -> tuple[Event, ...] | None:
         """Return the events of a tool call fragment `inner`, None above the bound of parts."""
-        member = INNER[kind]
+        member = CALL_TEXT_MEMBERS[kind]
         part, events = self._get_part(*key, member, tool=tool, slot=(*slot, "name"), closing="json")
         if part is None:
             return None
@@ -319,22 +327,22 @@ class ChoiceReader:
 
     def _is_repeated(self, name: str, message: Json, number: int) -> bool:
         """Return True for reasoning that the message repeats under another name."""
-        home = self._homes.get((number, "reasoning"), THOUGHTS[:1])[-1]
-        first = home if home in THOUGHTS else THOUGHTS[0]
-        return name in THOUGHTS and name != first and message.get(first) == message[name]
+        home = self._homes.get((number, "reasoning"), REASONING_MEMBERS[:1])[-1]
+        first = home if home in REASONING_MEMBERS else REASONING_MEMBERS[0]
+        return name in REASONING_MEMBERS and name != first and message.get(first) == message[name]
 
     def _is_textless(self, value: Json, message: Any, number: int) -> bool:
         holder = self._form.holder
         if holder:
             other_members = {name: member for name, member in value.items() if name != holder}
             if type(message) is not dict:
-                return message is None and has_shape(other_members, SILENT_OF_CHOICE)
+                return message is None and has_shape(other_members, SILENT_CHOICE_MEMBERS)
         else:
-            other_members = {name: value[name] for name in SILENT_OF_CHOICE if name in value}
+            other_members = {name: value[name] for name in SILENT_CHOICE_MEMBERS if name in value}
         text = message.get("content", message.get("text"))
         if text and type(text) is str:  # log-probabilities belong to the event of the text
             other_members.pop("logprobs", None)
-        return has_shape(other_members, SILENT_OF_CHOICE) and all(
+        return has_shape(other_members, SILENT_CHOICE_MEMBERS) and all(
             [self._is_textless_member(name, message, number) for name in message]
         )
 
@@ -351,7 +359,7 @@ class ChoiceReader:
             return has_shape({"function": value}, SILENT_CALL)
         if not value:
             return name in _MAY_BE_EMPTY
-        return not self._form.holder and name in SILENT_OF_CHOICE
+        return not self._form.holder and name in SILENT_CHOICE_MEMBERS
 
     def _get_part(
         self,
@@ -383,7 +391,7 @@ class ChoiceReader:
             return None
         self.finished.add(number)
         native = str(reason)
-        return Finish(number, FINISHES.get(native, "other"), native)
+        return Finish(number, FINISH_REASONS.get(native, "other"), native)
 
 
 def _make_tool_call(id_: str, inner: Json, kind: str) -> ToolCall:

@@ -246,7 +246,7 @@ def make_converter(
     if family == "chat":
         return ChatToLegacy().feed
     call = options.call
-    takes_any = options.complete or DIALECTS[call.head.dialect].client.reads_any_logprobs
+    takes_any = options.complete or DIALECTS[call.head.dialect].client.accepts_chat_logprobs
     has_logprobs = call.body.get("logprobs") is not None
     return LegacyLogprobs().feed if has_logprobs and not takes_any else None
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any
 
 from proxy.dialects.chat.choices import (
     CHAT,
-    IDENTITY,
+    IDENTITY_MEMBERS,
     MAX_PARTS,
-    PADDING,
+    PADDING_MEMBER,
     SILENT_MEMBERS,
     ChatForm,
     Choice,
@@ -20,7 +20,7 @@ from proxy.dialects.chat.choices import (
 from proxy.dialects.chat.merging import split_into_chunks
 from proxy.dialects.chat.same_shape import NEW, SameShape
 from proxy.dialects.chat.splitting import split_document
-from proxy.dialects.chat.tool_calls import EMPTY
+from proxy.dialects.chat.tool_calls import EMPTY_ARGUMENTS
 from proxy.dialects.family import ReadOptions, has_shape, make_incomplete_stream_error
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.frames.sequencer import SPACE
@@ -76,8 +76,8 @@ class ChatReader:
 
     def read(self, doc: Json, raw: bytes | None) -> Sequence[Frame]:
         options = self._options
-        if self._splits and PADDING in doc:
-            doc, raw = {name: value for name, value in doc.items() if name != PADDING}, None
+        if self._splits and PADDING_MEMBER in doc:
+            doc, raw = {name: value for name, value in doc.items() if name != PADDING_MEMBER}, None
         if self._shape is not None:
             delta = self._shape.read_delta(doc)
             if delta is not None:
@@ -86,8 +86,8 @@ class ChatReader:
         if self._splits and (options.crossing or options.stream or not options.whole):
             numbered = self._renumber_choices(doc)
             doc, raw = numbered, raw if numbered is doc else None
-        if options.finishes:
-            doc, raw = _convert_finish_reasons(doc, raw, dict(options.finishes))
+        if options.finish_reasons:
+            doc, raw = _convert_finish_reasons(doc, raw, options.finish_reasons)
         if not options.whole:
             return self._read_document(doc, raw)
         if options.stream:
@@ -279,7 +279,7 @@ class ChatReader:
                 (*last_frame.events, *other_events), {**(last_frame.doc or {}), **usage}
             )
             return frames
-        identity = {name: doc[name] for name in IDENTITY if name in doc}
+        identity = {name: doc[name] for name in IDENTITY_MEMBERS if name in doc}
         return [
             *frames,
             self._make_frame((*other_events, *natives), {**identity, "choices": [], **usage}),
@@ -296,7 +296,7 @@ class ChatReader:
         if doc is None or delta is None or delta.part.kind not in SHOWN:
             return [frame]
         members = tuple(step for step in delta.slot[2:] if type(step) is str)
-        if self._choices.claim_home(delta.part, members):
+        if self._choices.claim_text_member(delta.part, members):
             return [frame]
         moved = self._make_frame((delta._replace(slot=()),))
         other_events = tuple(e for e in frame.events if type(e) not in (Delta, Attach))
@@ -362,17 +362,17 @@ def _is_placeholder(unit: Unit) -> bool:
     if unit.name != "tool_calls" or len(events) != 2 or type(events[0]) is not Begin:
         return False
     delta = events[1]
-    return type(delta) is Delta and delta.text.strip(SPACE) == EMPTY
+    return type(delta) is Delta and delta.text.strip(SPACE) == EMPTY_ARGUMENTS
 
 
 def _convert_finish_reasons(
-    doc: Json, raw: bytes | None, finishes: dict[str, str]
+    doc: Json, raw: bytes | None, finish_reasons: Mapping[str, str]
 ) -> tuple[Json, bytes | None]:
     listed = doc.get("choices")
     choices: list[Any] = []
     for choice in listed if type(listed) is list else ():
         reason = choice.get("finish_reason") if type(choice) is dict else None
-        finish = finishes.get(reason.lower()) if type(reason) is str else None
+        finish = finish_reasons.get(reason.lower()) if type(reason) is str else None
         choices.append(choice if finish is None else {**choice, "finish_reason": finish})
     is_same = all(new is old for new, old in zip(choices, listed or (), strict=False))
     return (doc, raw) if is_same else ({**doc, "choices": choices}, None)

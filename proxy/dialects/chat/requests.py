@@ -18,16 +18,18 @@ from proxy.types import Json
 from proxy.types.events import Kind, Slot
 from proxy.types.providers import MAX_TOKENS, Provider
 
-THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
+REASONING_MEMBERS = frozenset(
+    {"reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"}
+)
 """Members with the reasoning of a message."""
 _THINKING = ("thinking", "redacted_thinking")
 _CONTENT = ("content", "refusal", "tool_calls", "function_call")
 _PART_KINDS: dict[str, Kind] = {"thinking": "reasoning", "text": "text", "refusal": "refusal"}
 """Kinds of the texts in a list of content parts, by the type of the part."""
-UNKNOWN_THOUGHT = " "
+UNKNOWN_REASONING = " "
 """Placeholder for reasoning that the client omitted. Providers that require it accept any."""
 SHORT_ID = re.compile("[A-Za-z0-9]{9}")
-_REFUSED = THOUGHTS | {"annotations", "audio", "function_call", "refusal"}
+_REFUSED = REASONING_MEMBERS | {"annotations", "audio", "function_call", "refusal"}
 _OF_CALLS = frozenset({"custom", "function", "id", "index", "type"})
 
 
@@ -134,7 +136,7 @@ def _convert_message_for_provider(message: Any, traits: Provider, dropped: set[s
         return message
     if traits.thoughts == "required" and not message.get("reasoning_content"):
         thought = message.get("reasoning")
-        message = {**message, "reasoning_content": thought or UNKNOWN_THOUGHT}
+        message = {**message, "reasoning_content": thought or UNKNOWN_REASONING}
     return {**message, "tool_calls": [_convert_call(call, traits) for call in calls]}
 
 
@@ -219,7 +221,7 @@ def _append_line(text: Any, addition: str) -> str:
     return addition if not isinstance(text, str) or text == addition else text + addition
 
 
-def remove_thoughts(body: Json) -> tuple[Json, tuple[str, ...]]:
+def remove_reasoning(body: Json) -> tuple[Json, tuple[str, ...]]:
     """Return a request without the assistant's reasoning, and the names of removed members.
 
     Returns the same object if nothing was removed. Messages without other content are removed.
@@ -237,7 +239,7 @@ def remove_thoughts(body: Json) -> tuple[Json, tuple[str, ...]]:
 def _remove_message_thoughts(message: Any, removed: set[str]) -> Any:
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return message
-    names = {name for name in THOUGHTS & message.keys() if message[name]}
+    names = {name for name in REASONING_MEMBERS & message.keys() if message[name]}
     content = message.get("content")
     parts = content if isinstance(content, list) else []
     other_parts = [

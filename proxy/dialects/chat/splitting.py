@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from proxy.dialects.chat.choices import CHOICES, IDENTITY, ChatForm, Choice, Unit
+from proxy.dialects.chat.choices import CHOICES, IDENTITY_MEMBERS, ChatForm, Choice, Unit
 from proxy.types import Json
 from proxy.types.events import Attach, Begin, Delta, Event, Slot
 
@@ -24,7 +24,7 @@ def split_document(doc: Json, choices: Sequence[Choice], form: ChatForm) -> Iter
     for choice in choices:
         for events, value in _split_choice(choice, form.holder):
             yield events, {**head, CHOICES: [value]}
-            head = {name: doc[name] for name in IDENTITY if name in doc}
+            head = {name: doc[name] for name in IDENTITY_MEMBERS if name in doc}
 
 
 def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:

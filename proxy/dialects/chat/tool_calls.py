@@ -25,9 +25,12 @@ from proxy.errors import ResponseTooLarge
 from proxy.types import Json
 from proxy.types.events import get_index
 
-EMPTY = "{}"
+EMPTY_ARGUMENTS = "{}"
 """Placeholder that some servers send as arguments in the first fragment of a call."""
-INNER: Mapping[str, Literal["arguments", "input"]] = {"function": "arguments", "custom": "input"}
+CALL_TEXT_MEMBERS: Mapping[str, Literal["arguments", "input"]] = {
+    "function": "arguments",
+    "custom": "input",
+}
 """The member with the text of a call, which is also its kind, by the type of the call."""
 MAX_ID = 256
 """Characters of an id or a name that are kept. A longer one is kept as its hash."""
@@ -37,7 +40,7 @@ _Id = str | int
 
 def get_call_text(call: Json) -> tuple[str, str]:
     """Return the text of a fragment, after the name of the text's member."""
-    for kind, member in INNER.items():
+    for kind, member in CALL_TEXT_MEMBERS.items():
         inner = call.get(kind)
         if isinstance(inner, dict):
             text = inner.get(member)
@@ -64,8 +67,10 @@ def serialize_arguments(call: Json) -> Json:
 
 
 def _set_call_text(call: Json, text: str) -> Json:
-    kind = next((kind for kind in INNER if isinstance(call.get(kind), dict)), "function")
-    return {**call, kind: {**(call.get(kind) or {}), INNER[kind]: text}}
+    kind = next(
+        (kind for kind in CALL_TEXT_MEMBERS if isinstance(call.get(kind), dict)), "function"
+    )
+    return {**call, kind: {**(call.get(kind) or {}), CALL_TEXT_MEMBERS[kind]: text}}
 
 
 def _to_comparable_id(value: object) -> _Id | None:
@@ -76,7 +81,7 @@ def _to_comparable_id(value: object) -> _Id | None:
 
 
 def _get_comparable_name(call: Json) -> _Id | None:
-    for kind in INNER:
+    for kind in CALL_TEXT_MEMBERS:
         inner = call.get(kind)
         if isinstance(inner, dict):
             return _to_comparable_id(inner.get("name"))
@@ -130,7 +135,7 @@ class CallNumbers:
             if self._count >= self._max_calls:
                 raise ResponseTooLarge("The upstream sent too many tool calls.")
             call = self._latest[index] = _Call(self._count, id_, _get_comparable_name(part))
-            call.is_bare = text == EMPTY
+            call.is_bare = text == EMPTY_ARGUMENTS
             self._count += 1
         elif text:
             call.is_bare = False
@@ -171,7 +176,7 @@ def _begins_another_call(
     """Return True if a fragment with a name begins another call than the one it may continue."""
     has_same_id = id_ is not None and id_ == call.id
     is_complete = call.end.is_object_complete and not (
-        has_same_id and call.is_bare and text != EMPTY
+        has_same_id and call.is_bare and text != EMPTY_ARGUMENTS
     )
     if text and (is_complete or (is_in_chunk and not has_same_id)):
         return True
@@ -180,10 +185,10 @@ def _begins_another_call(
     return call.name is not None and name != call.name
 
 
-MARK = "_signed_"
+SIGNATURE_MARK = "_signed_"
 MAX_SIGNATURE = 64 * 1024  # characters
 BESIDE, VENDOR, SIGNATURE = "extra_content", "google", "thought_signature"
-UNSIGNED = "skip_thought_signature_validator"
+UNSIGNED_PLACEHOLDER = "skip_thought_signature_validator"
 """Value that Google accepts as the signature of a call that another model made."""
 
 ID_MEMBERS = ("id", "tool_use_id", "call_id")
@@ -205,13 +210,13 @@ def make_client_call_id(id_: str, signature: str | None) -> str:
     if not signature or len(signature) > MAX_SIGNATURE:
         return id_
     sealed = urlsafe_b64encode(signature.encode("utf-8", "surrogatepass")).decode()
-    return f"{id_}{MARK}{sealed.rstrip('=')}"
+    return f"{id_}{SIGNATURE_MARK}{sealed.rstrip('=')}"
 
 
 def _split_id(text: Any) -> tuple[str, str] | None:
-    if not isinstance(text, str) or MARK not in text:
+    if not isinstance(text, str) or SIGNATURE_MARK not in text:
         return None
-    id_, _, sealed = text.partition(MARK)
+    id_, _, sealed = text.partition(SIGNATURE_MARK)
     try:
         signature = urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4)).decode()
     except (Error, ValueError):
@@ -262,7 +267,7 @@ def _sign_message_calls(message: Any, signatures: Mapping[str, str]) -> Any:
         return message  # left as it is, so that the upstream rejects it
     signed_calls = [_sign_call(call, signatures.get(str(call.get("id")))) for call in calls]
     if signed_calls and not any(map(get_signature, signed_calls)):
-        signed_calls[0] = _sign_call(signed_calls[0], UNSIGNED)
+        signed_calls[0] = _sign_call(signed_calls[0], UNSIGNED_PLACEHOLDER)
     return {**message, "tool_calls": signed_calls}
 
 

@@ -12,10 +12,9 @@ from typing import Any, Final
 import orjson
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.base import ClientDialect
 from proxy.dialects.chat.merging import Converter, get_choices, make_converter, merge_chunks
 from proxy.dialects.chat.splitting import keep_only_text
-from proxy.dialects.chat.tool_calls import INNER
+from proxy.dialects.chat.tool_calls import CALL_TEXT_MEMBERS
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.wire import sse
@@ -43,7 +42,7 @@ from proxy.types.events import (
 )
 from proxy.types.guard import GuardResults
 
-MEMBERS: Final[dict[Kind, str]] = {
+TEXT_MEMBERS: Final[dict[Kind, str]] = {
     "text": "content",
     "reasoning": "reasoning_content",
     "refusal": "refusal",
@@ -64,7 +63,7 @@ class ChunkMaker:
         self._counts: dict[int, int] = {}  # number of tool calls, by choice
         self._templates: dict[Part, tuple[Json, Slot]] = {}
 
-    def note_frame(self, frame: Frame) -> None:
+    def store_repeated_values(self, frame: Frame) -> None:
         """Store values that later chunks repeat.
 
         These are the identity of the response, the indexes of its calls, and unusual names of text
@@ -91,12 +90,12 @@ class ChunkMaker:
             self._prefix = orjson.dumps({**self._head, "choices": None}).removesuffix(b"null}")
         return b'%b[{"index":0,"delta":{"%b":%b},"logprobs":null,"finish_reason":null}]}' % (
             self._prefix,
-            MEMBERS[delta.part.kind].encode(),
+            TEXT_MEMBERS[delta.part.kind].encode(),
             orjson.dumps(delta.text),
         )
 
     def make_chunks(self, events: tuple[Event, ...]) -> Iterator[Json]:
-        """Yield the chunks of events of a frame that `note` has seen."""
+        """Yield the chunks of events of a frame that `store_repeated_values` has seen."""
         listed = {e.part: e.value for e in events if type(e) is Attach and e.name == "logprobs"}
         for event in events:
             if type(event) is Delta:
@@ -105,7 +104,7 @@ class ChunkMaker:
                 yield self._make_chunk(0, {"role": "assistant", "content": ""})
             elif type(event) is Begin and event.call is not None and event.part in self._calls:
                 kind, call = event.call.type, event.call
-                inner = {"name": call.name, INNER[kind]: ""}
+                inner = {"name": call.name, CALL_TEXT_MEMBERS[kind]: ""}
                 opened = {"id": call.id, "type": kind, kind: inner}
                 yield self._number_call(event.part, opened)
             elif type(event) is Finish:
@@ -124,7 +123,7 @@ class ChunkMaker:
         depth = {"chat": 3, "completions": 2}.get(frame.family)
         if part in self._templates or frame.doc is None or depth is None:
             return
-        usual: tuple[Slot, ...] = (), ("text",), (MEMBERS.get(part.kind, ""),)
+        usual: tuple[Slot, ...] = (), ("text",), (TEXT_MEMBERS.get(part.kind, ""),)
         if slot[depth:] in usual or "tool_calls" in slot:
             return
         message: Any = frame.doc
@@ -145,10 +144,10 @@ class ChunkMaker:
             yield self._make_chunk(part.choice, replace_at_slot(*template, text), logprobs)
         elif part in self._calls:
             kind = "custom" if part.kind == "input" else "function"
-            yield self._number_call(part, {kind: {INNER[kind]: text}})
-        elif part.kind in MEMBERS and text:
+            yield self._number_call(part, {kind: {CALL_TEXT_MEMBERS[kind]: text}})
+        elif part.kind in TEXT_MEMBERS and text:
             tokens = {"content": logprobs} if type(logprobs) is list else logprobs
-            yield self._make_chunk(part.choice, {MEMBERS[part.kind]: text}, tokens)
+            yield self._make_chunk(part.choice, {TEXT_MEMBERS[part.kind]: text}, tokens)
 
     def _number_call(self, part: Part, call: Json) -> Json:
         return self._make_chunk(part.choice, {"tool_calls": [{"index": self._calls[part], **call}]})
@@ -204,8 +203,8 @@ _DETAILS: Final = {
 other members, so these do not cross."""
 
 
-END: Final = sse.encode_event(sse.DONE)
-KIN: Final[frozenset[FamilyName]] = frozenset(
+DONE_EVENT: Final = sse.encode_event(sse.DONE)
+CHAT_FORMATS: Final[frozenset[FamilyName]] = frozenset(
     {"chat", "completions", "embeddings", "stored", "document"}
 )
 """The families whose documents pass, or can be converted into each other."""
@@ -223,8 +222,7 @@ class _ChatWriter:
 
     def __init__(self, options: WriteOptions, family: FamilyName) -> None:
         head = options.call.head
-        client = DIALECTS["openai" if options.complete else head.dialect].client
-        self.client: ClientDialect = client.endpoints.get(head.endpoint, client)
+        self.client = DIALECTS["openai" if options.complete else head.dialect].client
         self.family = family
         self._options = options
         self._converters: dict[tuple[int, FamilyName], Converter | None] = {}
@@ -240,13 +238,15 @@ class _ChatWriter:
 
     def make_documents(self, frame: Frame) -> Iterator[Json]:
         """Yield the documents of a frame in the form of the client."""
-        maker = self.get_maker(frame)
-        maker.note_frame(frame)
-        if frame.family in KIN and frame.doc is not None:
+        events = frame.events
+        if frame.family in CHAT_FORMATS and frame.doc is not None:
             family, documents = frame.family, [frame.doc]
+            if not (events and type(events[-1]) is Stop):
+                self.get_maker(frame).store_repeated_values(frame)
         else:
-            events = frame.events
-            if frame.family in KIN:  # only finish reasons that the upstream sent
+            maker = self.get_maker(frame)
+            maker.store_repeated_values(frame)
+            if frame.family in CHAT_FORMATS:  # only finish reasons that the upstream sent
                 events = tuple([e for e in events if not (type(e) is Finish and e.native is None)])
             family, documents = "chat", [*maker.make_chunks(events)]
         key = frame.model_call, family
@@ -262,6 +262,9 @@ class _ChatWriter:
         """Return the results that a client may see, without results of shadow policies."""
         return [result for result in self._options.verdicts() if not result[1].shadow]
 
+    def encode_error(self, document: bytes) -> bytes:
+        return sse.encode_event(document)
+
 
 class ChatStreamWriter(_ChatWriter):
     """Writes a stream.
@@ -270,19 +273,14 @@ class ChatStreamWriter(_ChatWriter):
     requested it.
     """
 
-    media_type = "text/event-stream; charset=utf-8"
-
     def __init__(self, options: WriteOptions, family: FamilyName) -> None:
         super().__init__(options, family)
         client = self.client
-        self._add_verdicts = client.add_verdicts if client.streams_verdicts else None
+        self._add_verdicts = client.add_guard_results if client.streams_guard_results else None
         self._wants_usage = options.complete or options.call.wants_usage
         self._passes_raw = (
             self._add_verdicts is None and make_converter(options, family, family) is None
         )
-
-    def weight(self, frame: Frame) -> int:
-        return frame.size
 
     def feed(self, frame: Frame) -> bytes:
         doc, raw = frame.doc, frame.raw
@@ -294,17 +292,14 @@ class ChatStreamWriter(_ChatWriter):
         else:
             event = b"data: " + raw + b"\n\n"
             if len(frame.events) > 1:
-                self.get_maker(frame).note_frame(frame)
-        return event + END if frame.last and self.client.done else event
-
-    def fail(self, document: bytes) -> bytes:
-        return sse.encode_event(document)
+                self.get_maker(frame).store_repeated_values(frame)
+        return event + DONE_EVENT if frame.last and self.client.sends_done else event
 
     def _write(self, frame: Frame) -> bytes:
         """Return the events of a frame whose bytes do not pass as received."""
         if frame.doc is None and not frame.events:
             return b"" if frame.last else sse.KEEPALIVE
-        if frame.doc is None or frame.family not in KIN:
+        if frame.doc is None or frame.family not in CHAT_FORMATS:
             document = self._serialize_text_frame(frame)
             if document is not None:
                 return document
@@ -316,7 +311,7 @@ class ChatStreamWriter(_ChatWriter):
         if len(frame.events) != 1 or self.family != "chat":
             return None
         [event] = frame.events
-        if type(event) is not Delta or event.part.choice or event.part.kind not in MEMBERS:
+        if type(event) is not Delta or event.part.choice or event.part.kind not in TEXT_MEMBERS:
             return None
         document = self.get_maker(frame).make_text_chunk(event) if event.text else b""
         return b"data: %b\n\n" % document if document else document
@@ -341,16 +336,11 @@ class ChatStreamWriter(_ChatWriter):
 class ChatWholeWriter(_ChatWriter):
     """Writes one document after the last frame."""
 
-    media_type = "application/json"
-
     def __init__(self, options: WriteOptions, family: FamilyName) -> None:
         super().__init__(options, family)
         self._answers: dict[int, Json] = {}  # responses by the index of the model call
         self._chunks: dict[int, list[Json]] = {}
         self._size = 0
-
-    def weight(self, frame: Frame) -> int:
-        return self._size + frame.size if frame.last else 0
 
     def feed(self, frame: Frame) -> bytes:
         self._size += frame.size or len(frame.raw or b"") or SMALL_BYTES
@@ -362,17 +352,14 @@ class ChatWholeWriter(_ChatWriter):
             call: merge_chunks(chunks) for call, chunks in self._chunks.items()
         }
         document = answers.get(0, {})
-        if client.whole is not None:
-            document = client.whole(self._options.call, answers)
-        if client.add_verdicts is not None:
+        if client.compose_document is not None:
+            document = client.compose_document(self._options.call, answers)
+        if client.add_guard_results is not None:
             document = {**document, **self._findings} if self._findings else document
-            document = client.add_verdicts(document, self.guard_results(), ())
+            document = client.add_guard_results(document, self.guard_results(), ())
         if document is frame.doc and frame.raw is not None:
             return frame.raw
         return dump(document, self._size)
-
-    def fail(self, document: bytes) -> bytes:
-        return b""
 
     def _add(self, frame: Frame) -> None:
         call, events = frame.model_call, frame.events
@@ -384,7 +371,7 @@ class ChatWholeWriter(_ChatWriter):
             return
         documents: Sequence[Json] = [*self.make_documents(frame)]
         is_whole = frame.doc is not None and bool(events) and type(events[-1]) is Stop
-        if is_whole and frame.family in KIN:
+        if is_whole and frame.family in CHAT_FORMATS:
             self._answers[call] = documents[0] if documents else frame.doc or {}
         else:
             self._chunks.setdefault(call, []).extend(documents)

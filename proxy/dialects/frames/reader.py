@@ -19,7 +19,7 @@ from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.statuses import classify_error, make_client_error, parse_error
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.strict_json import Document, Documents, GatheredDocument, dump
+from proxy.dialects.wire.strict_json import Document, DocumentBuffer, DocumentParser, dump
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Json
@@ -34,7 +34,7 @@ class FrameReader(Protocol):
     """Reads the bytes of one response. All methods raise `ProxyError`."""
 
     @property
-    def holds(self) -> bool:
+    def is_buffered(self) -> bool:
         """True if the reader keeps all bytes until the end."""
         ...
 
@@ -54,7 +54,7 @@ class FrameReader(Protocol):
         """Return the frames after the last document."""
         ...
 
-    def frames_before_error(self) -> Sequence[Frame]:
+    def pop_frames_before_error(self) -> Sequence[Frame]:
         """Return the complete frames ahead of the error that `read` or `end` has raised."""
         ...
 
@@ -76,13 +76,13 @@ class FamilyFrameReader:
         family: Family,
         options: ReadOptions,
         upstream: UpstreamDialect,
-        documents: Documents,
+        documents: DocumentParser,
         *,
         limit: int | None = None,
         rewrite: Rewrite | None = None,
         order: Sequencer | None = None,
     ) -> None:
-        self._body = None if limit is None else GatheredDocument(limit)
+        self._body = None if limit is None else DocumentBuffer(limit)
         source = self._body or sse.EventReader(MAX_EVENT_BYTES)
         self.feed, self.close = source.feed, source.close
         self._family = family
@@ -92,19 +92,19 @@ class FamilyFrameReader:
         self._rewrite = rewrite
         self._order = order
         self._joiner: SurrogateJoiner | None = None
-        self._is_checked = not (limit is None and family.failure is None and rewrite is None)
+        self._is_checked = not (limit is None and family.find_failure is None and rewrite is None)
         self._is_over = False
         self._placed: list[Frame] = []  # frames of the current document
 
     @property
-    def holds(self) -> bool:
+    def is_buffered(self) -> bool:
         return self._body is not None
 
     def read(self, document: Document) -> Sequence[Frame]:
         if self._is_over:
             return ()
         if self._body is not None:
-            raw = self._body.take_document(document)
+            raw = self._body.pop_document(document)
             doc = self._documents.read(raw)
         elif document == sse.DONE:
             return self._end(done=True)
@@ -132,7 +132,7 @@ class FamilyFrameReader:
     def end(self) -> Sequence[Frame]:
         return () if self._is_over else self._end(done=False)
 
-    def frames_before_error(self) -> Sequence[Frame]:
+    def pop_frames_before_error(self) -> Sequence[Frame]:
         if self._body is not None:
             return ()
         placed, self._placed = self._placed, []
@@ -146,7 +146,7 @@ class FamilyFrameReader:
         try:
             return self._documents.read(raw)
         except UpstreamInvalid:
-            doc = self._documents.read_halves(raw)
+            doc = self._documents.read_with_surrogates(raw)
             if doc is None:
                 raise
             self._joiner = self._joiner or SurrogateJoiner()
@@ -158,11 +158,15 @@ class FamilyFrameReader:
         Raise any error that it reports.
         """
         family = self._family
-        if "error" in doc or family.failure is not None:
-            checked = doc if self._joiner is None else replace_half_characters(doc)
+        if "error" in doc or family.find_failure is not None:
+            checked = doc if self._joiner is None else replace_surrogates(doc)
             check_error(checked, self._upstream, family)
-        if self._body is not None and family.answers and type(doc.get(family.answers)) is not list:
-            raise UpstreamInvalid(f"The upstream's response lacks the field {family.answers}.")
+        if (
+            self._body is not None
+            and family.result_list
+            and type(doc.get(family.result_list)) is not list
+        ):
+            raise UpstreamInvalid(f"The upstream's response lacks the field {family.result_list}.")
         rewritten = None if self._rewrite is None else self._rewrite(doc)
         if rewritten is not None:
             return rewritten, dump(rewritten, len(raw))
@@ -189,14 +193,14 @@ class FamilyFrameReader:
 
 def check_error(doc: Json, upstream: UpstreamDialect, family: Family) -> None:
     """Raise the error that a document reports."""
-    if family.failure is not None:
-        failed = family.failure(doc)
+    if family.find_failure is not None:
+        failed = family.find_failure(doc)
         if failed is None:
             return
         doc = failed
-    if doc["error"] and not (family.answers_prevail and doc.get(family.answers)):
+    if doc["error"] and not (family.allows_error_with_results and doc.get(family.result_list)):
         error = parse_error(doc)
-        meaning = classify_error(upstream.statuses, upstream.denials, error, error.status)
+        meaning = classify_error(upstream.statuses, upstream.denial_codes, error, error.status)
         reported = make_client_error(meaning, error, error.status)
         usage = doc.get("usage")
         reported.usage = usage if isinstance(usage, dict) else None
@@ -271,7 +275,7 @@ class SurrogateJoiner:
             raise _make_invalid_json_error() from None
 
 
-def replace_half_characters(doc: Json) -> Json:
+def replace_surrogates(doc: Json) -> Json:
     """Return a document with a question mark in place of each half."""
     plain = json.dumps(doc, ensure_ascii=False).encode("utf-8", "replace")
     document: Json = orjson.loads(plain)

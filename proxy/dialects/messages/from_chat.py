@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES, parse_arguments
-from proxy.dialects.wire.strict_json import MOST_SHALLOW
+from proxy.dialects.wire.strict_json import MAX_RESPONSE_DEPTH
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
-from proxy.fields.field_table import Conversions, to_api
+from proxy.fields.field_table import Conversions, convert_to_api
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
 
-MAX_OUTPUT_TOKENS = 8192
+DEFAULT_MAX_TOKENS = 8192
 """Default bound of output tokens. All current models accept it, and most files are shorter."""
 EFFORTS: Mapping[str, str] = {"minimal": "low"}
 _DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
@@ -34,7 +34,7 @@ def convert_from_chat(body: Json) -> Json:
     request["messages"] = messages
     bounds = [request.pop(name, None) for name in ("max_completion_tokens", "max_tokens")]
     request["max_tokens"] = min(
-        [bound for bound in bounds if bound is not None], default=MAX_OUTPUT_TOKENS
+        [bound for bound in bounds if bound is not None], default=DEFAULT_MAX_TOKENS
     )
     tier = SERVICE_TIERS.get(str(request.pop("service_tier", None)))
     if tier is not None:
@@ -58,7 +58,7 @@ def find_lost_fields(body: Json) -> list[str]:
     return names
 
 
-def prepare_messages_request(body: Json) -> Json:
+def rename_chat_fields(body: Json) -> Json:
     """Rename fields that rules set under chat's names. The lowest output bound applies.
 
     Thinking blocks without a signature are removed: another upstream wrote them, or a guard masked
@@ -91,7 +91,7 @@ def _rename_fields(body: Json) -> Json:
     is_schema = isinstance(form, dict) and form.get("type") == "json_schema"
     other_form = {} if is_schema or form is None else {"response_format": form}
     thinking = {"thinking": {"type": "disabled"}} if body.get("reasoning_effort") == "none" else {}
-    return {**to_api(body, "messages", CONVERSIONS), **other_form, **thinking}
+    return {**convert_to_api(body, "messages", CONVERSIONS), **other_form, **thinking}
 
 
 def _convert_response_format(response_format: Any) -> Json | None:
@@ -205,7 +205,7 @@ def _convert_tool_call(call: Any, place: str) -> Json:
         raise InvalidField(place, NOT_SUPPORTED)
 
     def refuse(value: Any) -> Json:
-        problem = f"must be a JSON object nested at most {MOST_SHALLOW} levels deep"
+        problem = f"must be a JSON object nested at most {MAX_RESPONSE_DEPTH} levels deep"
         raise InvalidField(f"{place}.function.arguments", problem)
 
     arguments = parse_arguments(function.get("arguments"), refuse)

@@ -192,7 +192,7 @@ class MessageReader:
         parts = {index: part for index, part in self._open.items() if self._is_sent_to_client(part)}
         self._open.clear()
         self._part = None
-        finish = Finish(0, "other" if reason is None else schema.FINISHES.get(reason, "stop"))
+        finish = Finish(0, "other" if reason is None else schema.FINISH_REASONS.get(reason, "stop"))
         if not self._splits:
             return (*map(End, parts.values()), finish)
         for index, part in parts.items():
@@ -243,17 +243,17 @@ class MessageReader:
     def _read_block_start(self, doc: Json, raw: bytes) -> list[Frame]:
         index, block = get_block_index(doc), as_object(doc.get("content_block"))
         kind = block.get("type")
-        block_type = kind if kind.__class__ is str and kind in schema.KINDS else ""
+        block_type = kind if kind.__class__ is str and kind in schema.BLOCK_KINDS else ""
         number = len(self._open) if index is None else index
         name = self._read_name(block.get("id")) or ""
-        part = Part(schema.KINDS.get(block_type, "opaque"), number, id=name)
+        part = Part(schema.BLOCK_KINDS.get(block_type, "opaque"), number, id=name)
         events = self._begin_block(index, part)
         if not self._is_sent_to_client(part):
             return [self._make_frame(events, doc, raw)] if events else []
         if part.kind == "arguments":
             return self._read_call_start(part, doc, raw, events)
         events += (Begin(part),)
-        member = schema.MEMBERS.get(block_type, "")
+        member = schema.BLOCK_TEXT_MEMBERS.get(block_type, "")
         text = block.get(member)
         if text.__class__ is str and text:
             events += (Delta(part, text, ("content_block", member)),)
@@ -291,7 +291,7 @@ class MessageReader:
         index, delta = get_block_index(doc), as_object(doc.get("delta"))
         kind = delta.get("type")
         kind = kind if kind.__class__ is str else ""
-        member, part_kind = schema.DELTAS.get(kind, ("", "opaque"))
+        member, part_kind = schema.DELTA_TYPES.get(kind, ("", "opaque"))
         events = self._make_start()
         part = self._open.get(index)
         if part is None:  # the upstream has not sent the start of the block

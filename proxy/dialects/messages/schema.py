@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects.family import Shape, is_empty, is_number, is_text, make_word_check
-from proxy.dialects.wire.strict_json import MOST_SHALLOW, is_name, wrap_in_writer_levels
+from proxy.dialects.wire.strict_json import MAX_RESPONSE_DEPTH, is_name, wrap_in_writer_levels
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import COUNT_GROUPS, Tokens
 from proxy.types import Json
@@ -24,7 +24,7 @@ BLOCK_STOP, PING = "content_block_stop", "ping"
 STREAM_EVENTS = frozenset({MESSAGE_START, MESSAGE_DELTA, MESSAGE_STOP})
 STREAM_EVENTS |= {BLOCK_START, BLOCK_DELTA, BLOCK_STOP}
 
-KINDS: Mapping[str, Kind] = {
+BLOCK_KINDS: Mapping[str, Kind] = {
     "text": "text",
     "thinking": "reasoning",
     "tool_use": "arguments",
@@ -33,10 +33,10 @@ KINDS: Mapping[str, Kind] = {
 }
 """Kinds of text by block type. Other blocks are opaque."""
 
-MEMBERS: Mapping[str, str] = {"text": "text", "thinking": "thinking"}
+BLOCK_TEXT_MEMBERS: Mapping[str, str] = {"text": "text", "thinking": "thinking"}
 """The member with the text of a block, by block type."""
 
-DELTAS: Mapping[str, tuple[str, Kind]] = {
+DELTA_TYPES: Mapping[str, tuple[str, Kind]] = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "reasoning"),
     "input_json_delta": ("partial_json", "server_arguments"),
@@ -51,7 +51,7 @@ DELTA_MEMBERS: Mapping[Kind, str] = {
 }
 """The member with the text of a delta, by kind."""
 
-FINISHES: Mapping[str, FinishReason] = {
+FINISH_REASONS: Mapping[str, FinishReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "pause_turn": "stop",
@@ -62,7 +62,7 @@ FINISHES: Mapping[str, FinishReason] = {
 }
 """Finish reasons by stop reason. Others are `stop`."""
 
-STOPS: Mapping[FinishReason, str] = {
+STOP_REASONS: Mapping[FinishReason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
     "tool_calls": "tool_use",
@@ -103,7 +103,7 @@ USUAL_EVENTS: Mapping[str, Shape] = {
     BLOCK_STOP: {"type": is_text, "index": _INDEX},
     MESSAGE_DELTA: {
         "type": is_text,
-        "delta": {"stop_reason": make_word_check(*FINISHES), "stop_sequence": is_empty},
+        "delta": {"stop_reason": make_word_check(*FINISH_REASONS), "stop_sequence": is_empty},
         "usage": USAGE,
     },
     MESSAGE_STOP: {"type": is_text},
@@ -188,7 +188,7 @@ def parse_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
     """
     try:
         value = orjson.loads(arguments or "{}")
-        if arguments and arguments.count("[") + arguments.count("{") > MOST_SHALLOW:
+        if arguments and arguments.count("[") + arguments.count("{") > MAX_RESPONSE_DEPTH:
             # The parser allows more levels than the writer.
             orjson.dumps(wrap_in_writer_levels(value))
     except (orjson.JSONDecodeError, TypeError):

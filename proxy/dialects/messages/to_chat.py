@@ -23,7 +23,7 @@ from proxy.fields.checks import (
     object_array,
     string,
 )
-from proxy.fields.field_table import PATHS, Conversions, from_api
+from proxy.fields.field_table import PATHS_BY_API, Conversions, convert_from_api
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
 from proxy.types.providers import is_reasoning_model
@@ -105,7 +105,7 @@ CHAT_TIERS = {messages: chat for chat, messages in SERVICE_TIERS.items()}
 MEDIUM_BUDGET, HIGH_BUDGET = 4096, 16384
 """Thinking budgets in tokens from which the effort is medium and high."""
 CONVERTED_FIELDS = {"messages", "system", "thinking", "tool_choice", "tools"}.union(
-    field for _, field, _ in PATHS["messages"]
+    field for _, field, _ in PATHS_BY_API["messages"]
 )
 """Fields with another format in a chat. All others keep their names."""
 
@@ -141,7 +141,7 @@ class _MessagesConversion:
         if tier is not None:
             chat["service_tier"] = CHAT_TIERS.get(tier, tier)
         conversions = {**CONVERSIONS, "reasoning_effort": self._convert_effort}
-        renamed, dropped = from_api(body, "messages", conversions)
+        renamed, dropped = convert_from_api(body, "messages", conversions)
         self.dropped |= dropped
         chat |= renamed | self._convert_tools()
         self._add_effort(chat)

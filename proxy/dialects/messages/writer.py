@@ -89,8 +89,8 @@ class MessageComposer:
             self._end_message()
         return self._events
 
-    def note_native(self, doc: Json, events: tuple[Event, ...]) -> None:
-        """Note an event that is forwarded unchanged, so that composed events can follow it."""
+    def track_native_event(self, doc: Json, events: tuple[Event, ...]) -> None:
+        """Update the open blocks by an event that is forwarded, so that composed events follow."""
         kind = doc["type"]
         if kind == schema.BLOCK_START:
             parts = [event.part for event in events if isinstance(event, Begin)]
@@ -112,7 +112,7 @@ class MessageComposer:
                 is_native = frame.family == "messages"
                 self._usage = native if is_native else schema.make_messages_usage(tokens, native)
             case Finish(choice, reason) if self._is_first_choice(choice):
-                self._reason = schema.STOPS[reason]
+                self._reason = schema.STOP_REASONS[reason]
             case Stop():
                 self._end_message()
             case _:
@@ -207,21 +207,17 @@ class MessageWriter:
     """Writes the events of a stream."""
 
     __slots__ = ("_composer", "_indexes")
-    media_type = "text/event-stream; charset=utf-8"
 
     def __init__(self) -> None:
         self._composer = MessageComposer()
         self._indexes = self._composer.indexes
-
-    def weight(self, frame: Frame) -> int:
-        return frame.size
 
     def feed(self, frame: Frame) -> bytes:
         doc, events = frame.doc, frame.events
         if doc is not None and frame.family == "messages":
             kind = doc["type"]
             if kind != schema.BLOCK_DELTA:
-                self._composer.note_native(doc, events)
+                self._composer.track_native_event(doc, events)
             raw = frame.raw
             return encode_named_event(kind, dump(doc, frame.size) if raw is None else raw)
         if len(events) == 1 and type(events[0]) is Delta:
@@ -236,23 +232,19 @@ class MessageWriter:
             [encode_named_event(event["type"], dump(event, frame.size)) for event in docs]
         )
 
-    def fail(self, document: bytes) -> bytes:
+    def encode_error(self, document: bytes) -> bytes:
         return encode_named_event("error", document)
 
 
-class WholeMessageWriter:
+class WholeMessageWriter(MessageWriter):
     """Writes one document at the last frame."""
 
-    __slots__ = ("_composer", "_message", "_size")
-    media_type = "application/json"
+    __slots__ = ("_message", "_size")
 
     def __init__(self) -> None:
-        self._composer = MessageComposer()
+        super().__init__()
         self._message = MessageAccumulator()
         self._size = 0
-
-    def weight(self, frame: Frame) -> int:
-        return self._size + frame.size if frame.last else 0
 
     def feed(self, frame: Frame) -> bytes:
         self._size += frame.size
@@ -262,15 +254,12 @@ class WholeMessageWriter:
             is_event = isinstance(kind, str) and kind in schema.STREAM_EVENTS
             if frame.last and not is_event:
                 return dump(doc, self._size) if frame.raw is None else frame.raw
-            self._composer.note_native(doc, frame.events)
+            self._composer.track_native_event(doc, frame.events)
             self._message.add(doc)
         else:
             for event in self._composer.compose(frame):
                 self._message.add(event)
         return dump(self._message.build_message(), self._size) if frame.last else b""
-
-    def fail(self, document: bytes) -> bytes:
-        return b""
 
 
 class MessageAccumulator:

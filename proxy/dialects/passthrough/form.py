@@ -24,7 +24,9 @@ FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
 MAX_PART_HEADER_BYTES = 8 * 1024
 LINE_END = b"\r\n"
 MAX_JSON_BYTES = 16 * 1024  # bytes of one field
-TEXTS = frozenset({"description", "instructions", "negativeprompt", "prompt", "text", "title"})
+PLAIN_TEXT_FIELDS = frozenset(
+    {"description", "instructions", "negativeprompt", "prompt", "text", "title"}
+)
 """Squeezed names of fields that servers never read as JSON."""
 MAX_PARTS = 1024  # each part takes a few microseconds
 _BOUNDARY = re.compile(
@@ -36,7 +38,7 @@ _DISPOSITION = re.compile(
     r'(?P<file>(?:; *filename=(?:"[^"\\]*"|[^"\\;\s]+))?(?:; *filename\*=[^;" ]+)?)',
     re.IGNORECASE,
 )
-FILES = frozenset({"data", "file", "files"})
+FILE_FIELDS = frozenset({"data", "file", "files"})
 """Fields whose content is a file of the client. The file may be JSON."""
 _SEPARATORS = (re.compile(r"[^\w-]+"), re.compile(r"\W+"))
 """Separators of the steps of a name. Servers may read a hyphen as an underscore."""
@@ -209,7 +211,7 @@ class FormParts:
             raise InvalidField(shorten_to_ascii(name), NOT_ALLOWED)
         if disposition["file"]:
             check_form_field(name, "a file", self._target, self._declared)
-            if name.removesuffix("[]") in FILES:
+            if name.removesuffix("[]") in FILE_FIELDS:
                 return ""
         else:
             self._lacks_model &= name != MODEL
@@ -270,7 +272,7 @@ def _parse_field(name: str, value: bytes) -> Any:
     except RecursionError:
         raise InvalidField(shorten_to_ascii(name), "is nested too deeply") from None
     except ValueError:
-        if normalize_name(name) in TEXTS:
+        if normalize_name(name) in PLAIN_TEXT_FIELDS:
             return text
         raise InvalidField(
             shorten_to_ascii(name), "must be valid JSON if it begins with { or ["

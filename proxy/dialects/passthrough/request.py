@@ -13,13 +13,17 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from proxy.dialects import DIALECTS, check_names
 from proxy.dialects.passthrough.form import FormUpload, is_form
 from proxy.dialects.request_headers import (
-    REDUNDANT,
-    SETTINGS,
+    FORWARDABLE_VALUE,
+    REDUNDANT_PARAMETERS,
     insert_model_of_path,
     select_forwarded_headers,
 )
 from proxy.dialects.requests.field_filter import filter_fields, list_declared_fields
-from proxy.dialects.requests.upstream_request import MODEL, UpstreamRequest, make_url_and_headers
+from proxy.dialects.requests.upstream_request import (
+    MODEL_PLACEHOLDER,
+    UpstreamRequest,
+    make_url_and_headers,
+)
 from proxy.dialects.wire.strict_json import dump
 from proxy.errors import BadRequest, InvalidField
 from proxy.errors.words import shorten_to_ascii
@@ -111,8 +115,10 @@ def build_passthrough(
     query, dropped_query = _filter_query(request.query, path)
     url, headers = _make_url_and_headers(request, path, upstream)
     is_free = call.head.method in MODEL_FREE_METHODS or path.names or target.costs_nothing
-    requires_model = MODEL not in url and not is_free  # ``/v1/batches/{id}/cancel`` uses no model
-    url = url.replace(MODEL, quote(target.model, ""))
+    requires_model = (
+        MODEL_PLACEHOLDER not in url and not is_free
+    )  # ``/v1/batches/{id}/cancel`` uses no model
+    url = url.replace(MODEL_PLACEHOLDER, quote(target.model, ""))
     if query:
         url += ("&" if "?" in url else "?") + query
     body, dropped, media_type = b"", list[str](), ""
@@ -167,7 +173,7 @@ def _filter_query(query: str, path: PassthroughPath) -> tuple[str, bool]:
         if name in path.queries and len(value) > MOST_VALUE:
             raise InvalidField(name, f"must have at most {MOST_VALUE} characters")
     forwarded = [(name, value) for name, value in pairs if name in path.queries]
-    allowed = path.queries | REDUNDANT
+    allowed = path.queries | REDUNDANT_PARAMETERS
     return urlencode(forwarded), any(name not in allowed for name, _ in pairs)
 
 
@@ -194,8 +200,10 @@ def _make_headers(
     server = DIALECTS[upstream.dialect].server
     forwarded = select_forwarded_headers(client, server, upstream.accepts)
     forwarded |= {
-        name: client[name] for name in FORWARDED_HEADERS if SETTINGS.fullmatch(client.get(name, ""))
+        name: client[name]
+        for name in FORWARDED_HEADERS
+        if FORWARDABLE_VALUE.fullmatch(client.get(name, ""))
     }
-    headers = {**server.usual_headers, **forwarded, **policy_headers, "accept": "*/*"}
+    headers = {**server.default_headers, **forwarded, **policy_headers, "accept": "*/*"}
     del headers["content-type"]
     return headers | ({"content-type": media_type} if media_type else {})

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import orjson
 
-from proxy.dialects.document import NON_OBJECT, Content, make_document_frame
+from proxy.dialects.document import NON_OBJECT_MEMBER, DocumentUsage, make_document_frame
 from proxy.dialects.frames.reader import MAX_EVENT_BYTES
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.strict_json import Document, Documents, GatheredDocument
+from proxy.dialects.wire.strict_json import Document, DocumentBuffer, DocumentParser
 from proxy.errors import ResponseTooLarge
 from proxy.money.usage import Tokens
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -69,7 +69,7 @@ class PassthroughBytes:
     """Bytes that no guard reads. In a stream of events `find_usage` finds the reported usage."""
 
     __slots__ = ("_events", "_find_usage", "_model_call")
-    holds: ClassVar[bool] = False
+    is_buffered: ClassVar[bool] = False
 
     def __init__(self, model_call: int, media_type: str, find_usage: FindUsage) -> None:
         self._model_call = model_call
@@ -100,7 +100,7 @@ class PassthroughBytes:
     def end(self) -> Sequence[Frame]:
         return (Frame((), model_call=self._model_call, last=True),)
 
-    def frames_before_error(self) -> Sequence[Frame]:
+    def pop_frames_before_error(self) -> Sequence[Frame]:
         return ()
 
     def _usage_in(self, piece: bytes) -> Json:
@@ -137,16 +137,16 @@ class PassthroughDocument:
     """One document of JSON, with at most `limit` bytes. `find_usage` finds the reported usage."""
 
     __slots__ = ("_documents", "_find_usage", "_model_call", "_taken", "close", "feed")
-    holds: ClassVar[bool] = True
+    is_buffered: ClassVar[bool] = True
 
     def __init__(
-        self, model_call: int, documents: Documents, limit: int, find_usage: FindUsage
+        self, model_call: int, documents: DocumentParser, limit: int, find_usage: FindUsage
     ) -> None:
         self._model_call = model_call
         self._documents = documents
         self._find_usage = find_usage
-        body = GatheredDocument(limit)
-        self.feed, self.close, self._taken = body.feed, body.close, body.take_document
+        body = DocumentBuffer(limit)
+        self.feed, self.close, self._taken = body.feed, body.close, body.pop_document
 
     def read(self, document: Document) -> Sequence[Frame]:
         raw = self._taken(document)
@@ -154,14 +154,16 @@ class PassthroughDocument:
         if not first_byte:
             return (Frame((), model_call=self._model_call, last=True),)
         is_object = first_byte == b"{"
-        doc = self._documents.read(raw if is_object else b'{"%b":%b}' % (NON_OBJECT.encode(), raw))
+        doc = self._documents.read(
+            raw if is_object else b'{"%b":%b}' % (NON_OBJECT_MEMBER.encode(), raw)
+        )
         tokens = self._find_usage(doc)
-        content = Content() if tokens is None else Content(UsageReport(tokens, doc))
+        content = DocumentUsage() if tokens is None else DocumentUsage(UsageReport(tokens, doc))
         frame = make_document_frame(doc, raw, content, model_call=self._model_call)
         return (frame._replace(size=len(raw) if len(raw) > LARGE_BYTES else 0),)
 
     def end(self) -> Sequence[Frame]:
         return ()
 
-    def frames_before_error(self) -> Sequence[Frame]:
+    def pop_frames_before_error(self) -> Sequence[Frame]:
         return ()

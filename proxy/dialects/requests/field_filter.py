@@ -17,22 +17,24 @@ from proxy.fields.field_table import FIELDS
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import FieldRule, FieldRules, compile_field_rules
 from proxy.fields.spelling import normalize_name
-from proxy.fields.token_bounds import GROUPS
+from proxy.fields.token_bounds import OPTION_GROUPS
 from proxy.types import Json, Upstream
 from proxy.types.passthrough import PassthroughPath
 
-SQUEEZED = {name: normalize_name(name) for name in FIELDS}
+NORMALIZED_NAMES = {name: normalize_name(name) for name in FIELDS}
 """Squeezed names of the fields of most requests."""
-FREE = compile_field_rules({"accept": FREE_FORM}, anywhere=())
+FREE_FORM_RULES = compile_field_rules({"accept": FREE_FORM}, anywhere=())
 SCHEMA_NAMES = frozenset(normalize_name(each.name) for each in MEMBERS.values() if each.is_schema)
-MAPS = frozenset(normalize_name(each.name) for each in MEMBERS.values() if each.is_schema_map)
+SCHEMA_MAP_NAMES = frozenset(
+    normalize_name(each.name) for each in MEMBERS.values() if each.is_schema_map
+)
 CODE_OUTPUTS = frozenset({"bash_code_execution_output", "code_execution_output"})
-ID, LIST, MODEL, SCHEMA = "id", "[]", "model", "schema"
+ID, LIST_SUFFIX, MODEL, SCHEMA = "id", "[]", "model", "schema"
 MAX_STEPS = 8  # steps of a path in a message
 
 
 @dataclass(slots=True)
-class Place:
+class PathGroup:
     """The objects and lists of equal paths.
 
     ``depth_in_free`` counts steps within free-form JSON, ``is_schema`` is True within a JSON
@@ -40,7 +42,7 @@ class Place:
     bodies in memory.
     """
 
-    outer: Place | None
+    outer: PathGroup | None
     name: str
     is_group: bool
     depth_in_free: int = 0
@@ -48,11 +50,11 @@ class Place:
     values: list[Any] = field(default_factory=list)
 
 
-class ListedField(NamedTuple):
+class RestrictedField(NamedTuple):
     """A field to which a rule applies, and the object that has it."""
 
     rule: FieldRule
-    place: Place
+    place: PathGroup
     name: str
     value: Any
     parent: Json
@@ -66,7 +68,7 @@ def filter_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json
     """
     dropped: set[str] = set()
     unsent: set[tuple[int, str]] = set()
-    for listed in find_listed_fields(body, upstream.rules, model):
+    for listed in find_restricted_fields(body, upstream.rules, model):
         if listed.rule.verdict != "drop":
             raise _make_refusal(listed, model)
         dropped.add(listed.rule.name)
@@ -86,23 +88,25 @@ def check_fields(body: Json, upstream: Upstream, model: str) -> None:
 
     Used for bodies that are not rewritten.
     """
-    refused = next(find_listed_fields(body, upstream.rules, model), None)
+    refused = next(find_restricted_fields(body, upstream.rules, model), None)
     if refused is not None:
         raise _make_refusal(refused, model)
 
 
-def find_listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterator[ListedField]:
+def find_restricted_fields(
+    body: Json, rules: FieldRules, model: str = ""
+) -> Iterator[RestrictedField]:
     """Yield the fields that a rule drops or refuses, outer objects first."""
     rules_by_name: dict[str, tuple[FieldRule, ...]] = {}
-    places = [Place(None, "", is_group=True, values=[body])]
+    places = [PathGroup(None, "", is_group=True, values=[body])]
     for place in places:
-        inner: dict[str, Place] = {}
+        inner: dict[str, PathGroup] = {}
         for parent in _collect_objects(place.values):
             for name, value in parent.items():
                 rules_of_name = rules_by_name.get(name)
                 if rules_of_name is None:
                     rules_of_name = rules_by_name[name] = rules.get(
-                        SQUEEZED.get(name) or normalize_name(name), ()
+                        NORMALIZED_NAMES.get(name) or normalize_name(name), ()
                     )
                 is_set = rules_of_name and value is not None
                 listed = (
@@ -114,7 +118,7 @@ def find_listed_fields(body: Json, rules: FieldRules, model: str = "") -> Iterat
                     if listed.rule.verdict != "accept":
                         yield listed
                 elif value and isinstance(value, dict | list):
-                    step = name + LIST if isinstance(value, list) else name
+                    step = name + LIST_SUFFIX if isinstance(value, list) else name
                     inner_place = inner.get(step) or _add_place(inner, place, name, step)
                     inner_place.values.append(value)
         places += inner.values()
@@ -128,13 +132,13 @@ def _collect_objects(values: list[Any]) -> list[Json]:
     return objects
 
 
-def _add_place(inner: dict[str, Place], outer: Place, name: str, step: str) -> Place:
-    end = SQUEEZED.get(name) or normalize_name(name)
-    is_group = outer.is_group and name in GROUPS
-    is_free = outer.depth_in_free > 0 or (outer.is_schema and end in MAPS)
-    is_free = is_free or any(_matches_place(rule, outer) for rule in FREE.get(end, ()))
+def _add_place(inner: dict[str, PathGroup], outer: PathGroup, name: str, step: str) -> PathGroup:
+    end = NORMALIZED_NAMES.get(name) or normalize_name(name)
+    is_group = outer.is_group and name in OPTION_GROUPS
+    is_free = outer.depth_in_free > 0 or (outer.is_schema and end in SCHEMA_MAP_NAMES)
+    is_free = is_free or any(_matches_path(rule, outer) for rule in FREE_FORM_RULES.get(end, ()))
     is_schema = not is_group and (end in SCHEMA_NAMES or end.endswith(SCHEMA))
-    inner[step] = Place(
+    inner[step] = PathGroup(
         outer=outer,
         name=step,
         is_group=is_group,
@@ -144,32 +148,32 @@ def _add_place(inner: dict[str, Place], outer: Place, name: str, step: str) -> P
     return inner[step]
 
 
-def _matches_place(rule: FieldRule, place: Place) -> bool:
+def _matches_path(rule: FieldRule, place: PathGroup) -> bool:
     # Inside of free-form JSON, only rules that begin outside of it apply.
     if len(rule.steps) <= place.depth_in_free or (rule.is_anchored and not place.is_group):
         return False
-    outer: Place | None = place
+    outer: PathGroup | None = place
     for step in rule.steps[1:]:
-        if outer is None or normalize_name(outer.name.removesuffix(LIST)) != step:
+        if outer is None or normalize_name(outer.name.removesuffix(LIST_SUFFIX)) != step:
             return False
         outer = outer.outer
     return True
 
 
 def _find_deciding_rule(
-    rules: Iterable[FieldRule], place: Place, name: str, value: Any, parent: Json
-) -> ListedField | None:
+    rules: Iterable[FieldRule], place: PathGroup, name: str, value: Any, parent: Json
+) -> RestrictedField | None:
     """Return the field with the rule that decides, or None without such a rule.
 
     If the upstream accepts a field and no other rule matches it, its members are inspected.
     """
-    matching = [rule for rule in rules if _matches_place(rule, place)]
+    matching = [rule for rule in rules if _matches_path(rule, place)]
     matching = [rule for rule in matching if not rule.is_text or _has_text(value)]
     if all(rule.verdict == "accept" for rule in matching):
         return None
     if place.outer is None and matching[0].steps == (MODEL,):
         return None  # the target's value replaces it
-    return ListedField(rule=matching[0], place=place, name=name, value=value, parent=parent)
+    return RestrictedField(rule=matching[0], place=place, name=name, value=value, parent=parent)
 
 
 def _has_text(value: Any) -> bool:
@@ -177,12 +181,12 @@ def _has_text(value: Any) -> bool:
     return any(isinstance(item, str) and item for item in items)
 
 
-def _is_harmless(listed: ListedField, model: str) -> bool:
+def _is_harmless(listed: RestrictedField, model: str) -> bool:
     """Return True for a value that has no effect, such as the target's own model."""
     rule, value = listed.rule, listed.value
     if rule.verdict == "limit":
         return not isinstance(value, str) or value in FIELDS[rule.name].client_values
-    is_harmless = HARMLESS.get(rule.steps[0])
+    is_harmless = HARMLESS_CHECKS.get(rule.steps[0])
     return is_harmless is not None and is_harmless(value, listed.parent, model)
 
 
@@ -193,7 +197,7 @@ def _is_target_model(value: Any, _: Json, model: str) -> bool:
     return bool(value == model)
 
 
-HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
+HARMLESS_CHECKS: Mapping[str, Callable[[Any, Json, str], bool]] = {
     MODEL: _is_target_model,
     normalize_name("file_id"): lambda _, parent, __: str(parent.get("type")) in CODE_OUTPUTS,
     normalize_name("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
@@ -202,7 +206,7 @@ HARMLESS: Mapping[str, Callable[[Any, Json, str], bool]] = {
 model, a file in an output, and a skill that Anthropic publishes."""
 
 
-def _make_refusal(listed: ListedField, model: str) -> InvalidField:
+def _make_refusal(listed: RestrictedField, model: str) -> InvalidField:
     rule = listed.rule
     if rule.verdict == "limit":
         allowed = ", ".join(sorted(FIELDS[rule.name].client_values))
@@ -212,17 +216,17 @@ def _make_refusal(listed: ListedField, model: str) -> InvalidField:
     else:
         problem = NOT_ALLOWED
     step = rule.name.rpartition(".")[2]
-    if not rule.is_text and listed.name not in (step, step.removesuffix(LIST)):
+    if not rule.is_text and listed.name not in (step, step.removesuffix(LIST_SUFFIX)):
         problem += f', also not as "{shorten_to_ascii(listed.name)}"'
     if rule.verdict != "drop":
         problem += f', unless the upstream accepts "{rule.name}"'
     return InvalidField(_spell_field_path(listed), problem)
 
 
-def _spell_field_path(listed: ListedField) -> str:
+def _spell_field_path(listed: RestrictedField) -> str:
     """Return the full path of a rejected field: its outer objects, then the name in its rule."""
     names = [listed.rule.name]
-    place: Place | None = listed.place
+    place: PathGroup | None = listed.place
     for _ in listed.rule.steps[1:]:
         place = place and place.outer
     while place is not None and place.outer is not None:

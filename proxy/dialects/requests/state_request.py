@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import orjson
 
 from proxy.dialects.requests.upstream_request import (
-    MODEL,
+    MODEL_PLACEHOLDER,
     UpstreamRequest,
     choose_target_endpoint,
     make_url_and_headers,
@@ -16,7 +16,7 @@ from proxy.dialects.requests.upstream_request import (
 )
 from proxy.dialects.responses import stored
 from proxy.dialects.responses.state_refs import make_unknown_id_error, restore_item_ids
-from proxy.dialects.wire.large_json import dump_pieces
+from proxy.dialects.wire.large_json import serialize_large
 from proxy.errors import InvalidField
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, Json, Target
@@ -40,10 +40,10 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
     url, headers = make_url_and_headers(target.upstream, stored.make_upstream_path(call))
     if stored.find_operation(head).fields:
         body, dropped = _make_conversation_body(call, target)
-        raw = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
+        raw = orjson.dumps(body) if call.size <= LARGE_BYTES else serialize_large(body)
     else:
         del headers["content-type"]
-    url = url.replace(MODEL, quote(target.model, ""))
+    url = url.replace(MODEL_PLACEHOLDER, quote(target.model, ""))
     if query := urlencode(stored.make_upstream_query(head)):
         url += ("&" if urlsplit(url).query else "?") + query
     return UpstreamRequest(

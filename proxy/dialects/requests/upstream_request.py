@@ -17,23 +17,23 @@ from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.dialects.base import AUTHORIZATION, Dialect
 from proxy.dialects.chat.tool_calls import add_signatures
 from proxy.dialects.request_headers import select_forwarded_headers
-from proxy.dialects.requests.field_filter import find_listed_fields
+from proxy.dialects.requests.field_filter import find_restricted_fields
 from proxy.dialects.requests.translation import (
-    READ,
-    UNANSWERED,
+    DEPENDENCY_FIELDS,
+    UNGENERATED_ENDPOINTS,
     accepts_zero_limit,
     apply_parameters,
     find_client_names,
     get_supported_fields,
-    list_obeyed_fields,
+    list_supported_fields,
     translate,
 )
-from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
 from proxy.dialects.responses.state_refs import make_unknown_id_error, restore_item_ids
-from proxy.dialects.wire.large_json import MOST_DEPTH, check_pieces, dump_pieces
+from proxy.dialects.wire.large_json import MAX_DEPTH, check_serializable, serialize_large
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import no_endpoint
-from proxy.fields.token_bounds import GROUPS, count_prompts, max_output_tokens
+from proxy.fields.token_bounds import OPTION_GROUPS, count_prompts, max_output_tokens
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import (
@@ -53,8 +53,8 @@ from proxy.types.providers import ENDPOINTS
 if TYPE_CHECKING:
     from proxy.types.passthrough import BoundedUpload
 
-MODEL = "{model}"  # placeholder in a URL
-ALTERNATIVES: Mapping[Endpoint, tuple[Endpoint, ...]] = {
+MODEL_PLACEHOLDER = "{model}"  # placeholder in a URL
+ENDPOINT_ALTERNATIVES: Mapping[Endpoint, tuple[Endpoint, ...]] = {
     "completions": ("completions", "chat"),
     "chat": ("chat", "completions"),
     "responses": ("responses", "chat", "completions"),
@@ -118,17 +118,17 @@ def make_target_route(
         url=url,
         headers=headers,
         rules=upstream.rules,
-        passed=frozenset(passed) - GROUPS,
+        passed=frozenset(passed) - OPTION_GROUPS,
         checks=checks,
         unsure=frozenset(
             name
             for name, check in checks.items()
             if not (is_kept and name in client_fields and client_fields[name].check is check)
         ),
-        obeyed=list_obeyed_fields(upstream, fields),
+        obeyed=list_supported_fields(upstream, fields),
         takes_zero=accepts_zero_limit(upstream),
-        asked_for_usage=server.streams
-        and server.usage_option
+        asked_for_usage=server.can_stream
+        and server.has_usage_option
         and families[1] is None
         and upstream.asks_usage
         and (endpoint != "chat" or upstream.traits.accepts_field("stream_options")),
@@ -144,7 +144,11 @@ def choose_target_endpoint(client_endpoint: Endpoint, target: Target) -> Endpoin
         return target.endpoint
     endpoints = _get_supported_endpoints(target)
     return next(
-        (endpoint for endpoint in ALTERNATIVES.get(client_endpoint, ()) if endpoint in endpoints),
+        (
+            endpoint
+            for endpoint in ENDPOINT_ALTERNATIVES.get(client_endpoint, ())
+            if endpoint in endpoints
+        ),
         client_endpoint,
     )
 
@@ -208,9 +212,9 @@ def forward_fields(
     changes: ParameterOverrides,
 ) -> TranslatedRequest | None:
     """Return a request whose fields are forwarded, None if one needs a translation."""
-    if not route.passed.issuperset(body) or next(find_listed_fields(body, route.rules), None):
+    if not route.passed.issuperset(body) or next(find_restricted_fields(body, route.rules), None):
         return None
-    changed = serialize_changed_fields(route, body, model, changes)
+    changed = compute_changed_fields(route, body, model, changes)
     if changed is None:
         return None
     for name in route.unsure.intersection(body):
@@ -218,7 +222,7 @@ def forward_fields(
         if is_unsure and route.checks[name](body[name]) is not None:
             return None
     result = {**body, "model": model, **changed.fields}
-    max_output = 0 if client_endpoint in UNANSWERED else changed.most
+    max_output = 0 if client_endpoint in UNGENERATED_ENDPOINTS else changed.most
     return TranslatedRequest(
         body=result,
         dropped_fields=(),
@@ -228,14 +232,14 @@ def forward_fields(
     )
 
 
-def serialize_changed_fields(
+def compute_changed_fields(
     route: TargetRoute, body: Json, model: str, changes: ParameterOverrides
 ) -> ChangedFields | None:
     """Return the numbers of a body as changed by rules, and its output limit.
 
     Return None if a number is not an integer, is renamed, or exceeds the upstream's range.
     """
-    names = READ.intersection(body)
+    names = DEPENDENCY_FIELDS.intersection(body)
     if changes.set or changes.cap:
         names |= (changes.set.keys() | changes.cap.keys()) & body.keys()
     fields = {name: body[name] for name in body if name in names} if names else {}
@@ -278,7 +282,7 @@ def apply_overrides(call: Call, target: Target, changes: ParameterOverrides) -> 
         return call.body
     route = target.upstream.routes.get((call.head.dialect, call.head.endpoint, target.endpoint))
     if route is not None:
-        changed = serialize_changed_fields(route, call.body, target.model, changes)
+        changed = compute_changed_fields(route, call.body, target.model, changes)
         if changed is not None and not (route.takes_zero and 0 in changed.fields.values()):
             return {**call.body, **changed.fields}
     endpoint = choose_target_endpoint(call.head.endpoint, target)
@@ -312,22 +316,24 @@ def build_request(
     if call.state_ref is not None or call.item_ids:
         body = _insert_state_ref(body, call, route.endpoint)
     try:
-        raw = orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body)
+        raw = orjson.dumps(body) if call.size <= LARGE_BYTES else serialize_large(body)
     except TypeError:
         raise _make_too_deep_error(body, call) from None
     headers, dialect = route.headers, target.upstream.dialect
     server = DIALECTS[dialect].server
-    if server.forwarded_prefix is not None:
+    if server.forwarded_header_prefix is not None:
         client_headers = call.head.headers if call.head.dialect == dialect else {}
         forwarded = select_forwarded_headers(client_headers, server, target.upstream.accepts)
-        headers = {**server.usual_headers, **forwarded, **headers}
+        headers = {**server.default_headers, **forwarded, **headers}
     if dropped:
         aliases = (
             alias for name in dropped for alias in find_client_names(name, call.field_aliases)
         )
         dropped = tuple(dict.fromkeys(aliases))
     return UpstreamRequest(
-        url=route.url.replace(MODEL, quote(target.model, "")) if MODEL in route.url else route.url,
+        url=route.url.replace(MODEL_PLACEHOLDER, quote(target.model, ""))
+        if MODEL_PLACEHOLDER in route.url
+        else route.url,
         headers=headers,
         body=raw,
         endpoint=route.endpoint,
@@ -351,15 +357,15 @@ def _insert_state_ref(body: Json, call: Call, endpoint: Endpoint) -> Json:
         body = {**body, "input": restore_item_ids(body.get("input"), call.item_ids)}
     if ref is None or not ref.id:
         return body
-    return {**body, CONVERSATION if ref.is_conversation else PREVIOUS: ref.id}
+    return {**body, CONVERSATION if ref.is_conversation else PREVIOUS_RESPONSE_ID: ref.id}
 
 
 def _make_too_deep_error(body: Json, call: Call) -> InvalidField:
     """Return the error for a body that translation has nested too deeply to be serialized."""
     for name, value in body.items():
         try:
-            check_pieces({name: value})
+            check_serializable({name: value})
         except TypeError:
             break
-    problem = f"is nested more than {MOST_DEPTH} levels deep in the format of the upstream"
+    problem = f"is nested more than {MAX_DEPTH} levels deep in the format of the upstream"
     return InvalidField(find_client_names(name, call.field_aliases)[0], problem)

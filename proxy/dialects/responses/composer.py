@@ -61,7 +61,7 @@ class _OpenText:
         self.part_index = len(item.get("content", ()))
         self.pieces: list[str] = []
         self.logprobs: list[Json] = []
-        self.location: Json = {"item_id": item["id"], schema.OUTPUT: index}
+        self.location: Json = {"item_id": item["id"], schema.OUTPUT_INDEX: index}
         if text_type.index_member:
             self.location[text_type.index_member] = self.part_index
         self.middle = b"," + orjson.dumps(self.location)[1:-1] + b',"delta":'
@@ -146,9 +146,9 @@ class Composer:
         out = b""
         if part is not self._part:
             kind = "reasoning" if part.kind == "summary" else part.kind
-            if kind not in schema.BY_KIND or kind in CALLS or part.choice or not text:
+            if kind not in schema.TEXT_BY_KIND or kind in CALLS or part.choice or not text:
                 return b""
-            out = self._open_text(schema.BY_KIND[kind])
+            out = self._open_text(schema.TEXT_BY_KIND[kind])
             self._part = part
         opened = self._open
         if not text or opened is None:
@@ -195,7 +195,7 @@ class Composer:
         if part.choice:
             return b""
         out = self._close_item()
-        text_type = schema.BY_KIND[part.kind]
+        text_type = schema.TEXT_BY_KIND[part.kind]
         signature = _find_attached_value(part, events, "signature")
         item: Json = {
             "id": "ctc" if call.type == "custom" else "fc",
@@ -213,9 +213,9 @@ class Composer:
         """Add an item. Its id, so far a prefix, becomes unique."""
         index = len(self._items)
         response_id = str(self.response.get("id")).removeprefix("msg_")
-        item["id"] = f"{item['id']}_{schema.UNSTORED}{response_id}_{index}"
+        item["id"] = f"{item['id']}_{schema.UNSTORED_MARK}{response_id}_{index}"
         self._items.append(item)
-        return self._out.encode(schema.ADDED, {schema.OUTPUT: index, "item": item})
+        return self._out.encode(schema.ITEM_ADDED, {schema.OUTPUT_INDEX: index, "item": item})
 
     def _close_text(self) -> bytes:
         opened, self._part = self._open, None
@@ -239,7 +239,7 @@ class Composer:
         if "status" in opened.item:
             opened.item["status"] = "completed"
         return out + self._out.encode(
-            schema.DONE, {schema.OUTPUT: opened.index, "item": opened.item}
+            schema.ITEM_DONE, {schema.OUTPUT_INDEX: opened.index, "item": opened.item}
         )
 
     def _end_response(self) -> bytes:
@@ -248,7 +248,7 @@ class Composer:
         self._has_ended = True
         out = self._start_response(Start(None, None, 0))
         if not self._items:
-            out += self._open_text(schema.BY_KIND["text"])
+            out += self._open_text(schema.TEXT_BY_KIND["text"])
         out += self._close_item()
         status = make_status_members(self._reason)
         usage = make_response_usage(self._tokens)

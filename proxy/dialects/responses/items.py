@@ -184,25 +184,29 @@ MAX_ID_LENGTH = 512
 MAX_NUMBER = 2**53
 """Above it, JSON parsers round integers."""
 _INDEX: Mapping[str, str] = {
-    schema.ANNOTATED: "content_index",
+    schema.ANNOTATION_ADDED: "content_index",
     **schema.PART_INDEX,
-    **{kind: text.index_member for kind, text in schema.BY_DELTA.items() if text.index_member},
-    **{kind: text.index_member for kind, text in schema.BY_DONE.items() if text.index_member},
+    **{kind: text.index_member for kind, text in schema.TEXT_BY_DELTA.items() if text.index_member},
+    **{kind: text.index_member for kind, text in schema.TEXT_BY_DONE.items() if text.index_member},
 }
 """The member with the index of a part, by event type."""
 _BEGINS_PART = frozenset(kind for kind in schema.PART_INDEX if kind.endswith(".added"))
 _ENDS_PART = (
-    frozenset(kind for kind in schema.PART_INDEX if kind.endswith(".done")) | schema.BY_DONE.keys()
+    frozenset(kind for kind in schema.PART_INDEX if kind.endswith(".done"))
+    | schema.TEXT_BY_DONE.keys()
 )
 _ITEM_EVENTS = (
-    frozenset({schema.ADDED, schema.DONE})
-    | schema.BY_DELTA.keys()
-    | schema.BY_DONE.keys()
+    frozenset({schema.ITEM_ADDED, schema.ITEM_DONE})
+    | schema.TEXT_BY_DELTA.keys()
+    | schema.TEXT_BY_DONE.keys()
     | _INDEX.keys()
 )
 _ITEM_TYPES: Mapping[str, str] = {
-    schema.ANNOTATED: "message",
-    **{kind: text.item_type for kind, text in (*schema.BY_DELTA.items(), *schema.BY_DONE.items())},
+    schema.ANNOTATION_ADDED: "message",
+    **{
+        kind: text.item_type
+        for kind, text in (*schema.TEXT_BY_DELTA.items(), *schema.TEXT_BY_DONE.items())
+    },
 }
 
 
@@ -234,7 +238,7 @@ class _NumberedItem:
         """
         current, ended = self.parts.get(index_member, (-1, frozenset()))
         if index is None:
-            follows = bool(ended) if kind in schema.BY_DELTA else kind in ended
+            follows = bool(ended) if kind in schema.TEXT_BY_DELTA else kind in ended
             if current < 0 or kind in _BEGINS_PART or follows:
                 current, ended = _next_number(current), frozenset()
         elif index != current:
@@ -260,17 +264,17 @@ class EventNumbers:
 
         Raises `UpstreamInvalid` if an index is missing and the stream has too many items.
         """
-        kind, sequence = event.get("type"), _as_integer(event.get(schema.SEQUENCE))
+        kind, sequence = event.get("type"), _as_integer(event.get(schema.SEQUENCE_NUMBER))
         if not isinstance(kind, str) or not kind.isprintable():
             return None
         missing: dict[str, int] = {}
         if kind in _ITEM_EVENTS or isinstance(event.get(schema.ITEM_ID), str):
-            index = _as_integer(event.get(schema.OUTPUT))
+            index = _as_integer(event.get(schema.OUTPUT_INDEX))
             item = self._find_item(kind, event, index)
-            if kind == schema.DONE:
+            if kind == schema.ITEM_DONE:
                 self._open.pop(item.index, None)
             if index is None:
-                missing[schema.OUTPUT] = item.index
+                missing[schema.OUTPUT_INDEX] = item.index
             if (index_member := _INDEX.get(kind)) is not None:
                 part_index = _as_integer(event.get(index_member))
                 current = item.number_part(index_member, kind, part_index)
@@ -278,7 +282,7 @@ class EventNumbers:
                     missing[index_member] = current
         self.sequence = _next_number(self.sequence) if sequence is None else sequence
         if sequence is None:
-            missing[schema.SEQUENCE] = self.sequence
+            missing[schema.SEQUENCE_NUMBER] = self.sequence
         return {**event, **missing} if missing else None
 
     def _find_item(self, kind: str, event: Json, index: int | None) -> _NumberedItem:
@@ -288,14 +292,14 @@ class EventNumbers:
             item = self._items.get(index)
         elif len(self._items) >= MAX_NUMBERED_ITEMS:
             raise UpstreamInvalid("The upstream sent too many items without output_index.")
-        elif kind != schema.ADDED:
+        elif kind != schema.ITEM_ADDED:
             item = self._find_by_id(ids, item_type) or self._guess_open(ids, item_type)
         if item is None:
             item = self._begin_item(self._next_index if index is None else index, item_type, ids)
-        elif kind == schema.ADDED:
+        elif kind == schema.ITEM_ADDED:
             item.ids = ids
         for item_id in ids:
-            item.is_claimed |= item_id in item.ids and kind != schema.ADDED
+            item.is_claimed |= item_id in item.ids and kind != schema.ITEM_ADDED
             item.has_alias |= item_id not in item.ids
             if item_id in self._by_id or len(self._by_id) < MAX_IDS:
                 self._by_id[item_id] = item
@@ -353,10 +357,10 @@ class ItemIds:
         If texts of another index use that id, the index is appended.
         """
         kind = as_text(event.get("type"))
-        text_type = schema.BY_DELTA.get(kind) or schema.BY_DONE.get(kind)
+        text_type = schema.TEXT_BY_DELTA.get(kind) or schema.TEXT_BY_DONE.get(kind)
         if text_type is None:
             return event
-        id_, index = event.get(schema.ITEM_ID), event[schema.OUTPUT]
+        id_, index = event.get(schema.ITEM_ID), event[schema.OUTPUT_INDEX]
         key = text_type.kind, index
         if isinstance(id_, str) and key not in self._by_index and len(self._by_index) < MAX_ITEMS:
             owner = self._indexes.setdefault((text_type.kind, id_), index)
@@ -377,7 +381,7 @@ def _collect_item_ids(event: Json) -> list[str]:
     """Return the ids of the item of an event. Some servers use the id of a call for its item."""
     item = as_object(event.get("item"))
     ids = [event.get(schema.ITEM_ID), item.get("id")]
-    if as_text(item.get("type")) in schema.BY_CALL:
+    if as_text(item.get("type")) in schema.TEXT_BY_CALL:
         ids.append(item.get("call_id"))
     return [text for text in ids if isinstance(text, str) and 0 < len(text) <= MAX_ID_LENGTH]
 
@@ -386,9 +390,9 @@ def _find_item_type(kind: str, event: Json) -> str:
     """Return the type of an event's item, or a prefix of the type. It may be unknown."""
     if kind in _ITEM_TYPES:
         return _ITEM_TYPES[kind]
-    if kind in (schema.ADDED, schema.DONE):
+    if kind in (schema.ITEM_ADDED, schema.ITEM_DONE):
         return as_text(as_object(event.get("item")).get("type"))
     if kind in _INDEX:
-        text = schema.BY_PART.get(as_text(as_object(event.get("part")).get("type")))
+        text = schema.TEXT_BY_PART.get(as_text(as_object(event.get("part")).get("type")))
         return "" if text is None else text.item_type
     return kind.split(".")[1] if "." in kind else ""

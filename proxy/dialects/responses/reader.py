@@ -36,7 +36,7 @@ from proxy.types.events import (
 )
 
 _DELTA = ("delta",)
-_LOCATION = (schema.OUTPUT, schema.ITEM_ID, "content_index", "summary_index")
+_LOCATION = (schema.OUTPUT_INDEX, schema.ITEM_ID, "content_index", "summary_index")
 _OWN_FRAME = frozenset({Begin, Delta, End, UsageReport, Finish})
 """Events that never share a frame with an `End` before them."""
 
@@ -88,7 +88,7 @@ class ResponsesReader:
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
         shape = self._shape
         if shape is not None and doc.keys() == shape.keys:
-            text, sequence = doc["delta"], doc[schema.SEQUENCE]
+            text, sequence = doc["delta"], doc[schema.SEQUENCE_NUMBER]
             is_plain = type(text) is str and type(sequence) is int and not doc.get("logprobs")
             if is_plain and shape.matches(doc, exact=self._inspects):
                 self._numbers.sequence = sequence
@@ -143,19 +143,19 @@ class ResponsesReader:
 
     def _read_event_kind(self, kind: str) -> None:
         doc = self._doc
-        if kind in schema.BY_DELTA and isinstance(doc.get("delta"), str):
-            self._read_text_delta(schema.BY_DELTA[kind])
-        elif kind in schema.BY_DONE:
-            self._read_text_done(schema.BY_DONE[kind])
+        if kind in schema.TEXT_BY_DELTA and isinstance(doc.get("delta"), str):
+            self._read_text_delta(schema.TEXT_BY_DELTA[kind])
+        elif kind in schema.TEXT_BY_DONE:
+            self._read_text_done(schema.TEXT_BY_DONE[kind])
         elif kind in schema.PART_INDEX:
             self._read_content_part(kind, as_object(doc.get("part")))
-        elif kind == schema.ADDED:
+        elif kind == schema.ITEM_ADDED:
             self._read_item_added(as_object(doc.get("item")))
-        elif kind == schema.DONE:
+        elif kind == schema.ITEM_DONE:
             self._read_item_done(as_object(doc.get("item")))
-        elif kind in schema.OF_RESPONSE:
+        elif kind in schema.RESPONSE_EVENTS:
             self._read_response(kind, as_object(doc.get("response")))
-        elif kind == schema.ANNOTATED:
+        elif kind == schema.ANNOTATION_ADDED:
             self._read_annotation()
         else:
             self._read_other_event(kind)
@@ -201,7 +201,7 @@ class ResponsesReader:
 
     def _read_text_delta(self, text_type: TextType) -> None:
         doc = self._doc
-        index = doc[schema.OUTPUT]
+        index = doc[schema.OUTPUT_INDEX]
         item = self._items.open_for_text(index, text_type)
         if item is None:
             if self._splits and self._items.is_done(index):
@@ -216,7 +216,7 @@ class ResponsesReader:
         if self._splits and doc.get("logprobs"):
             self._events.append(Attach(text.part, "logprobs", doc["logprobs"], slot=("logprobs",)))
         self._add_native(item, "delta", "logprobs", schema.OBFUSCATION)
-        if type(self._events[-1]) is not Native and type(doc.get(schema.SEQUENCE)) is int:
+        if type(self._events[-1]) is not Native and type(doc.get(schema.SEQUENCE_NUMBER)) is int:
             locate = itemgetter("type", *[name for name in _LOCATION if name in doc])
             self._shape = _DeltaShape(
                 keys=doc.keys(), locate=locate, location=locate(doc), part=text.part
@@ -224,7 +224,7 @@ class ResponsesReader:
 
     def _read_text_done(self, text_type: TextType) -> None:
         doc = self._doc
-        item = self._items.open_for_text(doc[schema.OUTPUT], text_type)
+        item = self._items.open_for_text(doc[schema.OUTPUT_INDEX], text_type)
         if item is None:
             self._add_native(None)
             return
@@ -234,12 +234,12 @@ class ResponsesReader:
 
     def _read_content_part(self, kind: str, part: Json) -> None:
         doc = self._doc
-        text_type = schema.BY_PART.get(as_text(part.get("type")))
-        item = (
-            None if text_type is None else self._items.open_for_text(doc[schema.OUTPUT], text_type)
-        )
+        text_type = schema.TEXT_BY_PART.get(as_text(part.get("type")))
+        index, item = doc[schema.OUTPUT_INDEX], None
+        if text_type is not None:
+            item = self._items.open_for_text(index, text_type)
         if item is None or text_type is None:
-            self._add_native(self._items.get(doc[schema.OUTPUT]))
+            self._add_native(self._items.get(index))
             return
         text = item.open_text(text_type, doc[schema.PART_INDEX[kind]])
         if kind.endswith(".added"):
@@ -279,8 +279,8 @@ class ResponsesReader:
     # Items
 
     def _read_item_added(self, item: Json) -> None:
-        open_item = self._items.begin(self._doc[schema.OUTPUT], item, is_added=True)
-        text_type = schema.BY_CALL.get(as_text(item.get("type")))
+        open_item = self._items.begin(self._doc[schema.OUTPUT_INDEX], item, is_added=True)
+        text_type = schema.TEXT_BY_CALL.get(as_text(item.get("type")))
         if text_type is not None:
             item = self._read_first_text(open_item.open_text(text_type, 0), item)
             self._doc = {**self._doc, "item": item}
@@ -289,7 +289,7 @@ class ResponsesReader:
         self._add_native(open_item, *(("item",) if is_silent_item else ()))
 
     def _read_item_done(self, item: Json) -> None:
-        index = self._doc[schema.OUTPUT]
+        index = self._doc[schema.OUTPUT_INDEX]
         if not self._items.is_done(index):
             self._doc = {**self._doc, "item": self._end_item(index, item)}
         self._add_native(None)
@@ -302,14 +302,14 @@ class ResponsesReader:
             if isinstance(item.get(name), list):
                 parts = enumerate(item[name])
                 inspected[name] = [self._end_part(open_item, name, n, part) for n, part in parts]
-        text_type = schema.BY_CALL.get(as_text(item.get("type")))
+        text_type = schema.TEXT_BY_CALL.get(as_text(item.get("type")))
         if text_type is not None and open_item.part.kind == text_type.kind:
             inspected = self._read_repeated_text(open_item.open_text(text_type, 0), inspected)
         self._items.end(index, open_item)
         return inspected
 
     def _end_part(self, item: OpenItem, list_member: str, index: int, part: Any) -> Any:
-        text_type = schema.BY_PART.get(as_text(as_object(part).get("type")))
+        text_type = schema.TEXT_BY_PART.get(as_text(as_object(part).get("type")))
         if text_type is None or text_type.list_member != list_member or item.part.kind == "opaque":
             return part
         text = item.texts.get((text_type.kind, index))
@@ -328,7 +328,7 @@ class ResponsesReader:
             self._has_started = True
             self._events.append(make_start(response))
         inspected = response
-        if kind in schema.ENDS:
+        if kind in schema.END_EVENTS:
             output = response.get("output")
             items = output if isinstance(output, list) else []
             inspected = {
@@ -340,13 +340,13 @@ class ResponsesReader:
             self._has_stopped = True
         if not self._inspects:
             return
-        inspected = {name: value for name, value in inspected.items() if name not in schema.ECHOED}
+        inspected = schema.remove_echoed_members(inspected)
         self._doc = {**self._doc, "response": inspected}
         if not (
             is_textless_object(inspected)
-            and self._doc.keys() <= {"type", "response", schema.SEQUENCE}
+            and self._doc.keys() <= {"type", "response", schema.SEQUENCE_NUMBER}
         ):
-            self._events.insert(len(self._events) - (kind in schema.ENDS), Native(None))
+            self._events.insert(len(self._events) - (kind in schema.END_EVENTS), Native(None))
 
     def _read_final_item(self, index: int, item: Any) -> Any:
         if not isinstance(item, dict):
@@ -361,7 +361,7 @@ class ResponsesReader:
 
     def _read_annotation(self) -> None:
         doc = self._doc
-        item = self._items.get(doc[schema.OUTPUT])
+        item = self._items.get(doc[schema.OUTPUT_INDEX])
         text = None if item is None else item.texts.get(("text", doc["content_index"]))
         if text is None or text.has_ended or self._crosses:
             self._add_native(item)
@@ -373,7 +373,7 @@ class ResponsesReader:
     def _read_other_event(self, kind: str) -> None:
         """Read another event. Its texts are distinguished by type, indexes and members."""
         doc = self._doc
-        item = self._items.get(doc.get(schema.OUTPUT))
+        item = self._items.get(doc.get(schema.OUTPUT_INDEX))
         if self._crosses:
             return
         if not (kind.endswith(".delta") and isinstance(doc.get("delta"), str | dict)):

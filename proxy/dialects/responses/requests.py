@@ -12,7 +12,12 @@ from typing import Any
 from proxy.dialects.wire.strict_json import as_object, as_objects
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
-from proxy.fields.field_table import PATHS, from_api, has_other_members, to_api
+from proxy.fields.field_table import (
+    PATHS_BY_API,
+    convert_from_api,
+    convert_to_api,
+    has_other_members,
+)
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
 from proxy.types.providers import is_reasoning_model
@@ -20,7 +25,7 @@ from proxy.types.providers import is_reasoning_model
 CONVERTED_FIELDS = {
     *("include", "input", "instructions", "max_output_tokens", "store", "stream_options"),
     *("tool_choice", "tools", "top_logprobs"),
-    *(field for _, field, _ in PATHS["responses"]),
+    *(field for _, field, _ in PATHS_BY_API["responses"]),
 }
 """Fields with another format in a chat. All others keep their names."""
 LOGPROBS = "message.output_text.logprobs"
@@ -63,7 +68,9 @@ class _ResponsesConversion:
             self.dropped.add("store")  # a stored chat has no response id
         elif body.get("store") is False:
             chat["store"] = False
-        renamed, dropped = from_api(body, "responses", {"response_format": _convert_text_format})
+        renamed, dropped = convert_from_api(
+            body, "responses", {"response_format": _convert_text_format}
+        )
         self.dropped |= dropped
         chat |= self._convert_tools() | renamed | self._convert_logprobs()
         bound = body.get("max_output_tokens")
@@ -258,16 +265,16 @@ def convert_from_chat(body: Json) -> Json:
         ]
     if isinstance(choice, dict):
         request["tool_choice"] = _flatten_tool(choice, "tool_choice")
-    return prepare_responses_request(request)
+    return rename_chat_fields(request)
 
 
-def prepare_responses_request(body: Json) -> Json:
+def rename_chat_fields(body: Json) -> Json:
     """Rename fields that rules set under chat's names. The lowest output bound applies."""
     request = dict(body)
     bounds = [request.pop(name) for name in BOUNDS if request.get(name) is not None]
     if bounds:
         request["max_output_tokens"] = min(bounds)
-    return to_api(request, "responses", {"response_format": _convert_response_format})
+    return convert_to_api(request, "responses", {"response_format": _convert_response_format})
 
 
 def _convert_response_format(response_format: Any) -> Json:

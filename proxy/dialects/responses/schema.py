@@ -16,21 +16,26 @@ from proxy.types import Call, Json
 from proxy.types.events import Event, Finish, FinishReason, Kind, Start, UsageReport
 
 FAMILY: Final = "responses"
-PREVIOUS, CONVERSATION = "previous_response_id", "conversation"
+PREVIOUS_RESPONSE_ID, CONVERSATION = "previous_response_id", "conversation"
 """Members of a request that refer to stored state."""
-UNSTORED = "unstored_"
+UNSTORED_MARK = "unstored_"
 """Text in the ids of items that the proxy creates. No provider stores such items."""
-ADDED, DONE = "response.output_item.added", "response.output_item.done"
-ANNOTATED = "response.output_text.annotation.added"
-ENDS = frozenset({"response.completed", "response.incomplete"})
+ITEM_ADDED, ITEM_DONE = "response.output_item.added", "response.output_item.done"
+ANNOTATION_ADDED = "response.output_text.annotation.added"
+END_EVENTS = frozenset({"response.completed", "response.incomplete"})
 """Events that end a stream without a failure."""
-OF_RESPONSE = ENDS | {"response.created", "response.in_progress", "response.queued"}
+RESPONSE_EVENTS = END_EVENTS | {"response.created", "response.in_progress", "response.queued"}
 """Events that contain the response."""
 UNFINISHED = ("queued", "in_progress")
 CANCELLED = "cancelled"
 FAILED = ("failed", CANCELLED)
 """Statuses of a response that has no result."""
-SEQUENCE, OUTPUT, ITEM_ID, OBFUSCATION = "sequence_number", "output_index", "item_id", "obfuscation"
+SEQUENCE_NUMBER, OUTPUT_INDEX, ITEM_ID, OBFUSCATION = (
+    "sequence_number",
+    "output_index",
+    "item_id",
+    "obfuscation",
+)
 
 
 class TextType(NamedTuple):
@@ -60,12 +65,16 @@ _TEXT_TYPES: tuple[tuple[Any, ...], ...] = (
     ("arguments", "response.function_call_arguments", "arguments", "function_call"),
     ("input", "response.custom_tool_call_input", "input", "custom_tool_call"),
 )
-TEXTS: tuple[TextType, ...] = tuple(starmap(TextType, _TEXT_TYPES))
-BY_KIND: Mapping[str, TextType] = {text.kind: text for text in TEXTS}
-BY_DELTA: Mapping[str, TextType] = {f"{text.event}.delta": text for text in TEXTS}
-BY_DONE: Mapping[str, TextType] = {f"{text.event}.done": text for text in TEXTS}
-BY_PART: Mapping[str, TextType] = {text.part_type: text for text in TEXTS if text.part_type}
-BY_CALL: Mapping[str, TextType] = {text.item_type: text for text in TEXTS if not text.part_type}
+TEXT_TYPES: tuple[TextType, ...] = tuple(starmap(TextType, _TEXT_TYPES))
+TEXT_BY_KIND: Mapping[str, TextType] = {text.kind: text for text in TEXT_TYPES}
+TEXT_BY_DELTA: Mapping[str, TextType] = {f"{text.event}.delta": text for text in TEXT_TYPES}
+TEXT_BY_DONE: Mapping[str, TextType] = {f"{text.event}.done": text for text in TEXT_TYPES}
+TEXT_BY_PART: Mapping[str, TextType] = {
+    text.part_type: text for text in TEXT_TYPES if text.part_type
+}
+TEXT_BY_CALL: Mapping[str, TextType] = {
+    text.item_type: text for text in TEXT_TYPES if not text.part_type
+}
 """Types of the items that are calls of a client's tool."""
 PART_INDEX: Mapping[str, str] = {
     f"response.{part}.{step}": index
@@ -79,11 +88,11 @@ PART_INDEX: Mapping[str, str] = {
 ITEM_KINDS: Mapping[str, Kind] = {
     "message": "item",
     "reasoning": "item",
-    **{text.item_type: text.kind for text in BY_CALL.values()},
+    **{text.item_type: text.kind for text in TEXT_BY_CALL.values()},
 }
 """Kinds of items by type. Other items are opaque: tools that the provider runs."""
 
-ECHOED: Mapping[str, object] = {
+ECHOED_MEMBERS: Mapping[str, object] = {
     "conversation": None,
     "instructions": None,
     "metadata": {},
@@ -98,9 +107,19 @@ ECHOED: Mapping[str, object] = {
 }
 """Members of a response that repeat texts of the request, and their defaults."""
 
-_EVENT_TYPES = frozenset({*OF_RESPONSE, ADDED, DONE, ANNOTATED, *PART_INDEX, *BY_DELTA, *BY_DONE})
-WORDS: Mapping[str, frozenset[str]] = {
-    "type": _EVENT_TYPES | BY_PART.keys() | ITEM_KINDS.keys() | {"web_search_call"},
+_EVENT_TYPES = frozenset(
+    {
+        *RESPONSE_EVENTS,
+        ITEM_ADDED,
+        ITEM_DONE,
+        ANNOTATION_ADDED,
+        *PART_INDEX,
+        *TEXT_BY_DELTA,
+        *TEXT_BY_DONE,
+    }
+)
+SILENT_WORDS: Mapping[str, frozenset[str]] = {
+    "type": _EVENT_TYPES | TEXT_BY_PART.keys() | ITEM_KINDS.keys() | {"web_search_call"},
     "status": frozenset(
         {*UNFINISHED, *FAILED, "completed", "incomplete"}
         | {"searching", "interpreting", "generating", "calling"}
@@ -113,14 +132,21 @@ WORDS: Mapping[str, frozenset[str]] = {
     "truncation": frozenset({"auto", "disabled"}),
 }
 """Strings that no guard inspects, by member."""
-NAMES = frozenset({"id", ITEM_ID, "call_id", "model", "service_tier"})
+NAME_MEMBERS = frozenset({"id", ITEM_ID, "call_id", "model", "service_tier"})
 """Members whose strings are not inspected if they are names of at most 128 characters."""
 TEXT_MEMBERS = frozenset({"text", "refusal", "arguments", "input", "name", "encrypted_content"})
 """Members that are inspected unless they are empty."""
-NUMBERS = (
-    WORDS.keys()
-    | NAMES
-    | {SEQUENCE, OUTPUT, "content_index", "summary_index", "annotation_index", "created_at"}
+SILENT_MEMBERS = (
+    SILENT_WORDS.keys()
+    | NAME_MEMBERS
+    | {
+        SEQUENCE_NUMBER,
+        OUTPUT_INDEX,
+        "content_index",
+        "summary_index",
+        "annotation_index",
+        "created_at",
+    }
     | {"completed_at", "response", "item", "part", "output", "content", "annotations", "logprobs"}
     | {"usage", "error", "incomplete_details", "parallel_tool_calls", "temperature", "top_p"}
     | {"top_logprobs", "max_output_tokens", "max_tool_calls", "background", "store", "reasoning"}
@@ -135,10 +161,14 @@ def is_textless(name: str, value: Any) -> bool:
     """Return True if a member of an event has no text that a guard must inspect."""
     if name in TEXT_MEMBERS:
         return value is None or value == ""
-    if name not in NUMBERS or (name in NAMES and isinstance(value, list | dict)):
+    if name not in SILENT_MEMBERS or (name in NAME_MEMBERS and isinstance(value, list | dict)):
         return False
     if isinstance(value, str):
-        return not value or value in WORDS.get(name, ()) or (name in NAMES and is_name(value))
+        return (
+            not value
+            or value in SILENT_WORDS.get(name, ())
+            or (name in NAME_MEMBERS and is_name(value))
+        )
     if isinstance(value, list):
         return all([is_textless(name, element) for element in value])
     return not isinstance(value, dict) or is_textless_object(value)
@@ -203,22 +233,27 @@ class EventBytes:
     def encode(self, kind: str, doc: Json, size: int = 0) -> bytes:
         if self.is_whole:
             return b""
-        numbered = {"type": kind, SEQUENCE: 0, **doc}
-        numbered[SEQUENCE] = self.number
+        numbered = {"type": kind, SEQUENCE_NUMBER: 0, **doc}
+        numbered[SEQUENCE_NUMBER] = self.number
         self.number += 1
         return encode_named_event(kind, dump(numbered, size))
 
 
 def echo_request_members(call: Call) -> Json:
     """Return the members of a response that repeat the client's request."""
-    members = {name: call.body.get(name, default) for name, default in ECHOED.items()}
+    members = {name: call.body.get(name, default) for name, default in ECHOED_MEMBERS.items()}
     ref = call.state_ref
     if ref is not None and ref.id:
         if ref.is_conversation:
             members[CONVERSATION] = {"id": ref.client_id}
         else:
-            members[PREVIOUS] = ref.client_id
+            members[PREVIOUS_RESPONSE_ID] = ref.client_id
     return members
+
+
+def remove_echoed_members(response: Json) -> Json:
+    """Return a response without the members that repeat the client's request."""
+    return {name: value for name, value in response.items() if name not in ECHOED_MEMBERS}
 
 
 # Start, usage and end of a response
@@ -256,7 +291,7 @@ def make_end_events(response: Json, *, has_calls: bool = False) -> list[Event]:
         reason = _FINISHES.get(native or "", "stop")
     else:
         items = as_objects(response.get("output"))
-        has_calls = has_calls or any(as_text(item.get("type")) in BY_CALL for item in items)
+        has_calls = has_calls or any(as_text(item.get("type")) in TEXT_BY_CALL for item in items)
     if reason == "stop" and has_calls:
         reason = "tool_calls"
     return [Finish(0, reason, native), *events]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
 from proxy.runtime.frozen import frozen, memo
 from proxy.types import Json, StateRef
 
@@ -230,7 +230,7 @@ class DocumentSealer:
 
     def _seal_response(self, response: Json) -> Json | None:
         members: Json = {}
-        for name in ("id", PREVIOUS):
+        for name in ("id", PREVIOUS_RESPONSE_ID):
             provider_id = response.get(name)
             if isinstance(provider_id, str):
                 members[name] = self._find_client_id(provider_id) or self.ids.seal(

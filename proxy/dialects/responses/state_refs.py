@@ -15,7 +15,12 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS, UNSTORED, is_reference
+from proxy.dialects.responses.schema import (
+    CONVERSATION,
+    PREVIOUS_RESPONSE_ID,
+    UNSTORED_MARK,
+    is_reference,
+)
 from proxy.dialects.responses.sealing import (
     CONVERSATIONS,
     ITEM_MEMBERS,
@@ -48,14 +53,16 @@ def resolve_state(call: Call, ids: ResponseIds | None) -> Call:
         raise InvalidField("background", NOT_SEALED)
     if call.body.get(CONVERSATION) is not None:
         call = _resolve_conversation(call, ids)
-    elif call.body.get(PREVIOUS) is not None:
+    elif call.body.get(PREVIOUS_RESPONSE_ID) is not None:
         call = resolve_response(call, ids)
     items: Any = call.body.get("input")
     if not isinstance(items, list):
         return call
     # The proxy composed the unstored items from a chat response.
     stored = [
-        item for item in items if not (is_reference(item) and f"_{UNSTORED}" in str(item.get("id")))
+        item
+        for item in items
+        if not (is_reference(item) and f"_{UNSTORED_MARK}" in str(item.get("id")))
     ]
     if stored and len(stored) < len(items):
         items, warnings = stored, (*call.warnings, "item_reference dropped")
@@ -67,22 +74,22 @@ def resolve_response(call: Call, ids: ResponseIds | None) -> Call:
     """Resolve the id of a response in the path or in ``previous_response_id``."""
     head = call.head
     is_stored = head.endpoint == "stored"
-    client_id: Any = head.parameter("id") if is_stored else call.body[PREVIOUS]
+    client_id: Any = head.parameter("id") if is_stored else call.body[PREVIOUS_RESPONSE_ID]
     if ids is None:
-        raise InvalidField("response_id" if is_stored else PREVIOUS, NOT_SEALED)
+        raise InvalidField("response_id" if is_stored else PREVIOUS_RESPONSE_ID, NOT_SEALED)
     ref = ids.open(client_id, call.scheduling_key)
     if ref is None:
         raise make_unknown_id_error(head, client_id)
     if is_stored:
         models, deployment = (ref.target,), ref.deployment
         return replace(call, requested_models=models, deployment=deployment, state_ref=ref)
-    body = {name: value for name, value in call.body.items() if name != PREVIOUS}
+    body = {name: value for name, value in call.body.items() if name != PREVIOUS_RESPONSE_ID}
     return use_stored_state(replace(call, body=body), ref)
 
 
 def _resolve_conversation(call: Call, ids: ResponseIds | None) -> Call:
-    if call.body.get(PREVIOUS) is not None:
-        raise InvalidField(CONVERSATION, conflicts_with(PREVIOUS))
+    if call.body.get(PREVIOUS_RESPONSE_ID) is not None:
+        raise InvalidField(CONVERSATION, conflicts_with(PREVIOUS_RESPONSE_ID))
     conversation = call.body[CONVERSATION]
     client_id = conversation.get("id") if isinstance(conversation, dict) else conversation
     if not isinstance(client_id, str):
@@ -218,7 +225,7 @@ def make_unknown_id_error(head: RequestHead, client_id: str, param: str | None =
 
     ``param`` is the place of an id of an item or a conversation.
     """
-    path_param, label = _PATH_IDS.get(head.endpoint, (PREVIOUS, "Previous response"))
+    path_param, label = _PATH_IDS.get(head.endpoint, (PREVIOUS_RESPONSE_ID, "Previous response"))
     if param is not None:
         label = "Conversation" if param == CONVERSATION else "Item"
     message = f"{label} with id '{shorten_to_ascii(client_id, MAX_ID)}' not found."

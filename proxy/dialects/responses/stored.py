@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
-from proxy.dialects.document import Content
+from proxy.dialects.document import DocumentUsage
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses.schema import check_items, to_chat_usage
 from proxy.dialects.responses.sealing import CONVERSATIONS, ITEMS, ResponseIds
@@ -29,7 +29,7 @@ from proxy.dialects.responses.state_refs import (
 from proxy.errors import InvalidField, NotFound, UpstreamInvalid
 from proxy.fields.checks import check_body
 from proxy.fields.field_table import get_fields
-from proxy.fields.token_bounds import SPELLINGS
+from proxy.fields.token_bounds import KNOWN_SPELLINGS
 from proxy.money.estimate import estimate_value
 from proxy.money.usage import read_usage
 from proxy.types import Call, Endpoint, Json, RequestHead
@@ -122,7 +122,7 @@ def make_upstream_query(head: RequestHead) -> list[tuple[str, str]]:
 
 def read_conversation_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
     """Return the call of a request about a conversation. Raises ``InvalidField``."""
-    check_body(FIELDS, body, SPELLINGS)
+    check_body(FIELDS, body, KNOWN_SPELLINGS)
     fields = find_operation(head).fields
     call_body = {name: body[name] for name in fields if name in body}
     if (items := call_body.pop("items", None)) is not None:
@@ -177,7 +177,7 @@ def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
     return call
 
 
-def read_operation_result(doc: Json, options: ReadOptions) -> Content:
+def read_operation_result(doc: Json, options: ReadOptions) -> DocumentUsage:
     """Read the usage of a response, and estimate its output or the size of a list.
 
     Raises ``UpstreamInvalid`` for a document that is not the result of the operation.
@@ -188,16 +188,16 @@ def read_operation_result(doc: Json, options: ReadOptions) -> Content:
         is_valid, problem = _CHECKS[result]
         if not is_valid(doc):
             raise UpstreamInvalid(problem)
-        return Content()
+        return DocumentUsage()
     list_member = "output" if result == "response" else "data"
     items = doc.get(list_member)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise UpstreamInvalid(f"The upstream's response lacks the field {list_member}.")
     if head.endpoint == "conversations":
-        return Content()
+        return DocumentUsage()
     usage = to_chat_usage(doc) if result == "response" else None
     report = None if usage is None else UsageReport(read_usage(usage), doc["usage"])
-    return Content(report, estimate_value(items))
+    return DocumentUsage(report, estimate_value(items))
 
 
 _CHECKS: Mapping[str, tuple[Callable[[Json], bool], str]] = {

@@ -43,7 +43,7 @@ class WholeResponseReader:
         if not is_unfinished:
             events += [*make_end_events(doc), STOP]
         if options.inspect:
-            doc = {name: value for name, value in doc.items() if name not in schema.ECHOED}
+            doc = schema.remove_echoed_members(doc)
         return [Frame(tuple(events), schema.FAMILY, doc, raw=raw, model_call=options.model_call)]
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
@@ -93,11 +93,11 @@ def _find_item_texts(item: Json, index: int) -> Iterator[ItemText]:
     for name in ("summary", "content"):
         parts = item.get(name)
         for part_index, part in enumerate(parts if isinstance(parts, list) else ()):
-            text_type = schema.BY_PART.get(as_text(as_object(part).get("type")))
+            text_type = schema.TEXT_BY_PART.get(as_text(as_object(part).get("type")))
             if text_type is not None and text_type.list_member == name:
                 slot = ("output", index, name, part_index, text_type.member)
                 yield text_type, part_index, as_text(part.get(text_type.member)), slot
-    text_type = schema.BY_CALL.get(as_text(item.get("type")))
+    text_type = schema.TEXT_BY_CALL.get(as_text(item.get("type")))
     if text_type is not None:
         text = as_text(item.get(text_type.member))
         yield text_type, 0, text, ("output", index, text_type.member)
@@ -111,10 +111,10 @@ def _make_stream_events(response: Json) -> Iterator[Json]:
         texts = [*_find_item_texts(item, index)]
         empty: Json = {name: [] for name in ("content", "summary") if name in item}
         empty |= {text_type.member: "" for text_type, *_ in texts if not text_type.part_type}
-        yield {"type": schema.ADDED, schema.OUTPUT: index, "item": {**item, **empty}}
+        yield {"type": schema.ITEM_ADDED, schema.OUTPUT_INDEX: index, "item": {**item, **empty}}
         for text_type, part_index, text, _ in texts:
             yield from _make_text_events(item, index, text_type, part_index, text)
-        yield {"type": schema.DONE, schema.OUTPUT: index, "item": item}
+        yield {"type": schema.ITEM_DONE, schema.OUTPUT_INDEX: index, "item": item}
     kind = "incomplete" if response.get("status") == "incomplete" else "completed"
     yield {"type": f"response.{kind}", "response": response}
 
@@ -122,7 +122,7 @@ def _make_stream_events(response: Json) -> Iterator[Json]:
 def _make_text_events(
     item: Json, index: int, text_type: TextType, part_index: int, text: str
 ) -> Iterator[Json]:
-    location: Json = {"item_id": item.get("id"), schema.OUTPUT: index}
+    location: Json = {"item_id": item.get("id"), schema.OUTPUT_INDEX: index}
     name = text_type.member
     delta_event = {"type": f"{text_type.event}.delta", "delta": text}
     done_event = {"type": f"{text_type.event}.done", name: text}

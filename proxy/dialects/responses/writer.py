@@ -84,16 +84,6 @@ class ResponsesWriter:
         self._usage: Json | None = None
         self._size = 0
 
-    @property
-    def media_type(self) -> str:
-        is_whole = self._options.whole
-        return "application/json" if is_whole else "text/event-stream; charset=utf-8"
-
-    def weight(self, frame: Frame) -> int:
-        if not self._options.whole:
-            return frame.size
-        return self._size + frame.size if frame.last else 0
-
     def feed(self, frame: Frame) -> bytes:
         events, doc = frame.events, frame.doc
         if frame.family == schema.FAMILY and doc is not None:
@@ -120,10 +110,8 @@ class ResponsesWriter:
             return b""
         return dump(self._response, self._size)
 
-    def fail(self, document: bytes) -> bytes:
+    def encode_error(self, document: bytes) -> bytes:
         """Return two events for an error: SDKs raise the first, Codex reads the second."""
-        if self._options.whole:
-            return b""
         error = orjson.loads(document).get("error", {})
         details = {name: error.get(name) for name in ("code", "message", "param")}
         head = {
@@ -143,10 +131,10 @@ class ResponsesWriter:
         self._is_native = True
         self._store_texts(frame.events)
         self._rewrites |= raw is None
-        if kind in (schema.ADDED, schema.DONE):
-            self._items[as_int(doc.get(schema.OUTPUT))] = as_object(doc.get("item"))
-        if kind in schema.OF_RESPONSE:
-            self._store_response(as_object(doc.get("response")), is_final=kind in schema.ENDS)
+        if kind in (schema.ITEM_ADDED, schema.ITEM_DONE):
+            self._items[as_int(doc.get(schema.OUTPUT_INDEX))] = as_object(doc.get("item"))
+        if kind in schema.RESPONSE_EVENTS:
+            self._store_response(as_object(doc.get("response")), is_final=kind in schema.END_EVENTS)
             doc = {**doc, "response": self._response}
         if not self._rewrites and raw is not None and not self._options.whole:
             self._out.number += 1
@@ -170,12 +158,12 @@ class ResponsesWriter:
 
     def _write_delta(self, event: Delta) -> bytes:
         part = event.part
-        text_type = schema.BY_KIND.get(part.kind)
+        text_type = schema.TEXT_BY_KIND.get(part.kind)
         if text_type is None:
             return b""
         self._rewrites = True
         item = part.parent or part
-        location: Json = {"item_id": item.id, schema.OUTPUT: item.number}
+        location: Json = {"item_id": item.id, schema.OUTPUT_INDEX: item.number}
         location |= {text_type.index_member: part.number} if text_type.part_type else {}
         return self._out.encode(f"{text_type.event}.delta", {**location, "delta": event.text})
 
@@ -187,7 +175,7 @@ class ResponsesWriter:
                     text.pieces.append(event.text)
             elif isinstance(event, Begin):
                 part = event.part
-                if part.kind in schema.BY_KIND:
+                if part.kind in schema.TEXT_BY_KIND:
                     part_index = 0 if part.parent is None else part.number
                     key = (part.parent or part).number, part.kind, part_index
                     self._text_by_part[part] = self._text_by_key.setdefault(key, _SentText())
@@ -213,7 +201,7 @@ class ResponsesWriter:
     def _write_end(self) -> bytes:
         self._has_ended = self._rewrites = True
         for (index, kind, _), text in self._text_by_key.items():
-            text_type = schema.BY_KIND[kind]
+            text_type = schema.TEXT_BY_KIND[kind]
             item = self._items.get(index)
             if item is not None and text_type.part_type and not item.get(text_type.list_member):
                 part = text.complete_value({"type": text_type.part_type}, text_type.member)
@@ -223,12 +211,12 @@ class ResponsesWriter:
         return self._out.encode(f"response.{status['status']}", {"response": self._response})
 
     def _complete_event(self, doc: Json, kind: str) -> Json:
-        index = as_int(doc.get(schema.OUTPUT))
-        if kind in schema.BY_DONE:
-            text_type = schema.BY_DONE[kind]
+        index = as_int(doc.get(schema.OUTPUT_INDEX))
+        if kind in schema.TEXT_BY_DONE:
+            text_type = schema.TEXT_BY_DONE[kind]
             part_index = as_int(doc.get(text_type.index_member))
             return self._complete_text(doc, text_type, index, part_index)
-        if kind == schema.DONE:
+        if kind == schema.ITEM_DONE:
             return {**doc, "item": self._complete_item(as_object(doc.get("item")), index)}
         if kind in schema.PART_INDEX and kind.endswith(".done"):
             part = self._complete_part(
@@ -243,11 +231,11 @@ class ResponsesWriter:
             if isinstance(item.get(name), list):
                 parts = enumerate(item[name])
                 filled[name] = [self._complete_part(part, index, n) for n, part in parts]
-        text_type = schema.BY_CALL.get(as_text(item.get("type")))
+        text_type = schema.TEXT_BY_CALL.get(as_text(item.get("type")))
         return filled if text_type is None else self._complete_text(filled, text_type, index, 0)
 
     def _complete_part(self, part: Any, index: int, part_index: int) -> Any:
-        text_type = schema.BY_PART.get(as_text(as_object(part).get("type")))
+        text_type = schema.TEXT_BY_PART.get(as_text(as_object(part).get("type")))
         return (
             part if text_type is None else self._complete_text(part, text_type, index, part_index)
         )

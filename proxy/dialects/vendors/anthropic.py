@@ -18,13 +18,19 @@ from proxy.dialects.base import (
     UpstreamDialect,
 )
 from proxy.dialects.messages.to_chat import check_blocks
-from proxy.dialects.statuses import CONTEXT, MESSAGES_TYPES, POLICY_BLOCKED, QUOTA, USUAL
+from proxy.dialects.statuses import (
+    CONTEXT_EXCEEDED,
+    DEFAULT_STATUSES,
+    MESSAGES_TYPES,
+    POLICY_BLOCKED,
+    QUOTA_EXCEEDED,
+)
 from proxy.dialects.vendors import openai
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, MAX_TEXT
 from proxy.fields.checks import Fields, token_count
 from proxy.fields.field_table import get_fields
-from proxy.fields.token_bounds import without_ranges
+from proxy.fields.token_bounds import remove_ranges
 from proxy.types import Call, Endpoint, Json, RequestHead
 
 PATHS: Mapping[Endpoint, str] = {
@@ -45,7 +51,7 @@ REQUEST_ID = "request-id"
 
 MESSAGES: Fields = get_fields("messages")
 COUNT_TOKENS: Fields = get_fields("count_tokens")
-LENIENT_MESSAGES: Fields = {**without_ranges(MESSAGES), **get_fields("messages.open")}
+LENIENT_MESSAGES: Fields = {**remove_ranges(MESSAGES), **get_fields("messages.open")}
 """Fields for a client whose upstream may be of another vendor: only the lower bounds of
 Messages."""
 
@@ -79,13 +85,13 @@ def check_thinking(body: Json) -> None:
         raise errors.InvalidField("thinking.budget_tokens", problem)
 
 
-def refuse(
+def make_error_response(
     error: errors.ProxyError, request_id: str, *, ends_stream: bool = False
 ) -> ErrorResponse:
     """Return Anthropic's error object. The message begins with the invalid field."""
     status, message = error.status, error.message
     is_busy = isinstance(error, errors.CircuitOpen | errors.Overloaded | errors.UpstreamBusy)
-    if error.upstream_code == QUOTA:
+    if error.upstream_code == QUOTA_EXCEEDED:
         status = 402
     elif is_busy or (
         isinstance(error, errors.UpstreamError)
@@ -98,7 +104,7 @@ def refuse(
     if isinstance(error, errors.GuardBlocked) and status < 500:
         kind = POLICY_BLOCKED
         message += BLOCKED_OUTPUT if ends_stream else ""
-    if error.upstream_code == CONTEXT and TOO_LONG not in message.lower():
+    if error.upstream_code == CONTEXT_EXCEEDED and TOO_LONG not in message.lower():
         message = f"{TOO_LONG}: {message}"[:MAX_TEXT]
     inner: Json = {"type": kind, "message": message}
     if isinstance(error, errors.InvalidField) and error.param == "thread":
@@ -176,23 +182,23 @@ ANTHROPIC = Dialect(
             for method, path, endpoint in ROUTES
         },
         key_headers=("x-api-key", "authorization"),
-        refuse=refuse,
+        make_error_response=make_error_response,
         read_headers=read_headers,
         rules=dict.fromkeys(PATHS, (check_blocks, check_thinking)),
-        ruled=frozenset({"messages", "system", "thinking"}),
-        whole=compose_document,
-        user=read_user,
-        always_usage=True,
-        reads_error_events=True,
-        known_by="anthropic-version",
+        ruled_fields=frozenset({"messages", "system", "thinking"}),
+        compose_document=compose_document,
+        read_user=read_user,
+        always_sends_usage=True,
+        error_event_endpoints=frozenset({"chat"}),
+        identifying_header="anthropic-version",
     ),
     server=UpstreamDialect(
         prefix="/v1",
         paths=PATHS,
         key_header="x-api-key",
-        shown=("anthropic-ratelimit-",),
-        statuses={**USUAL, 402: "credential"},
-        forwarded_prefix="anthropic-",
-        usual_headers={"anthropic-version": VERSION},
+        forwarded_response_headers=("anthropic-ratelimit-",),
+        statuses={**DEFAULT_STATUSES, 402: "credential"},
+        forwarded_header_prefix="anthropic-",
+        default_headers={"anthropic-version": VERSION},
     ),
 )

@@ -24,7 +24,7 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def add_verdicts(data: Json, verdicts: GuardResults, findings: base.Findings = ()) -> Json:
+def add_guard_results(data: Json, verdicts: GuardResults, findings: base.Findings = ()) -> Json:
     return {**data, DETECTIONS: join_detections(data, findings, make_enkrypt_detections(verdicts))}
 
 
@@ -49,11 +49,13 @@ def compose_document(call: Call, parts: Mapping[int, Json]) -> Json:
     return {**parts[0], "prompt": []}
 
 
-def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> base.ErrorResponse:
+def make_error_response(
+    error: ProxyError, request_id: str, *, ends_stream: bool = False
+) -> base.ErrorResponse:
     """Return an error. A bad credential is refused in the form of Enkrypt's gateway."""
     if isinstance(error, Unauthorized):
         return base.ErrorResponse(401, {"message": "Unauthorized", "request_id": request_id})
-    body = add_verdicts({"error": openai.make_error_object(error)}, ())
+    body = add_guard_results({"error": openai.make_error_object(error)}, ())
     return base.ErrorResponse(error.status, body, openai.make_retry_headers(error))
 
 
@@ -68,14 +70,14 @@ ENKRYPT = base.Dialect(
         key_headers=("apikey",),
         header_prefix="x-enkrypt-",
         read_headers=read_enkrypt_headers,
-        refuse=refuse,
+        make_error_response=make_error_response,
         rules=openai.RULES,
-        ruled=openai.RULED,
+        ruled_fields=openai.RULED_FIELDS,
         to_chat=to_chat,
         aliases={"context": "enkrypt_context"},
-        whole=compose_document,
-        add_verdicts=add_verdicts,
-        streams_verdicts=True,  # by its API document, both objects have the same shape
+        compose_document=compose_document,
+        add_guard_results=add_guard_results,
+        streams_guard_results=True,  # by its API document, both objects have the same shape
     ),
     server=base.UpstreamDialect(
         prefix="/ai-proxy",

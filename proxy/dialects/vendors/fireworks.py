@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.chat import requests
-from proxy.dialects.statuses import USUAL
+from proxy.dialects.statuses import DEFAULT_STATUSES
 from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import conflicts_with
@@ -49,7 +49,7 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
     return body | {"response_format": {"type": "json_object", "schema": schema.get("schema")}}
 
 
-def make_answer_headers(
+def make_response_headers(
     data: Json | None, attempts: int, cache: str
 ) -> tuple[tuple[str, str], ...]:
     """Return the prompt tokens of a whole response."""
@@ -70,23 +70,28 @@ FIREWORKS = Dialect(
     fields=FIELDS,
     client=ClientDialect(
         routes=openai.make_routes("/inference/v1"),
-        refuse=openai.refuse,
+        make_error_response=openai.make_error_response,
         rules={
             "completions": (openai.check_stream_options, check_max_tokens),
             "chat": (openai.check_stream_options, check_max_tokens),
         },
-        ruled=frozenset({"max_completion_tokens", "stream_options"}),
+        ruled_fields=frozenset({"max_completion_tokens", "stream_options"}),
         to_chat=to_chat,
-        headers=make_answer_headers,
-        always_usage=True,
+        make_response_headers=make_response_headers,
+        always_sends_usage=True,
     ),
     server=UpstreamDialect(
         prefix="/inference/v1",
         paths={name: path for name, path in openai.PATHS.items() if name != "responses"},
         from_chat=from_chat,
-        usage_option=False,
-        shown=("fireworks-",),
-        statuses={**USUAL, 412: "outage"},  # the account is suspended, or a model does not load
-        implied={"include_stop_str_in_output": True},  # by its API document, the text includes it
+        has_usage_option=False,
+        forwarded_response_headers=("fireworks-",),
+        statuses={
+            **DEFAULT_STATUSES,
+            412: "outage",
+        },  # the account is suspended, or a model does not load
+        default_behavior={
+            "include_stop_str_in_output": True
+        },  # by its API document, the text includes it
     ),
 )

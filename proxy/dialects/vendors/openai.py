@@ -6,21 +6,15 @@ Sources: OpenAI's API reference for legacy completions, chat completions and emb
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from proxy.dialects.base import (
-    ClientDialect,
-    Dialect,
-    ErrorResponse,
-    UpstreamDialect,
-)
+from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, UpstreamDialect
 from proxy.dialects.responses import schema, stored
 from proxy.dialects.vendors import other_gateways
 from proxy.errors import GuardBlocked, InvalidField, ProxyError
 from proxy.errors.field_problems import NEEDS_LOGPROBS
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import get_fields
-from proxy.fields.token_bounds import without_ranges
+from proxy.fields.token_bounds import remove_ranges
 from proxy.types import Endpoint, Json
 from proxy.types.events import FamilyName
 
@@ -54,7 +48,7 @@ RULES: dict[Endpoint, tuple[Callable[[Json], None], ...]] = {
     "completions": (check_stream_options, check_best_of),
     "chat": (check_stream_options, check_top_logprobs),
 }
-RULED = frozenset({"best_of", "stream_options", "top_logprobs"})
+RULED_FIELDS = frozenset({"best_of", "stream_options", "top_logprobs"})
 
 
 def make_error_object(error: ProxyError) -> Json:
@@ -69,7 +63,9 @@ def make_error_object(error: ProxyError) -> Json:
     return body
 
 
-def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> ErrorResponse:
+def make_error_response(
+    error: ProxyError, request_id: str, *, ends_stream: bool = False
+) -> ErrorResponse:
     """Return the ``error`` object that SDKs read."""
     return ErrorResponse(
         error.status, {"error": make_error_object(error)}, make_retry_headers(error)
@@ -129,13 +125,6 @@ PATHS: dict[Endpoint, str] = {
 }
 
 
-def add_endpoints(client: ClientDialect) -> ClientDialect:
-    """Return a client dialect with Responses and with LiteLLM's list of models."""
-    responses = replace(client, reads_error_events=True)
-    models = replace(client, whole=other_gateways.make_model_info)
-    return replace(client, endpoints={"responses": responses, "models": models})
-
-
 RESPONSES: dict[Endpoint, FamilyName] = {"responses": "responses"}
 
 OPENAI = Dialect(
@@ -143,23 +132,22 @@ OPENAI = Dialect(
     families=RESPONSES,
     provider="openai",
     fields=FIELDS,
-    types={endpoint: without_ranges(fields) for endpoint, fields in FIELDS.items()},
-    client=add_endpoints(
-        ClientDialect(
-            routes=make_routes("/v1", "", "/openai/v1")
-            | AZURE_ROUTES
-            | dict.fromkeys((("GET", path) for path in other_gateways.INFO_PATHS), "models")
-            | RESPONSES_ROUTES,
-            key_headers=("authorization", "api-key"),  # Azure's clients send the second one
-            refuse=refuse,
-            rules=RULES | {"responses": schema.RULES},
-            ruled=RULED | schema.RULED_FIELDS,
-            reads_error_events=True,
-        )
+    types={endpoint: remove_ranges(fields) for endpoint, fields in FIELDS.items()},
+    client=ClientDialect(
+        routes=make_routes("/v1", "", "/openai/v1")
+        | AZURE_ROUTES
+        | dict.fromkeys((("GET", path) for path in other_gateways.INFO_PATHS), "models")
+        | RESPONSES_ROUTES,
+        key_headers=("authorization", "api-key"),  # Azure's clients send the second one
+        make_error_response=make_error_response,
+        rules=RULES | {"responses": schema.RULES},
+        ruled_fields=RULED_FIELDS | schema.RULED_FIELDS,
+        compose_document=other_gateways.make_model_info,
+        error_event_endpoints=frozenset({"chat", "completions", "responses"}),
     ),
     server=UpstreamDialect(
         prefix="/v1",
         paths=PATHS,
-        shown=("openai-processing-ms", "openai-version", "openai-model"),
+        forwarded_response_headers=("openai-processing-ms", "openai-version", "openai-model"),
     ),
 )

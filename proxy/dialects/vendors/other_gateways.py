@@ -19,7 +19,7 @@ from typing import Literal
 import orjson
 
 from proxy.dialects.base import Headers
-from proxy.dialects.request_headers import MAX_TIMEOUT_S, Tag, check_tags, make_header_error
+from proxy.dialects.request_headers import Tag, check_tags, make_header_error, parse_timeout_s
 from proxy.dialects.wire.strict_json import read_without_duplicates
 from proxy.errors.words import (
     MAX_ID,
@@ -70,7 +70,6 @@ MARKS = re.compile("\n(?:" + "|".join((*PREFIXES, *PROPERTIES, PROPERTIES_HEADER
 """Matches the joined header names of a request with headers of other gateways."""
 INFO_PATHS = ("/model/info", "/v1/model/info")
 _SIGN = re.compile("[=:]")
-_NUMBER = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,6})?")
 
 
 def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
@@ -139,23 +138,11 @@ def _read_tags(headers: Headers, meanings: dict[str, Meaning]) -> tuple[Tag, ...
 
 def _read_timeout_s(headers: Headers, meanings: dict[str, Meaning]) -> float | None:
     times = [
-        _parse_seconds(name, headers[name], 1 if meaning == "seconds" else 1000)
+        parse_timeout_s(name, headers[name], 1 if meaning == "seconds" else 1000)
         for name, meaning in meanings.items()
         if meaning in {"seconds", "milliseconds"} and headers[name].strip()
     ]
     return min(times, default=None)
-
-
-def _parse_seconds(name: str, text: str, units_per_s: int) -> float:
-    number = float(text) if _NUMBER.fullmatch(text := text.strip()) else 0.0
-    seconds = number / units_per_s
-    if not 0 < seconds <= MAX_TIMEOUT_S:
-        unit = "seconds" if units_per_s == 1 else "milliseconds"
-        maximum = MAX_TIMEOUT_S * units_per_s
-        raise make_header_error(
-            name, f"must be a number of {unit} greater than 0 and at most {maximum}"
-        )
-    return seconds
 
 
 def _iter_properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator[Property]:
@@ -189,7 +176,7 @@ def _iter_metadata(header: str) -> Iterator[Property]:
 
 def make_model_info(call: Call, parts: Mapping[int, Json]) -> Json:
     """Return a list of models, in LiteLLM's form on its paths."""
-    data = parts[0]
+    data = parts.get(0, {})
     if call.head.route not in INFO_PATHS:
         return data
     rows: list[Json] = []

@@ -18,9 +18,9 @@ import orjson
 
 from proxy.dialects import base, request_headers
 from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks, make_hook
-from proxy.dialects.request_headers import MAX_TIMEOUT_S, make_header_error
-from proxy.dialects.statuses import DENIALS, USUAL
-from proxy.dialects.vendors import openai
+from proxy.dialects.request_headers import make_header_error, parse_timeout_s
+from proxy.dialects.statuses import DEFAULT_STATUSES, DENIAL_CODES
+from proxy.dialects.vendors import openai, other_gateways
 from proxy.dialects.wire.strict_json import read_without_duplicates
 from proxy.errors import GuardBlocked, GuardUnavailable, ProxyError
 from proxy.errors.words import MAX_NAME, join_names
@@ -31,7 +31,7 @@ HOOK_FAILED, HOOK_DENIED = 246, 446
 """Statuses of a success with a failed hook, and of a call that a hook denies."""
 HOOKS_FAILED = "hooks_failed"
 """Error type of a call that a hook denies."""
-CONFIG = "x-portkey-config"
+CONFIG, TIMEOUT = "x-portkey-config", "x-portkey-request-timeout"
 MAX_TARGETS, MAX_WEIGHT = 32, 1_000_000
 _IGNORED_KEYS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
 _IGNORED_HEADERS = ("x-portkey-forward-headers", "x-portkey-provider")
@@ -49,6 +49,7 @@ def read_portkey_headers(headers: base.Headers, head: RequestHead) -> RequestHea
         raise make_header_error("x-portkey-custom-host", "clients may not set this header")
     deployments, warnings = _read_deployments(headers, head.call_id)
     user, tags = _read_metadata(headers)
+    timeout = headers.get(TIMEOUT, "").strip()
     trace = headers.get("x-portkey-trace-id", "")[:256]
     trace = trace if trace.isascii() and trace.isprintable() and trace else head.request_id
     ignored = [f"{name} ignored" for name in _IGNORED_HEADERS if headers.get(name)]
@@ -61,7 +62,7 @@ def read_portkey_headers(headers: base.Headers, head: RequestHead) -> RequestHea
         alternatives=() if head.deployment else deployments[1:],
         tags=head.tags + tags,
         user=user,
-        timeout_s=_read_timeout_s(headers),
+        timeout_s=parse_timeout_s(TIMEOUT, timeout, 1000) if timeout else None,
         echo=(("x-portkey-trace-id", trace),),  # without it the SDK retries
         warnings=(*head.warnings, *ignored, *warnings),
     )
@@ -143,17 +144,6 @@ def _read_weight(index: int, target: Any) -> float:
     return float(weight)
 
 
-def _read_timeout_s(headers: base.Headers) -> float | None:
-    name = "x-portkey-request-timeout"
-    text = headers.get(name, "").strip()
-    if not text:
-        return None
-    max_ms = MAX_TIMEOUT_S * 1000
-    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= max_ms:
-        raise make_header_error(name, f"must be an integer of milliseconds between 1 and {max_ms}")
-    return int(text) / 1000
-
-
 def _read_metadata(headers: base.Headers) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
     name = "x-portkey-metadata"
     values = _parse_object_header(name, headers)
@@ -169,7 +159,7 @@ def _read_metadata(headers: base.Headers) -> tuple[str | None, tuple[tuple[str, 
     return user, request_headers.check_tags(name, [*texts.items()])
 
 
-def make_answer_headers(
+def make_response_headers(
     data: Json | None, attempts: int, cache: str
 ) -> tuple[tuple[str, str], ...]:
     retries = max(0, attempts - 1)
@@ -180,15 +170,17 @@ def make_answer_headers(
     )
 
 
-def add_verdicts(data: Json, verdicts: GuardResults, findings: base.Findings = ()) -> Json:
+def add_guard_results(data: Json, verdicts: GuardResults, findings: base.Findings = ()) -> Json:
     if not verdicts and not findings and DETECTIONS not in data:
         return data
     return {**data, HOOKS: join_hooks(data, findings, make_hook_results(verdicts))}
 
 
-def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> base.ErrorResponse:
+def make_error_response(
+    error: ProxyError, request_id: str, *, ends_stream: bool = False
+) -> base.ErrorResponse:
     """Return an error. A guard that blocks is a hook that denies the call."""
-    response = openai.refuse(error, request_id)
+    response = openai.make_error_response(error, request_id)
     if not isinstance(error, GuardBlocked) or isinstance(error, GuardUnavailable):
         return response
     denial = {**response.body["error"], "type": HOOKS_FAILED}
@@ -245,25 +237,25 @@ PORTKEY = base.Dialect(
     name="portkey",
     fields=openai.OPENAI.fields,
     families=openai.RESPONSES,
-    client=openai.add_endpoints(
-        base.ClientDialect(
-            routes=openai.OPENAI.client.routes,
-            key_headers=("x-portkey-api-key", "authorization"),  # the SDK always sends the second
-            header_prefix="x-portkey-",  # the routes are OpenAI's
-            read_headers=read_portkey_headers,
-            refuse=refuse,
-            rules=openai.OPENAI.client.rules,
-            ruled=openai.OPENAI.client.ruled,
-            headers=make_answer_headers,
-            add_verdicts=add_verdicts,
-            status=choose_status,
-        )
+    client=base.ClientDialect(
+        routes=openai.OPENAI.client.routes,
+        key_headers=("x-portkey-api-key", "authorization"),  # the SDK always sends the second
+        header_prefix="x-portkey-",  # the routes are OpenAI's
+        read_headers=read_portkey_headers,
+        make_error_response=make_error_response,
+        rules=openai.OPENAI.client.rules,
+        ruled_fields=openai.OPENAI.client.ruled_fields,
+        compose_document=other_gateways.make_model_info,
+        make_response_headers=make_response_headers,
+        add_guard_results=add_guard_results,
+        choose_status=choose_status,
+        error_event_endpoints=frozenset({"responses"}),
     ),
     server=base.UpstreamDialect(
         prefix="/v1",
         paths=openai.PATHS,
         key_header="x-portkey-api-key",
-        statuses={**USUAL, HOOK_FAILED: "flagged", HOOK_DENIED: "denied"},
-        denials=DENIALS | {HOOKS_FAILED},
+        statuses={**DEFAULT_STATUSES, HOOK_FAILED: "flagged", HOOK_DENIED: "denied"},
+        denial_codes=DENIAL_CODES | {HOOKS_FAILED},
     ),
 )

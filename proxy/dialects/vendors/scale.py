@@ -19,7 +19,7 @@ from proxy.fields.field_table import get_fields
 from proxy.types import Endpoint, Json
 
 MAX_STOPS = 4
-GUIDES = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+GUIDED_FIELDS = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _NEVER_INJECTED = frozenset(
     {"apikey", "authorization", "connection", "content-length", "cookie", "expect", "forwarded"}
     | {"host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via", "x-api-key"}
@@ -35,7 +35,7 @@ FIELDS: dict[Endpoint, Fields] = {
 
 
 def check_guides(body: Json) -> None:
-    guides = [name for name in GUIDES if body.get(name) is not None]
+    guides = [name for name in GUIDED_FIELDS if body.get(name) is not None]
     if len(guides) > 1:
         raise InvalidField(guides[1], conflicts_with(guides[0]))
 
@@ -92,7 +92,9 @@ def split_model(model: str) -> tuple[str, str | None]:
     return (f"{vendor}/{name}", deployment) if slash and name and deployment else (model, None)
 
 
-def refuse(error: ProxyError, request_id: str, *, ends_stream: bool = False) -> ErrorResponse:
+def make_error_response(
+    error: ProxyError, request_id: str, *, ends_stream: bool = False
+) -> ErrorResponse:
     """Return OpenAI's error object, with FastAPI's ``detail`` and status 422 for a field."""
     body: Json = {"error": openai.make_error_object(error)}
     if isinstance(error, InvalidField):
@@ -121,15 +123,15 @@ SCALE = Dialect(
             if endpoint in ("completions", "chat")
         },
         key_headers=("x-api-key",),
-        refuse=refuse,
+        make_error_response=make_error_response,
         rules={"completions": (*RULES, openai.check_best_of), "chat": RULES},
-        ruled=openai.RULED.union(GUIDES),
+        ruled_fields=openai.RULED_FIELDS.union(GUIDED_FIELDS),
         to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},
-        filtered=("inference_extra_headers",),
-        named=split_model,
-        done=False,
-        reads_any_logprobs=True,
+        filtered_fields=("inference_extra_headers",),
+        split_model=split_model,
+        sends_done=False,
+        accepts_chat_logprobs=True,
     ),
     server=UpstreamDialect(
         prefix="/v4/beta",

@@ -18,23 +18,23 @@ import orjson
 from proxy.errors import BadRequest, ResponseTooLarge
 from proxy.runtime.frozen import frozen
 
-PIECE = 64 * 1024  # bytes or characters per call into C, which takes less than 1 ms
-SHORT = 1024  # characters that are scanned first, because most values are short
-LIGHT = 16  # values of a list or an object that are written in one call
-MOST_DEPTH = 254  # maximum depth that orjson can write
+PIECE_BYTES = 64 * 1024  # bytes or characters per call into C, which takes less than 1 ms
+SHORT_LENGTH = 1024  # characters that are scanned first, because most values are short
+MAX_LIGHT_VALUES = 16  # values of a list or an object that are written in one call
+MAX_DEPTH = 254  # maximum depth that orjson can write
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _CUT_ESCAPE = re.compile(
     r"\\(?:u[0-9a-fA-F]{0,3}|u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?\Z"
 )
-LONGEST_CUT = 11  # two escapes of a surrogate pair without their last character
+MAX_CUT_LENGTH = 11  # two escapes of a surrogate pair without their last character
 _NOT_IN_NUMBERS = '"{[tfn'
 _PLAIN = frozenset({int, float, bool, type(None)})
 _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 
 
-def decode_pieces(raw: bytes, size: int = PIECE) -> str:
+def decode_large_utf8(raw: bytes, size: int = PIECE_BYTES) -> str:
     """Return UTF-8 as text. Raises ``ValueError``."""
     decoder = getincrementaldecoder("utf-8")()
     pieces = [
@@ -44,12 +44,12 @@ def decode_pieces(raw: bytes, size: int = PIECE) -> str:
 
 
 @dataclass(slots=True)
-class ValueAllowance:
+class ValueBudget:
     """The remaining number of values that a response may have."""
 
     remaining: int
 
-    def take(self) -> None:
+    def count_value(self) -> None:
         self.remaining -= 1
         if self.remaining < 0:
             raise make_too_many_values_error()
@@ -60,17 +60,17 @@ def make_too_many_values_error() -> ResponseTooLarge:
 
 
 @frozen
-class PieceReader:
+class LargeJsonReader:
     """Reads one JSON document with the hooks of ``decoder``.
 
     Raises ``ValueError`` for malformed JSON, and ``RecursionError`` for deep nesting. With
-    ``allowance`` a list of numbers is kept as text; each other value reduces it.
+    ``budget`` a list of numbers is kept as text; each other value reduces it.
     """
 
     text: str
     decoder: JSONDecoder
-    size: int = PIECE
-    allowance: ValueAllowance | None = None
+    size: int = PIECE_BYTES
+    budget: ValueBudget | None = None
 
     def read(self) -> Any:
         value, position = self._read_value(self._skip_space(0), 0)
@@ -88,12 +88,12 @@ class PieceReader:
 
     def _read_value(self, position: int, depth: int) -> tuple[Any, int]:
         mark = self.text[position : position + 1]
-        if self.allowance is not None:
-            self.allowance.take()
+        if self.budget is not None:
+            self.budget.count_value()
         if mark == '"':
             return self._read_string(position + 1)
         if mark in ("{", "["):
-            if self.allowance is None:
+            if self.budget is None:
                 value_end = self._read_short(position)
             else:
                 value_end = self._read_numbers(position) if mark == "[" else None
@@ -106,7 +106,7 @@ class PieceReader:
 
     def _read_numbers(self, position: int) -> tuple[orjson.Fragment, int] | None:
         """Return a list of numbers as text, or None for any other list."""
-        begin, size = position + 1, min(SHORT, self.size)
+        begin, size = position + 1, min(SHORT_LENGTH, self.size)
         while True:
             part = self.text[begin : begin + size]
             end = part.find("]")
@@ -121,7 +121,7 @@ class PieceReader:
         """Return an object or a list of a few bytes, None if it is longer or malformed."""
         try:
             value, end = self.decoder.raw_decode(
-                self.text[position : position + min(SHORT, self.size)]
+                self.text[position : position + min(SHORT_LENGTH, self.size)]
             )
         except (ValueError, RecursionError, BadRequest):
             return None
@@ -170,7 +170,7 @@ class PieceReader:
             position = self._next_member(mark, position)
 
     def _enter_container(self, position: int, depth: int) -> int:
-        if depth > MOST_DEPTH:
+        if depth > MAX_DEPTH:
             raise RecursionError("too deep")
         return self._skip_space(position)
 
@@ -186,7 +186,7 @@ class PieceReader:
     def _read_string(self, position: int) -> tuple[str, int]:
         # Each piece gets a quote; if the scanner stops at that quote, the string continues.
         parts: list[str] = []
-        size = min(SHORT, self.size)
+        size = min(SHORT_LENGTH, self.size)
         while True:
             piece = trim_incomplete_escape(self.text[position : position + size])
             if not piece:
@@ -209,7 +209,7 @@ def _is_numbers(part: str) -> bool:
 
 def trim_incomplete_escape(piece: str) -> str:
     """Return a piece of a JSON string without an incomplete escape or surrogate pair at its end."""
-    position = max(0, len(piece) - LONGEST_CUT)
+    position = max(0, len(piece) - MAX_CUT_LENGTH)
     while cut := _CUT_ESCAPE.search(piece, position):
         prefix = piece[: cut.start()]
         if (len(prefix) - len(prefix.rstrip("\\"))) % 2 == 0:
@@ -218,7 +218,7 @@ def trim_incomplete_escape(piece: str) -> str:
     return piece
 
 
-def write_pieces(value: Any, size: int = PIECE) -> list[bytes]:
+def serialize_to_pieces(value: Any, size: int = PIECE_BYTES) -> list[bytes]:
     """Return the pieces of a value as JSON. Raises ``TypeError`` as ``orjson`` does."""
     pieces: list[bytes] = []
     buffer = bytearray()  # orjson allocates at least 4 KiB for each result
@@ -233,21 +233,21 @@ def write_pieces(value: Any, size: int = PIECE) -> list[bytes]:
     return [*pieces, bytes(buffer)]
 
 
-def check_pieces(value: Any) -> None:
+def check_serializable(value: Any) -> None:
     """Raise ``TypeError`` if the value cannot be written as JSON."""
-    _Writer(lambda piece: None, PIECE).write(value, 0)
+    _Writer(lambda piece: None, PIECE_BYTES).write(value, 0)
 
 
-def dump_pieces(value: Any) -> bytes:
-    return b"".join(write_pieces(value))
+def serialize_large(value: Any) -> bytes:
+    return b"".join(serialize_to_pieces(value))
 
 
 def _is_light(container: dict[str, Any] | list[Any]) -> bool:
     """Return True for a few short values, none of them nested, which one call writes quickly."""
-    if len(container) > LIGHT:
+    if len(container) > MAX_LIGHT_VALUES:
         return False
     values = (*container, *container.values()) if isinstance(container, dict) else container
-    return all([type(v) in _PLAIN or (type(v) is str and len(v) <= SHORT) for v in values])
+    return all([type(v) in _PLAIN or (type(v) is str and len(v) <= SHORT_LENGTH) for v in values])
 
 
 @frozen
@@ -258,7 +258,7 @@ class _Writer:
     def write(self, value: Any, depth: int) -> None:
         if isinstance(value, str):
             self._write_text(value)
-        elif isinstance(value, dict | list) and depth < MOST_DEPTH and _is_light(value):
+        elif isinstance(value, dict | list) and depth < MAX_DEPTH and _is_light(value):
             self.emit(orjson.dumps(value))
         elif isinstance(value, dict):
             self._write_items(b"{", value.items(), b"}", self._write_member, depth + 1)
@@ -275,7 +275,7 @@ class _Writer:
         write: Callable[[Any, int], None],
         depth: int,
     ) -> None:
-        if depth > MOST_DEPTH:
+        if depth > MAX_DEPTH:
             raise TypeError("too deep")
         mark = begin
         for item in items:

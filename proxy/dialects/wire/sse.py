@@ -8,7 +8,7 @@ from __future__ import annotations
 from proxy.errors import ResponseTooLarge
 
 DONE = b"[DONE]"
-MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 KEEPALIVE = b": keep-alive\n\n"  # a comment, which every reader skips
 
 
@@ -75,11 +75,11 @@ class EventReader:
     def _skip_byte_order_mark(self, piece: bytes) -> bytes:
         """Return the first bytes without a byte order mark; none while it may still become one."""
         piece, self._line = bytes(self._line + piece), bytearray()
-        if len(piece) < len(MARK) and MARK.startswith(piece):
+        if len(piece) < len(BYTE_ORDER_MARK) and BYTE_ORDER_MARK.startswith(piece):
             self._line += piece
             return b""
         self._begun = True
-        return piece.removeprefix(MARK)
+        return piece.removeprefix(BYTE_ORDER_MARK)
 
     def close(self) -> list[bytes]:
         """Return the last event at the end of the stream, even without its blank line."""

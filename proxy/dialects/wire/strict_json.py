@@ -22,17 +22,17 @@ from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
-MAX_NAME = 128
+MAX_NAME_LENGTH = 128
 """Maximum length of a name or an id; a longer string is a text."""
-MOST_VALUES = 100_000
-LOGPROBS_TIMES = 10  # factor for documents whose other values are log-probabilities
-DEEPER = "abcdefgh"  # one letter for each level that the proxy may add around a response
-MOST_SHALLOW = large_json.MOST_DEPTH - len(DEEPER)
-SHALLOW = 2 * MOST_SHALLOW  # a document of fewer bytes cannot be too deep
-SMALL = 4 * 1024  # a request of fewer bytes needs no exact count of its values
+MAX_VALUES = 100_000
+LOGPROBS_FACTOR = 10  # factor for documents whose other values are log-probabilities
+WRITER_LEVELS = "abcdefgh"  # one letter for each level that the proxy may add around a response
+MAX_RESPONSE_DEPTH = large_json.MAX_DEPTH - len(WRITER_LEVELS)
+SHALLOW_BYTES = 2 * MAX_RESPONSE_DEPTH  # a document of fewer bytes cannot be too deep
+SMALL_BYTES = 4 * 1024  # a request of fewer bytes needs no exact count of its values
 SPACE = b" \t\r\n"
-TOO_DEEP = f"The body must not be nested more than {large_json.MOST_DEPTH} levels deep."
-UNWRITABLE = {
+TOO_DEEP = f"The body must not be nested more than {large_json.MAX_DEPTH} levels deep."
+SERIALIZATION_ERRORS = {
     "Integer exceeds 64-bit range": "The body contains an integer that does not fit in 64 bits.",
     "Recursion limit reached": TOO_DEEP,
     "str is not valid UTF-8: surrogates not allowed": "The body contains an unpaired surrogate.",
@@ -52,7 +52,7 @@ Document = bytes | bytearray
 # Values and decoders
 
 
-def count_values(raw: bytes, maximum: int, size: int = large_json.PIECE) -> int:
+def count_values(raw: bytes, maximum: int, size: int = large_json.PIECE_BYTES) -> int:
     """Return the number of values in JSON bytes. Counting stops above ``maximum``.
 
     A value follows a comma, or is the first one of an object or a list. Strings are skipped.
@@ -163,13 +163,17 @@ def is_name(value: Any) -> bool:
     """Return True for null, and for a string without white space of at most 128 characters."""
     if value.__class__ is not str:
         return value is None
-    return len(value) <= MAX_NAME and value.split() in ([value], [])
+    return len(value) <= MAX_NAME_LENGTH and value.split() in ([value], [])
 
 
 def dump(value: Any, size: int) -> bytes:
     """Return a value of about ``size`` bytes as JSON. Half a surrogate pair stays escaped."""
     try:
-        return orjson.dumps(value) if size <= large_json.PIECE else large_json.dump_pieces(value)
+        return (
+            orjson.dumps(value)
+            if size <= large_json.PIECE_BYTES
+            else large_json.serialize_large(value)
+        )
     except TypeError:
         return json.dumps(value).encode()
 
@@ -194,7 +198,7 @@ def count_body_values(raw: bytes, max_values: int) -> int:
 
     For a small body this may be an upper bound. Raises ``BadRequest`` for more than ``max_values``.
     """
-    if len(raw) <= SMALL:
+    if len(raw) <= SMALL_BYTES:
         values = 1 + len(raw.translate(None, _NOT_A_VALUE))
         if values <= max_values:
             return values
@@ -213,10 +217,10 @@ def read_json(raw: bytes) -> Json:
     """
     try:
         if len(raw) > LARGE_BYTES:
-            document = large_json.PieceReader(
-                large_json.decode_pieces(raw), _request_decoder
+            document = large_json.LargeJsonReader(
+                large_json.decode_large_utf8(raw), _request_decoder
             ).read()
-            large_json.check_pieces(document)
+            large_json.check_serializable(document)
         else:
             document = _read_small(raw)
     except ValueError as error:
@@ -228,7 +232,7 @@ def read_json(raw: bytes) -> Json:
         raise BadRequest(TOO_DEEP) from None
     except TypeError as error:
         other = "The body contains a value that JSON cannot represent."
-        raise BadRequest(UNWRITABLE.get(str(error), other)) from None
+        raise BadRequest(SERIALIZATION_ERRORS.get(str(error), other)) from None
     if not isinstance(document, dict):
         raise BadRequest("The body must be a JSON object.")
     return document
@@ -237,7 +241,7 @@ def read_json(raw: bytes) -> Json:
 # Responses
 
 
-class GatheredDocument:
+class DocumentBuffer:
     """Collects the bytes of one document. Raises ``ResponseTooLarge`` above `limit` bytes."""
 
     __slots__ = ("_raw", "_remaining")
@@ -256,7 +260,7 @@ class GatheredDocument:
     def close(self) -> list[bytearray]:
         return [self._raw]
 
-    def take_document(self, document: Document) -> bytes:
+    def pop_document(self, document: Document) -> bytes:
         """Return the document that ``close`` has returned, without keeping a second copy."""
         raw = bytes(document)
         self._raw.clear()
@@ -264,35 +268,35 @@ class GatheredDocument:
 
 
 def _check_depth(raw: bytes, document: Any) -> None:
-    if len(raw.translate(None, _NOT_A_LEVEL)) > MOST_SHALLOW:
+    if len(raw.translate(None, _NOT_A_LEVEL)) > MAX_RESPONSE_DEPTH:
         orjson.dumps(wrap_in_writer_levels(document))
 
 
 def wrap_in_writer_levels(document: Any) -> Any:
     """Return a document nested in the levels that a writer may add around it."""
-    for name in DEEPER:
+    for name in WRITER_LEVELS:
         document = {name: document}
     return document
 
 
 @frozen
-class Documents:
-    """Parses documents with at most `most_values` values.
+class DocumentParser:
+    """Parses documents with at most `max_values` values.
 
-    Documents may have ten times as many if the others are in log-probabilities. With `vectors`,
+    A document may have ten times as many if the others are in log-probabilities. With `vectors`,
     lists of numbers do not count; in a large document they are kept as text.
     """
 
-    most_values: int = MOST_VALUES
+    max_values: int = MAX_VALUES
     vectors: bool = False
 
     def read(self, raw: bytes) -> Json:
         """Return an object. Raises ``ResponseTooLarge`` or ``UpstreamInvalid``."""
         size = len(raw)
         try:
-            if size <= LARGE_BYTES and size <= self.most_values:  # a value takes at least a byte
+            if size <= LARGE_BYTES and size <= self.max_values:  # a value takes at least a byte
                 document = read_without_duplicates(raw)
-                if size > SHALLOW:
+                if size > SHALLOW_BYTES:
                     _check_depth(raw, document)
             else:
                 document = self._read_many_values(raw)
@@ -304,7 +308,7 @@ class Documents:
             raise UpstreamInvalid("The upstream sent JSON that is not an object.")
         return document
 
-    def read_halves(self, raw: bytes) -> Json | None:
+    def read_with_surrogates(self, raw: bytes) -> Json | None:
         """Return an object with unpaired surrogates, which ``read`` rejects.
 
         None for any other document, and above ``LARGE_BYTES``.
@@ -316,27 +320,27 @@ class Documents:
         return document if type(document) is dict else None
 
     def _read_many_values(self, raw: bytes) -> Any:
-        count, max_values = 0, self.most_values * LOGPROBS_TIMES
+        count, maximum = 0, self.max_values * LOGPROBS_FACTOR
         if not self.vectors:
-            count = count_values(raw, max_values)  # count before any value is allocated
-            if count > max_values:
+            count = count_values(raw, maximum)  # count before any value is allocated
+            if count > maximum:
                 raise large_json.make_too_many_values_error()
         if len(raw) <= LARGE_BYTES:
             document = read_without_duplicates(raw)
             _check_depth(raw, document)
         else:
-            allowance = large_json.ValueAllowance(self.most_values) if self.vectors else None
-            document = large_json.PieceReader(
-                large_json.decode_pieces(raw), _response_decoder, allowance=allowance
+            budget = large_json.ValueBudget(self.max_values) if self.vectors else None
+            document = large_json.LargeJsonReader(
+                large_json.decode_large_utf8(raw), _response_decoder, budget=budget
             ).read()
-            large_json.check_pieces(wrap_in_writer_levels(document))
-        if count > self.most_values:
+            large_json.check_serializable(wrap_in_writer_levels(document))
+        if count > self.max_values:
             members = document.values() if isinstance(document, dict) else ()
             items = [item for member in members if isinstance(member, list) for item in member]
             logprobs = [item["logprobs"] for item in items if "logprobs" in as_object(item)]
             if (
                 count_parsed_values(document) - sum(map(count_parsed_values, logprobs))
-                > self.most_values
+                > self.max_values
             ):
                 raise large_json.make_too_many_values_error()
         return document

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from proxy.dialects import DIALECTS
 from proxy.errors.words import quote
-from proxy.fields.rules import NOT_THE_CLIENTS
+from proxy.fields.rules import POLICY_FIELDS
 from proxy.money import usage
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
@@ -63,7 +63,7 @@ def compile_upstream(
         traits=traits if config.api_dialect == traits.dialect == OPENAI.dialect else OPENAI,
         is_gateway=is_gateway,
         drops=frozenset(drops),
-        refuses=(NOT_THE_CLIENTS | {*config.refuse}) - {*config.drop},
+        refuses=(POLICY_FIELDS | {*config.refuse}) - {*config.drop},
         open_ranges=config.dialect == COMPATIBLE
         or (config.dialect == "openai" and not OPENAI_URL.search(config.base_url)),
         max_answer_bytes=config.max_answer_bytes,

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
-from proxy.fields.token_bounds import BOUNDS
+from proxy.fields.token_bounds import OUTPUT_LIMIT_FIELDS
 from proxy.policy.decide.conditions import (
     ALWAYS,
     Condition,
@@ -264,8 +264,8 @@ def _merge_changes(first: ParameterOverrides, later: ParameterOverrides) -> Para
     for name, cap in later.cap.items():
         caps[name] = min(cap, caps.get(name, cap))
     values = later.set
-    if not first.set.keys().isdisjoint(BOUNDS):
-        values = {name: value for name, value in values.items() if name not in BOUNDS}
+    if not first.set.keys().isdisjoint(OUTPUT_LIMIT_FIELDS):
+        values = {name: value for name, value in values.items() if name not in OUTPUT_LIMIT_FIELDS}
     return ParameterOverrides({**values, **first.set}, caps)
 
 

@@ -16,7 +16,7 @@ from proxy.call import summary
 from proxy.call.record import Record
 from proxy.errors import BlockedByUpstream, ProxyError, UpstreamRejected
 from proxy.errors.words import MAX_NAME, MAX_WORDS, first_items
-from proxy.fields.token_bounds import NUMBERS
+from proxy.fields.token_bounds import COUNT_TYPES
 from proxy.money.usage import format_usd
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
@@ -34,7 +34,9 @@ CallId = tuple[str, str | None]
 MAX_TEXT_BYTES = 16 * 1024
 """Maximum size of the stored client text of one call."""
 MAX_UNMEASURED_TEXTS = 8  # this many texts of MAX_NAME characters are smaller than MAX_TEXT_BYTES
-STORED_PARAMETERS = frozenset({*SetConfig.model_fields, *CapConfig.model_fields, *NUMBERS, "user"})
+STORED_PARAMETERS = frozenset(
+    {*SetConfig.model_fields, *CapConfig.model_fields, *COUNT_TYPES, "user"}
+)
 
 DECISION_STATES: Mapping[str, DecisionState] = {
     "blocked": "refused",

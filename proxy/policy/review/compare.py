@@ -14,7 +14,7 @@ from proxy.call.record import Record
 from proxy.dialects.requests.upstream_request import apply_overrides
 from proxy.errors import ProxyError, Unauthorized
 from proxy.errors.words import format_count, shorten
-from proxy.fields.token_bounds import BOUNDS
+from proxy.fields.token_bounds import OUTPUT_LIMIT_FIELDS
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.files.source import Rejection
@@ -206,7 +206,7 @@ def _compare_parameters(
     new = apply_overrides(call, new_target, new_call.overrides_for(new_target))
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
-            names = BOUNDS if name in BOUNDS else (name,)
+            names = OUTPUT_LIMIT_FIELDS if name in OUTPUT_LIMIT_FIELDS else (name,)
             effects = [f"{effect} {alias}" for effect in ("cap", "set") for alias in names]
             yield Difference(
                 kind="parameters",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from proxy.dialects import ENDPOINTS_WITHOUT_BODY, Received, parse_head, read_call
-from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS, is_reference
+from proxy.dialects import ENDPOINTS_WITHOUT_BODY, RequestContext, parse_head, read_call
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID, is_reference
 from proxy.dialects.responses.stored import read_conversation_call
 from proxy.errors import NotFound
 from proxy.types import ABOUT_STATE, Call, Json, RequestHead
@@ -51,8 +51,10 @@ def build_sample_call(
     Raise ``RequestError`` if the request would be rejected before any policy decides it.
     """
     headers = {name.lower(): value for name, value in headers.items()}
-    received = Received("supposed", "supposed", at=received_at, passed=lambda: passthrough)
-    return read_sample_call(parse_head(method, path or guess_path(body), headers, received), body)
+    context = RequestContext(
+        "supposed", "supposed", received_at=received_at, get_passthrough_paths=lambda: passthrough
+    )
+    return read_sample_call(parse_head(method, path or guess_path(body), headers, context), body)
 
 
 def read_sample_call(head: RequestHead, body: Json, caller: str = "") -> Call:
@@ -78,7 +80,7 @@ def read_sample_call(head: RequestHead, body: Json, caller: str = "") -> Call:
 
 def _require_no_state(call: Call) -> None:
     """Raise ``NotFound`` if a call refers to stored responses, which a preview does not have."""
-    for name in (PREVIOUS, CONVERSATION):
+    for name in (PREVIOUS_RESPONSE_ID, CONVERSATION):
         if call.body.get(name) is not None:
             raise NotFound(NEEDS_STATE_MESSAGE, param=name)
     items = call.body.get("input")

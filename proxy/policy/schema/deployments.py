@@ -43,7 +43,7 @@ from proxy.config.shapes import (
     is_not_null,
     one_of,
 )
-from proxy.dialects import PATTERNS, ROUTES
+from proxy.dialects import PATH_PATTERNS, ROUTES
 from proxy.errors.words import MAX_MODELS
 from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.prices import PriceConfig
@@ -231,7 +231,7 @@ def _is_own_route(method: str, path: PassthroughPath) -> bool:
         if verb == method or endpoint in ABOUT_STATE
     ]
     return any(path.match_path(route) for route in (*UNROUTED_PATHS, *routes)) or any(
-        PATTERNS[route].fullmatch(path.sample) for route in routes if route in PATTERNS
+        PATH_PATTERNS[route].fullmatch(path.sample) for route in routes if route in PATH_PATTERNS
     )
 
 

@@ -11,7 +11,7 @@ from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.frames.reader import SurrogateJoiner
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.strict_json import Documents
+from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import UpstreamInvalid
 from proxy.types import Call, RequestHead
 from proxy.types.events import FamilyName, Frame
@@ -76,9 +76,9 @@ def read_documents(
 
 def _parsed(raw: bytes) -> Json | None:
     """Return a document, or None for one that frame readers refuse."""
-    halves = Documents().read_halves(raw)
+    halves = DocumentParser().read_with_surrogates(raw)
     try:
-        return halves or Documents().read(raw)
+        return halves or DocumentParser().read(raw)
     except UpstreamInvalid:
         return None
 

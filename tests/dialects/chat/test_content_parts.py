@@ -15,7 +15,7 @@ from proxy.dialects.chat.requests import (
     PartTexts,
     join_text_parts,
     read_part_texts,
-    remove_thoughts,
+    remove_reasoning,
 )
 from tests.adversary.invalid_values import ODD
 from tests.doubles import chat, legacy
@@ -105,7 +105,7 @@ REDACTED = {"type": "redacted_thinking", "data": "x"}
 def test_dropped_thoughts_are_named(message: Any, remaining: Any, names: tuple[str, ...]) -> None:
     body = {"messages": [{"role": "user", "content": [THINKING]}, {"role": "assistant", **message}]}
 
-    document, dropped = remove_thoughts(body)
+    document, dropped = remove_reasoning(body)
 
     assert dropped == names
     stored = (

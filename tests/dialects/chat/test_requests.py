@@ -9,7 +9,7 @@ import pytest
 
 from proxy.dialects import read_call
 from proxy.dialects.chat import requests
-from proxy.dialects.chat.requests import SHORT_ID, UNKNOWN_THOUGHT, adapt_chat_to_provider
+from proxy.dialects.chat.requests import SHORT_ID, UNKNOWN_REASONING, adapt_chat_to_provider
 from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import InvalidField
 from proxy.types import RequestHead, Target, Upstream
@@ -116,8 +116,8 @@ def test_field_of_the_provider_must_be_an_integer(provider: str, odd: Any) -> No
 
 
 @for_each(("fields", "thought"), [
-    (assistant(), UNKNOWN_THOUGHT),
-    (assistant(reasoning_content=""), UNKNOWN_THOUGHT),
+    (assistant(), UNKNOWN_REASONING),
+    (assistant(reasoning_content=""), UNKNOWN_REASONING),
     (assistant(reasoning="Why?"), "Why?"),
     (assistant(reasoning_content="So."), "So."),
     ({"role": "assistant", "content": "Hi."}, None),

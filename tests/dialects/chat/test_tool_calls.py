@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from proxy.dialects.chat.splitting import blank_texts, keep_only_text
 from proxy.dialects.chat.tool_calls import (
     CALL_LISTS,
-    MARK,
     MAX_SIGNATURE,
-    UNSIGNED,
+    SIGNATURE_MARK,
+    UNSIGNED_PLACEHOLDER,
     CallNumbers,
     add_call_id,
     add_signatures,
@@ -174,7 +174,16 @@ def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
 
 @for_each(
     "text",
-    [f"call_1{MARK}", f"{MARK}QQ", f"call_1{MARK}é", f"call_1{MARK}_w", "call_1", "", 5, None],
+    [
+        f"call_1{SIGNATURE_MARK}",
+        f"{SIGNATURE_MARK}QQ",
+        f"call_1{SIGNATURE_MARK}é",
+        f"call_1{SIGNATURE_MARK}_w",
+        "call_1",
+        "",
+        5,
+        None,
+    ],
 )
 def test_id_without_signature_is_unchanged(text: Any) -> None:
     for form, member in CALL_LISTS.items():
@@ -185,8 +194,8 @@ def test_id_without_signature_is_unchanged(text: Any) -> None:
 
 
 @for_each(("calls", "expected"), [
-    ([call()], [UNSIGNED]),
-    ([call(), call("call_2")], [UNSIGNED, None]),
+    ([call()], [UNSIGNED_PLACEHOLDER]),
+    ([call(), call("call_2")], [UNSIGNED_PLACEHOLDER, None]),
     ([call(), call("known")], [None, "s"]),
     ([call(signature="own")], ["own"]),
     ([], []),

@@ -171,19 +171,7 @@ def test_portkey_clients_get_own_and_upstream_hook_results() -> None:
 
 
 def test_failure_ends_a_stream_with_an_event() -> None:
-    assert writer(call_for()).fail(b"{}") == b"data: {}\n\n"
-    assert writer(call_for(), is_whole=True).fail(b"{}") == b""
-
-
-def test_weight_counts_large_frames() -> None:
-    result = writer(call_for(), is_whole=True)
-    frame = whole_frame(chat("x"), size=100_000)
-
-    result.feed(frame)
-
-    assert result.weight(frame) == 0
-    assert result.weight(frame._replace(last=True)) == 200_000
-    assert writer(call_for()).weight(frame) == 100_000
+    assert writer(call_for()).encode_error(b"{}") == b"data: {}\n\n"
 
 
 def test_legacy_logprobs_have_the_form_of_the_client() -> None:

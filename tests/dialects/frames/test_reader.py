@@ -22,7 +22,7 @@ from proxy.dialects.family import (
 )
 from proxy.dialects.frames.reader import FamilyFrameReader, SurrogateJoiner
 from proxy.dialects.vendors.openai import OPENAI
-from proxy.dialects.wire.strict_json import Documents, is_name
+from proxy.dialects.wire.strict_json import DocumentParser, is_name
 from proxy.errors import ResponseTooLarge, UpstreamError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, RequestHead
@@ -71,7 +71,7 @@ FAMILY = Family(
     reader=TextReader,
     writer=lambda _: pytest.fail("nothing is written"),
     marks_parts=False,
-    answers="texts",
+    result_list="texts",
 )
 
 
@@ -91,12 +91,12 @@ class LastWord:
 
 
 def stream_reader(**options: Any) -> FamilyFrameReader:
-    return FamilyFrameReader(FAMILY, ReadOptions(CALL), OPENAI.server, Documents(), **options)
+    return FamilyFrameReader(FAMILY, ReadOptions(CALL), OPENAI.server, DocumentParser(), **options)
 
 
 def whole_reader(limit: int = 2 * LARGE_BYTES) -> FamilyFrameReader:
     options = ReadOptions(CALL, whole=True)
-    return FamilyFrameReader(FAMILY, options, OPENAI.server, Documents(), limit=limit)
+    return FamilyFrameReader(FAMILY, options, OPENAI.server, DocumentParser(), limit=limit)
 
 
 def read(reader: FamilyFrameReader, pieces: Iterable[bytes]) -> tuple[list[Frame], str | None]:
@@ -110,7 +110,7 @@ def read(reader: FamilyFrameReader, pieces: Iterable[bytes]) -> tuple[list[Frame
             frames += reader.read(document)
         frames += reader.end()
     except UpstreamError as error:
-        return [*frames, *reader.frames_before_error()], error.code
+        return [*frames, *reader.pop_frames_before_error()], error.code
     return frames, None
 
 
@@ -173,7 +173,7 @@ def test_error_at_done_is_raised_at_once() -> None:
     assert reader.read(text) == []
     with pytest.raises(UpstreamInvalid):
         reader.read(end_document)
-    assert texts(reader.frames_before_error()) == ["a"]
+    assert texts(reader.pop_frames_before_error()) == ["a"]
 
 
 def test_raw_bytes_have_no_line_breaks() -> None:

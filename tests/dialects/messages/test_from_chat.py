@@ -9,7 +9,7 @@ import pytest
 from proxy.dialects.messages.from_chat import (
     convert_from_chat,
     find_lost_fields,
-    prepare_messages_request,
+    rename_chat_fields,
 )
 from proxy.errors import InvalidField
 from tests.for_each import for_each
@@ -172,7 +172,7 @@ def test_messages_request_loses_only_unsigned_thoughts() -> None:
         "messages": [HELLO, {"role": "assistant", "content": [unsigned, signed]}],
     }
 
-    document = prepare_messages_request(
+    document = rename_chat_fields(
         {**request, "max_completion_tokens": 5, "max_tokens": 9, "stop": ["."], "user": "u"}
     )
 
@@ -180,7 +180,7 @@ def test_messages_request_loses_only_unsigned_thoughts() -> None:
     assert (document["max_tokens"], document["stop_sequences"]) == (5, ["."])
     assert document["metadata"] == {"user_id": "u"}
     assert document["unheard"] == [1]
-    assert prepare_messages_request({"model": "m", "messages": [HELLO]}) == {
+    assert rename_chat_fields({"model": "m", "messages": [HELLO]}) == {
         "model": "m",
         "messages": [HELLO],
     }

@@ -17,7 +17,7 @@ from proxy.dialects.passthrough.response import (
     parse_passthrough_head,
     select_passthrough_headers,
 )
-from proxy.dialects.wire.strict_json import Documents
+from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import BadRequest, InvalidField, ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, RequestHead, Target, Upstream
@@ -65,7 +65,7 @@ def test_only_content_disposition_is_forwarded() -> None:
 
 
 def document(raw: bytes) -> PassthroughDocument:
-    reader = PassthroughDocument(0, Documents(), LIMIT, find_tokens)
+    reader = PassthroughDocument(0, DocumentParser(), LIMIT, find_tokens)
     reader.feed(raw)
     return reader
 
@@ -74,7 +74,7 @@ def document(raw: bytes) -> PassthroughDocument:
 def test_document_keeps_its_bytes_unless_changed(raw: bytes) -> None:
     reader = document(raw)
     [frame] = reader.read(reader.close()[0])
-    writer = PassthroughWriter(parse_passthrough_head(200, {}, LIMIT))
+    writer = PassthroughWriter()
 
     assert writer.feed(frame) == raw
     assert json.loads(writer.feed(frame._replace(raw=None))) == json.loads(raw)
@@ -90,7 +90,7 @@ def test_missing_document_is_invalid() -> None:
     reader = document(b"")
     [frame] = reader.read(reader.close()[0])
 
-    assert PassthroughWriter(parse_passthrough_head(200, {}, LIMIT)).feed(frame) == b""
+    assert PassthroughWriter().feed(frame) == b""
     broken = document(b'{"a"')
     with pytest.raises(UpstreamInvalid):
         broken.read(broken.close()[0])

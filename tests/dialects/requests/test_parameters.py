@@ -14,8 +14,8 @@ from proxy.dialects.requests.translation import apply_parameters
 from proxy.dialects.requests.upstream_request import build_request, translate_request
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
-from proxy.fields.field_table import FIELDS, LIMITED
-from proxy.fields.rules import NOT_THE_CLIENTS
+from proxy.fields.field_table import FIELDS, RESTRICTED_FIELDS
+from proxy.fields.rules import POLICY_FIELDS
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import (
     UNCHANGED,
@@ -93,7 +93,7 @@ def upstream(**fields: Any) -> Upstream:
 
 
 def lists_of(drop: set[str]) -> dict[str, Any]:
-    return {"drops": drop, "refuses": NOT_THE_CLIENTS - drop}
+    return {"drops": drop, "refuses": POLICY_FIELDS - drop}
 
 
 def test_unlisted_fields_pass_without_copying() -> None:
@@ -130,7 +130,7 @@ def test_id_in_place_of_an_object_is_dropped_unless_accepted() -> None:
     names = {"tools[].container.id", "container.id"}
 
     allowed, dropped = filter_fields(body, upstream(**lists_of(names)))
-    accepted, _ = filter_fields(body, upstream(accepts=names, refuses=NOT_THE_CLIENTS - names))
+    accepted, _ = filter_fields(body, upstream(accepts=names, refuses=POLICY_FIELDS - names))
 
     assert allowed == {"tools": [{}, {"container": {"type": "auto"}}]}
     assert sorted(dropped) == sorted(names)
@@ -152,7 +152,7 @@ def test_error_names_spelling_and_field(body: Json) -> None:
         filter_fields(body, upstream())
 
 
-@pytest.mark.parametrize("name", sorted(LIMITED))
+@pytest.mark.parametrize("name", sorted(RESTRICTED_FIELDS))
 def test_more_expensive_option_is_refused_unless_accepted(name: str) -> None:
     with pytest.raises(InvalidField, match="price"):
         filter_fields({name: "dearer"}, upstream())

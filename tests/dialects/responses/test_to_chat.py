@@ -9,7 +9,7 @@ import pytest
 from proxy.dialects.responses.requests import (
     convert_from_chat,
     convert_to_chat,
-    prepare_responses_request,
+    rename_chat_fields,
 )
 from proxy.errors import InvalidField
 from tests.for_each import for_each
@@ -264,7 +264,7 @@ def test_values_set_by_rules_are_renamed() -> None:
     body = {"model": "m", "input": "p", "max_output_tokens": 9, "max_tokens": 5}
     body |= {"reasoning": {"effort": "high", "summary": "auto"}, "reasoning_effort": "low"}
 
-    assert prepare_responses_request(body) == {
+    assert rename_chat_fields(body) == {
         "model": "m",
         "input": "p",
         "max_output_tokens": 5,

@@ -138,7 +138,9 @@ def test_error_has_the_members_that_sdks_raise(stops_at: int) -> None:
     data_before = b"".join(map(writer.feed, read(STREAM[:stops_at])))
     error = {"message": "m", "code": "c", "type": "t", "param": None}
 
-    *_, raised, failed = streamed(data_before + writer.fail(json.dumps({"error": error}).encode()))
+    *_, raised, failed = streamed(
+        data_before + writer.encode_error(json.dumps({"error": error}).encode())
+    )
 
     assert (raised["type"], raised["message"], raised["error"]) == ("error", "m", error)
     assert failed["type"] == "response.failed"
@@ -150,7 +152,7 @@ def test_blocked_stream_has_a_code_codex_does_not_retry() -> None:
     writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False, verdicts=lambda: ()))
     error = {"message": "m", "code": "guardrail_blocked", "type": "t", "param": None}
 
-    raised, failed = streamed(writer.fail(json.dumps({"error": error}).encode()))
+    raised, failed = streamed(writer.encode_error(json.dumps({"error": error}).encode()))
 
     assert (raised["code"], raised["error"]) == ("guardrail_blocked", error)
     assert failed["response"]["error"] == {"code": "invalid_prompt", "message": "m"}

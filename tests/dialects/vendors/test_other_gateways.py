@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects import DIALECTS, Received, parse_head, read_call
+from proxy.dialects import DIALECTS, RequestContext, parse_head, read_call
 from proxy.dialects.vendors.other_gateways import INFO_PATHS, MEANINGS, PROPERTIES, make_model_info
 from proxy.errors import BadRequest
 from proxy.errors.words import MAX_NAME, MAX_WORDS
@@ -22,7 +22,7 @@ KEY = {"authorization": "Bearer hr-key-of-the-caller"}
 
 def read_head(path: str = PATH, **headers: str) -> RequestHead:
     by_name = {name.replace("_", "-"): value for name, value in headers.items()}
-    return parse_head("POST", path, KEY | by_name, Received("req_1"))
+    return parse_head("POST", path, KEY | by_name, RequestContext("req_1"))
 
 
 HONOURED: dict[str, tuple[str, str, object]] = {
@@ -179,7 +179,7 @@ def test_gateway_headers_apply_in_every_dialect(dialect: str) -> None:
     (method, path), _ = next(iter(DIALECTS[dialect].client.routes.items()))
     headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else KEY
 
-    head = parse_head(method, path, headers | {"x-title": "App"}, Received("r"))
+    head = parse_head(method, path, headers | {"x-title": "App"}, RequestContext("r"))
 
     assert head.properties == (("x-title", "App"),)
 

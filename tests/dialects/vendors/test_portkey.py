@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import Received, find_dialect, parse_head
+from proxy.dialects import RequestContext, find_dialect, parse_head
 from proxy.dialects.vendors.portkey import (
     HOOK_DENIED,
     HOOK_FAILED,
@@ -30,7 +30,7 @@ PAIR = [{"virtual_key": "a"}, {"virtual_key": "b"}]
 
 def read_head(**headers: str) -> RequestHead:
     by_name = {name.replace("_", "-"): value for name, value in headers.items()}
-    return parse_head("POST", "/v1/completions", {**KEY, **by_name}, Received("req_1"))
+    return parse_head("POST", "/v1/completions", {**KEY, **by_name}, RequestContext("req_1"))
 
 
 def test_any_portkey_header_selects_the_dialect() -> None:
@@ -78,7 +78,7 @@ def test_load_balance_draws_by_weight_with_alternatives() -> None:
     drawn: Counter[str | None] = Counter()
 
     for number in range(400):
-        received = Received("req_1", nonce=f"n-{number}")
+        received = RequestContext("req_1", call_id=f"n-{number}")
         headers = {**KEY, "x-portkey-config": config}
         head = parse_head("POST", "/v1/completions", headers, received)
         assert {head.deployment, *head.alternatives} == {"a", "b"}
@@ -86,14 +86,14 @@ def test_load_balance_draws_by_weight_with_alternatives() -> None:
 
     assert 70 <= drawn["a"] <= 130
     own_document = {**KEY, "x-portkey-config": config, "x-headrace-deployment": "own"}
-    head = parse_head("POST", "/v1/completions", own_document, Received("req_1"))
+    head = parse_head("POST", "/v1/completions", own_document, RequestContext("req_1"))
     assert (head.deployment, head.alternatives) == ("own", ())
 
 
 def test_bearer_applies_without_a_portkey_key() -> None:
     headers = {"authorization": "Bearer own", "x-portkey-provider": "openai"}
 
-    head = parse_head("POST", "/v1/chat/completions", headers, Received("req_1"))
+    head = parse_head("POST", "/v1/chat/completions", headers, RequestContext("req_1"))
 
     assert (head.dialect, head.digest) == ("portkey", sha256(b"own").digest())
 

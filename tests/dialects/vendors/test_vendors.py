@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS, Received, parse_head, read_call
+from proxy.dialects import DIALECTS, RequestContext, parse_head, read_call
 from proxy.dialects.vendors import fireworks, multimodel, openai, scale
 from proxy.dialects.vendors.anthropic import check_page_size, convert_models
 from proxy.errors import InvalidField, Unauthorized, UpstreamRejected, UpstreamUnavailable
@@ -64,7 +64,7 @@ def test_timeout_field_bounds_the_call() -> None:
 def test_field_named_by_an_upstream_is_in_the_detail() -> None:
     refused = UpstreamRejected("a.0: too long", upstream_status=422, param="a.0")
 
-    response = DIALECTS["scale"].client.refuse(refused, "req_1")
+    response = DIALECTS["scale"].client.make_error_response(refused, "req_1")
 
     [detail] = response.body["detail"]
     assert (response.status, detail["loc"], detail["msg"]) == (422, ["body", "a", "0"], "too long")
@@ -77,11 +77,11 @@ HEADERS = {
     "x-enkrypt-tags": "a,b",
     "x-enkrypt-refresh-cache": "true",
 }
-refuse_for_enkrypt = DIALECTS["enkrypt"].client.refuse
+refuse_for_enkrypt = DIALECTS["enkrypt"].client.make_error_response
 
 
 def test_enkrypt_headers_are_read() -> None:
-    head = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
+    head = parse_head("POST", "/ai-proxy/completions", HEADERS, RequestContext("req_1"))
 
     assert head.digest == sha256(b"ek").digest()
     assert (head.deployment, head.bypass_cache) == ("support-chat", True)
@@ -90,7 +90,7 @@ def test_enkrypt_headers_are_read() -> None:
 
 
 def test_context_field_has_an_alias() -> None:
-    head = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
+    head = parse_head("POST", "/ai-proxy/completions", HEADERS, RequestContext("req_1"))
 
     body = read_call(head, {"model": "m", "prompt": None, "context": "c"}).body
 
@@ -149,10 +149,10 @@ def test_logprobs_count_becomes_a_flag_in_chat() -> None:
 
 
 def test_prompt_tokens_are_in_a_header_when_known() -> None:
-    assert fireworks.make_answer_headers({"usage": {"prompt_tokens": 5}}, 1, "bypass") == (
+    assert fireworks.make_response_headers({"usage": {"prompt_tokens": 5}}, 1, "bypass") == (
         ("fireworks-prompt-tokens", "5"),
     )
-    assert fireworks.make_answer_headers(None, 1, "bypass") == ()
+    assert fireworks.make_response_headers(None, 1, "bypass") == ()
 
 
 MULTIMODEL_HEAD = RequestHead("multimodel", "completions", "/v1/completion", "req_1")
@@ -222,7 +222,7 @@ def test_conflicting_fields_are_refused(rule: Any, body: dict[str, Any], param: 
     ],
 )
 def test_bearer_precedes_api_key(headers: dict[str, str], key: str) -> None:
-    head = parse_head("POST", "/v1/chat/completions", headers, Received("r"))
+    head = parse_head("POST", "/v1/chat/completions", headers, RequestContext("r"))
 
     assert head.digest == sha256(key.encode()).digest()
 
@@ -235,7 +235,7 @@ def test_retry_after_is_in_seconds_and_milliseconds() -> None:
 
 
 def test_wrong_method_error_names_the_allowed_one() -> None:
-    assert openai.refuse(MethodNotAllowed("POST"), "r").headers == (("allow", "POST"),)
+    assert openai.make_error_response(MethodNotAllowed("POST"), "r").headers == (("allow", "POST"),)
 
 
 NAMES = list("fgabcde")  # deployments precede models

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from proxy.dialects.wire import large_json, strict_json
 from proxy.dialects.wire.large_json import (
-    MOST_DEPTH,
-    PieceReader,
-    decode_pieces,
-    dump_pieces,
+    MAX_DEPTH,
+    LargeJsonReader,
+    decode_large_utf8,
+    serialize_large,
+    serialize_to_pieces,
     trim_incomplete_escape,
-    write_pieces,
 )
 from proxy.dialects.wire.strict_json import count_parsed_values, count_values
 from proxy.errors import BadRequest
@@ -42,7 +42,7 @@ DOCUMENTS = MARKS | BROKEN | st.tuples(MARKS, VALUES.map(json.dumps), MARKS).map
 
 
 def read_in_pieces(raw: bytes, size: int) -> Any:
-    return PieceReader(decode_pieces(raw, size), strict_json._request_decoder, size).read()
+    return LargeJsonReader(decode_large_utf8(raw, size), strict_json._request_decoder, size).read()
 
 
 def read_outcome(read: Any, *requests: Any) -> Any:
@@ -56,7 +56,7 @@ def read_outcome(read: Any, *requests: Any) -> Any:
 
 @given(VALUES, SIZES)
 def test_pieces_are_written_as_by_the_c_writer(value: Any, size: int) -> None:
-    assert b"".join(write_pieces(value, size)) == orjson.dumps(value)
+    assert b"".join(serialize_to_pieces(value, size)) == orjson.dumps(value)
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]), SIZES)
@@ -95,17 +95,17 @@ def test_piece_ends_between_two_characters(marks: list[str]) -> None:
 @pytest.mark.parametrize("of", [lambda inner: [inner], lambda inner: {"a": inner}])
 def test_allowed_depth_is_that_of_the_c_writer(of: Any) -> None:
     value: Any = 1
-    for _ in range(MOST_DEPTH):
+    for _ in range(MAX_DEPTH):
         value = of(value)
 
-    assert dump_pieces(value) == orjson.dumps(value)
+    assert serialize_large(value) == orjson.dumps(value)
     assert read_in_pieces(orjson.dumps(value), 64) == value
     deeper = of(value)
-    for write in (dump_pieces, orjson.dumps):
+    for write in (serialize_large, orjson.dumps):
         with pytest.raises(TypeError):
             write(deeper)
     with pytest.raises((ValueError, TypeError)):
-        dump_pieces(read_in_pieces(json.dumps(deeper).encode(), 64))
+        serialize_large(read_in_pieces(json.dumps(deeper).encode(), 64))
     with pytest.raises(BadRequest):
         strict_json.read_json(json.dumps([deeper, "x" * LARGE_BYTES]).encode())
 
@@ -113,7 +113,7 @@ def test_allowed_depth_is_that_of_the_c_writer(of: Any) -> None:
 @for_each("value", ["\ud800", {"\udfff": 1}, [2**64], {1: 2}])
 def test_unserializable_value_is_refused(value: Any) -> None:
     with pytest.raises(TypeError):
-        dump_pieces(value)
+        serialize_large(value)
 
 
 LONG = 300_000
@@ -135,16 +135,16 @@ def test_large_body_survives_a_round_trip(name: str, asc: bool) -> None:
 
     assert len(raw) > LARGE_BYTES
     assert strict_json.read_json(raw) == body
-    assert dump_pieces(body) == orjson.dumps(body)
+    assert serialize_large(body) == orjson.dumps(body)
 
 
 @for_each("name", LARGE)
 def test_size_of_pieces_is_bounded(name: str) -> None:
     body = {"prompt": LARGE[name], LARGE[name]: LARGE[name]}
 
-    written = write_pieces(body)
+    written = serialize_to_pieces(body)
 
-    assert max(map(len, written)) <= 6 * large_json.PIECE
+    assert max(map(len, written)) <= 6 * large_json.PIECE_BYTES
     assert sum(map(len, written)) > 3 * LONG
 
 
@@ -159,10 +159,10 @@ SHORT_VALUES = {
 def test_short_values_share_a_piece(name: str) -> None:
     full_body = orjson.dumps(SHORT_VALUES[name])
 
-    written = write_pieces(SHORT_VALUES[name])
+    written = serialize_to_pieces(SHORT_VALUES[name])
 
     assert b"".join(written) == full_body
-    assert len(written) <= len(full_body) // large_json.PIECE + 1
+    assert len(written) <= len(full_body) // large_json.PIECE_BYTES + 1
 
 
 JSON = st.recursive(

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.dialects.wire.large_json import PieceReader, ValueAllowance, decode_pieces
+from proxy.dialects.wire.large_json import LargeJsonReader, ValueBudget, decode_large_utf8
 from proxy.dialects.wire.strict_json import (
-    LOGPROBS_TIMES,
-    Documents,
-    GatheredDocument,
+    LOGPROBS_FACTOR,
+    DocumentBuffer,
+    DocumentParser,
     _response_decoder,
     count_body_values,
     read_json,
@@ -46,7 +46,7 @@ STRANGE = {
 }
 
 
-def read_outcome(documents: Documents, raw: bytes) -> tuple[Any, str]:
+def read_outcome(documents: DocumentParser, raw: bytes) -> tuple[Any, str]:
     """Return the document without its padding, or the error code."""
     try:
         document = documents.read(raw)
@@ -65,7 +65,7 @@ def small_and_large(value: str) -> tuple[bytes, bytes]:
 def test_unusual_json_is_read_alike(value: str) -> None:
     small, large = small_and_large(value)
 
-    assert read_outcome(Documents(), large) == read_outcome(Documents(), small)
+    assert read_outcome(DocumentParser(), large) == read_outcome(DocumentParser(), small)
 
 
 @given(
@@ -74,13 +74,15 @@ def test_unusual_json_is_read_alike(value: str) -> None:
 def test_any_text_is_read_or_refused_alike(text: str) -> None:
     small, large = small_and_large(text)
 
-    assert read_outcome(Documents(), large) == read_outcome(Documents(), small)
+    assert read_outcome(DocumentParser(), large) == read_outcome(DocumentParser(), small)
 
 
 @given(st.dictionaries(st.text(max_size=3), VALUES | NUMBERS | st.lists(NUMBERS)), SIZES)
 def test_unparsed_numbers_are_written_unchanged(value: Any, size: int) -> None:
     raw = json.dumps(value).encode()
-    reader = PieceReader(decode_pieces(raw, size), _response_decoder, size, ValueAllowance(10**9))
+    reader = LargeJsonReader(
+        decode_large_utf8(raw, size), _response_decoder, size, ValueBudget(10**9)
+    )
 
     assert orjson.loads(orjson.dumps(reader.read())) == orjson.loads(raw)
 
@@ -89,7 +91,7 @@ def test_unparsed_numbers_are_written_unchanged(value: Any, size: int) -> None:
 @given(size=SIZES)
 def test_invalid_unparsed_numbers_are_not_written(text: str, size: int) -> None:
     with pytest.raises(ValueError, match=r"value|document"):
-        PieceReader(text, _response_decoder, size, ValueAllowance(10**9)).read()
+        LargeJsonReader(text, _response_decoder, size, ValueBudget(10**9)).read()
 
 
 def vectors(count: int, numbers: list[float], **options: Any) -> bytes:
@@ -100,7 +102,7 @@ def vectors(count: int, numbers: list[float], **options: Any) -> bytes:
 def test_numbers_of_vectors_are_neither_counted_nor_parsed() -> None:
     raw = vectors(100, [0.123456789] * 3072)
 
-    document = Documents(most_values=1000, vectors=True).read(raw)
+    document = DocumentParser(max_values=1000, vectors=True).read(raw)
 
     assert isinstance(document["data"][99]["embedding"], orjson.Fragment)
     assert orjson.dumps(document) == raw
@@ -111,7 +113,7 @@ def test_values_next_to_vectors_are_counted(extra: Any) -> None:
     raw = vectors(300, [0.123456789] * 300, beside=extra)
 
     with pytest.raises(ResponseTooLarge):
-        Documents(most_values=1000, vectors=True).read(raw)
+        DocumentParser(max_values=1000, vectors=True).read(raw)
 
 
 def answer(values: int, logprobs: int) -> bytes:
@@ -125,9 +127,9 @@ def answer(values: int, logprobs: int) -> bytes:
     [
         (990, 0, True),
         (1000, 0, False),
-        (900, 1000 * LOGPROBS_TIMES - 1000, True),
-        (0, 1000 * LOGPROBS_TIMES - 20, True),
-        (0, 1000 * LOGPROBS_TIMES, False),
+        (900, 1000 * LOGPROBS_FACTOR - 1000, True),
+        (0, 1000 * LOGPROBS_FACTOR - 20, True),
+        (0, 1000 * LOGPROBS_FACTOR, False),
         (1000, 1000, False),
     ],
 )
@@ -136,29 +138,29 @@ def test_logprobs_have_higher_bound(values: int, logprobs: int, *, good: bool, l
     raw = orjson.dumps(PADDING)[:-1] + b"," + raw[1:] if large else raw
 
     if good:
-        assert Documents(1000).read(raw)
+        assert DocumentParser(1000).read(raw)
     else:
         with pytest.raises(ResponseTooLarge, match="max_answer_values"):
-            Documents(1000).read(raw)
+            DocumentParser(1000).read(raw)
 
 
 @for_each("raw", [b"[]", b"1", b"null", b'"x"', b""])
 def test_document_must_be_an_object(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
-        Documents().read(raw)
+        DocumentParser().read(raw)
 
 
 def test_document_of_pieces_is_taken_once() -> None:
-    body = GatheredDocument(4)
+    body = DocumentBuffer(4)
 
     assert [*body.feed(b"ab"), *body.feed(b"cd")] == []
     (document,) = body.close()
-    assert body.take_document(document) == b"abcd"
+    assert body.pop_document(document) == b"abcd"
     assert body.close() == [b""]
 
 
 def test_too_large_document_is_refused() -> None:
-    body = GatheredDocument(3)
+    body = DocumentBuffer(3)
     body.feed(b"abc")
 
     with pytest.raises(ResponseTooLarge):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.requests.translation import apply_parameters
-from proxy.fields.token_bounds import BOUNDS
+from proxy.fields.token_bounds import OUTPUT_LIMIT_FIELDS
 from proxy.policy.decide import decide
 from proxy.policy.decide.conditions import (
     ALWAYS,
@@ -90,9 +90,11 @@ def test_first_set_bound_wins(values: list[dict[str, int]], endpoint: Endpoint) 
         for position, item in enumerate(values)
     ]
 
-    body = apply_parameters(endpoint, {"max_tokens": 100}, combined_effects(*rules).changes, BOUNDS)
+    body = apply_parameters(
+        endpoint, {"max_tokens": 100}, combined_effects(*rules).changes, OUTPUT_LIMIT_FIELDS
+    )
 
-    assert {body[name] for name in BOUNDS if name in body} == {5}
+    assert {body[name] for name in OUTPUT_LIMIT_FIELDS if name in body} == {5}
 
 
 @for_each(

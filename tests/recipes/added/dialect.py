@@ -26,7 +26,7 @@ ACME = Dialect(
         key_headers=("x-acme-key",),
         header_prefix="x-acme-",
         read_headers=lambda headers, head: head,
-        refuse=openai.refuse,
+        make_error_response=openai.make_error_response,
     ),
     server=UpstreamDialect(
         prefix="/acme", paths=PATHS, key_header="x-acme-key", required_headers=("x-acme-team",)

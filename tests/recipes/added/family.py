@@ -75,13 +75,9 @@ class NoteWriter:
 
     def __init__(self, options: WriteOptions) -> None:
         self._is_whole = options.whole
-        self.media_type = "application/json" if options.whole else "text/event-stream"
         self._answer: Json = {"notes": []}
         self._numbers: dict[Part, int] = {}
         self._end: Json = {"end": "said", "used": {}}
-
-    def weight(self, frame: Frame) -> int:
-        return frame.size
 
     def feed(self, frame: Frame) -> bytes:
         doc = frame.doc if frame.family == "notes" else None
@@ -124,7 +120,7 @@ class NoteWriter:
         elif "close" not in doc:
             self._answer |= {"id" if name == "begin" else name: doc[name] for name in doc}
 
-    def fail(self, document: bytes) -> bytes:
+    def encode_error(self, document: bytes) -> bytes:
         return sse.encode_event(document)
 
 
@@ -138,13 +134,15 @@ def from_chat(body: Json) -> Json:
     return {**{k: body[k] for k in body if k != "messages"}, "notes": notes}
 
 
-REQUEST = RequestForm(to_chat=to_chat, from_chat=from_chat, tidy=dict)
-NOTES = Family("notes", NoteReader, NoteWriter, marks_parts=True, answers="notes", request=REQUEST)
+REQUEST = RequestForm(to_chat=to_chat, from_chat=from_chat, rename_chat_fields=dict)
+NOTES = Family(
+    "notes", NoteReader, NoteWriter, marks_parts=True, result_list="notes", request_form=REQUEST
+)
 SAME = {name: get_fields("chat")[name] for name in ("model", "stream", "max_tokens", "tools")}
 DIALECT = Dialect(
     name="notes",
     fields={"chat": {"notes": make_required(object_array()), **SAME}},
     families={"chat": "notes"},
-    client=ClientDialect({("POST", "/notes"): "chat"}, openai.refuse),
+    client=ClientDialect({("POST", "/notes"): "chat"}, openai.make_error_response),
     server=UpstreamDialect("", {"chat": "/notes"}),
 )
