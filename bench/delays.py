@@ -136,8 +136,8 @@ def _released(text_filter: Any, tokens: Sequence[str]) -> Iterator[int]:
 def _rule(kind_name: str, options: Options, action: Any) -> GuardRule:
     kind = KINDS[kind_name]
     detector: Any = kind.make(kind.Keys(**options), NO_CONTEXT)
-    if hasattr(detector, "about"):
-        detector = detector.about(PromptContext(PROMPT))
+    if hasattr(detector, "for_prompt"):
+        detector = detector.for_prompt(PromptContext(PROMPT))
     return GuardRule(
         name=kind_name, detector=detector, action=action, cased=kind.cased, kind=kind_name
     )

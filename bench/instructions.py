@@ -56,9 +56,9 @@ CALLGRIND = (
 def lengthen_batches(seconds: float) -> None:
     """Let telemetry and ledger collect calls for this time before they write them."""
     vars(proxy.app)["EMIT_EVERY_S"] = seconds
-    proxy.runtime.fair_queue.SLICE_S = seconds
-    lines.BOUNDS = replace(lines.BOUNDS, gather_s=seconds)
-    writer.BOUNDS = replace(writer.BOUNDS, gather_s=seconds)
+    proxy.runtime.fair_queue.TIME_SLICE_S = seconds
+    lines.BOUNDS = replace(lines.BOUNDS, batch_window_s=seconds)
+    writer.BOUNDS = replace(writer.BOUNDS, batch_window_s=seconds)
 
 
 @asynccontextmanager

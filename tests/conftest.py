@@ -26,7 +26,7 @@ from pytest_aiohttp.plugin import AiohttpRawServer
 
 from proxy import app
 from proxy.settings import Address, Settings
-from tests.doubles import TRUST, ScriptedUpstream, scripted_upstream
+from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, scripted_upstream
 from tests.fakes import MemorySink
 from tests.parts import RunningTest
 from tests.telemetry.collector import Collector
@@ -177,6 +177,22 @@ class Proxy:
         """Open a raw connection."""
         host, port = self.url.removeprefix("http://").split(":")
         return await asyncio.open_connection(host, int(port))
+
+    async def send_bytes(self, *parts: bytes, pause_s: float = 0.0) -> bytes:
+        """Send bytes on a raw connection, with a pause after each part.
+
+        Return all bytes that the proxy sends until it closes the connection.
+        """
+        reader, writer = await self.connect()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                for part in parts:
+                    writer.write(part)
+                    await writer.drain()
+                    await asyncio.sleep(pause_s)
+                return await reader.read()
+        finally:
+            writer.close()
 
 
 def metric_total(metrics: str, name: str, **labels: str) -> Decimal:

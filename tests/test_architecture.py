@@ -54,7 +54,7 @@ UNTESTED = {
     "proxy/telemetry/catalog/table.py": "names",
     "proxy/errors/field_problems.py": "messages: tests/dialects",
     "proxy/errors/wire.py": "tests/server/test_request.py sends each of them",
-    "proxy/types/hold.py": "a protocol: tests/guards/matching/test_partial_match.py",
+    "proxy/types/partial_matcher.py": "a protocol: tests/guards/matching/test_partial_match.py",
     "proxy/guards/stream/text_filter.py": "protocols without behavior",
     "proxy/limits/kinds/__init__.py": "tests/recipes/test_recipes.py adds one",
     "proxy/limits/kinds/usd.py": "tests/limits/test_claims.py claims every mix of tokens",

@@ -166,17 +166,3 @@ def test_glossary_is_short_sorted_and_names_existing_code() -> None:
         for place in re.findall(r"`([^`]+)`", places):
             context = (TOP / place).exists() if "/" in place else f"class {place}" in code
             assert context, f"{word}: {place}"
-
-
-def test_contributing_names_existing_files_and_classes() -> None:
-    page = (TOP / "CONTRIBUTING.md").read_text()
-    code = "".join(
-        file.read_text()
-        for room in ("proxy", "tests", "tools")
-        for file in (TOP / room).rglob("*.py")
-    )
-
-    for place in re.findall(r"`((?:proxy|tests|tools|docs|dashboards|policies)/[^`]*)`", page):
-        assert "NAME" in place or (TOP / place).exists(), place
-    for name in re.findall(r"`([A-Z][A-Za-z]+)`", page):
-        assert re.search(rf"^(?:class )?{name}\b", code, re.MULTILINE), name

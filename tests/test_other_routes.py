@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.dialects import ROUTES as SERVED
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
 from tests.conftest import KEY, Proxy, Reply, policies_for, running_proxy
 from tests.dialects.responses import test_conversations as talks
 from tests.doubles import (
-    PATIENCE_S,
     Json,
     ScriptedUpstream,
     answer,
-    cut_before_head,
-    hang,
     message,
     response,
 )
 from tests.for_each import for_each
-from tests.server.test_client_closes_first import connected, stoppable
 from tests.test_pipeline import AZURE, AZURES, BEARER, MESSAGES, PORTKEY, ROUTES, SCALE, VERSION
 
 VECTORS: Json = {
@@ -124,7 +118,6 @@ OTHER_VALUES = [
         )
     ),
 ]  # fmt: skip
-ASKING = [route for route in OTHER_VALUES if route.reply is not None]
 
 
 def name_of(route: OtherRoute) -> str:
@@ -133,7 +126,6 @@ def name_of(route: OtherRoute) -> str:
 
 every_route = pytest.mark.parametrize("case", OTHER_VALUES, ids=name_of)
 all_routes = for_each("case", OTHER_VALUES, ids=name_of)
-asking_route = pytest.mark.parametrize("case", ASKING, ids=name_of)
 
 
 async def send(proxy: Proxy, case: OtherRoute, **changes: Any) -> Reply:
@@ -211,54 +203,3 @@ async def test_invalid_field_or_path_is_refused(
     check_error_form(case, reply)
     [record] = await proxy.sink.wait()
     assert (record.outcome, upstream.requests) == ("client_error", [])
-
-
-@asking_route
-async def test_connection_reset_is_502(
-    case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(cut_before_head())
-
-    reply = await send(proxy, case)
-
-    assert reply.status == 502
-    assert reply.headers["x-headrace-error"] == "upstream_unavailable"
-    check_error_form(case, reply)
-    [record] = await proxy.sink.wait()
-    assert (record.outcome, record.billing.tokens.total) == ("upstream_error", 0)
-
-
-@asking_route
-async def test_disconnect_closes_upstream(
-    case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(hang())
-
-    asking = asyncio.create_task(send(proxy, case))
-    async with asyncio.timeout(PATIENCE_S):
-        await upstream.arrived.wait()
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
-
-    [record] = await proxy.sink.wait()
-    async with asyncio.timeout(PATIENCE_S):
-        await upstream.requests[0].closed.wait()
-    assert (record.outcome, record.status) == ("client_abort", 499)
-
-
-async def test_stop_answers_within_grace(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    async with (
-        stoppable(tmp_path / "p", upstream, PATIENCE_S, id_secrets=SECRETS) as (proxy, stop, _),
-        ClientSession(base_url=proxy.url) as client,
-    ):
-        lasting_proxy, replies = replace(proxy, client=client), list[Reply]()
-        idle = await connected(proxy)  # an idle connection keeps the exit from ending
-        stop.set()
-        await asyncio.sleep(0)  # let the proxy start its shutdown
-        for case in OTHER_VALUES:
-            upstream.answer_with(answer(case.reply or {}))
-            replies.append(await send(lasting_proxy, case))
-        assert {reply.status for reply in replies} == {200}
-        assert "connection" in replies[-1].headers
-        idle.writer.close()

@@ -63,10 +63,6 @@ def _equal(actual: int, expected: int) -> None:
     assert actual == expected
 
 
-def _always_1(actual: int, expected: int) -> None:
-    assert actual == expected == 1
-
-
 async def _equal_async(actual: int, expected: int) -> None:
     assert actual == expected
 
@@ -103,12 +99,6 @@ async def test_every_failing_case_is_named(test: Callable[..., Any]) -> None:
 def test_case_that_skips_or_fails_is_reported(test: Callable[..., Any]) -> None:
     with pytest.raises(BaseExceptionGroup, match="1 of 1 cases failed: 1-1"):
         for_each(("actual", "expected"), [(1, 1)])(test)()
-
-
-def test_stacked_tables_are_multiplied() -> None:
-    with pytest.raises(BaseExceptionGroup, match="1 of 2 cases failed: b") as failed:
-        for_each("actual", [1, 2], ids="ab")(for_each("expected", [1, 1], ids=hex)(_always_1))()
-    assert "2 of 2 cases failed: 0x1, 0x1" in str(failed.value.exceptions[0])
 
 
 def test_reusable_fixture_is_reset_for_each_case() -> None:

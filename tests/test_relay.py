@@ -16,7 +16,7 @@ from proxy.call.record import Record, new_record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
 from proxy.pipeline import relay
 from proxy.ports import Feed
-from proxy.runtime.fair_queue import SLICE_S, TimeSlices
+from proxy.runtime.fair_queue import TIME_SLICE_S, TimeSlices
 from proxy.types import ResponseHead, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.fakes import Unguarded
@@ -200,7 +200,7 @@ async def test_fed_frames_give_the_same_result_as_returned_frames(
 
 def slow_record(key: str) -> Record:
     """Return the record of a call that uses up a time slice with each frame."""
-    clock = itertools.count(0, 2 * SLICE_S)
+    clock = itertools.count(0, 2 * TIME_SLICE_S)
     record = replace(new_record(), now=lambda: float(next(clock)))
     record.key = key
     record.use_attempt(0, record.start_attempt(TARGET, 0))

@@ -14,7 +14,7 @@ import pytest
 from proxy import settings
 from proxy.cli import main
 from proxy.runtime.redis_settings import RedisLocation, parse_redis_url
-from proxy.server.request import Bodies, BodyShare
+from proxy.server.request import BodyMemory, BodyShare
 from proxy.settings import (
     Address,
     BadSetting,
@@ -123,7 +123,7 @@ def test_share_of_one_key_fits_the_largest_body() -> None:
 
     chosen = from_environment(Path("p"), FOLDER, FOLDER, environ)
 
-    share = BodyShare(Bodies(chosen.bodies_bytes), "support-widget")
+    share = BodyShare(BodyMemory(chosen.bodies_bytes), "support-widget")
     share.take(chosen.body_bytes)
 
 

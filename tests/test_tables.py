@@ -11,7 +11,6 @@ from typing import Any, get_args
 
 import pytest
 
-from proxy import errors
 from proxy.call.attempts import AttemptReason, CallOutcome, LossReason, SpendUse
 from proxy.call.facts import CacheResult
 from proxy.cli import COMMANDS
@@ -39,7 +38,6 @@ from proxy.types.target import Secret
 from tests.for_each import for_each
 from tests.ledger.records import PRICED, FakeLog, finished_record, ledger_at
 from tests.ledger.test_sqlite import batch, lines
-from tests.test_errors_page import rows_by_code
 from tests.test_first_pages import SECRETS
 
 TOP = Path(__file__).parents[1]
@@ -277,24 +275,3 @@ def test_span_and_event_names_match_page() -> None:
     code = "\n".join(file.read_text() for file in (TOP / "proxy/telemetry").glob("*.py"))
     for name in re.findall(r"`((?:headrace|gen_ai)\.[a-z_.]+)(?:\.\*)?`", page("traces.md")):
         assert f'"{name}' in code, name
-
-
-INSTANCES: tuple[errors.ProxyError, ...] = (
-    errors.CircuitOpen(1.0),
-    errors.UpstreamBusy(1.0),
-    errors.StaleConnection(),
-    *(errors.UpstreamTimeout(phase) for phase in get_args(errors.Phase)),
-    errors.UpstreamInvalid("What?"),
-    errors.ResponseTooLarge("What?"),
-    errors.LimitStoreUnavailable("month", 1.0),
-    errors.BudgetExceeded("No.", "month", "insufficient_quota", 1.0),
-    errors.ShuttingDown(),
-)
-
-
-@for_each("error", INSTANCES, ids=lambda error: error.code)
-def test_error_status_matches_page(error: errors.ProxyError) -> None:
-    statuses, types = rows_by_code()[error.code]
-
-    assert error.status in statuses
-    assert error.type in types

@@ -15,7 +15,7 @@ from proxy.guards.text.members import SILENT_ANSWER
 from proxy.guards.text.walk import SILENT
 from proxy.policy.schema.guards import COMMON_KEYS, GuardConfig
 from proxy.types.guard import PromptContext, is_contextual, is_detector
-from proxy.types.hold import partial_matcher_of
+from proxy.types.partial_matcher import partial_matcher_of
 
 WHOLE_TEXT = "Needs the whole text."
 # Kinds that cannot be built with their example.
@@ -127,7 +127,7 @@ def _describe_streaming(name: str, kind: GuardKind[Any]) -> str:
     if isinstance(guard, CostLimit):
         return "Reads no text."
     if is_contextual(guard):
-        guard = guard.about(CONTEXT)
+        guard = guard.for_prompt(CONTEXT)
     if not is_detector(guard) or guard.lookback is None:
         return WHOLE_TEXT
     bound = "at most " if partial_matcher_of(guard) is not None else ""

@@ -39,10 +39,10 @@ from proxy.policy.store import (
 from proxy.runtime.background import SideTasks, run_between_calls, run_in_background
 from proxy.runtime.fair_queue import FairSemaphore, Offload
 from proxy.runtime.frozen import frozen
-from proxy.server import Calls, CrossOrigin, Drain, Keyless, Stop
+from proxy.server import Calls, CrossOrigin, Drain, PublicRequests, Stop
 from proxy.server.admin import Readiness
 from proxy.server.listening import listen
-from proxy.server.request import Bodies, BodyShare, Bounds, Parsing
+from proxy.server.request import BodyMemory, BodyParser, BodyShare, Bounds
 from proxy.settings import Address, Settings
 from proxy.telemetry import EMIT_EVERY_S, Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
@@ -128,10 +128,10 @@ async def run_proxy(
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
         stages = await _build_stages(context, http, store, via, emitters)
         calls, readiness, bug = Calls(), Readiness(), partial(telemetry.log_internal_error, context)
-        keyless = Keyless(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
+        public = PublicRequests(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
         bounds, ids = _build_request_bounds(context, stages.upstreams.offload), stages.upstreams.ids
-        port = server.DataPort(
-            via, new_request_id, bounds, calls, keyless, ids, store.passthrough_paths
+        port = server.ListenerState(
+            via, new_request_id, bounds, calls, public, ids, store.passthrough_paths
         )
         front = server.make_data_handler(build_pipeline(store, stages, emitters), port, bug)
         observed = AdminParts(
@@ -208,8 +208,8 @@ async def _build_stages(
         offload=offload,
     )
     health = Health(time.monotonic, context.metrics.set_circuit)
-    response_bodies = Bodies(context.settings.answers_bytes, "answers")
-    context.metrics.watch("headrace_answer_body_bytes", read=lambda: response_bodies.held)
+    response_bodies = BodyMemory(context.settings.answers_bytes, "answers")
+    context.metrics.watch("headrace_answer_body_bytes", read=lambda: response_bodies.used_bytes)
     upstreams = Upstreams(
         http=http,
         via=via,
@@ -273,12 +273,12 @@ def _build_emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters
 
 def _build_request_bounds(context: Context, offload: Offload) -> Bounds:
     settings = context.settings
-    bodies = Bodies(settings.bodies_bytes)
-    context.metrics.watch("headrace_request_body_bytes", read=lambda: bodies.held)
+    bodies = BodyMemory(settings.bodies_bytes)
+    context.metrics.watch("headrace_request_body_bytes", read=lambda: bodies.used_bytes)
     return Bounds(
         settings.body_bytes,
         bodies=bodies,
-        parsing=Parsing(settings.body_values, offload),
+        parsing=BodyParser(settings.body_values, offload),
         keepalive_s=settings.keepalive_seconds,
     )
 

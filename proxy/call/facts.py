@@ -37,17 +37,19 @@ Side = Literal["client", "upstream", "proxy"]
 class Failure(NamedTuple):
     """Reason for the failure of a call, and the side that caused it.
 
-    ``limit`` is the limit that refused the call. ``lapse`` is the reason for a rejected key, and
-    ``lapsed_key`` its name. ``path`` is the unknown path. ``cause`` and ``text`` describe a
-    failed connection; under ``capture``, ``text`` is the redacted message of the upstream.
+    - ``limit``: the limit that refused the call.
+    - ``key_problem``, ``rejected_key``: the reason for a rejected key, and its name.
+    - ``path``: the unknown path.
+    - ``cause``, ``text``: reason for a failed connection. Under ``capture``, ``text`` is the
+      redacted message of the upstream.
     """
 
     code: str
     side: Side
     upstream_status: int | None
     limit: str | None
-    lapse: KeyProblem | None
-    lapsed_key: str | None
+    key_problem: KeyProblem | None
+    rejected_key: str | None
     path: str | None = None
     cause: ErrorCause | None = None
     text: str | None = None
@@ -59,7 +61,7 @@ class Failure(NamedTuple):
 class CallSummary:
     """Summary of a call. Unknown values are None, never zero.
 
-    ``asked_model`` is the model of the first target. ``served`` is the attempt whose response was
+    ``first_model`` is the model of the first target. ``served`` is the attempt whose response was
     used, or the last one. ``limits`` has True for each limit that refused, or would have refused,
     the call. ``ttft_s`` is the time to the first token of any model call, ``overhead_s`` the time
     spent in the proxy, ``lookup_s`` the time spent on the cache lookup. ``verdicts`` merges equal
@@ -90,7 +92,7 @@ class CallSummary:
     method: str
     is_stream: bool | None
     models: list[BoundedText] | None
-    asked_model: str
+    first_model: str
     status: int | None
     outcome: CallOutcome
     failure: Failure | None

@@ -27,8 +27,8 @@ from proxy.types.events import (
 )
 
 MAX_FINISHES = 128  # choices of a response whose finish reason is recorded
-THOUGHTS: frozenset[Kind] = frozenset({"reasoning", "summary"})
-CHATS: frozenset[FamilyName] = frozenset({"", "chat", "completions"})
+REASONING_KINDS: frozenset[Kind] = frozenset({"reasoning", "summary"})
+CHAT_FAMILIES: frozenset[FamilyName] = frozenset({"", "chat", "completions"})
 """Families whose native finish reasons are recorded."""
 UNCOUNTED_TEXT: frozenset[Kind] = frozenset({"audio"})
 """Kinds of text that no estimate counts: a transcript accompanies audio output."""
@@ -48,7 +48,7 @@ def estimate_frame_quarters(frame: Frame) -> int:
 
 def _is_text(event: Event) -> bool:
     if type(event) is Delta:
-        return event.part.kind not in THOUGHTS and bool(event.text)
+        return event.part.kind not in REASONING_KINDS and bool(event.text)
     return type(event) is Begin and event.call is not None
 
 
@@ -56,7 +56,7 @@ def _is_text(event: Event) -> bool:
 class Meter:
     """Meters the response of one model call. Moments are monotonic seconds.
 
-    ``text_at`` is the time of the first text that is not reasoning, ``thought_quarters`` the
+    ``text_at`` is the time of the first text that is not reasoning, ``reasoning_quarters`` the
     estimated reasoning before it. Reported usage is cumulative, so the last valid report counts,
     unless more text follows. Without ``estimates`` only reported usage counts, and its source is
     ``unreported`` if there is none.
@@ -70,7 +70,7 @@ class Meter:
     last_token_at: float | None = None
     text_at: float | None = None
     output_quarters: int = 0
-    thought_quarters: int = 0
+    reasoning_quarters: int = 0
     reported: Tokens | None = None
     reported_quarters: int = 0
     invalid_usage: int = 0
@@ -100,7 +100,7 @@ class Meter:
             elif type(event) is Finish:
                 reasons = self.finish_reasons
                 if event.choice in reasons or len(reasons) < MAX_FINISHES:
-                    is_own = event.reason == "other" or family in CHATS
+                    is_own = event.reason == "other" or family in CHAT_FAMILIES
                     reasons[event.choice] = shorten((is_own and event.native) or event.reason)
 
     def _add_estimate(self, events: Iterable[Event], size: int, now: float) -> None:
@@ -108,7 +108,7 @@ class Meter:
             if any([_is_text(event) for event in events]):
                 self.text_at = now
             else:
-                self.thought_quarters += size
+                self.reasoning_quarters += size
         self.output_quarters += size
         self.last_token_at = now
         if self.first_token_at is None:
@@ -140,7 +140,7 @@ class Meter:
             return Usage(reported, "provider")
         completion = to_tokens(self.output_quarters)
         if not finished:
-            thoughts = to_tokens(self.thought_quarters)
+            thoughts = to_tokens(self.reasoning_quarters)
             written = estimate_interrupted(thoughts, completion - thoughts, hidden_output())
             prompt, completion = to_tokens(prompt_quarters()), min(written, MAX_TOKENS)
             return Usage((reported or Tokens()).raised_to(prompt, completion), "partial_estimate")

@@ -10,7 +10,7 @@ from proxy.call.record import Record
 from proxy.errors.words import MAX_WORDS, shorten
 from proxy.types.guard import GuardResult, GuardResults, Stage
 
-FINISHES = frozenset(
+KNOWN_FINISH_REASONS = frozenset(
     {
         "content_filter",
         "end_turn",
@@ -63,7 +63,7 @@ def _set_request(facts: CallSummary, record: Record) -> None:
     facts.method = head.method if head else "POST"
     facts.is_stream = call.stream if call else None
     facts.models = [shorten(model) for model in call.requested_models[:MAX_WORDS]] if call else None
-    facts.asked_model = plan.model_calls[0].targets[0].model if plan and plan.model_calls else ""
+    facts.first_model = plan.model_calls[0].targets[0].model if plan and plan.model_calls else ""
     facts.cache_store = plan.cache.store if plan and plan.cache else None
 
 
@@ -145,8 +145,8 @@ def _describe_failure(error: errors.ProxyError, outcome: CallOutcome) -> Failure
         side="client" if outcome == "client_abort" else side,
         upstream_status=error.upstream_status,
         limit=refused.limit if refused else None,
-        lapse=unauthorized.lapse if unauthorized else None,
-        lapsed_key=unauthorized.key if unauthorized else None,
+        key_problem=unauthorized.key_problem if unauthorized else None,
+        rejected_key=unauthorized.key if unauthorized else None,
         path=error.path if isinstance(error, errors.PathNotFound) else None,
         cause=error.cause,
         text=error.system_text,
@@ -161,7 +161,7 @@ def _finish_reasons(meters: list[Meter]) -> list[str]:
     for meter in meters:
         for number in meter.finish_reasons:
             reason: str = meter.finish_reasons[number]
-            reasons |= {reason if reason in FINISHES else "other"}
+            reasons |= {reason if reason in KNOWN_FINISH_REASONS else "other"}
     return sorted(reasons)
 
 

@@ -114,9 +114,9 @@ class Unauthorized(RequestError):
     code = "invalid_api_key"
     type = "authentication_error"
 
-    def __init__(self, lapse: KeyProblem = "missing", key: str | None = None) -> None:
+    def __init__(self, key_problem: KeyProblem = "missing", key: str | None = None) -> None:
         super().__init__("The virtual key is missing or invalid.")
-        self.lapse, self.key = lapse, key
+        self.key_problem, self.key = key_problem, key
 
     def add_hint(self, hint: str) -> None:
         """Add a hint about the header in which the client should send the key."""
@@ -268,7 +268,7 @@ class UpstreamRejected(UpstreamError):
     code = "upstream_refused"
     type = "invalid_request_error"
     is_final = True
-    in_words = True  # False for a page that is not an API error, such as a load balancer's
+    is_api_error = True  # False for a page that is not an API error, such as a load balancer's
     summary = "The upstream rejected the request as invalid"
 
     def __init__(

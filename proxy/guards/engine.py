@@ -46,7 +46,7 @@ from proxy.types.guard import (
     GuardRule,
     PromptContext,
     StageRules,
-    has_weight,
+    has_context_chars,
     is_contextual,
 )
 
@@ -245,7 +245,7 @@ class Engine:
 def _inspection_weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
     """Return the weight of texts, and of the contexts that detectors read in addition."""
     detectors = (rule.detector for rule in rules)
-    contexts = sum(detector.weight for detector in detectors if has_weight(detector))
+    contexts = sum(detector.context_chars for detector in detectors if has_context_chars(detector))
     return contexts + sum(documents.TEXT_WEIGHT + documents.weigh(text.text) for text in texts)
 
 
@@ -350,7 +350,7 @@ def _bind_rule(rule: GuardRule, context: PromptContext) -> GuardRule:
     if not is_contextual(rule.detector):
         return rule
     try:
-        detector = rule.detector.about(context)
+        detector = rule.detector.for_prompt(context)
     except Exception as error:  # noqa: BLE001  # a broken guard must not pass texts
         detector = findings.FailedDetector(error)
     if detector is None:

@@ -14,7 +14,7 @@ from proxy.guards.text.documents import MOST_TEXTS
 from proxy.guards.text.normalize import Beginning, View
 from proxy.runtime.frozen import frozen
 from proxy.types import guard
-from proxy.types.hold import PartialMatcher
+from proxy.types.partial_matcher import PartialMatcher
 
 Clock = Callable[[], float]
 VERDICT_OF: dict[guard.Action, guard.Verdict] = {
@@ -279,11 +279,13 @@ class RuleCursor:
     until: int = 0
     recent: list[tuple[int, int]] = field(default_factory=list)
     ahead: bool = False
-    hold: PartialMatcher | None = field(init=False)
+    partial_matcher: PartialMatcher | None = field(init=False)
 
     def __post_init__(self) -> None:
         holds = self.lookback is not None and self.tally.rule.enforces
-        self.hold = getattr(self.tally.rule.detector, "hold", None) if holds else None
+        self.partial_matcher = (
+            getattr(self.tally.rule.detector, "partial_matcher", None) if holds else None
+        )
 
     def restart_at(self, position: int) -> None:
         """Continue at ``position``, the start of another text."""

@@ -53,7 +53,7 @@ NO_CONTEXT = GuardContext()
 class ByContext(Generic[D_co]):
     """Makes a detector for each call, or None for a call without the context that it needs."""
 
-    about: Callable[[PromptContext], D_co | None]
+    for_prompt: Callable[[PromptContext], D_co | None]
     lookback: int | None = None
     asked_deployment: str | None = None  # deployment of the model that detectors ask
 

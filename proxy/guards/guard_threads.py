@@ -9,13 +9,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
-from proxy.runtime.fair_queue import CallerPlaces, FairSemaphore, FairSlot
+from proxy.runtime.fair_queue import CallerQuota, FairSemaphore, FairSlot
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Busy
 
 T = TypeVar("T")
 
-SLICE_S = 0.02  # charged for each turn, in addition to the CPU that it uses
+TIME_SLICE_S = 0.02  # charged for each turn, in addition to the CPU that it uses
 MODEL_THREADS = 2  # threads that run one model; each uses one core
 MODEL_CALLS = 32  # calls of one caller that may run or wait for a model; further calls are rejected
 
@@ -49,7 +49,7 @@ class GuardThreads:
         started_at = now()
         async with self.turn:
             self.on_wait(now() - started_at)
-            self.turn.charge(SLICE_S)
+            self.turn.charge(TIME_SLICE_S)
             yield
 
     async def run_in_turn(self, job: Callable[[], T]) -> T:
@@ -72,7 +72,7 @@ class ModelPool:
     def __init__(self, threads: int = MODEL_THREADS) -> None:
         self._executor = ThreadPoolExecutor(threads, "model")
         self._turns = FairSemaphore(threads)
-        self._places = CallerPlaces(MODEL_CALLS)
+        self._places = CallerQuota(MODEL_CALLS)
 
     @contextmanager
     def reserve_threads(self, caller: object) -> Iterator[GuardThreads]:

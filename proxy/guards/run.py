@@ -172,7 +172,7 @@ class GuardedCall:
         sent twice: passthrough requests, and those that create or read stored state. Raises
         ``GuardBlocked`` for a response that guards cannot read, unless the policy allows it.
         """
-        rules, engine = self.plan.guards.of_output, self.guards.engine
+        rules, engine = self.plan.guards.output_stage, self.guards.engine
         if head.passthrough is not None and head.streamed:
             if rules.enforces and not self.plan.guards.opaque:
                 raise GuardBlocked(OPAQUE_RESPONSE, guard="opaque", kind="file")

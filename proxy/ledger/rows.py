@@ -106,7 +106,7 @@ def get_counter_name(scope: str) -> str:
 
 def _make_cached_row(seq: int, facts: CallSummary, saved: CacheSavings) -> Row:
     """Return the row of a cached response, which used no tokens."""
-    number, model = len(facts.attempts) + 1, facts.asked_model
+    number, model = len(facts.attempts) + 1, facts.first_model
     request = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
     return (*request, *_NOTHING, "none", None, saved.cost, 1, "cached", *(None,) * TRAILING_COLUMNS)
 

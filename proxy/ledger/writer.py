@@ -28,7 +28,7 @@ GATHER_S = 0.2
 IDLE_S = 60.0
 BREATH_S = 0.002
 BOUNDS: SpoolBounds[CallEntry] = SpoolBounds(
-    "ledger-writer", gather_s=GATHER_S, items=MAX_CALLS, idle_s=IDLE_S
+    "ledger-writer", batch_window_s=GATHER_S, items=MAX_CALLS, idle_s=IDLE_S
 )
 
 

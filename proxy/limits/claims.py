@@ -161,7 +161,7 @@ def _estimate_sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallS
         targets += tuple(plan.guards.route_targets)
     if plan.passthrough is not None:
         return [
-            _estimate_passthrough_size(call, target, plan.passthrough.most_cost)
+            _estimate_passthrough_size(call, target, plan.passthrough.max_cost)
             for target in targets
         ]
     sizes: list[CallSize] = []

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from proxy.runtime.fair_queue import CallerPlaces
+from proxy.runtime.fair_queue import CallerQuota
 
-STEPS_S = 0.001
+MAX_STEP_S = 0.001
 MAX_SIDE_TASKS = 1024
 
 
@@ -42,7 +42,7 @@ async def run_between_calls(
     """
     started_at = now()
     for _ in steps:
-        if (took := now() - started_at) >= STEPS_S:
+        if (took := now() - started_at) >= MAX_STEP_S:
             await sleep(took if is_busy() else 0.0)
             started_at = now()
 
@@ -68,7 +68,7 @@ class SideTasks:
     """Owns background tasks of calls. Leaving the context cancels those that remain."""
 
     def __init__(self, max_tasks: int = MAX_SIDE_TASKS) -> None:
-        self._places = CallerPlaces(max_tasks)
+        self._places = CallerQuota(max_tasks)
         self._group = asyncio.TaskGroup()
         self._tasks: dict[asyncio.Task[None], None] = {}
 

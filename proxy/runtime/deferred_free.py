@@ -12,7 +12,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MIN_FROZEN = 20_000
+MIN_FROZEN_OBJECTS = 20_000
 """Minimum number of new objects to freeze: collecting that many takes 20 ms."""
 
 
@@ -25,7 +25,7 @@ def pause_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if gc.get_count()[0] > MIN_FROZEN:
+            if gc.get_count()[0] > MIN_FROZEN_OBJECTS:
                 gc.freeze()
             gc.enable()
 

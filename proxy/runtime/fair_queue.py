@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from proxy.runtime.frozen import frozen
 
-MAX_CHARGED = 1024
+MAX_CHARGED_CALLERS = 1024
 
 
 class FairSemaphore:
@@ -34,7 +34,7 @@ class FairSemaphore:
     def charge(self, caller: object, seconds: float) -> None:
         """Charge a caller for the work of a turn that it still holds."""
         self._charged[caller] = self._charge_of(caller) + seconds
-        if len(self._charged) > MAX_CHARGED:
+        if len(self._charged) > MAX_CHARGED_CALLERS:
             charges = self._charged.items()
             self._charged = {other: charge for other, charge in charges if charge > self._level}
 
@@ -84,7 +84,7 @@ class FairSemaphore:
             self._level = 0.0
 
 
-class CallerPlaces:
+class CallerQuota:
     """Counts places per caller. When all are taken, only callers below an equal share get one."""
 
     def __init__(self, max_places: int) -> None:
@@ -126,7 +126,7 @@ class FairSlot:
 
 T = TypeVar("T")
 LARGE_BYTES = 64 * 1024  # any body of this size is parsed within about 10 ms
-SLICE_S = 0.005
+TIME_SLICE_S = 0.005
 
 
 class TimeSlices:
@@ -188,7 +188,7 @@ class TimeSlice:
         now = self._now()
         self._worked += now - self._began
         self._began = now
-        return self._worked > SLICE_S
+        return self._worked > TIME_SLICE_S
 
     async def pause(self) -> None:
         """Yield to other calls and start a new slice."""

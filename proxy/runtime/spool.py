@@ -23,20 +23,22 @@ Item = TypeVar("Item")
 class SpoolBounds(Generic[Item]):
     """Bounds of a spool.
 
-    The thread takes up to ``batch`` items that arrived within ``gather_s``, earlier if the queue is
-    half full. Waking the thread for each item would cost more than the item. ``size`` returns the
-    bytes of an item, None if items are small. ``idle_s`` is the first idle interval, None for no
-    limit. ``unwritable`` is the loss reason for an item at which the writer raises.
+    - ``batch_window_s``: time in which items are collected for a batch. A half full queue ends it.
+      Waking the thread for each item would cost more than the item.
+    - ``size``: returns the bytes of an item, None if items are small.
+    - ``batch``: maximum items of a batch.
+    - ``idle_s``: time until the first idle callback, None for no callback.
+    - ``error_reason``: reason of the loss of an item for which the writer raises.
     """
 
     name: str
-    gather_s: float
+    batch_window_s: float
     items: int = 10_000
     bytes: int = MAX_BYTES
     size: Callable[[Item], int] | None = None
     batch: int = 256
     idle_s: float | None = None
-    unwritable: str = "error"
+    error_reason: str = "error"
 
 
 class Spool(Generic[Item]):
@@ -169,7 +171,7 @@ class Spool(Generic[Item]):
     def _run(self) -> None:
         while not self._is_over():
             self._wake.wait(self._rest_s)
-            self._ready.wait(self._bounds.gather_s)
+            self._ready.wait(self._bounds.batch_window_s)
             if not self.is_closing:
                 self._wake.clear()
                 self._ready.clear()
@@ -215,7 +217,7 @@ class Spool(Generic[Item]):
                 self._write([self._queue[0]])
             except Exception:  # noqa: BLE001  # as above
                 if self._handled == handled_before:
-                    self.drop_first(self._bounds.unwritable, 1)
+                    self.drop_first(self._bounds.error_reason, 1)
             if self._handled == handled_before:
                 return
 

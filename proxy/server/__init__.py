@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassthroughPaths
 
 
-LAST_WORDS_S = 2.0
-LOOK_S = 0.05
+CANCEL_WAIT_S = 2.0
+POLL_INTERVAL_S = 0.05
 Stop = Callable[[], Awaitable[None]]
 
 
@@ -67,7 +67,7 @@ class Calls:
         await self._wait_until_idle(seconds)
         for task in tuple(self._tasks):
             task.cancel()
-        await self._wait_until_idle(LAST_WORDS_S)
+        await self._wait_until_idle(CANCEL_WAIT_S)
 
     async def _wait_until_idle(self, seconds: float) -> None:
         if self._tasks:
@@ -95,21 +95,21 @@ class Drain:
                     await stop_listening()
                     listening = False
                 server.close_idle(now() - self.grace_seconds)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
         if listening:
             await stop_listening()
         await calls.drain(max(0.0, started_at + self.limit_seconds - now()))
 
 
-HEALTH = "/health"
+HEALTH_PATH = "/health"
 _HEADERS = {"cache-control": "no-store", "server": "headrace"}
-WILDCARD = "*"
-KEPT_S = 600  # time for which a browser caches a preflight response
+ANY_ORIGIN = "*"
+PREFLIGHT_MAX_AGE_S = 600  # time for which a browser caches a preflight response
 # Methods that listed paths may use besides GET and POST.
 EXTRA_METHODS = frozenset({"DELETE", "HEAD", "PATCH", "PUT"})
 METHODS = ", ".join(sorted({*EXTRA_METHODS, *(method for method, _ in ROUTES)}))
-NAMES = re.compile(r"[A-Za-z0-9_-]{1,64}(?:, ?[A-Za-z0-9_-]{1,64}){0,63}")
-EXPOSED = (
+HEADER_NAMES = re.compile(r"[A-Za-z0-9_-]{1,64}(?:, ?[A-Za-z0-9_-]{1,64}){0,63}")
+EXPOSED_HEADERS = (
     *("request-id", "retry-after", "retry-after-ms", "x-headrace-cache", "x-headrace-cost-usd"),
     *("x-headrace-deployment", "x-headrace-error", "x-headrace-policy", "x-headrace-warning"),
     *("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"),
@@ -129,7 +129,7 @@ class CrossOrigin:
     def response_headers(self, origin: str) -> dict[str, str]:
         """Return the CORS headers of a response, none if the origin is not allowed."""
         allowed = self._make_origin_headers(origin)
-        return allowed and {**allowed, "access-control-expose-headers": ", ".join(EXPOSED)}
+        return allowed and {**allowed, "access-control-expose-headers": ", ".join(EXPOSED_HEADERS)}
 
     def preflight_headers(self, request_headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of a preflight response, none if the origin is not allowed."""
@@ -140,22 +140,22 @@ class CrossOrigin:
         return {
             **allowed,
             "access-control-allow-methods": METHODS,
-            **({"access-control-allow-headers": names} if NAMES.fullmatch(names) else {}),
-            "access-control-max-age": str(KEPT_S),
+            **({"access-control-allow-headers": names} if HEADER_NAMES.fullmatch(names) else {}),
+            "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),
             "vary": "origin, access-control-request-headers, access-control-request-method",
         }
 
     def _make_origin_headers(self, origin: str) -> dict[str, str]:
         origins = self.origins()
-        if WILDCARD in origins:
-            return {"access-control-allow-origin": WILDCARD}
+        if ANY_ORIGIN in origins:
+            return {"access-control-allow-origin": ANY_ORIGIN}
         if origin not in origins:
             return {}
         return {"access-control-allow-origin": origin, "vary": "origin"}
 
 
 @frozen
-class Keyless:
+class PublicRequests:
     """Answers health checks and preflights.
 
     ``is_ready`` is the state of ``/readyz``. Preflights of other origins are unknown paths.
@@ -170,7 +170,7 @@ class Keyless:
         if request.method == "OPTIONS" and "access-control-request-method" in headers:
             allowed = self.cross_origin.preflight_headers(headers)
             return web.Response(status=204, headers={**_HEADERS, **allowed}) if allowed else None
-        if HEALTH not in request.raw_path or parse_path(request.raw_path) != HEALTH:
+        if HEALTH_PATH not in request.raw_path or parse_path(request.raw_path) != HEALTH_PATH:
             return None
         if request.method not in ("GET", "HEAD"):
             return _make_json_response(405, "Use GET or HEAD.", allow="GET, HEAD")
@@ -188,24 +188,26 @@ def _make_json_response(status: int, word: str, **headers: str) -> web.Response:
 
 
 @frozen
-class DataPort:
-    """Shared state of the data listener.
+class ListenerState:
+    """Shared state of all requests of the data listener.
 
-    ``via`` is the id of this process in loop detection. ``keyless`` serves requests that are no
-    calls. ``ids`` opens sealed ids of stored responses. ``passed`` returns the passthrough paths.
+    - ``via``: id of this process in loop detection.
+    - ``public``: serves requests without a key.
+    - ``ids``: opens sealed ids of stored responses.
+    - ``passthrough_paths``: returns the passthrough paths of the active policy.
     """
 
     via: str
     new_id: Callable[[], str]
     bounds: Bounds
     calls: Calls
-    keyless: Keyless = Keyless()  # it is frozen
+    public: PublicRequests = PublicRequests()  # it is frozen
     ids: ResponseIds | None = None
-    passed: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
+    passthrough_paths: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
 
 
 def make_data_handler(
-    pipeline: Pipeline, port: DataPort, on_bug: Callable[[BaseException, str], None]
+    pipeline: Pipeline, port: ListenerState, on_bug: Callable[[BaseException, str], None]
 ) -> Handler:
     """Return the request handler. It runs the pipeline and sends a 500 after an internal error.
 
@@ -214,7 +216,7 @@ def make_data_handler(
     calls = port.calls
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        answered = port.keyless.answer(request)
+        answered = port.public.answer(request)
         if answered is not None:
             return answered
         task = calls.begin(request.protocol._task_handler)

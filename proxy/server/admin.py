@@ -26,13 +26,13 @@ from proxy.server.console import (
 from proxy.server.sessions import COOKIE, Sessions, has_token
 from proxy.telemetry.log import LogLevel
 
-Render = Callable[[str], tuple[bytes, str]]
+RenderMetrics = Callable[[str], tuple[bytes, str]]
 GZIP_LEVEL = 1  # nearly as small as level 6, in a fifth of the time
 EXPLAIN = "/explain/"
 NO_CANDIDATE = "No candidate policy is loaded. Start with headrace serve --candidate FOLDER.\n"
 LOG_LEVEL = "/loglevel"
-LEVEL_S = 900.0
-OPEN = ("/healthz", "/readyz")  # no data, and probes have no token
+DEFAULT_LEVEL_S = 900.0
+OPEN_PATHS = ("/healthz", "/readyz")  # no data, and probes have no token
 PATHS = (
     *("/", "/api/v1/", "/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}"),
     "/candidate",
@@ -72,7 +72,7 @@ class AdminSources:
 
     settle: Callable[[], None]
     look: Callable[[], Awaitable[None]]
-    render: Render
+    render: RenderMetrics
     levels: LogLevel
     calls: CallHistory
     candidate: Callable[[], CallExplanation] | None = None
@@ -152,7 +152,7 @@ def _explain(
 
 def _set_log_level(levels: LogLevel, request: web.BaseRequest) -> web.Response:
     """Set the log level temporarily: ``?level=debug&seconds=600``."""
-    seconds = request.query.get("seconds", str(LEVEL_S))
+    seconds = request.query.get("seconds", str(DEFAULT_LEVEL_S))
     try:
         levels.set_for(request.query.get("level", ""), _parse_number(seconds))
     except ValueError as error:
@@ -173,7 +173,9 @@ def _render_log_level(levels: LogLevel) -> web.Response:
     return web.Response(body=orjson.dumps(level), content_type="application/json")
 
 
-def _render_metrics(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
+def _render_metrics(
+    render: RenderMetrics, accepted: Mapping[str, str]
+) -> tuple[bytes, dict[str, str]]:
     body, media_type = render(accepted.get("accept", ""))
     headers = {"content-type": media_type, "vary": "accept, accept-encoding"}
     if "gzip" not in accepted.get("accept-encoding", ""):
@@ -217,7 +219,7 @@ class Access:
         is_foreign = is_foreign_to_console if is_console else _is_from_browser_page
         if is_foreign(method, path, headers):
             return 403, "Requests from web pages of other sites are not allowed."
-        is_open = path in OPEN or (is_console and is_public(path))
+        is_open = path in OPEN_PATHS or (is_console and is_public(path))
         if self.token is None or is_open or has_token(self.token, headers):
             return None
         if self.sessions is not None and self.sessions.is_valid(cookies.get(COOKIE, "")):

@@ -23,7 +23,7 @@ from proxy.dialects.responses.state_refs import resolve_state
 from proxy.errors import BadRequest, ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
 from proxy.runtime.fair_queue import LARGE_BYTES
-from proxy.server.request import BodyShare, Incoming, RequestUpload
+from proxy.server.request import BodyShare, IncomingRequest, RequestUpload
 from proxy.server.response import (
     ERROR_HEADER,
     ResponseWriter,
@@ -36,9 +36,9 @@ from proxy.types.events import Frame
 from proxy.types.passthrough import PassthroughRequest
 
 if TYPE_CHECKING:
-    from proxy.server import DataPort
+    from proxy.server import ListenerState
 
-SMALL = 32 * 1024  # bytes after which collected events are written
+FLUSH_BYTES = 32 * 1024  # bytes after which collected events are written
 MAX_FRAMES_PER_WRITE = 8  # frames that are written at once
 MAX_HOPS = 8
 KEEPALIVE = Frame(())
@@ -52,11 +52,11 @@ class HttpExchange:
     _record: Record
     _call: Call
 
-    def __init__(self, request: web.BaseRequest, port: DataPort, share: BodyShare) -> None:
+    def __init__(self, request: web.BaseRequest, port: ListenerState, share: BodyShare) -> None:
         self._request = request
         self._port = port
         self._share = share
-        self._incoming = incoming = Incoming(request, port.bounds, share)
+        self._incoming = incoming = IncomingRequest(request, port.bounds, share)
         self._parsing = port.bounds.parsing
         self._out = ResponseWriter(request, port.bounds.stall_s)
         self._silence: SilenceTimer | None = None
@@ -66,7 +66,7 @@ class HttpExchange:
         self._call_id = self.request_id = call_id = port.new_id()
         self._cors: dict[str, str] = {}
         if "origin" in incoming.headers:
-            self._cors = port.keyless.cross_origin.response_headers(incoming.headers["origin"])
+            self._cors = port.public.cross_origin.response_headers(incoming.headers["origin"])
         if "x-request-id" in incoming.headers:
             self.request_id = incoming.read_request_id() or call_id
 
@@ -93,7 +93,7 @@ class HttpExchange:
             received_at=datetime.now(UTC),
             query=incoming.query,
             matched_dialect=self._dialect_match,
-            get_passthrough_paths=self._port.passed,
+            get_passthrough_paths=self._port.passthrough_paths,
         )
         try:
             head = dialects.parse_head(
@@ -121,11 +121,11 @@ class HttpExchange:
             if head.endpoint == "conversations":
                 reads = stored.read_conversation_call
             if size <= LARGE_BYTES:
-                body = self._parsing.read_small(raw, share.count_read_bytes)
+                body = self._parsing.parse_small(raw, share.add_parsed)
                 self._call = reads(head, body, size, caller)
             else:
                 make = partial(reads, head, size=size, caller=caller)
-                self._call = await self._parsing.read(raw, make, caller, share.count_read_bytes)
+                self._call = await self._parsing.read(raw, make, caller, share.add_parsed)
         if head.endpoint in dialects.STATEFUL_ENDPOINTS:
             self._call = await self._resolve_state(self._call)
         return self._call
@@ -153,7 +153,7 @@ class HttpExchange:
         make = partial(passthrough.read_passthrough, head, size=len(raw), caller=caller)
         if not raw:
             return make({})
-        return await self._parsing.read(raw, make, caller, self._share.count_read_bytes)
+        return await self._parsing.read(raw, make, caller, self._share.add_parsed)
 
     async def _resolve_state(self, call: Call) -> Call:
         """Return the call with the stored state that it uses. Raises ``RequestError``."""
@@ -222,7 +222,7 @@ class HttpExchange:
             if record.first_sent is None and out.begun and has_content(frame):
                 record.first_sent = record.now()
             pending = pending + data if pending else data
-            if frame.last or len(pending) >= SMALL:
+            if frame.last or len(pending) >= FLUSH_BYTES:
                 # Sends the last bytes together with the end.
                 await out.write(pending, last=frame.last)
                 begins, pending = False, b""
@@ -267,7 +267,7 @@ class HttpExchange:
         self._is_sending = True
         if record.first_sent is None:
             record.status = None  # the response so far is a head with keepalives only
-        if isinstance(error, Unauthorized) and error.lapse == "missing":
+        if isinstance(error, Unauthorized) and error.key_problem == "missing":
             incoming = self._incoming
             client = dialects.find_dialect(incoming.path, incoming.headers).client
             error.add_hint(describe_key_headers(client, incoming.headers, incoming.query))

@@ -19,12 +19,12 @@ from proxy.server import Stop
 from proxy.server.server import HttpServer
 from proxy.settings import Address, BadSetting
 
-CLOSING_S = 1.0
+CLOSE_TIMEOUT_S = 1.0
 BACKLOG = 128  # connections that wait to be accepted
-TOGETHER = 32  # connections accepted at once
+MAX_BATCH = 32  # connections accepted at once
 
 
-class Reception:
+class BatchAcceptor:
     """Creates the protocol of a new connection, and accepts other waiting connections too."""
 
     def __init__(self, server: HttpServer, listening: socket.socket) -> None:
@@ -32,7 +32,7 @@ class Reception:
         self._listening = listening
         self._loop = asyncio.get_running_loop()
         self._is_due = False
-        self._taking: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self) -> RequestHandler:
         if not self._is_due:
@@ -43,11 +43,11 @@ class Reception:
     def _accept_connections(self) -> None:
         self._is_due = False
         with suppress(OSError):  # no connection waits, or the socket is closed
-            for _ in range(TOGETHER):
+            for _ in range(MAX_BATCH):
                 connection, _ = self._listening.accept()
                 task = self._loop.create_task(self._serve_connection(connection))
-                self._taking.add(task)
-                task.add_done_callback(self._taking.discard)
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
     async def _serve_connection(self, connection: socket.socket) -> None:
         try:
@@ -85,7 +85,7 @@ async def listen(
 
     Leaving ``opened`` stops it and closes its connections. Raises ``OSError`` with the address.
     """
-    runner = web.ServerRunner(server, shutdown_timeout=CLOSING_S)
+    runner = web.ServerRunner(server, shutdown_timeout=CLOSE_TIMEOUT_S)
     await runner.setup()
     opened.push_async_callback(runner.cleanup)
     loop = asyncio.get_running_loop()
@@ -104,7 +104,7 @@ async def listen(
     for bound_socket in bound.sockets:
         listening = socket.socket(fileno=os.dup(bound_socket.fileno()))
         listening.setblocking(False)
-        reception = Reception(server, listening)
+        reception = BatchAcceptor(server, listening)
         listeners.append(await loop.create_server(reception, sock=listening, backlog=BACKLOG))
     bound.close()
     return Address(host, port), stop

@@ -30,25 +30,25 @@ from proxy.errors.wire import (
 )
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload
 from proxy.runtime.frozen import frozen
-from proxy.server.server import CHUNKED, Request, Unframed
+from proxy.server.server import CHUNKED, InvalidFraming, Request
 from proxy.settings import KEY_SHARE
 from proxy.types import Json
 
-MOST_BYTES = 256 * 1024 * 1024
+MAX_MEMORY_BYTES = 256 * 1024 * 1024
 
 
-class Bodies:
-    """Bytes of all bodies in progress, raw and parsed, until their calls end.
+class BodyMemory:
+    """Counts the memory of all bodies in progress, raw and parsed, until their calls end.
 
-    One caller can use at most half, so that others are still served.
+    One caller may use at most half, so that others are still served.
     """
 
-    def __init__(self, max_bytes: int = MOST_BYTES, resource: str = "requests") -> None:
-        self.most = max_bytes
-        self.what = resource
-        self.of_one = max_bytes // KEY_SHARE  # bytes that one caller may use
-        self.held = 0
-        self.by_caller: dict[object, int] = {}
+    def __init__(self, max_bytes: int = MAX_MEMORY_BYTES, resource: str = "requests") -> None:
+        self.max_bytes = max_bytes
+        self.resource = resource
+        self.max_bytes_per_caller = max_bytes // KEY_SHARE
+        self.used_bytes = 0
+        self.bytes_by_caller: dict[object, int] = {}
 
 
 class BodyShare:
@@ -56,7 +56,7 @@ class BodyShare:
 
     __slots__ = ("_bodies", "_size", "caller")
 
-    def __init__(self, bodies: Bodies, caller: object = None) -> None:
+    def __init__(self, bodies: BodyMemory, caller: object = None) -> None:
         self._bodies = bodies
         self.caller = caller
         self._size = 0
@@ -64,17 +64,17 @@ class BodyShare:
     def take(self, size: int) -> None:
         """Charge received bytes to the caller. Raises ``Overloaded``."""
         bodies, caller = self._bodies, self.caller
-        by_caller = bodies.by_caller
-        total = bodies.held + size
-        of_caller = by_caller[caller] + size if caller in by_caller else size
-        if total > bodies.most or of_caller > bodies.of_one:
-            raise Overloaded(bodies.what)
-        bodies.held, by_caller[caller] = total, of_caller
+        bytes_by_caller = bodies.bytes_by_caller
+        total = bodies.used_bytes + size
+        of_caller = bytes_by_caller[caller] + size if caller in bytes_by_caller else size
+        if total > bodies.max_bytes or of_caller > bodies.max_bytes_per_caller:
+            raise Overloaded(bodies.resource)
+        bodies.used_bytes, bytes_by_caller[caller] = total, of_caller
         self._size += size
 
-    def count_read_bytes(self, size: int) -> None:
+    def add_parsed(self, size: int) -> None:
         """Count the memory of the parsed body. A single body always fits. Raises ``Overloaded``."""
-        remaining = self._bodies.of_one - self._size
+        remaining = self._bodies.max_bytes_per_caller - self._size
         if remaining > 0:
             self.take(size if size < remaining else remaining)
 
@@ -82,10 +82,10 @@ class BodyShare:
         """Release all bytes."""
         if self._size:
             bodies, caller = self._bodies, self.caller
-            bodies.held -= self._size
-            bodies.by_caller[caller] -= self._size
-            if not bodies.by_caller[caller]:
-                del bodies.by_caller[caller]
+            bodies.used_bytes -= self._size
+            bodies.bytes_by_caller[caller] -= self._size
+            if not bodies.bytes_by_caller[caller]:
+                del bodies.bytes_by_caller[caller]
             self._size = 0
 
 
@@ -105,26 +105,26 @@ UNIQUE_HEADERS = frozenset(
     | {"x-api-key", GEMINI_KEY, "x-request-id"}
     | MEANINGS.keys()
 )
-ONCE_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
+UNIQUE_HEADER_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
 JSON = "application/json"
-BEFORE_JSON = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
+JSON_PREFIX_BYTES = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
 """White space and byte order marks that may precede JSON."""
-MOST_VALUES = 100_000
+MAX_VALUES = 100_000
 VALUE_BYTES = 192  # memory of a parsed value beside its text
 
 T = TypeVar("T")
 
 
 @frozen
-class Parsing:
-    """Parses bodies of at most ``most_values`` JSON values, large ones in a thread."""
+class BodyParser:
+    """Parses bodies of at most ``max_values`` JSON values, large ones in a thread."""
 
-    most_values: int = MOST_VALUES
+    max_values: int = MAX_VALUES
     offload: Offload = Offload()  # it is frozen
 
-    def read_small(self, raw: bytes, take: Callable[[int], None]) -> Json:
+    def parse_small(self, raw: bytes, take: Callable[[int], None]) -> Json:
         """Parse a small body. ``take`` counts its memory first. Raises ``BadRequest``."""
-        take(VALUE_BYTES * count_body_values(raw, self.most_values))
+        take(VALUE_BYTES * count_body_values(raw, self.max_values))
         return read_json(raw)
 
     async def read(
@@ -132,8 +132,8 @@ class Parsing:
     ) -> T:
         """Return ``make`` of a parsed body, whose memory ``take`` counts. Raises ``BadRequest``."""
         if len(raw) <= LARGE_BYTES:
-            return make(self.read_small(raw, take))
-        count = partial(count_body_values, raw, self.most_values)
+            return make(self.parse_small(raw, take))
+        count = partial(count_body_values, raw, self.max_values)
         take(VALUE_BYTES * await self.offload.run(len(raw), count, caller))
         return await self.offload.run(len(raw), lambda: make(read_json(raw)), caller)
 
@@ -147,8 +147,8 @@ class Bounds:
     """
 
     body_bytes: int = 16 * 1024 * 1024
-    bodies: Bodies = field(default_factory=Bodies)
-    parsing: Parsing = field(default_factory=Parsing)
+    bodies: BodyMemory = field(default_factory=BodyMemory)
+    parsing: BodyParser = field(default_factory=BodyParser)
     body_s: float = 30.0
     stall_s: float = 60.0
     keepalive_s: float = 0.0
@@ -162,7 +162,7 @@ def parse_path(target: str) -> str:
     return target.partition("?")[0]
 
 
-class Incoming:
+class IncomingRequest:
     """One request. Header names are lower-case; ``path`` and ``query`` are undecoded."""
 
     __slots__ = (*("_bounds", "_repeated", "_request", "_share", "headers", "path", "query"),)
@@ -190,7 +190,7 @@ class Incoming:
             name = written.lower()
             if name not in self.headers:
                 self.headers[name] = value
-            elif name in UNIQUE_HEADERS or name.startswith(ONCE_PREFIXES):
+            elif name in UNIQUE_HEADERS or name.startswith(UNIQUE_HEADER_PREFIXES):
                 self._repeated = name
             else:
                 self.headers[name] = f"{self.headers[name]}, {value}"
@@ -244,7 +244,7 @@ class Incoming:
                 return await self._request.content.readany()
         except TimeoutError:
             raise RequestTimeout from None
-        except Unframed:
+        except InvalidFraming:
             raise _make_framing_error() from None
 
     async def read_body(self) -> bytes:
@@ -266,7 +266,7 @@ class Incoming:
                 return bytes(body)
         except TimeoutError:
             raise RequestTimeout from None
-        except Unframed:
+        except InvalidFraming:
             raise _make_framing_error() from None
 
     def _count_body_bytes(self, piece: bytes, received: int = 0) -> bytes:
@@ -311,7 +311,7 @@ class RequestUpload:
 
     __slots__ = ("_incoming", "_is_blank", "has_begun", "length")
 
-    def __init__(self, incoming: Incoming, length: int | None) -> None:
+    def __init__(self, incoming: IncomingRequest, length: int | None) -> None:
         self._incoming = incoming
         self._is_blank = True
         self.length = length
@@ -320,7 +320,7 @@ class RequestUpload:
     async def read(self) -> bytes:
         is_first, self.has_begun = not self.has_begun, True
         piece = await self._incoming.next_piece(is_first=is_first)
-        if self._is_blank and (begin := piece.lstrip(BEFORE_JSON)[:1]):
+        if self._is_blank and (begin := piece.lstrip(JSON_PREFIX_BYTES)[:1]):
             self._is_blank = False
             if begin in b"{[":
                 raise UnsupportedMedia(f"A JSON body must have the content type {JSON}.")

@@ -23,19 +23,19 @@ from proxy.types import UNBILLED, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.limit import READING, Limit, LimitDecision, LimitKind
 
-QUARTERS = 4  # timer ticks in ``silence_s``
-PIECE = 256 * 1024  # bytes per write; asyncio copies them into its buffer
-LINES = {
+TICKS_PER_INTERVAL = 4  # timer ticks in ``silence_s``
+MAX_WRITE_BYTES = 256 * 1024  # bytes per write; asyncio copies them into its buffer
+STATUS_LINES = {
     (is_old, status.value): f"HTTP/1.{0 if is_old else 1} {status.value} {status.phrase}".encode()
     for is_old in (False, True)
     for status in HTTPStatus
 }
-CONTROLS = bytes([*range(9), *range(10, 32), 127])  # bytes that no header may contain
+CONTROL_BYTES = bytes([*range(9), *range(10, 32), 127])  # bytes that no header may contain
 LAST_CHUNK = b"0\r\n\r\n"
-BARE = frozenset({204, 205, 304})  # statuses of responses without a body
+BODILESS_STATUSES = frozenset({204, 205, 304})  # statuses of responses without a body
 
 
-class Answered(web.StreamResponse):
+class SentResponse(web.StreamResponse):
     """Placeholder for a response that was already sent."""
 
     def __init__(self, *, keeps_connection: bool) -> None:
@@ -44,7 +44,7 @@ class Answered(web.StreamResponse):
         self._keep_alive = keeps_connection
 
 
-KEEP_OPEN, CLOSED = Answered(keeps_connection=True), Answered(keeps_connection=False)
+KEEP_OPEN, CLOSED = SentResponse(keeps_connection=True), SentResponse(keeps_connection=False)
 
 
 class ResponseWriter:
@@ -77,7 +77,7 @@ class ResponseWriter:
         request = self._request
         keep_alive = request.keep_alive
         is_old = request.version == HttpVersion10
-        if status in BARE:
+        if status in BODILESS_STATUSES:
             self._bodiless = True
         elif length is not None:
             headers["Content-Length"] = str(length)
@@ -90,11 +90,11 @@ class ResponseWriter:
         if keep_alive == is_old:
             headers["Connection"] = "keep-alive" if is_old else "close"
         fields = "\r\n".join(map(": ".join, headers.items())).encode("utf-8", "ignore")
-        controls = len(fields) - len(fields.translate(None, CONTROLS))
+        controls = len(fields) - len(fields.translate(None, CONTROL_BYTES))
         if controls != 2 * len(headers) - 2:  # more than the line breaks between the headers
             raise ValueError("a header contains a control character")
-        if (is_old, status) in LINES:
-            line = LINES[is_old, status]
+        if (is_old, status) in STATUS_LINES:
+            line = STATUS_LINES[is_old, status]
         else:
             line = f"HTTP/1.{0 if is_old else 1} {status} ".encode()
         self._head = b"%b\r\n%b\r\n\r\n" % (line, fields)
@@ -126,7 +126,7 @@ class ResponseWriter:
         """Write part of the body, and its end if these are the ``last`` bytes."""
         if self._bodiless:
             data = b""
-        if len(data) > PIECE:
+        if len(data) > MAX_WRITE_BYTES:
             data = await self._write_pieces(data)
         self.write_now(data, last=last)
         if self._protocol.writing_paused:
@@ -137,11 +137,11 @@ class ResponseWriter:
 
     async def _write_pieces(self, data: bytes) -> bytes:
         """Write all but the last piece, and return it."""
-        for offset in range(0, len(data) - PIECE, PIECE):
-            self.write_now(memoryview(data)[offset : offset + PIECE])
+        for offset in range(0, len(data) - MAX_WRITE_BYTES, MAX_WRITE_BYTES):
+            self.write_now(memoryview(data)[offset : offset + MAX_WRITE_BYTES])
             if self._protocol.writing_paused:
                 await self._wait_for_slow_client()
-        return data[-(len(data) % PIECE or PIECE) :]
+        return data[-(len(data) % MAX_WRITE_BYTES or MAX_WRITE_BYTES) :]
 
     def write_now(self, data: bytes | memoryview, *, last: bool = False) -> None:
         """Write part of the body without waiting, and the head before the first part."""
@@ -197,7 +197,7 @@ class SilenceTimer:
     ) -> None:
         self._out = out
         self._record = record
-        self._step_s = silence_s / QUARTERS
+        self._step_s = silence_s / TICKS_PER_INTERVAL
         self._on_silence = on_silence
         self._quiet = 0
         self._loop = asyncio.get_running_loop()
@@ -206,7 +206,9 @@ class SilenceTimer:
     def _tick(self) -> None:
         out, record = self._out, self._record
         self._quiet = 0 if out.has_written else self._quiet + 1
-        silent_ticks = (1 if out.begun else QUARTERS // 2) if record.has_ping else QUARTERS
+        silent_ticks = (
+            (1 if out.begun else TICKS_PER_INTERVAL // 2) if record.has_ping else TICKS_PER_INTERVAL
+        )
         if self._quiet >= silent_ticks:
             self._quiet = 0
             self._on_silence()
@@ -217,11 +219,11 @@ class SilenceTimer:
         self._handle.cancel()
 
 
-MAX_WARNING = 1024
+MAX_WARNING_CHARS = 1024
 EVENTS = "text/event-stream; charset=utf-8"
 ERROR_HEADER = "x-headrace-error"
 FLAGGED = "flagged by a guard of the upstream"
-RATES = tuple(kind for kind in KINDS.values() if kind.headers is not None)
+RATE_KINDS = tuple(kind for kind in KINDS.values() if kind.headers is not None)
 
 
 def make_common_headers(record: Record, *, flagged: bool = False) -> dict[str, str]:
@@ -243,7 +245,7 @@ def make_common_headers(record: Record, *, flagged: bool = False) -> dict[str, s
     if record.limit_decision is not None:
         headers.update(make_limit_headers(record.limit_decision))
     if warnings := _collect_warnings(record, flagged=flagged):
-        headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
+        headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING_CHARS]
     return headers
 
 
@@ -275,7 +277,7 @@ def make_limit_headers(admission: LimitDecision) -> dict[str, str]:
             if kind not in tightest or share < tightest[kind][0]:
                 tightest[kind] = share, limit, available if available > 0 else 0, debt
     headers: dict[str, str] = {}
-    for kind in RATES:
+    for kind in RATE_KINDS:
         if kind in tightest and kind.headers is not None:
             size, remaining, reset = kind.headers
             _, limit, available, debt = tightest[kind]

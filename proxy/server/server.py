@@ -12,28 +12,28 @@ from aiohttp import HttpVersion10, HttpVersion11, http_parser, streams, web, web
 from aiohttp.http import StreamWriter
 
 from proxy.errors.wire import VersionNotSupported
-from proxy.server.response import Answered
+from proxy.server.response import SentResponse
 
-HEAD_S = 10.0
-HEAD_BYTES = 64 * 1024
-FRAMING_BYTES = 64 * 1024  # maximum framing bytes of a chunked body
-FRAMING_SHARE = 8  # plus one byte per this many bytes of the body
-SLICE = 4 * 1024  # bytes parsed between two counts of framing bytes
-AT_ONCE = 1024  # framing bytes parsed before other connections are served, about 1 ms
-UNREAD = 256  # unread chunks at which reading pauses
+HEAD_TIMEOUT_S = 10.0
+MAX_HEAD_BYTES = 64 * 1024
+MAX_FRAMING_BYTES = 64 * 1024  # maximum framing bytes of a chunked body
+BODY_BYTES_PER_FRAMING_BYTE = 8  # plus one byte per this many bytes of the body
+PARSE_BYTES = 4 * 1024  # bytes parsed between two counts of framing bytes
+MAX_FRAMING_AT_ONCE = 1024  # framing bytes parsed before other connections are served, about 1 ms
+MAX_UNREAD_CHUNKS = 256  # unread chunks at which reading pauses
 CHUNKED = "chunked"
 VERSIONS = (HttpVersion10, HttpVersion11)
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
 )
-_AGENT = b"user-agent:"
+_USER_AGENT = b"user-agent:"
 # In messages of aiohttp's parser.
 _OTHER_VERSION = ("Invalid HTTP version", "Expected dot", "Pause on PRI")
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class Unframed(Exception):
+class InvalidFraming(Exception):
     """The chunked framing of a body is malformed or too large. The connection must be closed."""
 
 
@@ -51,10 +51,10 @@ class Request(web.BaseRequest):
         message = self._message
         if message.should_close or message.chunked or message.upgrade or self.server.draining:
             return False
-        return not isinstance(self._payload.exception(), Unframed)
+        return not isinstance(self._payload.exception(), InvalidFraming)
 
 
-class QuietHandler(web.RequestHandler):
+class ConnectionHandler(web.RequestHandler):
     """aiohttp's connection handler, changed for safety and speed.
 
     - One task per connection serves all its requests. aiohttp starts a task per request to isolate
@@ -62,7 +62,7 @@ class QuietHandler(web.RequestHandler):
     - Errors for malformed requests contain none of their bytes, and are not logged.
     - A connection without a complete request head in time is closed.
     - A head is parsed once it is complete. ``User-Agent`` may be repeated, because proxies do that.
-    - A body with malformed framing raises ``Unframed`` in its reader.
+    - A body with malformed framing raises ``InvalidFraming`` in its reader.
     - Other connections are served between groups of chunks, whose processing takes long.
     """
 
@@ -148,13 +148,13 @@ class QuietHandler(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        if isinstance(resp, Answered) and not self._upgraded:
+        if isinstance(resp, SentResponse) and not self._upgraded:
             return resp, False
         return await super().finish_response(request, resp, start_time)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._head_timer = self._loop.call_later(HEAD_S, self._expect_request)
+        self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._expect_request)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         for timer in (self._head_timer, self._next_slice):
@@ -187,13 +187,13 @@ class QuietHandler(web.RequestHandler):
             self._waiting += data
             return
         offset, framing_before = 0, self._framing
-        while offset + SLICE < len(data):
+        while offset + PARSE_BYTES < len(data):
             if self._is_framing_too_large(len(data) - offset):
                 super().data_received(data[offset:])
                 return
-            self._parse(data[offset : offset + SLICE])
-            offset += SLICE
-            if self._framing - framing_before > AT_ONCE:
+            self._parse(data[offset : offset + PARSE_BYTES])
+            offset += PARSE_BYTES
+            if self._framing - framing_before > MAX_FRAMING_AT_ONCE:
                 self._postpone(data[offset:])
                 return
         self._parse(data[offset:])
@@ -248,15 +248,18 @@ class QuietHandler(web.RequestHandler):
         if body is None or body is not self._body:
             self._body, self._framing = body, 0
             if body is not None:
-                body._high_water_chunks, body._low_water_chunks = UNREAD, UNREAD // 2
+                body._high_water_chunks, body._low_water_chunks = (
+                    MAX_UNREAD_CHUNKS,
+                    MAX_UNREAD_CHUNKS // 2,
+                )
                 self._length = self._get_body_length()
             return
         self._framing += size - (body.total_bytes - body_before)
         broken = bool(self._messages) and not _is_request(self._messages[-1][0])
-        max_framing = FRAMING_BYTES + body.total_bytes // FRAMING_SHARE
+        max_framing = MAX_FRAMING_BYTES + body.total_bytes // BODY_BYTES_PER_FRAMING_BYTE
         if broken or (self._framing > max_framing and not self._reading_paused):
             self._body = None
-            body.set_exception(Unframed())
+            body.set_exception(InvalidFraming())
             body.feed_eof()
             self.close()  # closes after the response; further data is not parsed
 
@@ -277,22 +280,22 @@ class QuietHandler(web.RequestHandler):
         """Return a complete head and the data after it, or nothing if the head is incomplete."""
         if not self._head:
             end = data.find(b"\r\n\r\n")
-            if 0 <= end <= HEAD_BYTES and data[:end].lower().count(_AGENT) < 2:
+            if 0 <= end <= MAX_HEAD_BYTES and data[:end].lower().count(_USER_AGENT) < 2:
                 return data  # the usual case
         searched = max(0, len(self._head) - 3)
         data, self._head = self._head + data, b""
         end = data.find(b"\r\n\r\n", searched)
-        if end < 0 and b"\n\n" not in data and len(data) <= HEAD_BYTES:
+        if end < 0 and b"\n\n" not in data and len(data) <= MAX_HEAD_BYTES:
             if not searched:
                 self._head_at = self._loop.time()
             self._head = data
             return b""
-        if end > HEAD_BYTES or (end < 0 and len(data) > HEAD_BYTES):
+        if end > MAX_HEAD_BYTES or (end < 0 and len(data) > MAX_HEAD_BYTES):
             if self.transport is not None:
                 self.transport.write(_TOO_LARGE)
             self.force_close()
             return b""
-        if data[:end].lower().count(_AGENT) > 1:
+        if data[:end].lower().count(_USER_AGENT) > 1:
             data = drop_repeated_user_agents(data[:end]) + data[end:]
         return data
 
@@ -328,7 +331,7 @@ def drop_repeated_user_agents(head: bytes) -> bytes:
     lines = head.split(b"\r\n")
     if any(line[:1] in (b" ", b"\t") for line in lines):
         return head
-    agents = [line for line in lines if line[: len(_AGENT)].lower() == _AGENT]
+    agents = [line for line in lines if line[: len(_USER_AGENT)].lower() == _USER_AGENT]
     repeated = {id(line) for line in agents[1:]}
     return b"\r\n".join(line for line in lines if id(line) not in repeated)
 
@@ -352,7 +355,7 @@ class HttpServer(web.Server):
         self.draining = False
 
     def __call__(self) -> web.RequestHandler:
-        connection = QuietHandler(self, loop=self._loop, **self._kwargs)
+        connection = ConnectionHandler(self, loop=self._loop, **self._kwargs)
         connection.server = self
         return connection
 
@@ -373,7 +376,7 @@ class HttpServer(web.Server):
     def close_idle(self, idle_since: float) -> None:
         """Close the connections that have been idle since ``idle_since`` or longer."""
         for connection in self.connections:
-            if not isinstance(connection, QuietHandler) or not connection.idle:
+            if not isinstance(connection, ConnectionHandler) or not connection.idle:
                 continue
             if connection.idle_since() <= idle_since:
                 connection.force_close()

@@ -20,7 +20,7 @@ from proxy.telemetry.chain import BadChain, ChainFile, Entry
 
 MAX_ENTRIES = 10_000
 BOUNDS: SpoolBounds[Entry] = SpoolBounds(
-    "decision-log", gather_s=0.1, items=MAX_ENTRIES, unwritable="invalid"
+    "decision-log", batch_window_s=0.1, items=MAX_ENTRIES, error_reason="invalid"
 )
 CLOSE_S = 2.0
 LOG_EVERY = 10_000  # lines between two events that log the last hash

@@ -24,7 +24,9 @@ from proxy.telemetry.log import LogLevel
 
 MAX_LINES = 10_000
 MAX_LINE = 32 * 1024
-BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
+BOUNDS: SpoolBounds[bytes] = SpoolBounds(
+    "log-writer", batch_window_s=0.05, items=MAX_LINES, size=len
+)
 Line = dict[str, Any]
 Schema = Callable[[Line], Line]
 COMMON = ("time", "level", "event", "trace_id", "span_id")

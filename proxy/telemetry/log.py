@@ -193,8 +193,8 @@ def _make_failure_fields(failure: Failure) -> dict[str, Any]:
     }
     if failure.path is not None:
         fields["wanted_path"] = failure.path
-    elif failure.lapse is not None:
-        fields["unauthorized"] = {"reason": failure.lapse, "key": failure.lapsed_key}
+    elif failure.key_problem is not None:
+        fields["unauthorized"] = {"reason": failure.key_problem, "key": failure.rejected_key}
     return fields
 
 

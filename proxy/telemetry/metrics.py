@@ -64,10 +64,10 @@ class CallMetrics:
             ended = facts.started_at.timestamp() + facts.duration_s
             self._series[last_used, facts.key, facts.credential].value = ended
             return
-        lapse, key = "not_checked", None
-        if facts.failure is not None and facts.failure.lapse is not None:
-            lapse, key = facts.failure.lapse, facts.failure.lapsed_key
-        self._series["headrace_unauthenticated_requests_total", lapse, key or NONE].value += 1
+        key_problem, key = "not_checked", None
+        if facts.failure is not None and facts.failure.key_problem is not None:
+            key_problem, key = facts.failure.key_problem, facts.failure.rejected_key
+        self._series["headrace_unauthenticated_requests_total", key_problem, key or NONE].value += 1
 
     def _count_tags(self, deployment: str, tags: Mapping[str, str], tokens: int, cost: int) -> None:
         """Count a call by each declared tag. A call without the tag has the value ``none``."""

@@ -25,11 +25,11 @@ TargetEndpoint = Literal["completions", "chat", "responses"]
 class ChangedFields(NamedTuple):
     """Output bounds and rule-controlled fields of a request as sent.
 
-    ``most`` is the maximum number of output tokens for one prompt.
+    ``max_output_tokens`` applies to one prompt.
     """
 
     fields: Mapping[str, Any]
-    most: int
+    max_output_tokens: int
 
 
 NumericFields = tuple[str, tuple[tuple[str, int], ...]]
@@ -40,22 +40,24 @@ NumericFields = tuple[str, tuple[tuple[str, int], ...]]
 class TargetRoute:
     """The route of requests of one endpoint to one upstream. Computed on first use.
 
-    ``endpoint``, ``url`` and ``headers`` describe the upstream request. A field in ``passed`` is
-    forwarded unchanged if its ``checks`` accept the value and no rule applies to it. Only fields in
-    ``unsure`` need these checks: the others passed them with the request.
-    ``asked_for_usage`` is True if a stream must request a usage chunk. ``obeyed`` and
-    ``takes_zero`` become ``supported_fields`` and ``accepts_zero_bound`` of the translated request.
-    ``unchanged`` caches fields without rules.
+    - ``endpoint``, ``url``, ``headers``: describe the upstream request. ``headers`` include the
+      proxy's credential.
+    - ``unchanged_fields``: fields that are forwarded unchanged unless a rule applies to them.
+    - ``checks``: checks of their values. Only ``unchecked_fields`` need them: the other fields
+      passed them with the request.
+    - ``asked_for_usage``: a stream must request a usage chunk.
+    - ``supported_fields``, ``accepts_zero_bound``: copied to the translated request.
+    - ``unchanged``: cache of fields without rules.
     """
 
     endpoint: Endpoint
     url: str
     rules: FieldRules
-    passed: frozenset[str]
+    unchanged_fields: frozenset[str]
     checks: Mapping[str, Callable[[Any], str | None]]
-    unsure: frozenset[str]
-    obeyed: Collection[str]
-    takes_zero: bool
+    unchecked_fields: frozenset[str]
+    supported_fields: Collection[str]
+    accepts_zero_bound: bool
     asked_for_usage: bool
-    headers: dict[str, str] = field(repr=False)  # they include the proxy's credential
+    headers: dict[str, str] = field(repr=False)
     unchanged: dict[NumericFields, ChangedFields | None] = field(default_factory=dict, repr=False)

@@ -59,7 +59,7 @@ class Detector(Protocol):
         """Return all findings, sorted by start, without overlaps, in linear time."""
 
 
-MayFind = Callable[[bytes], bool]
+PrefilterFunction = Callable[[bytes], bool]
 """Takes texts in UTF-8, one per line. Returns False only if none of them has a finding."""
 
 
@@ -74,10 +74,10 @@ class SharedPrefilter(NamedTuple, Generic[Hits]):
 
 
 class Prefiltered(Protocol):
-    """A detector with a prefilter for many texts at once. ``may_find`` is None if it has none."""
+    """A detector with a prefilter for many texts at once. ``prefilter`` is None if it has none."""
 
     @property
-    def may_find(self) -> MayFind | None: ...
+    def prefilter(self) -> PrefilterFunction | None: ...
 
 
 class Preparable(Protocol):
@@ -112,15 +112,15 @@ class ContextualDetector(Protocol):
     @property
     def lookback(self) -> int | None: ...
 
-    def about(self, question: PromptContext) -> Detector | Service | None:
+    def for_prompt(self, question: PromptContext) -> Detector | Service | None:
         """Return the detector for one call, or None if the call lacks the context to judge by."""
 
 
-class Weighty(Protocol):
-    """A detector that reads more than the text. ``weight`` is the number of extra characters."""
+class HasContextChars(Protocol):
+    """A detector that reads more than the text. ``context_chars`` is their number."""
 
     @property
-    def weight(self) -> int: ...
+    def context_chars(self) -> int: ...
 
 
 class Piece(Protocol):
@@ -170,15 +170,15 @@ def is_detector(detector: AnyDetector) -> TypeGuard[Detector]:
 
 
 def is_contextual(detector: AnyDetector) -> TypeGuard[ContextualDetector]:
-    return hasattr(detector, "about")
+    return hasattr(detector, "for_prompt")
 
 
-def has_weight(detector: AnyDetector) -> TypeGuard[Weighty]:
-    return hasattr(detector, "weight")
+def has_context_chars(detector: AnyDetector) -> TypeGuard[HasContextChars]:
+    return hasattr(detector, "context_chars")
 
 
 def is_prefiltered(detector: AnyDetector) -> TypeGuard[Prefiltered]:
-    return hasattr(detector, "may_find")
+    return hasattr(detector, "prefilter")
 
 
 def is_preparable(detector: object) -> TypeGuard[Preparable]:
@@ -205,7 +205,7 @@ class GuardRule:
     - ``enforces`` is True if a finding changes or stops a text, or reroutes the call.
     - ``can_block`` is True if a text with a finding is never released.
     - ``path`` leads to the part of the policies that declares the rule.
-    - ``may_find`` is the detector's prefilter, ``shared_prefilters`` its parts.
+    - ``prefilter`` is the detector's prefilter, ``shared_prefilters`` its parts.
     """
 
     name: str
@@ -226,7 +226,7 @@ class GuardRule:
     route_targets: tuple[Target, ...] = ()
     detections: tuple[DetectionFormat, ...] = ()
     path: tuple[str | int, ...] = field(default=(), repr=False, compare=False)
-    may_find: MayFind | None = field(init=False, repr=False, compare=False, default=None)
+    prefilter: PrefilterFunction | None = field(init=False, repr=False, compare=False, default=None)
     shared_prefilters: tuple[SharedPrefilter[Any], ...] = field(
         init=False, repr=False, compare=False, default=()
     )
@@ -243,13 +243,13 @@ class GuardRule:
         object.__setattr__(self, "fails_closed", enforces and self.on_error == "closed")
         bounded = is_detector(detector) and detector.lookback is not None
         if bounded and is_prefiltered(detector) and self.roles is None and self.fields is None:
-            may_find = detector.may_find
-            object.__setattr__(self, "may_find", may_find)
-            parts = getattr(may_find, "shared_prefilters", ())
+            prefilter = detector.prefilter
+            object.__setattr__(self, "prefilter", prefilter)
+            parts = getattr(prefilter, "shared_prefilters", ())
             object.__setattr__(self, "shared_prefilters", parts)
 
     @property
-    def keeps_answers(self) -> bool:
+    def needs_whole_response(self) -> bool:
         """True if the rule must see a streamed response to its end."""
         if self.action == "retry" and self.enforces:
             return True
@@ -363,10 +363,11 @@ class StageRules:
 class GuardPlan:
     """Guards of one call.
 
-    ``opaque`` allows content that no guard can read: tokens, images, audio. ``capture`` is None if
-    no text appears in traces. ``route_targets`` are the targets of guards with the action
-    ``route``. ``keeps_answers`` is True if streamed text is held until the response has ended.
-    ``digest`` is part of the cache key: responses are never served under other rules.
+    - ``opaque``: allows content that no guard can read: tokens, images, audio.
+    - ``capture``: None if no text appears in traces.
+    - ``route_targets``: targets of guards with the action ``route``.
+    - ``needs_whole_response``: streamed text is held until the response has ended.
+    - ``digest``: part of the cache key, so that responses are never served under other rules.
     """
 
     input: tuple[GuardRule, ...] = ()
@@ -375,18 +376,20 @@ class GuardPlan:
     cost_caps: tuple[CostCap, ...] = ()
     capture: Capture | None = None
     input_stage: StageRules = field(init=False, repr=False, compare=False)
-    of_output: StageRules = field(init=False, repr=False, compare=False)
+    output_stage: StageRules = field(init=False, repr=False, compare=False)
     route_targets: tuple[Target, ...] = field(init=False, repr=False, compare=False)
-    keeps_answers: bool = field(init=False, repr=False, compare=False)
+    needs_whole_response: bool = field(init=False, repr=False, compare=False)
     digest: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         to = tuple(target for rule in self.input for target in rule.route_targets if rule.enforces)
         digest = " ".join([*(r.digest for r in self.input), "|", *(r.digest for r in self.output)])
         object.__setattr__(self, "input_stage", StageRules.from_rules(self.input))
-        object.__setattr__(self, "of_output", StageRules.from_rules(self.output))
+        object.__setattr__(self, "output_stage", StageRules.from_rules(self.output))
         object.__setattr__(self, "route_targets", to)
-        object.__setattr__(self, "keeps_answers", any(rule.keeps_answers for rule in self.output))
+        object.__setattr__(
+            self, "needs_whole_response", any(rule.needs_whole_response for rule in self.output)
+        )
         object.__setattr__(self, "digest", digest)
 
     def __bool__(self) -> bool:

@@ -23,7 +23,7 @@ from proxy.types.windows import Calendar
 Counting = Literal["rate", "budget", "lease"]
 OnStoreError = Literal["local", "open", "closed"]
 MAX_AMOUNT = 2**53 - 1
-SPANS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+TIME_UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 LEASE_S = 30
 RENEW_S = LEASE_S / 3  # two renewals may fail before a lease expires
 
@@ -95,7 +95,7 @@ class LimitKind:
         ``burst`` is the number of requests that a full bucket admits at once.
         """
         window = limit.window if isinstance(limit.window, int) else 1
-        seconds, unit = next(span for span in SPANS if window % span[0] == 0)
+        seconds, unit = next(span for span in TIME_UNITS if window % span[0] == 0)
         span = unit if window == seconds else format_count(window // seconds, unit)
         rate = f"{self.format_amount(limit.amount)} per {span}"
         return rate if limit.capacity == limit.amount else f"{rate}, burst {limit.capacity}"

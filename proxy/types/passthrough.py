@@ -12,9 +12,9 @@ from typing import Protocol
 
 from proxy.runtime.frozen import frozen
 
-MOST_PATH = 1024  # characters of a path
-MOST_QUERY = 2048  # characters of a query
-MOST_VALUE = 256  # of one value in it
+MAX_PATH_CHARS = 1024  # characters of a path
+MAX_QUERY_CHARS = 2048  # characters of a query
+MAX_VALUE_CHARS = 256  # of one value in it
 REPEATABLE = frozenset({"DELETE", "GET", "PUT"})
 """Idempotent methods."""
 SAMPLE = "x"
@@ -63,17 +63,17 @@ class PassthroughPath:
 
     ``route`` has parameters in braces. ``upstream_route`` is the path at the upstream if it
     differs. Only query parameters in ``queries`` and body fields in ``fields`` (None for all) are
-    forwarded. ``most_bytes`` bounds the body. ``repeatable`` allows retries for any method.
-    ``most_cost`` is the maximum cost of a call in nano-USD, None if unknown.
+    forwarded. ``max_bytes`` bounds the body. ``repeatable`` allows retries for any method.
+    ``max_cost`` is the maximum cost of a call in nano-USD, None if unknown.
     """
 
     route: str
     methods: frozenset[str] = frozenset({"POST"})
     upstream_route: str | None = None
     queries: frozenset[str] = frozenset()
-    most_bytes: int = 512 * 1024 * 1024
+    max_bytes: int = 512 * 1024 * 1024
     repeatable: bool = False
-    most_cost: int | None = None
+    max_cost: int | None = None
     fields: frozenset[str] | None = None
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
@@ -93,7 +93,7 @@ class PassthroughPath:
         return _PARAMETER.findall(self.route)
 
     def match_path(self, path: str) -> re.Match[str] | None:
-        return self.pattern.fullmatch(path) if len(path) <= MOST_PATH else None
+        return self.pattern.fullmatch(path) if len(path) <= MAX_PATH_CHARS else None
 
     def may_repeat(self, method: str) -> bool:
         """Return True if a request that the upstream may have processed can be retried."""
@@ -102,10 +102,10 @@ class PassthroughPath:
 
 @frozen
 class BoundedUpload:
-    """An upload of at most ``most_bytes``."""
+    """An upload of at most ``max_bytes``."""
 
     upload: Upload
-    most_bytes: int
+    max_bytes: int
 
 
 def fill_route(route: str, values: Mapping[str, str]) -> str:

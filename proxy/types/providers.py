@@ -205,7 +205,7 @@ _REASONING = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _NOT_REASONING = re.compile("non[-_]?(?:thinking|reasoning)", re.IGNORECASE)
-WISHES = frozenset({"reasoning", "reasoning_effort", "thinking"})
+REASONING_FIELDS = frozenset({"reasoning", "reasoning_effort", "thinking"})
 _OFF = (None, False, "none", "disabled", "off", 0)
 
 
@@ -222,7 +222,7 @@ def may_reason(model: str, body: Mapping[str, Any]) -> bool:
 
 
 def _requests_reasoning(body: Mapping[str, Any]) -> bool:
-    if WISHES.isdisjoint(body):
+    if REASONING_FIELDS.isdisjoint(body):
         return False
     thinking = body.get("thinking")
     if isinstance(thinking, dict):

@@ -81,7 +81,7 @@ class Upstream:
     - ``drops`` and ``refuses`` are fields that are removed from a request or cause an error.
     - ``open_ranges`` checks only the types of values.
     - ``is_gateway`` forwards declared and accepted fields only.
-    - ``asks_usage`` requests a usage chunk in streams.
+    - ``requests_usage`` requests a usage chunk in streams.
     - ``base_url`` may contain ``{model}``. ``query`` is appended to each URL. ``key_header``
       replaces the credential header of the dialect.
     - ``max_answer_bytes`` (None: by endpoint) and ``max_answer_values`` bound a response.
@@ -101,7 +101,7 @@ class Upstream:
     provider: str | None = None
     accepts: frozenset[str] = frozenset()
     most: tuple[tuple[str, float], ...] = ()
-    asks_usage: bool = True
+    requests_usage: bool = True
     traits: Provider = OPENAI
     is_gateway: bool = False
     drops: frozenset[str] = frozenset()

@@ -47,7 +47,7 @@ from proxy.upstream.errors import (
 from proxy.upstream.health import Health
 from proxy.upstream.local_responses import (
     COUNT_ESTIMATED,
-    WHOLE_HEAD,
+    DOCUMENT_HEAD,
     LocalResponse,
     count_tokens,
     is_counted_here,
@@ -60,7 +60,7 @@ from proxy.upstream.response import HttpUpstreamResponse, Settle
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
 
-HEADS = {False: WHOLE_HEAD, True: ResponseHead(streamed=True)}
+RESPONSE_HEADS = {False: DOCUMENT_HEAD, True: ResponseHead(streamed=True)}
 """Response heads without headers, one for streams and one for documents."""
 
 
@@ -110,7 +110,7 @@ class Upstreams:
             return await self._open_model_call(plan, call, record, 0)
         indexes = range(len(plan.model_calls))
         openers = [partial(self._open_model_call, plan, call, record, index) for index in indexes]
-        return FanOut(openers, review, WHOLE_HEAD)
+        return FanOut(openers, review, DOCUMENT_HEAD)
 
     def _open_model_call(
         self, plan: Plan, call: Call, record: Record, index: int
@@ -290,11 +290,11 @@ class Upstreams:
                 return None
             is_flagged, headers = meaning == "flagged", select_client_headers(open_attempt, reply)
             reader = make_reader(open_attempt, reply, self.ids)
-            head = HEADS[streamed]
+            head = RESPONSE_HEADS[streamed]
             if headers or is_flagged:
                 head = replace(head, headers=headers, is_flagged=is_flagged)
             is_repeated = endpoint == "responses"  # the last event repeats the response
-            is_held = reader.is_buffered or is_repeated or context.plan.guards.keeps_answers
+            is_held = reader.is_buffered or is_repeated or context.plan.guards.needs_whole_response
         share = None
         if is_held and self.share is not None:
             share = self.share(call.scheduling_key)

@@ -159,7 +159,7 @@ def make_reader(
     server, plan = dialect.server, open_attempt.record.plan
     guards = None if plan is None else plan.guards
     is_same_dialect = call.head.dialect == dialect.name
-    inspect = guards is not None and (guards.of_output.in_force or guards.input_stage.restores)
+    inspect = guards is not None and (guards.output_stage.in_force or guards.input_stage.restores)
     options = ReadOptions(
         call=call,
         whole=not is_stream,

@@ -18,7 +18,7 @@ from proxy.types import Json
 from proxy.types.events import Frame
 from proxy.upstream.attempt import OpenAttempt
 
-FINISHED = ("completed", "incomplete")
+COMPLETED_STATUSES = ("completed", "incomplete")
 """Statuses of a response whose model has generated output."""
 NAME_BYTES = 16
 
@@ -28,7 +28,7 @@ def has_bill(response: Json) -> bool:
     status = response.get("status")
     if not isinstance(status, str) or status in UNFINISHED:
         return False
-    return status in FINISHED or bool(as_object(response.get("usage")))
+    return status in COMPLETED_STATUSES or bool(as_object(response.get("usage")))
 
 
 @frozen

@@ -88,7 +88,7 @@ async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
     if isinstance(error, errors.UpstreamRejected):
         has_code = error_body.code is not None and not error_body.code.isdigit()
         is_bare = not has_code and UNKNOWN_PATH_MESSAGE.fullmatch(error_body.message or "")
-        error.in_words = error_body != ErrorBody() and not is_bare
+        error.is_api_error = error_body != ErrorBody() and not is_bare
     if isinstance(error, errors.UpstreamUnavailable):
         error.retry_after_s = parse_retry_after(reply.headers)
     should_retry = reply.headers.get("x-should-retry")
@@ -137,7 +137,7 @@ def _is_policy_fault(error: errors.UpstreamRejected, call: Call, target: Target)
     if error.upstream_status not in UNKNOWN_STATUSES:
         return False
     passthrough = call.head.passthrough
-    if not error.in_words and passthrough is None:
+    if not error.is_api_error and passthrough is None:
         return True  # for example a load balancer without backends
     names_object = call.state_ref is not None
     if passthrough is not None:
@@ -239,9 +239,9 @@ def _split_credentials(upstream: Upstream) -> Iterator[str]:
 
 NOT_SENT = (errors.CircuitOpen, errors.UpstreamBusy)
 NOT_RETRIED = (errors.ResponseTooLarge, *NOT_SENT)
-UNDONE = (errors.InvalidField, *NOT_SENT, errors.UpstreamNotFound, errors.UpstreamRejectedKey)
+WITHOUT_WORK = (errors.InvalidField, *NOT_SENT, errors.UpstreamNotFound, errors.UpstreamRejectedKey)
 """Failures before the upstream did any work: not sent, or rejected for our key, account or path."""
-UNDONE_STATUSES = frozenset({429, 503, 529})
+STATUSES_WITHOUT_WORK = frozenset({429, 503, 529})
 
 
 def get_retry_cause(failure: errors.ProxyError) -> int | str | None:
@@ -281,9 +281,9 @@ def may_be_repeated(failure: errors.ProxyError, attempts: list[Attempt]) -> bool
 
     Such a call may be repeated even if it must be executed only once.
     """
-    if isinstance(failure, UNDONE):
+    if isinstance(failure, WITHOUT_WORK):
         return True
-    return attempts[-1].sent_at is None or attempts[-1].status in UNDONE_STATUSES
+    return attempts[-1].sent_at is None or attempts[-1].status in STATUSES_WITHOUT_WORK
 
 
 def choose_most_useful_error(failures: Sequence[errors.ProxyError]) -> errors.ProxyError:

@@ -25,7 +25,7 @@ from proxy.upstream.client import PoolExhausted
 
 MAX_TARGETS = 4096
 MAX_FAILING_CALLERS = 4096  # callers of all endpoints of all targets
-BUSY_S = 1.0
+BUSY_RETRY_S = 1.0
 RETRY_SHARE = 0.2
 MAX_SAVED_RETRIES = 10.0
 INCONCLUSIVE = (UpstreamForbids, UpstreamNotFound, ResponseTooLarge, PoolExhausted)
@@ -164,7 +164,7 @@ class Health:
             is_probe, is_caller_probe = self._find_probes(target, circuit, caller_circuit)
         max_concurrency = target.upstream.max_concurrency
         if max_concurrency is not None and upstream.in_flight >= max_concurrency:
-            raise UpstreamBusy(BUSY_S)
+            raise UpstreamBusy(BUSY_RETRY_S)
         if caller_circuit is not None and is_caller_probe:
             caller_circuit.probing_until = self._circuit_opens_until(target)
         if is_probe:
@@ -227,7 +227,7 @@ class Health:
         if remaining_s > 0:
             raise CircuitOpen(remaining_s)
         if circuit.probing_until > self.now():
-            raise CircuitOpen(BUSY_S)
+            raise CircuitOpen(BUSY_RETRY_S)
         return True
 
     def may_retry(self, upstream: Upstream) -> bool:

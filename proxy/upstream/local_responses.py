@@ -18,7 +18,7 @@ from proxy.types.events import Frame
 from proxy.types.target import ListedModel
 
 COUNT_ESTIMATED = f"{COUNT_MEMBER} estimated"
-WHOLE_HEAD = ResponseHead(streamed=False)
+DOCUMENT_HEAD = ResponseHead(streamed=False)
 IMAGE_TOKENS = 1600  # tokens of the largest image that models do not scale down
 FILE_BYTES = 64 * 1024  # base64 bytes that count as one image
 
@@ -28,7 +28,7 @@ class LocalResponse:
     """An ``UpstreamResponse`` of one JSON document, which ``produce`` returns."""
 
     produce: Callable[[], Awaitable[Json]]
-    head: ResponseHead = WHOLE_HEAD
+    head: ResponseHead = DOCUMENT_HEAD
 
     async def frames(self, feed: Feed | None = None) -> AsyncIterator[Sequence[Frame]]:
         yield (make_document_frame(await self.produce()),)

@@ -105,7 +105,7 @@ class RepeatedCall:
 async def repeat_until_fast(
     proxy: Proxy, other_loop: Loop, path: str, body: dict[str, Any]
 ) -> RepeatedCall:
-    """Repeat a call while it blocks the loop. Bodies differ so that none is cached."""
+    """Repeat a call while it blocks the loop. BodyMemory differ so that none is cached."""
     tried = RepeatedCall()
     headers = BEARER | ({"x-headrace-deployment": body["model"]} if "items" in body else {})
     for count in range(TRIES):

@@ -157,7 +157,7 @@ async def cached_proxy(
         numbers = iter(range(1_000_000))
         handler = server.make_data_handler(
             pipeline,
-            server.DataPort(
+            server.ListenerState(
                 via="via", new_id=lambda: f"req_{next(numbers)}", bounds=Bounds(), calls=calls
             ),
             on_bug=lambda bug, request_id: bugs.append(bug),

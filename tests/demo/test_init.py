@@ -14,7 +14,6 @@ from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -23,17 +22,13 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.demo.serving import run_local_upstream
 from proxy.demo.simulated import RESPONSE_TEXT
-from proxy.dialects.responses.sealing import ResponseIds
 from proxy.settings import Address
-from tests.conftest import KEY
 from tests.demo.test_model import ENDS, RUNTIME, WAIT, installed_model, killed_by, script
 from tests.for_each import for_each
 from tests.sdks.conftest import PYTHON
 from tests.servers import eventually, free_port, program
-from tests.test_pipeline import AZURES, ROUTES, reply_text
 
 TOP = Path(__file__).parents[2]
-SECRET = "a secret of replicas"
 
 
 @pytest.fixture
@@ -51,7 +46,6 @@ async def printed(tmp_path: Path) -> AsyncIterator[str]:
         stdout=PIPE,
         stderr=STDOUT,
         cwd=TOP,
-        env={**os.environ, "HEADRACE_SECRET": SECRET},
     )
     assert process.stdout is not None
     text = b""
@@ -115,63 +109,6 @@ async def test_printed_examples_work(printed: str) -> None:
     assert all(c["usage"]["completion_tokens"] > 0 for c in compared["choices"])
     assert 'headrace_requests_total{deployment="support-chat"' in scraped
     assert 'headrace_cost_usd_total{cost_type="input",deployment="compare"' in scraped
-
-
-async def test_model_answers_each_route(printed: str) -> None:
-    match = re.search(r"http://[0-9.:]+", printed)
-    assert match is not None
-    extra = {"model": "support-chat", "max_tokens": 4, "temperature": 0}
-    async with aiohttp.ClientSession(base_url=match[0]) as client:
-        for name, route in ROUTES.items():
-            headers = {k: v.replace(KEY, "hr-demo-key") for k, v in route.credential.items()}
-            for streamed in (False, True) if route.streams else (False,):
-                body = {**route.body(streamed=streamed), **extra}
-                path = route.path.replace(AZURES, "/openai/deployments/support-chat")
-                async with client.post(path, headers=headers, json=body) as response:
-                    raw = await response.read()
-                assert response.status == 200, (name, raw)
-                assert reply_text(route, raw, streamed=streamed).strip(), (name, raw)
-
-
-async def check_stored_responses(url: str) -> None:
-    """Refer to a response of the demo by its sealed id."""
-    request = {"model": "support-chat", "input": "Say hello.", "max_output_tokens": 4}
-    bearer = {"authorization": "Bearer hr-demo-key"}
-    async with aiohttp.ClientSession(base_url=url, headers=bearer) as client:
-
-        async def respond(**body: Any) -> tuple[int, Any]:
-            async with client.post("/v1/responses", json={**request, **body}) as response:
-                return response.status, await response.json()
-
-        _, stored = await respond()
-        status, refused = await respond(previous_response_id=stored["id"])
-        unknown_status, unknown = await respond(previous_response_id="resp_1")
-
-    reference = ResponseIds.from_secrets([SECRET]).open(stored["id"], "demo")
-    assert reference is not None
-    assert (reference.deployment, reference.target) == ("support-chat", "local/smol")
-    assert status == 400  # the model's server stores nothing
-    assert "llama.cpp does not support" in refused["error"]["message"]
-    assert (unknown_status, unknown["error"]["param"]) == (404, "previous_response_id")
-
-
-async def test_legacy_client_is_served_as_chat(printed: str) -> None:
-    match = re.search(r"http://[0-9.:]+", printed)
-    assert match is not None
-    async with (
-        aiohttp.ClientSession() as client,
-        client.post(
-            f"{match[0]}/inference/v1/completions",
-            headers={"Authorization": "Bearer hr-demo-key"},
-            json={"model": "search-answers", "prompt": "Say hello.", "max_tokens": 5},
-        ) as response,
-    ):
-        answer = await response.json()
-
-    assert response.status == 200, answer
-    assert answer["object"] == "text_completion"
-    assert answer["choices"][0]["text"]
-    await check_stored_responses(match[0])  # here, because starts of the model are slow
 
 
 FREE = "127.0.0.1:0"
@@ -306,8 +243,6 @@ async def test_ctrl_c_stops_a_loading_demo(tmp_path: Path) -> None:
 
 USED_PORTS = [
     ("serve", "--listen", "--listen"),
-    ("serve", "--admin-listen", "--admin-listen"),
-    ("demo", "--listen", "--listen"),
     ("demo", "--admin-listen", "--admin-listen"),
     ("demo", "model", "the base_url of upstream local in {policies}"),
 ]

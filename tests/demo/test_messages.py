@@ -81,16 +81,6 @@ async def test_whole_response_has_sdk_types(model: str, proxy: Proxy, drive: Dri
         assert usages[0] == usages[1]
 
 
-async def test_chat_is_served_as_messages(model: str, proxy: Proxy) -> None:
-    first, second = [
-        (await post(proxy, "/v1/chat/completions", {**REQUEST, "model": to})).json for to in MODELS
-    ]
-
-    texts = [answer["choices"][0]["message"]["content"] for answer in (first, second)]
-    assert texts[0] == texts[1] != ""
-    assert first["usage"]["completion_tokens"] == second["usage"]["completion_tokens"]
-
-
 async def test_tokens_are_counted_or_estimated(model: str, proxy: Proxy) -> None:
     path, body = "/v1/messages/count_tokens", {"messages": REQUEST["messages"]}
 

@@ -79,7 +79,7 @@ class EchoOfPrompt:
 
     lookback: int | None = None
 
-    def about(self, question: PromptContext) -> Detector | None:
+    def for_prompt(self, question: PromptContext) -> Detector | None:
         return Words((question.asked,)) if question.asked else None
 
 

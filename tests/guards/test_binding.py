@@ -83,7 +83,7 @@ class Clumsy:
 
     lookback = None
 
-    def about(self, question: PromptContext) -> Detector | None:
+    def for_prompt(self, question: PromptContext) -> Detector | None:
         raise ZeroDivisionError
 
 

@@ -173,7 +173,7 @@ async def served_from(store: PolicyStore, sink: RecordSink) -> AsyncIterator[str
         )
         handler = server.make_data_handler(
             pipeline,
-            server.DataPort(via="via", new_id=new_request_id, bounds=Bounds(), calls=calls),
+            server.ListenerState(via="via", new_id=new_request_id, bounds=Bounds(), calls=calls),
             on_bug=lambda bug, request_id: None,
         )
         runner = web.ServerRunner(server.HttpServer(handler, access_log=None), shutdown_timeout=1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.runtime.deferred_free import MIN_FROZEN, drop_tracebacks, pause_collection
+from proxy.runtime.deferred_free import MIN_FROZEN_OBJECTS, drop_tracebacks, pause_collection
 
 FREES = """
 import ctypes, re
@@ -50,7 +50,9 @@ def collecting() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collecting")
-@pytest.mark.parametrize(("count", "left_out"), [(MIN_FROZEN // 10, False), (2 * MIN_FROZEN, True)])
+@pytest.mark.parametrize(
+    ("count", "left_out"), [(MIN_FROZEN_OBJECTS // 10, False), (2 * MIN_FROZEN_OBJECTS, True)]
+)
 def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
     gc.collect()
     count_before = gc.get_freeze_count()
@@ -72,11 +74,11 @@ def test_disabled_collection_stays_disabled() -> None:
     count_before = gc.get_freeze_count()
     gc.disable()
     with pause_collection():
-        stored_items = [[number] for number in range(2 * MIN_FROZEN)]
+        stored_items = [[number] for number in range(2 * MIN_FROZEN_OBJECTS)]
 
     assert not gc.isenabled()
     assert gc.get_freeze_count() == count_before
-    assert len(stored_items) == 2 * MIN_FROZEN
+    assert len(stored_items) == 2 * MIN_FROZEN_OBJECTS
 
 
 def failing(error: Exception, cause: Exception | None = None) -> None:

@@ -77,13 +77,9 @@ def test_batch_is_no_larger_than_the_queue() -> None:
         ("OTEL_BSP_EXPORT_TIMEOUT", "1000"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
-        ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "br"),
         ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "soon"),
-        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://c"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "1000"),
         ("OTEL_LOGS_EXPORTER", "console"),
-        ("OTEL_PROPAGATORS", "b3"),
-        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "10"),
     ],
 )
 def test_invalid_or_unused_variable_is_warned_of(name: str, value: str) -> None:

@@ -10,7 +10,7 @@ from typing import NoReturn
 from proxy.runtime.spool import Spool, SpoolBounds
 
 SMALL: SpoolBounds[bytes] = SpoolBounds(
-    "small", gather_s=0.0, items=10, bytes=100, size=len, batch=4
+    "small", batch_window_s=0.0, items=10, bytes=100, size=len, batch=4
 )
 
 
@@ -181,7 +181,7 @@ def test_idle_callback_runs_at_its_time() -> None:
         return 0.001
 
     desk = Desk()
-    bounds: SpoolBounds[bytes] = SpoolBounds("idle", gather_s=0.0, idle_s=0.001)
+    bounds: SpoolBounds[bytes] = SpoolBounds("idle", batch_window_s=0.0, idle_s=0.001)
     spool = spooled(desk, bounds, idle=idle)
     assert thrice.wait(10)
     spool.close(10)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import hashlib
 import json
 import logging
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
 
-from proxy import server
 from proxy.app.telemetry import LibraryLogHandler
 from proxy.errors import Overloaded
-from proxy.server.request import Bodies, BodyShare
+from proxy.server.request import BodyMemory, BodyShare
 from proxy.telemetry.lines import build_line_logger
 from proxy.telemetry.log import BURST, LogLevel
-from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.for_each import for_each
+from tests.server.http import http_server
 from tests.test_pipeline import ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -29,39 +28,39 @@ OTHER_TEXT = "hr-search-key"
 
 
 def test_one_caller_may_take_half_of_the_remainder() -> None:
-    bodies = Bodies(100)
+    bodies = BodyMemory(100)
     first_share, second, third = shares = [BodyShare(bodies, caller) for caller in "aab"]
     first_share.take(50)
     with pytest.raises(Overloaded):
         second.take(1)
     third.take(50)
-    assert bodies.held == 100
+    assert bodies.used_bytes == 100
 
     for share in shares:
         share.release()
 
-    assert bodies.held == 0
+    assert bodies.used_bytes == 0
     BodyShare(bodies, "a").take(50)
 
 
 def test_parsed_size_counts_except_for_a_single_body() -> None:
-    bodies = Bodies(100)
+    bodies = BodyMemory(100)
     first_share, second = BodyShare(bodies, "a"), BodyShare(bodies, "a")
     first_share.take(20)
-    first_share.count_read_bytes(1000)
-    assert bodies.held == 50
+    first_share.add_parsed(1000)
+    assert bodies.used_bytes == 50
     with pytest.raises(Overloaded):
         second.take(1)
 
 
 def test_parsed_size_is_refused_if_another_body_exists() -> None:
-    bodies = Bodies(100)
+    bodies = BodyMemory(100)
     first_share, second = BodyShare(bodies, "a"), BodyShare(bodies, "a")
     first_share.take(20)
-    first_share.count_read_bytes(20)
+    first_share.add_parsed(20)
     second.take(5)
     with pytest.raises(Overloaded):
-        second.count_read_bytes(6)
+        second.add_parsed(6)
 
 
 def half_sent(size: int, key: str = KEY) -> bytes:
@@ -77,40 +76,16 @@ async def held_bytes(proxy: Proxy, client: ClientSession) -> float:
     return float(line.split()[1])
 
 
-async def test_one_key_may_use_half_of_bytes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    size, keys = 100_000, [KEY, "hr-support-key-of-before"]
-    own_text, text_before = (hashlib.sha256(key.encode()).hexdigest() for key in keys)
-    policies = policies_for(upstream.url).replace(
-        f"sha256: {own_text}", f"sha256: [{own_text}, {text_before}]"
-    )
-    async with running_proxy(tmp_path / "p", policies, bodies_bytes=4 * size) as proxy:
-        host, port = proxy.url.removeprefix("http://").split(":")
-        opened = []
-        for key in (*keys, *keys):
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(half_sent(size, key))
-            await writer.drain()
-            opened.append((reader, writer))
-        refused = [
-            await asyncio.wait_for(reader.readline(), PATIENCE_S) for reader, _ in opened[2:]
-        ]
-        for _, writer in opened:
-            writer.transport.abort()
-        await proxy.sink.wait(4)
-
-    assert all(b" 503 " in line for line in refused)
-
-
 async def test_unfinished_bodies_are_shed(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    size = 100_000
-    async with running_proxy(
-        tmp_path / "p", policies_for(upstream.url), bodies_bytes=4 * size
-    ) as proxy:
-        host, port = proxy.url.removeprefix("http://").split(":")
+    """The secrets of one key share its half of the memory."""
+    size, former_secret = 100_000, "hr-support-key-of-before"
+    digest, former_digest = (sha256(secret.encode()).hexdigest() for secret in (KEY, former_secret))
+    policies = policies_for(upstream.url).replace(digest, f"[{digest}, {former_digest}]")
+    async with running_proxy(tmp_path / "p", policies, bodies_bytes=4 * size) as proxy:
         opened = []
-        for _ in range(5):
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(half_sent(size))
+        for secret in (KEY, former_secret, KEY, former_secret, KEY):
+            reader, writer = await proxy.connect()
+            writer.write(half_sent(size, secret))
             await writer.drain()
             opened.append((reader, writer))
         refused = [
@@ -132,7 +107,7 @@ async def test_unfinished_bodies_are_shed(upstream: ScriptedUpstream, tmp_path: 
 
     refusals = [record for record in records if record.status == 503]
     assert {record.outcome for record in refusals} == {"proxy_error"}
-    assert hashlib.sha256(OTHER_TEXT.encode()).hexdigest() in policies_for("")
+    assert sha256(OTHER_TEXT.encode()).hexdigest() in policies_for("")
 
 
 BOMB = gzip.compress(bytes(2 * 1024 * 1024))
@@ -148,23 +123,13 @@ def encoded(body: bytes, key: str, encoding: str = "gzip") -> bytes:
     return head.encode() + body
 
 
-async def raw_response(url: str, request: bytes) -> bytes:
-    host, port = url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(request)
-    async with asyncio.timeout(10):
-        body = await reader.read()
-    writer.close()
-    return body
-
-
 @for_each("encoding", ["gzip", "deflate", "br", "zstd"])
 @for_each("body", [GOOD, b"no such encoding"], ids=["good", "bad"])
 async def test_encoded_body_is_refused_after_the_key_check(
     encoding: str, body: bytes, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    known_value = await raw_response(proxy.url, encoded(body, KEY, encoding))
-    stranger = await raw_response(proxy.url, encoded(body, "hr-wrong", encoding))
+    known_value = await proxy.send_bytes(encoded(body, KEY, encoding))
+    stranger = await proxy.send_bytes(encoded(body, "hr-wrong", encoding))
 
     assert known_value.split()[1] == b"415"
     assert b'"code":"unsupported_media_type"' in known_value
@@ -173,31 +138,14 @@ async def test_encoded_body_is_refused_after_the_key_check(
 
 
 async def test_encoded_body_is_not_decompressed() -> None:
-    read: list[int] = []
+    async def read(request: web.BaseRequest) -> web.Response:
+        return web.Response(text=f"{len(await request.read())}")
 
-    async def reading(request: web.BaseRequest) -> web.Response:
-        read.append(len(await request.content.read()))
-        return web.Response()
-
-    runner = web.ServerRunner(server.HttpServer(reading, access_log=None))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0]
-    await raw_response(f"http://{host}:{port}", encoded(BOMB, KEY))
-    await runner.cleanup()
-
-    assert read == [len(BOMB)]
-
-
-async def test_invalid_coding_logs_no_traceback(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with serving(tmp_path / "p", policies_for(upstream.url)) as (served, url):
-        for body in (b"no such encoding", BOMB[:-9]):
-            await raw_response(url, encoded(body, "hr-wrong"))
-        served.process.terminate()
-        async with asyncio.timeout(10):
-            fields, _ = await served.process.communicate()
-
-    assert all(line.startswith(b"{") for line in fields.splitlines())
+    async with http_server(read) as connect:
+        reader, writer = await connect()
+        writer.write(encoded(BOMB, KEY))
+        assert (await reader.read()).endswith(b"\r\n\r\n%d" % len(BOMB))
+        writer.close()
 
 
 def test_library_log_becomes_a_line_without_its_text() -> None:

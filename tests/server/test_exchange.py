@@ -19,7 +19,7 @@ from proxy.call.record import new_record
 from proxy.errors import RequestTimeout
 from proxy.pipeline import Pipeline
 from proxy.server import Calls
-from proxy.server.request import BodyShare, Bounds, Incoming, RequestUpload
+from proxy.server.request import BodyShare, Bounds, IncomingRequest, RequestUpload
 from proxy.telemetry import Emitters
 from proxy.telemetry.metrics import Metrics
 from proxy.upstream import Upstreams
@@ -101,7 +101,7 @@ async def test_internal_error_is_a_500_with_only_its_id(
     )
     handler = server.make_data_handler(
         pipeline,
-        server.DataPort(via="via", new_id=lambda: "bug-1", bounds=Bounds(), calls=Calls()),
+        server.ListenerState(via="via", new_id=lambda: "bug-1", bounds=Bounds(), calls=Calls()),
         on_bug=lambda bug, request_id: bugs.append((bug, request_id)),
     )
     client: TestClient[web.BaseRequest, None]
@@ -218,7 +218,7 @@ async def test_stalled_upload_times_out() -> None:
                 return b""
 
     bounds = Bounds(body_s=0.01)
-    incoming = Incoming(cast("Any", Silent()), bounds, BodyShare(bounds.bodies))
+    incoming = IncomingRequest(cast("Any", Silent()), bounds, BodyShare(bounds.bodies))
     upload = RequestUpload(incoming, incoming.read_content_length())
 
     assert (upload.length, upload.has_begun) == (9, False)

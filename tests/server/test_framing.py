@@ -18,11 +18,12 @@ import pytest
 from aiohttp import web
 
 from proxy.dialects import ROUTES as DIALECT_ROUTES
-from proxy.server.server import SLICE, HttpServer
+from proxy.server.server import PARSE_BYTES
 from proxy.types.passthrough import make_sample_request
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, piece
 from tests.for_each import for_each
+from tests.server.http import http_server
 from tests.test_pipeline import ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -138,8 +139,6 @@ async def test_small_chunks_and_trailers_are_read(proxy: Proxy, upstream: Script
 
 CODINGS = {
     "Transfer-Encoding: gzip, chunked": 501,
-    "Transfer-Encoding: identity, chunked": 501,
-    "Transfer-Encoding: gzip,\tchunked": 501,
     "Transfer-Encoding: gzip": 400,
     "Transfer-Encoding: chunked, gzip": 400,
     "Transfer-Encoding: chunked, chunked": 400,
@@ -167,30 +166,8 @@ async def test_chunks_in_http_1_0_are_refused(proxy: Proxy, upstream: ScriptedUp
     assert b'"param":"transfer-encoding"' in body
 
 
-GOOD_HOSTS = (
-    "x",
-    "",
-    "a.example:8080",
-    "[::1]:80",
-    "[::1]",
-    "my_service.space:80",
-    "127.0.0.1",
-    "a:",
-)
-BAD_HOSTS = (
-    "a b",
-    "a\tb",
-    "a,b",
-    "u@a",
-    "a/b",
-    "a:8x",
-    "a:1:2",
-    "[::1",
-    "::1",
-    "\xe9",
-    "a?b",
-    "a#b",
-)
+GOOD_HOSTS = ("", "a.example:8080", "[::1]:80", "[::1]", "my_service.space:80", "a:")
+BAD_HOSTS = ("a b", "a,b", "u@a", "a/b", "a:8x", "a:1:2", "[::1", "::1", "\xe9", "a?b")
 
 
 @for_each("host", BAD_HOSTS)
@@ -235,7 +212,7 @@ async def test_exactly_one_host_is_required(
 
 
 LARGE = b"{" + b"u" * 300_000 + b"}"
-SLICES = len(LARGE) // SLICE
+SLICES = len(LARGE) // PARSE_BYTES
 
 
 @asynccontextmanager
@@ -245,19 +222,10 @@ async def echoing() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamW
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(text=f"{len(await request.read())} ")
 
-    runner = web.ServerRunner(HttpServer(answer, access_log=None))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    reader, writer = await asyncio.open_connection(*runner.addresses[0][:2], limit=MOST_SENT)
-    try:
-        async with asyncio.timeout(20):
-            yield reader, writer
-    finally:
+    async with http_server(answer) as connect:
+        reader, writer = await connect()
+        yield reader, writer
         writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-        await runner.cleanup()
 
 
 async def test_body_of_known_length_is_not_inspected() -> None:
@@ -265,7 +233,7 @@ async def test_body_of_known_length_is_not_inspected() -> None:
 
     def note(frame: FrameType, event: str, _: object) -> None:
         nonlocal entered
-        entered += event == "call" and frame.f_code.co_qualname == "QuietHandler._parse"
+        entered += event == "call" and frame.f_code.co_qualname == "ConnectionHandler._parse"
 
     async with echoing() as (reader, writer):
         sys.setprofile(note)
@@ -277,7 +245,7 @@ async def test_body_of_known_length_is_not_inspected() -> None:
     assert 0 < entered < SLICES / 2
 
 
-@for_each("cut", [1, 1000, SLICE, SLICE + 1, 70_000, 10**9])
+@for_each("cut", [1, 1000, PARSE_BYTES, PARSE_BYTES + 1, 70_000, 10**9])
 async def test_request_after_a_body_of_known_length_is_read(cut: int) -> None:
     """The bytes are cut within the second request's head and within its chunks."""
     body = LARGE[:20_000] if cut == 1 else LARGE
@@ -313,14 +281,12 @@ async def test_endless_framing_after_a_body_is_cut() -> None:
 PATHS = sorted({make_sample_request(route).path for _, route in DIALECT_ROUTES})
 
 
-async def upgrade(proxy: Proxy, path: str, protocol: str, key: str = "") -> tuple[int, str, str]:
-    reader, writer = await proxy.connect()
-    writer.write(
-        f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{key}"
-        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+async def upgrade(proxy: Proxy, path: str, protocol: str) -> tuple[int, str, str]:
+    request = (
+        f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     )
-    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-    writer.close()
+    head, _, body = (await proxy.send_bytes(request.encode())).decode().partition("\r\n\r\n")
     return int(head.split()[1]), head.lower(), body
 
 
@@ -336,16 +302,16 @@ async def test_websocket_upgrade_of_served_path_is_refused(proxy: Proxy) -> None
         assert error["message"] == "WebSocket is not supported. Send HTTP requests instead.", path
 
 
-@pytest.mark.parametrize("protocol", ["WebSocket", "h2c, websocket"])
-async def test_websocket_is_recognized_in_any_spelling(protocol: str, proxy: Proxy) -> None:
-    assert (await upgrade(proxy, "/v1/responses", protocol))[0] == 426
-
-
-@pytest.mark.parametrize(
+@for_each(
     ("path", "protocol", "status"),
-    [("/v1/realtime", "websocket", 404), ("/v1/responses", "h2c", 405)],
+    [
+        ("/v1/responses", "WebSocket", 426),
+        ("/v1/responses", "h2c, websocket", 426),
+        ("/v1/responses", "h2c", 405),
+        ("/v1/realtime", "websocket", 404),
+    ],
 )
-async def test_other_upgrades_are_refused(
+async def test_only_websocket_of_a_served_path_is_answered_with_426(
     path: str, protocol: str, status: int, proxy: Proxy
 ) -> None:
     assert (await upgrade(proxy, path, protocol))[0] == status

@@ -139,32 +139,6 @@ async def test_silent_stream_sends_keepalives(
 
 
 GUARD = "policies: {{default: {{match: all, output: [{{guard: keywords, words: [{}]{}}}]}}}}"
-HEDGED = """
-  hedged:
-    targets: [{upstream: openai, model: primary}]
-    fallback: [{upstream: openai, model: spare}]
-    hedge: {after: 20ms}
-"""
-
-
-async def test_failover_follows_keepalive(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    gate = asyncio.Event()
-    upstream.by_model["primary"] = gated(gate, answer({"error": {"message": "down"}}, status=500))
-    upstream.by_model["spare"] = stream(EVENTS["chat"])
-
-    async with (
-        keeping_alive(tmp_path, upstream) as (proxy, client),
-        start_stream(client, "chat", "resilient") as response,
-    ):
-        await response.read_until(KEEPALIVES["chat"])
-        gate.set()
-        raw = await response.read_rest()
-        [record] = await proxy.sink.wait()
-
-    assert b"Paris." in raw
-    assert raw.endswith(b"data: [DONE]\n\n")
-    assert [attempt.target.model for attempt in record.attempts] == ["primary", "spare"]
-    assert (record.status, record.outcome) == (200, "success")
 
 
 Failing = Callable[[asyncio.Event], Script]
@@ -273,27 +247,6 @@ async def stream_part(wire: Wire, events: list[Json], *, is_first: bool = True) 
         await wire.send(piece(event(document)))
     if not is_first:
         await wire.send(b"0\r\n\r\n")
-
-
-async def test_hedge_answers_after_a_keepalive(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    gate = asyncio.Event()
-    upstream.by_model["primary"] = gated(asyncio.Event(), answer(chat()))
-    upstream.by_model["spare"] = gated(gate, stream(EVENTS["chat"]))
-    policies = policies_for(upstream.url).replace("deployments: [", "deployments: [hedged, ")
-    policies = policies.replace("\ndeployments:\n", f"\ndeployments:{HEDGED}")
-
-    async with (
-        running_proxy(tmp_path / "policies", policies, keepalive_seconds=SILENCE_S) as proxy,
-        start_stream(proxy.client, "chat", "hedged") as response,
-    ):
-        await response.read_until(KEEPALIVES["chat"])
-        gate.set()
-        raw = await response.read_rest()
-        [record] = await proxy.sink.wait()
-
-    assert b"Paris." in raw
-    assert [attempt.lost_hedge for attempt in record.attempts] == [True, False]
-    assert record.outcome == "success"
 
 
 async def test_shared_response_has_keepalives(tmp_path: Path, upstream: ScriptedUpstream) -> None:

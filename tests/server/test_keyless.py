@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.server import EXPOSED
+from proxy.server import EXPOSED_HEADERS
 from tests.conftest import Proxy, Reply, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, cut_before_head, legacy_events, stream
 from tests.server.test_client_closes_first import connected, stoppable
@@ -142,7 +142,7 @@ async def test_pages_may_read_all_responses(shared: Proxy, upstream: ScriptedUps
         output = reply.headers
         assert reply.status == status
         assert (output["access-control-allow-origin"], output["vary"]) == (PAGE, "origin")
-        assert output["access-control-expose-headers"].split(", ") == list(EXPOSED)
+        assert output["access-control-expose-headers"].split(", ") == list(EXPOSED_HEADERS)
 
 
 async def test_policy_opens_cors_to_any_page(upstream: ScriptedUpstream, tmp_path: Path) -> None:
@@ -172,4 +172,4 @@ def test_pages_may_read_all_headrace_headers() -> None:
     listed = re.findall(r"^\| (`.*?) \|", PAGE_OF_HEADERS.read_text(), re.MULTILINE)
     names = {name for cell in listed for name in re.findall(r"`([a-z-]+)`", cell)}
 
-    assert names <= set(EXPOSED)
+    assert names <= set(EXPOSED_HEADERS)

@@ -27,6 +27,14 @@ def test_consequences_depend_on_the_action() -> None:
     guards = GuardPlan(output=(rule("hippo", action="mask", digest="a"),))
     other_plan = replace(guards, output=(rule("hippo", action="retry", digest="b"),))
 
-    assert (guards.of_output.retries, guards.keeps_answers, guards.digest) == (False, False, "| a")
-    output = other_plan.of_output
-    assert (output.retries, other_plan.keeps_answers, other_plan.digest) == (True, True, "| b")
+    assert (guards.output_stage.retries, guards.needs_whole_response, guards.digest) == (
+        False,
+        False,
+        "| a",
+    )
+    output = other_plan.output_stage
+    assert (output.retries, other_plan.needs_whole_response, other_plan.digest) == (
+        True,
+        True,
+        "| b",
+    )

@@ -17,8 +17,6 @@ from proxy.types.windows import Calendar, Unit
 from tests.for_each import for_each
 from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, claims, would_refuse
 
-DAY = Calendar("day")
-
 
 @for_each(
     ("fields", "problem"),

@@ -8,9 +8,7 @@ import os
 import re
 import socket
 import sqlite3
-import ssl
 import struct
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
@@ -21,7 +19,6 @@ import pytest
 import uvloop
 
 from proxy.settings import LedgerLocation
-from proxy.upstream.wire.dialing import load_system_context
 from tests.conftest import DIGEST, Proxy, running_proxy
 from tests.doubles import (
     ReceivedRequest,
@@ -37,10 +34,10 @@ from tests.doubles import (
     piece,
     scripted_upstream,
 )
-from tests.servers import free_port, program
+from tests.servers import free_port
 from tests.telemetry.collector import Collector, attributes_of
 from tests.test_pipeline import BEARER
-from tests.upstream.wire.test_dialing import answer_plainly, black_hole
+from tests.upstream.wire.test_dialing import black_hole
 
 FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
 STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
@@ -99,67 +96,6 @@ def by_way(act: Callable[..., Script]) -> Script:
     return script
 
 
-@asynccontextmanager
-async def raw_server(
-    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any], **options: Any
-) -> AsyncIterator[int]:
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, **options)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-
-
-async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read(1024)
-    writer.close()
-
-
-async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read()
-    writer.close()
-
-
-def certificate(folder: Path, name: str, host: str, begins: str, ends: str) -> Path:
-    """Create a self-signed certificate. Return the file with the certificate and its key."""
-    path = folder / name
-    path.mkdir()
-    config = f"""
-[ca]
-default_ca = own
-[own]
-database = {path}/index
-new_certs_dir = {path}
-rand_serial = yes
-default_md = sha256
-policy = any
-x509_extensions = names
-[any]
-commonName = supplied
-[names]
-subjectAltName = {host}
-basicConstraints = critical, CA:TRUE
-"""
-    (path / "config").write_text(config)
-    (path / "index").touch()
-    key = "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=test"
-    sign = f"ca -batch -selfsign -config {path}/config -startdate {begins} -enddate {ends}"
-    for command in (
-        f"{key} -keyout {path}/key -out {path}/request",
-        f"{sign} -keyfile {path}/key -in {path}/request -notext -out {path}/cert",
-    ):
-        subprocess.run([program("openssl"), *command.split()], check=True, capture_output=True)
-    joined = path / "both.pem"
-    joined.write_text((path / "cert").read_text() + (path / "key").read_text())
-    return joined
-
-
-def server_tls(files: Path) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(files)
-    return context
-
-
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy. fixture")
 
 
@@ -171,43 +107,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_polic
 def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
     """The event loops of tests and of production report failures differently."""
     return cast("asyncio.AbstractEventLoopPolicy", request.param)
-
-
-@asynccontextmanager
-async def tls_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLContext]]:
-    """Return cases of invalid certificates, and the CA file of a proxy that trusts two of them."""
-    valid = "20200101000000Z", "20900101000000Z"
-    mine = "IP:127.0.0.1"
-    files = {
-        "expired certificate": certificate(
-            folder, "expired", mine, "20200101000000Z", "20200201000000Z"
-        ),
-        "untrusted certificate": certificate(folder, "untrusted", mine, *valid),
-        "certificate of another host": certificate(folder, "other", "DNS:other.test", *valid),
-    }
-    trust = load_system_context()
-    for name in ("expired certificate", "certificate of another host"):
-        trust.load_verify_locations(files[name])
-    async with AsyncExitStack() as servers:
-        cases = {}
-        for name, value in files.items():
-            port = await servers.enter_async_context(raw_server(hang_up, ssl=server_tls(value)))
-            text = f"127.0.0.1 port {port}: [SSL: CERTIFICATE_VERIFY_FAILED]"
-            url = f"https://127.0.0.1:{port}"
-            cases[name] = Case(url, "tls_certificate", *UNAVAILABLE, text)
-        for name, serve, begin in (
-            ("TLS to a plain port", answer_plainly, "[SSL: WRONG_VERSION_NUMBER]"),
-            ("closed in the handshake", hang_up, ""),
-        ):
-            port = await servers.enter_async_context(raw_server(serve))
-            text = f"127.0.0.1 port {port}: {begin}"
-            cases[name] = Case(f"https://127.0.0.1:{port}", "tls", *UNAVAILABLE, text)
-        port = await servers.enter_async_context(raw_server(say_nothing))
-        delayed = "upstream_connect_timeout", "upstream_connect_timeout"
-        text = f"TLS handshake with 127.0.0.1 port {port}"
-        url = f"https://127.0.0.1:{port}"
-        cases["silent in the handshake"] = Case(url, "timeout", *delayed, text)
-        yield cases, trust
 
 
 UNAVAILABLE = "upstream_unavailable", "upstream_unavailable"
@@ -232,9 +131,8 @@ WHOLE_IS_ANOTHER = {"a stream that ends too early"}
 
 
 @asynccontextmanager
-async def failing_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ssl.SSLContext]]:
+async def failing_cases() -> AsyncIterator[dict[str, Case]]:
     refused = free_port()
-    delayed = "upstream_connect_timeout", "upstream_connect_timeout"
     cases = {
         "no such name": Case(
             "http://nobody.invalid:81", "dns", *UNAVAILABLE, "nobody.invalid: [Errno"
@@ -254,15 +152,14 @@ async def failing_cases(folder: Path) -> AsyncIterator[tuple[dict[str, Case], ss
     }
     async with AsyncExitStack() as running:
         full = running.enter_context(black_hole())
+        codes = "upstream_connect_timeout", "upstream_connect_timeout"
         text = f"TCP connect with 127.0.0.1 port {full}"
-        cases["a full queue"] = Case(f"http://127.0.0.1:{full}", "timeout", *delayed, text)
-        over_tls, trust = await running.enter_async_context(tls_cases(folder))
-        cases |= over_tls
+        cases["a full queue"] = Case(f"http://127.0.0.1:{full}", "timeout", *codes, text)
         for name, (script, *expected) in SCRIPTS.items():
             upstream = await running.enter_async_context(scripted_upstream())
             upstream.answer_with(script)
             cases[name] = Case(upstream.url, *expected)  # type: ignore[arg-type]  # as listed
-        yield cases, trust
+        yield cases
 
 
 def working_case(url: str) -> Case:
@@ -310,7 +207,7 @@ async def send(proxy: Proxy, deployment: str, *, streamed: bool) -> tuple[str, d
 
 
 async def calls(
-    folder: Path, collector: Collector, policy: str, ways: list[tuple[str, bool]], **settings: Any
+    folder: Path, collector: Collector, policy: str, ways: list[tuple[str, bool]]
 ) -> tuple[list[CallTraces], str]:
     log, ledger = folder / "log", folder / "ledger.db"
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
@@ -321,7 +218,6 @@ async def calls(
             log_fd=descriptor,
             ledger=LedgerLocation("sqlite", ledger),
             otlp_endpoint=collector.url,
-            **settings,
         ) as proxy:
             events = [await send(proxy, name, streamed=streamed) for name, streamed in ways]
             metrics = await proxy.metrics()
@@ -343,7 +239,7 @@ async def calls(
 
 
 async def test_failures_are_recorded_without_hosts(tmp_path: Path, collector: Collector) -> None:
-    async with failing_cases(tmp_path) as (cases, trust):
+    async with failing_cases() as cases:
         names = {f"u{number}": name for number, name in enumerate(cases)}
         policy = policies({short: cases[name] for short, name in names.items()})
         ways = [
@@ -352,7 +248,7 @@ async def test_failures_are_recorded_without_hosts(tmp_path: Path, collector: Co
             for streamed in (False, True)
             if streamed or name not in WHOLE_IS_ANOTHER
         ]
-        tolds, metrics = await calls(tmp_path, collector, policy, ways, trust=trust)
+        tolds, metrics = await calls(tmp_path, collector, policy, ways)
 
     for (short, streamed), call in zip(ways, tolds, strict=True):
         case, name = cases[names[short]], f"{names[short]}, {streamed=}"
@@ -391,9 +287,8 @@ async def test_error_of_stale_connection_says_how_it_ended(
 
 
 @pytest.mark.parametrize("hedge", ["", "hedge: {after: 10ms}"], ids=["fallback", "hedge"])
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 async def test_failed_attempt_of_a_served_call_keeps_its_cause(
-    hedge: str, streamed: bool, tmp_path: Path, collector: Collector
+    hedge: str, tmp_path: Path, collector: Collector
 ) -> None:
     refused = f"http://127.0.0.1:{free_port()}"
     async with scripted_upstream() as upstream:
@@ -402,7 +297,7 @@ async def test_failed_attempt_of_a_served_call_keeps_its_cause(
             "  both: {targets: [{upstream: away, model: m}], "
             f"fallback: [{{upstream: there, model: m}}], {hedge}}}",
         )
-        [call], metrics = await calls(tmp_path, collector, policy, [("both", streamed)])
+        [call], metrics = await calls(tmp_path, collector, policy, [("both", False)])
 
     assert (call.line["outcome"], call.line["upstream_error_cause"]) == ("success", None)
     causes = [row[:3] for row in call.rows]
@@ -411,23 +306,15 @@ async def test_failed_attempt_of_a_served_call_keeps_its_cause(
     assert 'cause="none",model="m",result="2xx",upstream="there"} 1.0' in metrics
 
 
-async def test_full_pool_is_no_fault_of_the_upstream(tmp_path: Path, collector: Collector) -> None:
+async def test_full_pool_is_no_fault_of_the_upstream(tmp_path: Path) -> None:
     async with scripted_upstream() as upstream:
         upstream.answer_with(hang())
-        log = tmp_path / "log"
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
-        async with running_proxy(
-            tmp_path / "p",
-            policies({"u": Case(upstream.url, "timeout", "", "")}).replace(HASTY, HASTY_POOL),
-            log_fd=descriptor,
-            upstream_connections=1,
-        ) as proxy:
+        policy = policies({"u": Case(upstream.url, "timeout", "", "")}).replace(HASTY, HASTY_POOL)
+        async with running_proxy(tmp_path / "p", policy, upstream_connections=1) as proxy:
             await asyncio.gather(*(send(proxy, "u", streamed=False) for _ in range(2)))
-        os.close(descriptor)
+            records = await proxy.sink.wait(2)
 
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    causes = {line["upstream_error_cause"] for line in lines if line["event"] == "call"}
-    assert causes == {"timeout", "pool"}
+    assert {record.error.cause for record in records} == {"timeout", "pool"}
 
 
 @pytest.mark.parametrize(

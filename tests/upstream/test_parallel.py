@@ -166,8 +166,6 @@ async def test_first_attempt_may_win_after_a_hedge(
 
 FINAL_ENDS = {
     "400": (400, {"error": {"message": "no", "type": "invalid_request_error"}}),
-    "413": (413, {"error": {"message": "too large"}}),
-    "422": (422, {"error": {"message": "no"}}),
     "content filter": (400, {"error": {"message": "no", "code": "content_filter"}}),
 }
 """Ends of one attempt that are the end of the call."""

@@ -17,17 +17,13 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     answer,
-    closes,
     cut_before_head,
-    event,
     hang,
     legacy,
     legacy_events,
-    piece,
     stream,
 )
 from tests.test_pipeline import BEARER, ROUTES, reply_text
-from tests.upstream.test_client import STREAM_HEAD
 
 REACH = "deployments: [support-chat, "
 RESILIENT = "  resilient:\n"
@@ -79,11 +75,7 @@ async def test_failed_attempt_is_retried(
     ("retry", "failure", "requests"),
     [
         ("times: 1, wait: 1ms", answer({}, 503), ["primary", "primary", "spare"]),
-        (
-            "times: 2, wait: 1ms, max_wait: 2s",
-            answer({}, 429, "retry-after: 60"),
-            ["primary", "spare"],
-        ),
+        ("times: 2, max_wait: 2s", answer({}, 429, "retry-after: 60"), ["primary", "spare"]),
     ],
     ids=["tries used up", "long wait"],
 )
@@ -96,18 +88,6 @@ async def test_next_target_is_tried(
         status = (await ask(proxy)).status
 
     assert (status, models(upstream)) == (200, requests)
-
-
-@pytest.mark.parametrize("failure", [answer({}, 400), answer({}, 422)], ids=["400", "422"])
-async def test_other_failures_are_not_retried(
-    failure: Script, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    async with resilient_proxy(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as proxy:
-        upstream.answer_with(failure)
-
-        await ask(proxy)
-
-    assert len(upstream.requests) == 1
 
 
 async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -217,16 +197,9 @@ def proxy(hasty_proxy: Proxy) -> Proxy:
 ROUTE = ROUTES["openai"]
 FAILURES = {
     "500": answer({}, 500),
-    "429": answer({}, 429, "retry-after: 9"),
-    "bad key": answer({}, 401),
     "cut": cut_before_head(),
     "silent": hang(),
-    "no answer": answer(b"<html>", media_type="text/html"),
     "garbled": answer(b'{"choices": ['),
-}
-FIRST_EVENTS = {
-    "an error event": closes(STREAM_HEAD, piece(event({"error": {"message": "overloaded"}}))),
-    "an empty stream": closes(STREAM_HEAD, b"0\r\n\r\n"),
 }
 
 
@@ -249,18 +222,6 @@ async def test_failure_falls_back(
     counted = await proxy.metrics()
     labels = 'deployment="resilient",to_upstream="scale",upstream="openai"'
     assert f"headrace_fallbacks_total{{{labels}}} 1.0" in counted
-
-
-@pytest.mark.parametrize("failure", FIRST_EVENTS.values(), ids=FIRST_EVENTS.keys())
-async def test_stream_falls_back_before_its_first_event(
-    failure: Script, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
-    events = stream(legacy_events(" Par", "is."), is_done=False)
-    upstream.by_model = {"primary": failure, "spare": events}
-
-    reply = await ask(proxy, stream=True)
-
-    assert (reply.status, reply_text(ROUTE, reply.raw, streamed=True)) == (200, " Paris.")
 
 
 async def test_deadline_stops_fallback(upstream: ScriptedUpstream, proxy: Proxy) -> None:

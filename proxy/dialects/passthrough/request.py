@@ -33,7 +33,7 @@ from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, Json, RequestHead, Target, Upstream
 from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import (
-    MOST_VALUE,
+    MAX_VALUE_CHARS,
     BoundedUpload,
     PassthroughPath,
     PassthroughRequest,
@@ -138,7 +138,7 @@ def build_passthrough(
         dropped=(*dropped, *(["query parameters"] if dropped_query else [])),
         max_output_tokens=0,
         method=call.head.method,
-        upload=None if upload is None else BoundedUpload(upload, path.most_bytes),
+        upload=None if upload is None else BoundedUpload(upload, path.max_bytes),
         needs_new_connection=not path.may_repeat(call.head.method),
     )
 
@@ -170,8 +170,8 @@ def _filter_query(query: str, path: PassthroughPath) -> tuple[str, bool]:
         )
         raise BadRequest(message, param="query") from None
     for name, value in pairs:
-        if name in path.queries and len(value) > MOST_VALUE:
-            raise InvalidField(name, f"must have at most {MOST_VALUE} characters")
+        if name in path.queries and len(value) > MAX_VALUE_CHARS:
+            raise InvalidField(name, f"must have at most {MAX_VALUE_CHARS} characters")
     forwarded = [(name, value) for name, value in pairs if name in path.queries]
     allowed = path.queries | REDUNDANT_PARAMETERS
     return urlencode(forwarded), any(name not in allowed for name, _ in pairs)

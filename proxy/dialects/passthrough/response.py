@@ -34,11 +34,11 @@ def is_json(media_type: str) -> bool:
 
 
 def parse_passthrough_head(
-    status: int, headers: Mapping[str, str], most_bytes: int
+    status: int, headers: Mapping[str, str], max_bytes: int
 ) -> PassthroughHead:
     """Return the head of a response for the client.
 
-    JSON with a ``content-length`` above ``most_bytes`` is not read. An empty body counts as
+    JSON with a ``content-length`` above ``max_bytes`` is not read. An empty body counts as
     read.
     """
     header = headers.get("content-type", "")
@@ -47,7 +47,7 @@ def parse_passthrough_head(
     size = headers.get("content-length", "")
     length = int(size) if size.isdecimal() else None
     is_empty = status == 204 or length == 0
-    read = is_empty or (is_json(media_type) and (length is None or length <= most_bytes))
+    read = is_empty or (is_json(media_type) and (length is None or length <= max_bytes))
     return PassthroughHead(
         status=status,
         media_type=header if is_valid and header else DEFAULT_TYPE,

@@ -33,7 +33,7 @@ from proxy.types import (
     Upstream,
 )
 from proxy.types.events import FamilyName
-from proxy.types.providers import WISHES, Provider, is_reasoning_model
+from proxy.types.providers import REASONING_FIELDS, Provider, is_reasoning_model
 
 _CHATS: frozenset[Endpoint] = frozenset({"chat", "responses"})
 """Endpoints whose requests are conversations."""
@@ -235,7 +235,7 @@ PARAMETER_SYNONYMS: Mapping[str, frozenset[str]] = {
 """Names of a parameter at servers, if it has more than one."""
 
 DEPENDENCY_FIELDS = token_bounds.OPTION_GROUPS.union(
-    token_bounds.TOKEN_FIELDS, token_bounds.CHOICE_COUNT_FIELDS, WISHES
+    token_bounds.TOKEN_FIELDS, token_bounds.CHOICE_COUNT_FIELDS, REASONING_FIELDS
 )
 """Fields that the changes depend on, in addition to those that rules name."""
 

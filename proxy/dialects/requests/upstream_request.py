@@ -118,19 +118,19 @@ def make_target_route(
         url=url,
         headers=headers,
         rules=upstream.rules,
-        passed=frozenset(passed) - OPTION_GROUPS,
+        unchanged_fields=frozenset(passed) - OPTION_GROUPS,
         checks=checks,
-        unsure=frozenset(
+        unchecked_fields=frozenset(
             name
             for name, check in checks.items()
             if not (is_kept and name in client_fields and client_fields[name].check is check)
         ),
-        obeyed=list_supported_fields(upstream, fields),
-        takes_zero=accepts_zero_limit(upstream),
+        supported_fields=list_supported_fields(upstream, fields),
+        accepts_zero_bound=accepts_zero_limit(upstream),
         asked_for_usage=server.can_stream
         and server.has_usage_option
         and families[1] is None
-        and upstream.asks_usage
+        and upstream.requests_usage
         and (endpoint != "chat" or upstream.traits.accepts_field("stream_options")),
     )
     return route
@@ -212,22 +212,22 @@ def forward_fields(
     changes: ParameterOverrides,
 ) -> TranslatedRequest | None:
     """Return a request whose fields are forwarded, None if one needs a translation."""
-    if not route.passed.issuperset(body) or next(find_restricted_fields(body, route.rules), None):
+    if not route.unchanged_fields.issuperset(body) or next(find_restricted_fields(body, route.rules), None):
         return None
     changed = compute_changed_fields(route, body, model, changes)
     if changed is None:
         return None
-    for name in route.unsure.intersection(body):
-        is_unsure = name not in changed.fields and body[name] is not None
-        if is_unsure and route.checks[name](body[name]) is not None:
+    for name in route.unchecked_fields.intersection(body):
+        is_unchecked = name not in changed.fields and body[name] is not None
+        if is_unchecked and route.checks[name](body[name]) is not None:
             return None
     result = {**body, "model": model, **changed.fields}
-    max_output = 0 if client_endpoint in UNGENERATED_ENDPOINTS else changed.most
+    max_output = 0 if client_endpoint in UNGENERATED_ENDPOINTS else changed.max_output_tokens
     return TranslatedRequest(
         body=result,
         dropped_fields=(),
-        supported_fields=route.obeyed,
-        accepts_zero_bound=route.takes_zero,
+        supported_fields=route.supported_fields,
+        accepts_zero_bound=route.accepts_zero_bound,
         max_output_tokens=max_output * count_prompts(result) if "prompt" in result else max_output,
     )
 
@@ -258,21 +258,25 @@ def compute_changed_fields(
         route.endpoint,
         {"model": model, **fields},
         changes,
-        route.obeyed,
-        accepts_zero=route.takes_zero,
+        route.supported_fields,
+        accepts_zero=route.accepts_zero_bound,
     )
     changed = {name: value for name, value in result.items() if name != "model"}
-    is_fit = result["model"] == model and route.passed.issuperset(changed)
+    is_fit = result["model"] == model and route.unchanged_fields.issuperset(changed)
     is_fit = is_fit and [*changed][: len(fields)] == [*fields]
     is_fit = is_fit and not any(
         route.checks[name](value)
         for name, value in changed.items()
         if name in route.checks and value is not None
     )
-    most = max_output_tokens(changed, route.obeyed, accepts_zero=route.takes_zero) if is_fit else 0
+    bound = (
+        max_output_tokens(changed, route.supported_fields, accepts_zero=route.accepts_zero_bound)
+        if is_fit
+        else 0
+    )
     if len(cached) >= MAX_CACHED:
         cached.clear()
-    cached[numbers] = ChangedFields(changed, most) if is_fit else None
+    cached[numbers] = ChangedFields(changed, bound) if is_fit else None
     return cached[numbers]
 
 
@@ -283,7 +287,7 @@ def apply_overrides(call: Call, target: Target, changes: ParameterOverrides) -> 
     route = target.upstream.routes.get((call.head.dialect, call.head.endpoint, target.endpoint))
     if route is not None:
         changed = compute_changed_fields(route, call.body, target.model, changes)
-        if changed is not None and not (route.takes_zero and 0 in changed.fields.values()):
+        if changed is not None and not (route.accepts_zero_bound and 0 in changed.fields.values()):
             return {**call.body, **changed.fields}
     endpoint = choose_target_endpoint(call.head.endpoint, target)
     fields = DIALECTS[target.upstream.dialect].fields.get(endpoint, {})
@@ -307,7 +311,7 @@ def build_request(
         options = {**(body.get("stream_options") or {}), "include_usage": True}
         body = {**body, "stream_options": options}
     # The upstream would reject the option.
-    elif not target.upstream.asks_usage and "stream_options" in body:
+    elif not target.upstream.requests_usage and "stream_options" in body:
         options = {**(body["stream_options"] or {})}
         options.pop("include_usage", None)
         body = {name: value for name, value in body.items() if name != "stream_options"}

@@ -34,17 +34,25 @@ class Code:
     A block extends to its closing fence, or to the lookback. Single lines score 0.6, blocks 1.
     """
 
-    __slots__ = ("_closes", "_cues", "_ends", "_fence", "_pattern_set", "hold", "may_find")
+    __slots__ = (
+        "_closes",
+        "_cues",
+        "_ends",
+        "_fence",
+        "_pattern_set",
+        "partial_matcher",
+        "prefilter",
+    )
 
     kinds = frozenset({*CUES, OTHER_KIND})
 
     def __init__(self) -> None:
         cues = [f"(?m){'|'.join(cues)}" for cues in CUES.values()]
-        self.hold = Shapes(
+        self.partial_matcher = Shapes(
             [Shape(FENCE), *map(Shape, cues)], open_parts={0: self._find_unclosed_block}
         )
-        self._pattern_set = self.hold.pattern_set
-        self.may_find = build_prefilter([self._pattern_set])
+        self._pattern_set = self.partial_matcher.pattern_set
+        self.prefilter = build_prefilter([self._pattern_set])
         self._fence, self._ends = Pattern(FENCE), Pattern(ENDS)
         self._cues = [*zip(CUES, map(Pattern, cues), strict=True)]
         self._closes = {

@@ -62,7 +62,7 @@ class Grounded:
         self._clauses = cache(english.parse_clauses)
 
     @property
-    def weight(self) -> int:
+    def context_chars(self) -> int:
         return len(self._context)
 
     @cached_property
@@ -162,7 +162,7 @@ class EntailmentModel:
 
     lookback = None
 
-    def about(self, question: PromptContext) -> EntailmentCheck | None:
+    def for_prompt(self, question: PromptContext) -> EntailmentCheck | None:
         context = question.context.strip()
         return EntailmentCheck(self, replace_surrogates(context)) if context else None
 
@@ -253,10 +253,10 @@ class GroundedConfig(Section):
 
 
 def build_grounded_detector(threshold: float) -> ByContext[Grounded]:
-    def about(question: PromptContext) -> Grounded | None:
+    def for_prompt(question: PromptContext) -> Grounded | None:
         return Grounded(question.context, threshold) if question.context.strip() else None
 
-    return ByContext(about)
+    return ByContext(for_prompt)
 
 
 GROUNDED_GUARD = GuardKind(
@@ -296,7 +296,7 @@ class Relevant:
     lookback = None
 
     @property
-    def weight(self) -> int:
+    def context_chars(self) -> int:
         return len(self._question) + len(self._context)
 
     @cached_property
@@ -327,12 +327,12 @@ class Relevant:
 
 
 def build_relevant_detector(threshold: float) -> ByContext[Relevant]:
-    def about(question: PromptContext) -> Relevant | None:
+    def for_prompt(question: PromptContext) -> Relevant | None:
         if not question.asked.strip():
             return None
         return Relevant(question.asked[:MAX_CONTEXT], question.context[:MAX_CONTEXT], threshold)
 
-    return ByContext(about)
+    return ByContext(for_prompt)
 
 
 class RelevantConfig(Section):

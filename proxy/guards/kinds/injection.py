@@ -37,8 +37,8 @@ from proxy.guards.matching.phrase_rules import (
 from proxy.guards.matching.re2set import PatternSet, Prefilter, replace_surrogates
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Action, Finding, MayFind
-from proxy.types.hold import PartialMatcher
+from proxy.types.guard import Action, Finding, PrefilterFunction
+from proxy.types.partial_matcher import PartialMatcher
 
 FOLDER = DATA / "injection"
 OTHER_LANGUAGES = (
@@ -231,7 +231,7 @@ class RuleBook:
         return [*self._rules[0].sets, self.openings]
 
     @cached_property
-    def hold(self) -> PartialMatcher:
+    def partial_matcher(self) -> PartialMatcher:
         rules = [rule for language in self._languages for rule in language.rules]
         return build_partial_matcher(rules, CHARS_AFTER)
 
@@ -239,9 +239,9 @@ class RuleBook:
         """Return the indexes of English and of the languages that a text may contain."""
         return [0, *(index + 1 for index in self.openings.find_matching(data))]
 
-    def may_find(self, lines: bytes) -> bool:
+    def prefilter(self, lines: bytes) -> bool:
         return any(
-            self._rules[index].may_find(lines) for index in self._find_candidate_languages(lines)
+            self._rules[index].prefilter(lines) for index in self._find_candidate_languages(lines)
         )
 
     def prepare(self) -> None:
@@ -281,13 +281,13 @@ class Injection:
     lookback = CHARS_BEFORE + MAX_LENGTH + CHARS_AFTER
 
     @property
-    def may_find(self) -> MayFind:
+    def prefilter(self) -> PrefilterFunction:
         book = load_rule_book()
-        return Prefilter(book.sets, confirm=book.may_find)
+        return Prefilter(book.sets, confirm=book.prefilter)
 
     @property
-    def hold(self) -> PartialMatcher:
-        return load_rule_book().hold
+    def partial_matcher(self) -> PartialMatcher:
+        return load_rule_book().partial_matcher
 
     def prepare(self) -> None:
         load_rule_book().prepare()

@@ -17,7 +17,7 @@ from proxy.guards.matching.re2set import build_prefilter
 from proxy.guards.text.normalize import normalize_word
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
-from proxy.types.hold import PartialMatcher
+from proxy.types.partial_matcher import PartialMatcher
 
 MAX_WORD_LENGTH = 200
 WORD_GAP = r"[\s\p{Z}]{1,8}"  # between the words of an entry: text may be wrapped and indented
@@ -32,7 +32,7 @@ class Keywords:
     ``ValueError`` for an empty list, an empty or overlong word, and as ``Patterns`` does.
     """
 
-    __slots__ = ("_groups", "hold", "lookback", "may_find", "name")
+    __slots__ = ("_groups", "lookback", "name", "partial_matcher", "prefilter")
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class Keywords:
         lookbacks = [p.lookback for p in self._groups if p.lookback is not None]
         is_bounded = len(lookbacks) == len(self._groups)
         self.lookback: int | None = max(lookbacks) if is_bounded else None
-        self.may_find = build_prefilter([patterns.pattern_set for patterns in self._groups])
-        matchers = [p.hold for p in self._groups if p.hold is not None]
-        self.hold: PartialMatcher | None = None
+        self.prefilter = build_prefilter([patterns.pattern_set for patterns in self._groups])
+        matchers = [p.partial_matcher for p in self._groups if p.partial_matcher is not None]
+        self.partial_matcher: PartialMatcher | None = None
         if len(matchers) == len(self._groups):
-            self.hold = matchers[0] if len(matchers) == 1 else PartialMatchers(matchers)
+            self.partial_matcher = matchers[0] if len(matchers) == 1 else PartialMatchers(matchers)
 
     def find(self, text: str) -> Sequence[Finding]:
         return resolve_overlaps(

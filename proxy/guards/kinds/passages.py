@@ -22,7 +22,7 @@ from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.matching.re2set import encode_utf8
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding
-from proxy.types.hold import PartialMatcher
+from proxy.types.partial_matcher import PartialMatcher
 
 # Longer words are cut, and a longer gap ends a sequence, so that its length is bounded.
 WORD, GAP = 32, 16
@@ -69,7 +69,7 @@ class Passages:
         return self._words * (WORD + GAP)
 
     @property
-    def hold(self) -> PartialMatcher:
+    def partial_matcher(self) -> PartialMatcher:
         return self
 
     def ends_in_partial_match(self, data: bytes) -> bool:
@@ -250,9 +250,9 @@ class Copyright:
         return self._passages.lookback if self._share is None else None
 
     @property
-    def hold(self) -> PartialMatcher | None:
+    def partial_matcher(self) -> PartialMatcher | None:
         """Partial matches of passages, or None with a share, which needs the whole text."""
-        return self._passages.hold if self._share is None else None
+        return self._passages.partial_matcher if self._share is None else None
 
     def find(self, text: str) -> Sequence[Finding]:
         if self._share is not None:

@@ -73,7 +73,15 @@ class Pii:
     ``regions`` need no country code. Raises ``ValueError`` for an unknown entity or region.
     """
 
-    __slots__ = ("_judges", "_patterns", "_phones", "entities", "hold", "may_find", "threshold")
+    __slots__ = (
+        "_judges",
+        "_patterns",
+        "_phones",
+        "entities",
+        "partial_matcher",
+        "prefilter",
+        "threshold",
+    )
 
     def __init__(
         self,
@@ -97,20 +105,20 @@ class Pii:
             shapes=[shape for shape, _ in forms],
             translated=TRANSLATION,
         )
-        self.may_find = build_prefilter([self._patterns.pattern_set], TRANSLATION)
-        self.hold = self._patterns.hold
+        self.prefilter = build_prefilter([self._patterns.pattern_set], TRANSLATION)
+        self.partial_matcher = self._patterns.partial_matcher
 
     lookback = LOOKBACK
 
     def prepare(self) -> None:
-        if self.hold is not None:
-            self.hold.prepare()
+        if self.partial_matcher is not None:
+            self.partial_matcher.prepare()
 
     def load_rare_data(self) -> Iterator[None]:
         if self._phones is not None:
             yield from self._phones.load_rare_data()
-        if self.hold is not None:
-            yield from self.hold.load_rare_data()
+        if self.partial_matcher is not None:
+            yield from self.partial_matcher.load_rare_data()
 
     def find(self, text: str) -> Sequence[Finding]:
         translated = text if text.isascii() else text.translate(TRANSLATION)

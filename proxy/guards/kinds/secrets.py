@@ -93,8 +93,8 @@ class Secrets:
             Shapes([*map(_build_shape, self._known)]),
             Shapes([*map(_build_shape, self._own)]),
         )
-        self.hold = PartialMatchers(self.groups)
-        self.may_find = build_prefilter([group.pattern_set for group in self.groups])
+        self.partial_matcher = PartialMatchers(self.groups)
+        self.prefilter = build_prefilter([group.pattern_set for group in self.groups])
         self.kinds = frozenset(OPENINGS) | {rule.kind for rule in self._rules}
 
     @property
@@ -103,7 +103,7 @@ class Secrets:
 
     def prepare(self) -> None:
         """Compile the sets for streams, and the patterns that take more than 10 ms to compile."""
-        self.hold.prepare()
+        self.partial_matcher.prepare()
         for rule in self._known:
             if rule.kind in SLOW_TO_COMPILE:
                 rule.compiled.prepare()
@@ -114,7 +114,7 @@ class Secrets:
             chain.from_iterable((long.opening, long.full_pattern) for long in self._long)
         )
         yield from compile_lazy_patterns(chain.from_iterable(rule.patterns for rule in self._rules))
-        yield from self.hold.load_rare_data()
+        yield from self.partial_matcher.load_rare_data()
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encode_utf8(text)

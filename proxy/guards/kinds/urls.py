@@ -40,15 +40,23 @@ class Urls:
     Raises ``ValueError`` for an entry that is not a host, wildcard or address.
     """
 
-    __slots__ = ("_allow", "_deny", "_pattern_set", "_url_rest", "_url_start", "hold", "may_find")
+    __slots__ = (
+        "_allow",
+        "_deny",
+        "_pattern_set",
+        "_url_rest",
+        "_url_start",
+        "partial_matcher",
+        "prefilter",
+    )
 
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
         self._allow = frozenset(map(normalize_entry, allow))
         self._deny = frozenset(map(normalize_entry, deny))
         self._url_start = Pattern(URL_START)
-        self.hold = Shapes([Shape(URL_START)], open_parts={0: self._find_partial_url})
-        self._pattern_set = self.hold.pattern_set
-        self.may_find = build_prefilter([self._pattern_set])
+        self.partial_matcher = Shapes([Shape(URL_START)], open_parts={0: self._find_partial_url})
+        self._pattern_set = self.partial_matcher.pattern_set
+        self.prefilter = build_prefilter([self._pattern_set])
         self._url_rest = Pattern(rf"[^{URL_STOPS}]*")
 
     lookback = LOOKBACK

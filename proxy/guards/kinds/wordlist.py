@@ -20,8 +20,8 @@ from proxy.guards.matching.phrase_rules import DATA, PhraseRule, PhraseRules, re
 from proxy.guards.matching.re2set import build_prefilter
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Finding, MayFind
-from proxy.types.hold import PartialMatcher
+from proxy.types.guard import Finding, PrefilterFunction
+from proxy.types.partial_matcher import PartialMatcher
 
 WORDS_FILE, PHRASES_FILE = DATA / "obscenity_en.tsv", DATA / "offensive_en.json"
 MAX_LENGTH = 80  # characters of a finding
@@ -41,12 +41,12 @@ class WordList:
     lookback = MAX_LENGTH
 
     @property
-    def may_find(self) -> MayFind | None:
+    def prefilter(self) -> PrefilterFunction | None:
         return build_prefilter(self._rules.sets)
 
     @property
-    def hold(self) -> PartialMatcher:
-        return self._rules.hold
+    def partial_matcher(self) -> PartialMatcher:
+        return self._rules.partial_matcher
 
     @property
     def _rules(self) -> PhraseRules:

@@ -35,7 +35,7 @@ from proxy.guards.matching.re2set import (
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import is_preparable
-from proxy.types.hold import PartialMatcher
+from proxy.types.partial_matcher import PartialMatcher
 
 ANY_CASE = "(?i)"
 MIN_LENGTH = 2  # minimum characters of a partial match; a single space is withheld anyway

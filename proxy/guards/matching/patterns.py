@@ -62,7 +62,7 @@ class Patterns:
     more than ``memory_bytes`` together.
     """
 
-    __slots__ = ("_singles", "hold", "lookback", "pattern_set")
+    __slots__ = ("_singles", "lookback", "partial_matcher", "pattern_set")
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class Patterns:
         self._singles = tuple(_Single(pattern) for pattern in patterns)
         try:
             shapes = shapes or [Shape(pattern.regex) for pattern in patterns]
-            self.hold: Shapes | None = Shapes(shapes, memory_bytes, translated)
-            self.pattern_set = self.hold.pattern_set
+            self.partial_matcher: Shapes | None = Shapes(shapes, memory_bytes, translated)
+            self.pattern_set = self.partial_matcher.pattern_set
         except ValueError:  # the set is too large with partial matches
-            self.hold = None
+            self.partial_matcher = None
             self.pattern_set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
         longest = max([single.longest for single in self._singles], default=0)
         # One more character on each side, for ^, $, \b and whole words.

@@ -23,7 +23,7 @@ from proxy.guards.matching.re2set import (
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
-from proxy.types.hold import PartialMatcher
+from proxy.types.partial_matcher import PartialMatcher
 
 T = TypeVar("T")
 DATA = Path(__file__).parent / "data"
@@ -70,10 +70,10 @@ class PhraseRules:
         return [PatternSet(pattern.source for _, pattern in part) for part in parts]
 
     @cached_property
-    def hold(self) -> PartialMatcher:
+    def partial_matcher(self) -> PartialMatcher:
         return build_partial_matcher(self._rules)
 
-    def may_find(self, lines: bytes) -> bool:
+    def prefilter(self, lines: bytes) -> bool:
         return any(pattern_set.may_match(lines) for pattern_set in self.sets)
 
     def load_rare_data(self) -> Iterator[None]:

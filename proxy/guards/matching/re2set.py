@@ -17,7 +17,7 @@ import re2
 
 from proxy.guards.matching.pattern_syntax import relax_repetitions
 from proxy.runtime.frozen import frozen
-from proxy.types.guard import Finding, MayFind, SharedPrefilter
+from proxy.types.guard import Finding, PrefilterFunction, SharedPrefilter
 
 Span = tuple[int, int]
 
@@ -222,7 +222,7 @@ class Prefilter:
 
     sets: Sequence[PatternSet]
     translation: Mapping[int, str] | None = None
-    confirm: MayFind | None = None
+    confirm: PrefilterFunction | None = None
 
     @property
     def shared_prefilters(self) -> tuple[SharedPrefilter[Any], ...]:

@@ -116,7 +116,7 @@ class StreamFilter:
         self._unknown: dict[Place, TextFilter] = {}  # filters for texts of unknown events
         self._latest: Part | Place | None = None
         self._edited: set[Part] = set()
-        bounded = not any(tally.rule.keeps_answers for tally in filters.tallies)
+        bounded = not any(tally.rule.needs_whole_response for tally in filters.tallies)
         self._waiting = WaitingFrames(bounded=bounded)
         self._early = WaitingFrames(bounded=bounded)  # the frames in ``_opening``
         self._opening: list[Frame] | None = None  # frames behind a held `Start`

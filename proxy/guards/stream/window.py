@@ -44,7 +44,7 @@ from proxy.guards.text.documents import (
     split_batches,
 )
 from proxy.guards.text.normalize import read_beginning
-from proxy.types.guard import has_weight
+from proxy.types.guard import has_context_chars
 
 MAX_WHOLE = 8 * 1024 * 1024  # maximum characters kept for a rule that needs the whole text
 PACE = 8  # divisor: characters read one by one per new character of the next pause
@@ -97,7 +97,9 @@ class Window:
         self._max_unread = max(self._max_lookback, MIN_UNREAD)
         self._credit = self._max_credit = MAX_INSPECTIONS * self._limit
         judging = [cursor.tally.detector for cursor in self._cursors if cursor.lookback is None]
-        self._context_weight = sum(detector.weight for detector in judging if has_weight(detector))
+        self._context_weight = sum(
+            detector.context_chars for detector in judging if has_context_chars(detector)
+        )
         self._parts: list[str] | None = [] if judging else None
         self._text = ""  # text from ``_text_start`` on
         self._preceding = ""
@@ -328,10 +330,11 @@ class Window:
                 continue
             decided = len(text) if final else last_settled_start(read, cursor.lookback or 0)
             floor = None
-            if not final and self._words and cursor.hold is not None:
+            if not final and self._words and cursor.partial_matcher is not None:
                 floor, decided_before = decided, max(0, cursor.decided - base)
                 decided = max(
-                    decided, find_open_position(read, cursor, cursor.hold, decided_before)
+                    decided,
+                    find_open_position(read, cursor, cursor.partial_matcher, decided_before),
                 )
             # A cursor that moved word by word updates how far back the text must be kept.
             if base + decided <= cursor.decided and floor is None:

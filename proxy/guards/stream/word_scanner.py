@@ -16,7 +16,7 @@ from proxy.guards.text.base64_text import ALPHABET, MOST_RUN
 from proxy.guards.text.disguises import find_trailing_marks, has_one_reading
 from proxy.guards.text.documents import SHEET
 from proxy.guards.text.normalize import Beginning, View, build_views, read_beginning
-from proxy.types.hold import PartialMatcher
+from proxy.types.partial_matcher import PartialMatcher
 
 
 def find_undecided_matches(
@@ -62,7 +62,11 @@ class WordScanner:
     __slots__ = ("_escaped", "_rules")
 
     def __init__(self, cursors: Sequence[RuleCursor], *, escaped: bool) -> None:
-        self._rules = [(cursor, cursor.hold) for cursor in cursors if cursor.hold is not None]
+        self._rules = [
+            (cursor, cursor.partial_matcher)
+            for cursor in cursors
+            if cursor.partial_matcher is not None
+        ]
         self._escaped = escaped
 
     def get_step_size(self, text: str) -> int:
@@ -144,7 +148,7 @@ def make_word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordSc
     """
     holding = [cursor for cursor in cursors if cursor.may_withhold]
     longest = max((cursor.lookback or 0 for cursor in holding), default=0)
-    if longest <= LEAST_REACH or any(cursor.hold is None for cursor in holding):
+    if longest <= LEAST_REACH or any(cursor.partial_matcher is None for cursor in holding):
         return None
     return WordScanner(holding, escaped=escaped)
 

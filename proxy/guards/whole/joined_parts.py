@@ -20,7 +20,7 @@ from proxy.guards.text.normalize import View, build_views
 from proxy.guards.text.walk import Text, joined_parts_depth
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
-from proxy.types.hold import is_cuttable
+from proxy.types.partial_matcher import is_cuttable
 
 MAX_JOINED = 64 * 1024  # maximum characters of a message that are inspected again
 WINDOW = 256  # characters of a message on either side of a boundary

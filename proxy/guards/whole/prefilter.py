@@ -53,7 +53,7 @@ def prefilter_rules(
         raw, is_plain = lines.encode(), lines.isascii()
         if is_plain and has_one_reading(raw):
             return _prefilter_results(rules, (raw, raw.lower(), True), read.texts, size, clock)
-        if BEYOND_ASCII * weight > remaining or all(rule.may_find is None for rule in rules):
+        if BEYOND_ASCII * weight > remaining or all(rule.prefilter is None for rule in rules):
             return all_rules  # the rules may need more readings of the texts
         if not is_plain:
             size = len("".join(texts).encode())
@@ -78,15 +78,15 @@ def _prefilter_results(
     started_at = clock()
     for rule in rules:
         result = None
-        if rule.may_find is not None:
+        if rule.prefilter is not None:
             lines_read, has_match = cased if rule.cased else lower, False
             if is_plain and rule.shared_prefilters:
                 for match, nothing in rule.shared_prefilters:
                     if match(lines_read) != nothing:
-                        has_match = rule.may_find(lines_read)
+                        has_match = rule.prefilter(lines_read)
                         break
             else:
-                has_match = rule.may_find(lines_read)
+                has_match = rule.prefilter(lines_read)
             now = clock()
             cpu_s, started_at = now - started_at, now
             if not has_match and cpu_s <= rule.deadline_s:

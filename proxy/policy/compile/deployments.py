@@ -87,9 +87,9 @@ class DeploymentCompiler:
                 methods=frozenset(config.methods),
                 upstream_route=config.to,
                 queries=frozenset(config.query),
-                most_bytes=config.max_bytes,
+                max_bytes=config.max_bytes,
                 repeatable=config.idempotent,
-                most_cost=None if config.most_usd is None else ceil(config.most_usd * NANO),
+                max_cost=None if config.most_usd is None else ceil(config.most_usd * NANO),
                 fields=None if config.fields is None else frozenset(config.fields),
             )
             paths.append(compiled)

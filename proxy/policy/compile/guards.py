@@ -21,7 +21,7 @@ from proxy.policy.files.source import KeyPath
 from proxy.policy.schema.guards import AnyGuard, GuardConfig, PluginGuard
 from proxy.runtime.frozen import frozen
 from proxy.types import guard
-from proxy.types.hold import partial_matcher_of
+from proxy.types.partial_matcher import partial_matcher_of
 
 PLUGIN_KIND = guard_kind.GuardKind(PluginGuard, lambda config, context: config.make_detector())
 SAMPLE_TEXT = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
@@ -120,7 +120,9 @@ class GuardCompiler:
             )
         with suppress(Exception):  # each call reports the error
             # Load now what the detector loads at first use, so that no call waits for it.
-            bound = detector.about(SAMPLE_CONTEXT) if guard.is_contextual(detector) else detector
+            bound = (
+                detector.for_prompt(SAMPLE_CONTEXT) if guard.is_contextual(detector) else detector
+            )
             if bound is not None and guard.is_detector(bound):
                 bound.find(SAMPLE_TEXT)
         self._schedule_preparation(detector)

@@ -59,7 +59,7 @@ def compile_upstream(
         provider=provider,
         accepts=frozenset(config.accepted),
         most=tuple((field, n) for field, n in config.accepted.items() if n is not None),
-        asks_usage=config.include_usage == "on",
+        requests_usage=config.include_usage == "on",
         traits=traits if config.api_dialect == traits.dialect == OPENAI.dialect else OPENAI,
         is_gateway=is_gateway,
         drops=frozenset(drops),

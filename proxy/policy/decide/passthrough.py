@@ -6,7 +6,7 @@ from proxy.errors import BadRequest, InvalidField, ModelNotFound, NotFound, Requ
 from proxy.errors.field_problems import ambiguous, no_deployment, no_model, too_large
 from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
 from proxy.types import Call
-from proxy.types.passthrough import MOST_QUERY, PassthroughPath, PassthroughRequest
+from proxy.types.passthrough import MAX_QUERY_CHARS, PassthroughPath, PassthroughRequest
 
 
 def find_path(
@@ -45,11 +45,11 @@ def find_path(
 
 
 def _check_size(path: PassthroughPath, call: Call, request: PassthroughRequest) -> None:
-    upload, max_bytes = call.upload, path.most_bytes
+    upload, max_bytes = call.upload, path.max_bytes
     if upload is not None and upload.length is not None and upload.length > max_bytes:
         raise RequestTooLarge(too_large(max_bytes))
-    if len(request.query) > MOST_QUERY:
-        raise BadRequest(f"The query string must not exceed {MOST_QUERY} characters.")
+    if len(request.query) > MAX_QUERY_CHARS:
+        raise BadRequest(f"The query string must not exceed {MAX_QUERY_CHARS} characters.")
 
 
 def _serves_model(key: VirtualKey, key_deployment: KeyDeployment, model: str) -> bool:

@@ -322,7 +322,7 @@ def _estimate_computable_claims(plan: Plan, call: Call) -> Sequence[Claim]:
     """Return the claims of a call, or those that do not depend on its texts if it has none."""
     if _has_texts(call):
         return estimate_claims(plan, call)
-    if plan.passthrough is None or plan.passthrough.most_cost is None:
+    if plan.passthrough is None or plan.passthrough.max_cost is None:
         return ()
     return [claim for claim in estimate_claims(plan, call) if claim.limit.is_budget]
 

@@ -218,11 +218,11 @@ def _check_path_costs(
     limits = {s.limit.name: s.limit for s in scoped if s.limit.is_budget and not s.limit.shadow}
     budgets = dict(sorted(limits.items()))
     for name, limit in budgets.items():
-        routes = _join_routes(paths, lambda p: (p.most_cost or 0) > limit.capacity)  # noqa: B023
+        routes = _join_routes(paths, lambda p: (p.max_cost or 0) > limit.capacity)  # noqa: B023
         if routes:
             message = f"most_usd of {routes} exceeds limit {quote(name)}"
             yield path, f"{message}, so every call is rejected"
-    routes = _join_routes(paths, lambda p: p.most_cost is None and _uses_model(p))
+    routes = _join_routes(paths, lambda p: p.max_cost is None and _uses_model(p))
     if routes and budgets:
         yield (
             path,

@@ -27,7 +27,7 @@ from proxy.types.guard import (
     is_detector,
     is_service,
 )
-from proxy.types.hold import partial_matcher_of
+from proxy.types.partial_matcher import partial_matcher_of
 
 CHARACTERS_PER_WORD = 6
 """Average number of characters per word, including the space."""
@@ -140,7 +140,7 @@ def _find_stream_detector(rule: GuardRule) -> Detector | None:
     """Return the detector that inspects a stream while it runs, or None if it waits for the end."""
     detector = rule.detector
     if is_contextual(detector):
-        detector = detector.about(SAMPLE_CONTEXT) or detector
+        detector = detector.for_prompt(SAMPLE_CONTEXT) or detector
     if rule.action == "retry" or is_service(detector) or not is_detector(detector):
         return None
     return detector if detector.lookback is not None else None

@@ -146,7 +146,7 @@ def _list_rejections_without_key(roster: LabelCatalog) -> list[Values]:
 
 def _list_key_rejections(roster: LabelCatalog) -> list[Values]:
     """Return the reason and the key name of each rejected key. A revoked digest has no name."""
-    with_key = [(lapse, key) for lapse in ("expired", "revoked") for key in roster.keys]
+    with_key = [(key_problem, key) for key_problem in ("expired", "revoked") for key in roster.keys]
     return [*_list_rejections_without_key(roster), ("revoked", NONE), *with_key]
 
 

@@ -31,8 +31,8 @@ async def send_upload(
     size, is_chunked = 0, body.upload.length is None
     while data := await _read(body.upload, deadline):
         size += len(data)
-        if size > body.most_bytes:
-            raise RequestTooLarge(too_large(body.most_bytes))
+        if size > body.max_bytes:
+            raise RequestTooLarge(too_large(body.max_bytes))
         for start in range(0, len(data), WRITE_BYTES):
             piece = data[start : start + WRITE_BYTES]
             chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece

@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> str:
 
 async def judge(guard: EntailmentModel, text: str, context: str = CONTEXT) -> Sequence[Finding]:
     question = PromptContext(context=context)
-    way = guard.about(question)
+    way = guard.for_prompt(question)
     assert way is not None
     [finding] = await way.ask([Reading(text, "content", "assistant")], question, NoGuardClients())
     return finding
@@ -53,7 +53,9 @@ async def test_unsupported_sentences_are_found_with_reason(folder: str) -> None:
 
 
 async def test_call_without_context_is_not_applicable(folder: str) -> None:
-    assert EntailmentModel(folder, 0.9).about(PromptContext(asked="What?", context=" ")) is None
+    assert (
+        EntailmentModel(folder, 0.9).for_prompt(PromptContext(asked="What?", context=" ")) is None
+    )
 
 
 async def test_too_long_text_is_not_judged(folder: str) -> None:

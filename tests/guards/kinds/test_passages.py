@@ -106,7 +106,7 @@ def test_text_beyond_the_lookback_changes_no_finding() -> None:
 
 
 def find_leaks(text: str, prompt: str, words: int = 12) -> list[str]:
-    detector = build_system_prompt_detector(words).about(PromptContext(system=prompt))
+    detector = build_system_prompt_detector(words).for_prompt(PromptContext(system=prompt))
     assert detector is not None
     return [text[finding.start : finding.end] for finding in detector.find(text)]
 
@@ -129,7 +129,7 @@ def test_short_prompt_is_found_as_a_whole() -> None:
 
 @pytest.mark.parametrize("prompt", ["", "Be kind."])
 def test_too_short_prompt_is_not_applicable(prompt: str) -> None:
-    assert build_system_prompt_detector().about(PromptContext(system=prompt)) is None
+    assert build_system_prompt_detector().for_prompt(PromptContext(system=prompt)) is None
 
 
 def test_only_the_start_of_a_very_long_prompt_is_known() -> None:
@@ -144,11 +144,11 @@ def test_index_of_a_repeated_prompt_is_cached() -> None:
     guard = build_system_prompt_detector()
 
     detector, cached_detector = (
-        guard.about(PromptContext(system=PROMPT, asked=question)) for question in ("a", "b")
+        guard.for_prompt(PromptContext(system=PROMPT, asked=question)) for question in ("a", "b")
     )
 
     assert detector is cached_detector
-    assert guard.about(PromptContext(system="Answer in French verse only.")) is not detector
+    assert guard.for_prompt(PromptContext(system="Answer in French verse only.")) is not detector
 
 
 SONG = """When the river bends below the mill and the evening is slow to go, the miller counts his

@@ -25,7 +25,7 @@ from proxy.guards.matching.partial_match import (
     build_partial_pattern,
 )
 from proxy.guards.matching.pattern_syntax import SPACES
-from proxy.types.hold import PartialMatcher, partial_matcher_of
+from proxy.types.partial_matcher import PartialMatcher, partial_matcher_of
 from tests.for_each import for_each
 from tests.guards.kinds.test_secrets import ELSEWHERE, RULES, pem
 from tests.guards.samples import sample
@@ -87,7 +87,7 @@ def test_partial_match_at_the_end_is_open(detector: object, text: str, pending: 
 def test_partial_match_before_the_start_is_ignored() -> None:
     text = "call 555 and 12 "
 
-    assert open_part(PII.hold, text, text.index("and")) == "12 "
+    assert open_part(PII.partial_matcher, text, text.index("and")) == "12 "
 
 
 def test_match_is_open_until_later_text_decides() -> None:
@@ -134,7 +134,7 @@ def test_match_of_a_rule_contains_its_keyword(kind: str) -> None:
 def test_many_long_words_still_have_a_matcher() -> None:
     words = [f"{'word' * 20}{index} {'other' * 20}{index}" for index in range(30)]
 
-    assert Keywords("many", words).hold is not None
+    assert Keywords("many", words).partial_matcher is not None
     assert partial_matcher_of(object()) is None
 
 

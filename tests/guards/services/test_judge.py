@@ -218,9 +218,9 @@ async def test_relevant_judges_a_response_by_the_question() -> None:
 def test_judge_needs_evidence(check: Any, question: PromptContext) -> None:
     judge = replace(JUDGE, check=check)
 
-    assert build_response_judge(judge).about(question) is judge
+    assert build_response_judge(judge).for_prompt(question) is judge
     blank = PromptContext(system="Be kind.", asked=" ", context="\n")
-    assert build_response_judge(judge).about(blank) is None
+    assert build_response_judge(judge).for_prompt(blank) is None
 
 
 async def test_truncated_evidence_is_marked() -> None:

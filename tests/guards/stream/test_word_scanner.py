@@ -40,7 +40,7 @@ def guard_rule(kind: str, action: Action = "mask", **keys: object) -> GuardRule:
     it = KINDS[kind]
     detector: Any = it.make(it.Keys(**keys), NO_CONTEXT)
     if is_contextual(detector):
-        detector = detector.about(PromptContext(PROMPT))
+        detector = detector.for_prompt(PromptContext(PROMPT))
     return GuardRule(kind, detector, action, cased=it.cased, kind=kind)
 
 
@@ -328,11 +328,11 @@ class Counted:
     def __init__(self, rule: GuardRule) -> None:
         self.detector = rule.detector
         self.lookback = rule.detector.lookback  # type: ignore[union-attr]
-        self.hold = self
+        self.partial_matcher = self
         self.read = 0
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self.detector.hold, name)  # type: ignore[union-attr]
+        return getattr(self.detector.partial_matcher, name)  # type: ignore[union-attr]
 
     def find(self, text: str) -> object:
         self.read += len(text)
@@ -340,15 +340,15 @@ class Counted:
 
     def ends_in_partial_match(self, data: bytes) -> bool:
         self.read += len(data)
-        return bool(self.detector.hold.ends_in_partial_match(data))  # type: ignore[union-attr]
+        return bool(self.detector.partial_matcher.ends_in_partial_match(data))  # type: ignore[union-attr]
 
     def is_text_open(self, text: str) -> bool:
         self.read += len(text)
-        return bool(self.detector.hold.is_text_open(text))  # type: ignore[union-attr]
+        return bool(self.detector.partial_matcher.is_text_open(text))  # type: ignore[union-attr]
 
     def find_partial_match(self, text: str, start: int) -> int:
         self.read += len(text)
-        return int(self.detector.hold.find_partial_match(text, start))  # type: ignore[union-attr]
+        return int(self.detector.partial_matcher.find_partial_match(text, start))  # type: ignore[union-attr]
 
 
 def test_words_are_inspected_together() -> None:

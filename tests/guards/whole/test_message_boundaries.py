@@ -29,7 +29,7 @@ from proxy.guards.whole.joined_parts import (
     iter_message_boundaries,
 )
 from proxy.types.guard import Finding, GuardRule
-from proxy.types.hold import is_cuttable
+from proxy.types.partial_matcher import is_cuttable
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks, pieces, rule
 from tests.guards.growth import LINEAR, grown

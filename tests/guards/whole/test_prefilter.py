@@ -19,7 +19,7 @@ from proxy.guards.text.documents import collect_request_texts
 from proxy.guards.text.walk import Text, Texts
 from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.types.guard import Action, Detector, Finding, GuardResult, GuardRule, StageRules
-from proxy.types.hold import is_cuttable
+from proxy.types.partial_matcher import is_cuttable
 from tests.for_each import for_each
 from tests.golden.pipeline import call_of
 from tests.guards.doubles import Ticks
@@ -201,7 +201,7 @@ class Clumsy:
     def find(self, text: str) -> Sequence[Finding]:
         return ()
 
-    def may_find(self, lines: bytes) -> bool:
+    def prefilter(self, lines: bytes) -> bool:
         raise ZeroDivisionError
 
 
@@ -221,7 +221,7 @@ class Noting:
     def find(self, text: str) -> Sequence[Finding]:
         return [Finding(0, 3, "word")] if text == "gnu" else []
 
-    def may_find(self, lines: bytes) -> bool:
+    def prefilter(self, lines: bytes) -> bool:
         self.asked.append(lines)
         return b"gnu" in lines
 

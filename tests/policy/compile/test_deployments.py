@@ -65,7 +65,7 @@ def test_tiny_cost_bound_is_rounded_up(tmp_path: Path) -> None:
     paths = compile_policies(read_policies(tmp_path), None).passthrough
 
     assert paths is not None
-    assert paths.paths[0].most_cost == 1  # nano-USD
+    assert paths.paths[0].max_cost == 1  # nano-USD
 
 
 @for_each(

@@ -229,7 +229,7 @@ def test_guards_have_their_names_stages_and_upstreams(tmp_path: Path) -> None:
     assert (bias.name, bias.stage, bias.asked_deployment) == ("bias", "output", "chat")
     assert isinstance(rests, ByContext)
     assert rests.asked_deployment == "chat"
-    judge = rests.about(PromptContext(context="Rooms are quiet."))
+    judge = rests.for_prompt(PromptContext(context="Rooms are quiet."))
     assert isinstance(judge, Judge)
     assert (judge.name, judge.check) == ("rests", "grounded")
 

@@ -231,8 +231,8 @@ from proxy.types.guard import PromptContext
 async def look(rule):
     question = PromptContext(TEXT, TEXT, TEXT)
     detector = rule.detector
-    if hasattr(detector, "about"):
-        detector = detector.about(question)
+    if hasattr(detector, "for_prompt"):
+        detector = detector.for_prompt(question)
     for text in (TEXT, TEXT.casefold(), *TEXT.split(NEWLINE)):
         if hasattr(detector, "find"):
             detector.find(text)

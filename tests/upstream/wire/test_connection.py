@@ -133,8 +133,6 @@ async def test_unexpected_bytes_close_it(http: HttpClient, upstream: ScriptedUps
 
 SILENT_SCRIPTS = {
     "no head": (hang(), "first_byte"),
-    "half a head": (hang(b"HTTP/1.1 200 OK\r\ncon"), "first_byte"),
-    "only interim responses": (hang(b"HTTP/1.1 100 Continue\r\n\r\n"), "first_byte"),
     "no body": (hang(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"), "first_byte"),
     "half a body": (hang(OK[:-1]), "idle"),
     "no last chunk": (hang(STREAM, piece(b"ok")), "idle"),
@@ -213,10 +211,8 @@ async def test_later_request_may_have_a_shorter_timeout(
 
 BROKEN = {
     "nothing": (closes(), UpstreamUnavailable),
-    "half a head": (closes(b"HTTP/1.1 200 OK\r\ncon"), UpstreamUnavailable),
     "half a body": (closes(OK[:-1]), UpstreamInvalid),
     "half a chunk": (closes(STREAM, b"5\r\nhel"), UpstreamInvalid),
-    "no last chunk": (closes(STREAM, piece(b"ok")), UpstreamInvalid),
 }
 
 

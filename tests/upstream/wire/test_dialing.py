@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Dialer, NameCache, Origin, Trust, load_system_context
-from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer
+from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer, hang
 from tests.for_each import for_each
 from tests.servers import program
 from tests.upstream.wire.test_name_cache import Book
@@ -50,11 +50,6 @@ async def test_failed_address_moves_to_the_end(upstream: ScriptedUpstream) -> No
 
     assert await dialed_by(names, port) == "127.0.0.1"
     assert await names.resolve_addresses("openai.test", port) == ["127.0.0.1", "127.0.0.2"]
-
-
-async def test_unknown_host_is_an_error() -> None:
-    with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
-        await dialed(Book(), "http://openai.test:443")
 
 
 @pytest.mark.parametrize("host", [f"{'a' * 64}.test", "127.0.0.1:9"], ids=["name", "port"])
@@ -149,25 +144,47 @@ async def test_invalid_certificate_is_rejected(event: bool, certificate: tuple[P
         trust.load_verify_locations(certificate[0])
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
         url = upstream.url.replace("localhost", "127.0.0.1") if event else upstream.url
-        with pytest.raises(UpstreamUnavailable, match="certificate is invalid"):
+        with pytest.raises(UpstreamUnavailable, match="certificate is invalid") as failed:
             await http.post(url, {}, b"", TIMEOUTS)
 
+    assert failed.value.cause == "tls_certificate"
+    assert "CERTIFICATE_VERIFY_FAILED" in (failed.value.system_text or "")
     assert upstream.requests == []
 
 
 async def answer_plainly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Respond without TLS."""
     await reader.read(1)
     writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     writer.close()
 
 
-async def test_upstream_without_tls_is_an_error() -> None:
-    plain = await asyncio.start_server(answer_plainly, "127.0.0.1", 0)
-    port = plain.sockets[0].getsockname()[1]
-    async with plain, HttpClient(TRUST) as http:
-        with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
-            await http.post(f"https://127.0.0.1:{port}", {}, b"", TIMEOUTS)
+async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1024)
+    writer.close()
+
+
+async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+@for_each(
+    ("serve", "cause", "text"),
+    [
+        (answer_plainly, "tls", "[SSL: WRONG_VERSION_NUMBER]"),
+        (hang_up, "tls", ""),
+        (stay_silent, "timeout", "TLS handshake with"),
+    ],
+)
+async def test_failed_tls_handshake_is_an_error(serve: Any, cause: str, text: str) -> None:
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, HttpClient(TRUST) as http:
+        with pytest.raises(UpstreamError) as failed:
+            await http.post(url, {}, b"", Timeouts(connect=0.3))
+
+    assert failed.value.cause == cause
+    assert text in (failed.value.system_text or "")
 
 
 async def test_stuck_tls_shutdown_is_bounded(certificate: tuple[Path, Path]) -> None:
@@ -175,20 +192,12 @@ async def test_stuck_tls_shutdown_is_bounded(certificate: tuple[Path, Path]) -> 
     trust.load_verify_locations(certificate[0])
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
         timeouts = Timeouts(connect=2, first_byte=0.1, idle=0.1, total=2)
-        upstream.answer_with(hang_after_head())
+        upstream.answer_with(hang(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"))
         async with await http.post(upstream.url, {}, b"", timeouts) as reply:
             with pytest.raises(UpstreamTimeout):
                 await reply.read()
         async with asyncio.timeout(PATIENCE_S):
             await upstream.requests[0].closed.wait()
-
-
-def hang_after_head() -> Any:
-    async def script(request: Any, wire: Any) -> None:
-        await wire.send(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")
-        await request.closed.wait()
-
-    return script
 
 
 async def test_system_certificates_are_read_once_in_a_thread() -> None:

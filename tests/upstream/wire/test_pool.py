@@ -253,19 +253,6 @@ async def test_endless_response_is_closed(remainder: bytes, upstream: ScriptedUp
         await eventually(lambda: http.pool.in_use + http.pool.idle == 0)
 
 
-async def test_closing_the_client_ends_waiting_calls(upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(hang(STREAM, piece(b"[DONE]")))
-    async with (
-        HttpClient(TRUST, linger_s=60) as http,
-        await http.post(upstream.url, {}, b"", PATIENT) as reply,
-    ):
-        await reply.read()
-        reply.finish()
-
-    async with asyncio.timeout(PATIENCE_S):
-        await upstream.requests[0].closed.wait()
-
-
 async def test_closing_the_client_ends_every_connection(upstream: ScriptedUpstream) -> None:
     upstream.then(sends(OK), hang())
     async with HttpClient(TRUST) as http:

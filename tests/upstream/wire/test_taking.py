@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.errors import UpstreamInvalid, UpstreamTimeout
+from proxy.errors import UpstreamTimeout
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient, HttpReply
 from tests.doubles import (
@@ -70,22 +70,6 @@ async def opened(http: HttpClient, url: str, timeouts: Timeouts = PATIENT) -> Ht
     return await http.post(url, {}, b"", timeouts)
 
 
-async def test_end_wakes_reader(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    body, taker = Paced(), Taker()
-    upstream.answer_with(body)
-    async with await opened(http, upstream.url) as reply:
-        reading = asyncio.ensure_future(reply.read(taker))
-        for number, data in enumerate((b"a", b"b", b"c"), 1):
-            body.say(piece(data))
-            await taker.wait_for_bytes(number)
-        assert not reading.done()
-        body.say(None)
-
-        assert await reading == b""
-        assert await reply.read() == b""
-    assert taker.taken == [b"a", b"b", b"c"]
-
-
 async def test_late_reader_finds_data(http: HttpClient, upstream: ScriptedUpstream) -> None:
     body, taker = Paced(), Taker(b"wake")
     upstream.answer_with(body)
@@ -133,18 +117,6 @@ async def test_total_timeout_bounds_taking(http: HttpClient, upstream: ScriptedU
 
     assert timeout_error.value.code == "upstream_total_timeout"
     assert taker.taken == [b"x"]
-
-
-async def test_error_reaches_the_next_reader(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    body, taker = Paced(ends=False), Taker()
-    upstream.answer_with(body)
-    async with await opened(http, upstream.url) as reply:
-        reading = asyncio.ensure_future(reply.read(taker))
-        body.say(piece(b"x"))
-        await taker.wait_for_bytes(1)
-        body.say(None)
-        with pytest.raises(UpstreamInvalid):
-            await reading
 
 
 async def test_error_in_taking_is_raised(http: HttpClient, upstream: ScriptedUpstream) -> None:

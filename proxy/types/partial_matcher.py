@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeGuard
 
-from proxy.types.guard import Finding, MayFind
+from proxy.types.guard import Finding, PrefilterFunction
 
 
 class PartialMatcher(Protocol):
@@ -15,7 +15,7 @@ class PartialMatcher(Protocol):
     """
 
     @property
-    def ends_in_partial_match(self) -> MayFind:
+    def ends_in_partial_match(self) -> PrefilterFunction:
         """Predicate on encoded text. False only if no match is in the text or starts at its end."""
 
     def is_text_open(self, text: str) -> bool:
@@ -36,7 +36,7 @@ class PartialMatcher(Protocol):
 
 def partial_matcher_of(detector: object) -> PartialMatcher | None:
     """Return the partial matcher of a detector. Without one a stream holds back ``lookback``."""
-    return getattr(detector, "hold", None)
+    return getattr(detector, "partial_matcher", None)
 
 
 class Cuttable(Protocol):
