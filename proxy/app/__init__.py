@@ -18,7 +18,7 @@ from proxy import cache, ports, server
 from proxy.app import stores, telemetry
 from proxy.app.admin import AdminParts, build_call_sinks, open_admin_handler
 from proxy.app.context import Context, unix_time_s
-from proxy.call.record import Record, new_record, new_request_id
+from proxy.call.record import new_record, new_request_id
 from proxy.egress import HttpEgress
 from proxy.guards.unguarded import GuardsOnDemand
 from proxy.limits import Limiter
@@ -68,34 +68,6 @@ class RunningProxy:
     watch: FolderWatch
 
 
-@frozen
-class Stages:
-    """Stages of a call between policy and emitters."""
-
-    limits: Limiter
-    guards: ports.Guards
-    cache: ports.Cache
-    upstreams: Upstreams
-
-
-def build_pipeline(
-    policies: ports.Policies,
-    stages: Stages,
-    emitter: Emitters,
-    start_record: Callable[[], Record] = new_record,
-) -> Pipeline:
-    return Pipeline(
-        policies=policies,
-        limits=stages.limits,
-        guards=stages.guards,
-        cache=stages.cache,
-        upstreams=stages.upstreams,
-        emitter=emitter,
-        start_record=start_record,
-        turns=stages.upstreams.turns,
-    )
-
-
 @asynccontextmanager
 async def run_proxy(
     settings: Settings,
@@ -126,16 +98,16 @@ async def run_proxy(
         opened.callback(emitters.emit_pending)  # reports the last calls
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
-        stages = await _build_stages(context, http, store, via, emitters)
+        pipeline, limits, upstreams = await _build_pipeline(context, http, store, via, emitters)
         calls, readiness, bug = Calls(), Readiness(), partial(telemetry.log_internal_error, context)
         public = PublicRequests(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
-        bounds, ids = _build_request_bounds(context, stages.upstreams.offload), stages.upstreams.ids
-        port = server.ListenerState(
-            via, new_request_id, bounds, calls, public, ids, store.passthrough_paths
+        bounds = _build_request_bounds(context, upstreams.offload)
+        state = server.ListenerState(
+            via, new_request_id, bounds, calls, public, upstreams.ids, store.passthrough_paths
         )
-        front = server.make_data_handler(build_pipeline(store, stages, emitters), port, bug)
+        front = server.make_data_handler(pipeline, state, bug)
         observed = AdminParts(
-            emitters, stored, store, counters=stages.limits.store, health=stages.upstreams.health
+            emitters, stored, store, counters=limits.store, health=upstreams.health
         )
         handler = await opened.enter_async_context(open_admin_handler(context, observed, readiness))
         await preload_for_first_calls(store.current, http)
@@ -147,7 +119,7 @@ async def run_proxy(
         context.metrics.watch(
             "headrace_open_connections", "client", read=lambda: len(clients.connections)
         )
-        await opened.enter_async_context(stores.monitor_budget_drift(context, store, stages.limits))
+        await opened.enter_async_context(stores.monitor_budget_drift(context, store, limits))
         await opened.enter_async_context(run_in_background(run_watch(watch, tokens)))
         opened.callback(readiness.stop)
         remaining_load = finish_loading(store.current, calls, readiness, context.metrics, on_loaded)
@@ -181,13 +153,14 @@ def _open_context(
     return context, shutdown_log
 
 
-async def _build_stages(
+async def _build_pipeline(
     context: Context,
     http: HttpClient,
     store: PolicyStore,
     via: str,
     emitters: Emitters,
-) -> Stages:
+) -> tuple[Pipeline, Limiter, Upstreams]:
+    """Return the pipeline of clients, and its stages that other parts of the process use."""
     telemetry.set_secret_fingerprints(context.metrics, context.settings)
     context.metrics.watch("headrace_queued_requests", read=lambda: http.pool.waiting)
     context.metrics.watch(
@@ -215,17 +188,20 @@ async def _build_stages(
         via=via,
         health=health,
         offload=offload,
-        share=partial(BodyShare, response_bodies),
+        new_share=partial(BodyShare, response_bodies),
         ids=stores.build_response_ids(context),
         registry=counters,
     )
-    internal_stages = Stages(
+    internal = Pipeline(
+        policies=store,
         limits=limits,
         guards=GuardsOnDemand(partial(_build_guards, context, None, None)),
         cache=cache.NullCache(),
         upstreams=upstreams,
+        emitter=emitters,
+        start_record=new_record,
+        turns=upstreams.turns,
     )
-    internal = build_pipeline(store, internal_stages, emitters)
     outside = HttpEgress(http, internal.run, new_request_id)
     guards = GuardsOnDemand(partial(_build_guards, context, pool, outside))
     response_cache = cache.AnswerCache(
@@ -235,7 +211,7 @@ async def _build_stages(
         offload=offload,
         turns=upstreams.turns,
     )
-    return Stages(limits=limits, guards=guards, cache=response_cache, upstreams=upstreams)
+    return replace(internal, guards=guards, cache=response_cache), limits, upstreams
 
 
 def _build_guards(

@@ -15,7 +15,6 @@ from typing import Any, Self, TypeVar
 import orjson
 
 from proxy import dialects
-from proxy.app import Stages, build_pipeline
 from proxy.cache import NullCache
 from proxy.call.record import Record, TraceIds
 from proxy.dialects import RequestContext, families
@@ -34,6 +33,7 @@ from proxy.guards.run import PolicyGuards
 from proxy.limits import Limiter
 from proxy.limits.claims import estimate_claims
 from proxy.limits.stores.memory import MemoryStore
+from proxy.pipeline import Pipeline
 from proxy.policy.decide import KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import guess_path, make_chat_body, read_sample_call
@@ -131,8 +131,15 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     limiter = Limiter(store, lambda state: None)
     emitters = Emitters((), _raise_error)
     guards = _LocalGuards(PolicyGuards(Engine(loop.time)))
-    stages = Stages(limits=limiter, guards=guards, cache=NullCache(), upstreams=upstreams)
-    pipeline = build_pipeline(policies, stages, emitters, lambda: record)
+    pipeline = Pipeline(
+        policies=policies,
+        limits=limiter,
+        guards=guards,
+        cache=NullCache(),
+        upstreams=upstreams,
+        emitter=emitters,
+        start_record=lambda: record,
+    )
     exchange = _Exchange(setup, case_run, policies.snapshot.passthrough)
     claims = await _estimate_claims(policies, exchange)
     used = [replace(claim, amount=_get_used_amount(setup, claim.limit)) for claim in claims]

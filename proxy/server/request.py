@@ -245,7 +245,7 @@ class IncomingRequest:
         except TimeoutError:
             raise RequestTimeout from None
         except InvalidFraming:
-            raise _make_framing_error() from None
+            raise BadRequest("The request body has invalid HTTP framing.") from None
 
     async def read_body(self) -> bytes:
         """Return the body. Raises ``RequestError`` if it is too large, late or not plain JSON.
@@ -254,20 +254,16 @@ class IncomingRequest:
         """
         self._check_kind()
         content = self._request.content
+        if content.is_eof() and content.exception() is None and "expect" not in self.headers:
+            return self._count_body_bytes(content.read_nowait())
+        body = bytearray()
         try:
-            if content.is_eof() and "expect" not in self.headers:
-                return self._count_body_bytes(content.read_nowait())
-            if "expect" in self.headers:
-                await self._send_continue(self.headers["expect"])
             async with asyncio.timeout(self._bounds.body_s):
-                body = bytearray()
-                while piece := await content.readany():
+                while piece := await self.next_piece(is_first=not body):
                     body += self._count_body_bytes(piece, len(body))
-                return bytes(body)
         except TimeoutError:
             raise RequestTimeout from None
-        except InvalidFraming:
-            raise _make_framing_error() from None
+        return bytes(body)
 
     def _count_body_bytes(self, piece: bytes, received: int = 0) -> bytes:
         if received + len(piece) > self._bounds.body_bytes:
@@ -330,7 +326,3 @@ class RequestUpload:
 def is_json(media_type: str) -> bool:
     """Return True if bodies of this type are parsed."""
     return media_type.partition(";")[0].strip().lower() == JSON
-
-
-def _make_framing_error() -> BadRequest:
-    return BadRequest("The request body has invalid HTTP framing.")

@@ -102,6 +102,11 @@ class ResponseWriter:
         self.begun = True
 
     @property
+    def is_writable(self) -> bool:
+        """True if the client is connected and reads what it has received."""
+        return not (self.is_client_gone or self._protocol.writing_paused)
+
+    @property
     def is_ready(self) -> bool:
         """True if more of the body can be written without waiting."""
         protocol = self._protocol
@@ -116,11 +121,6 @@ class ResponseWriter:
             self.has_written = True
             framed = b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
             self._protocol.transport.write(framed)
-
-    @property
-    def is_writable(self) -> bool:
-        """True if the client is connected and reads what it has received."""
-        return not (self.is_client_gone or self._protocol.writing_paused)
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
         """Write part of the body, and its end if these are the ``last`` bytes."""

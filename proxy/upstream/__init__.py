@@ -31,6 +31,7 @@ from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlices
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Plan, ResponseHead, Target
+from proxy.upstream import passthrough
 from proxy.upstream.attempt import (
     AttemptContext,
     OpenAttempt,
@@ -68,14 +69,13 @@ RESPONSE_HEADS = {False: DOCUMENT_HEAD, True: ResponseHead(streamed=True)}
 class Upstreams:
     """A ``Forwarder`` over one HTTP client.
 
-    Attributes:
-        via: Value of a header that detects loops.
-        random: Returns a number from 0 to 1, to jitter retries.
-        offload: Writes large requests and reads large responses.
-        share: Returns the memory share of a caller's response that is held as a whole. None if
-            such memory is not counted.
-        ids: Seals the ids of objects that providers store.
-        registry: Decides which call pays for a background response.
+    - ``via``: value of the header that detects loops.
+    - ``random``: returns a number from 0 to 1, which jitters retries.
+    - ``offload``: writes large requests and reads large responses.
+    - ``new_share``: starts counting the memory of a response that is held as a whole. It takes the
+      caller. None if such memory is not counted.
+    - ``ids``: seals the ids of objects that providers store.
+    - ``registry``: decides which call pays for a background response.
     """
 
     http: Http
@@ -84,7 +84,7 @@ class Upstreams:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     random: Callable[[], float] = random.random
     offload: Offload = Offload()  # immutable
-    share: Callable[[str], MemoryShare] | None = None
+    new_share: Callable[[str], MemoryShare] | None = None
     turns: TimeSlices = field(default_factory=TimeSlices)
     ids: ResponseIds | None = None
     registry: BillingRegistry | None = None
@@ -237,8 +237,6 @@ class Upstreams:
         attempt = record.start_attempt(target, context.index, reason)
         attempt.max_output_tokens = request.max_output_tokens
         if request.endpoint == "passthrough":
-            from proxy.upstream import passthrough  # noqa: PLC0415  # few calls
-
             attempt.meter = passthrough.make_meter(request.method)
         return OpenAttempt(
             call=call, target=target, request=request, attempt=attempt, record=record, slot=slot
@@ -275,8 +273,6 @@ class Upstreams:
         call = open_attempt.call
         streamed, endpoint = call.stream, call.head.endpoint
         if open_attempt.request.endpoint == "passthrough":
-            from proxy.upstream import passthrough  # noqa: PLC0415  # few calls
-
             passthrough_head = passthrough.read_response_head(open_attempt, reply)
             if passthrough_head is None:
                 return None
@@ -296,8 +292,8 @@ class Upstreams:
             is_repeated = endpoint == "responses"  # the last event repeats the response
             is_held = reader.is_buffered or is_repeated or context.plan.guards.needs_whole_response
         share = None
-        if is_held and self.share is not None:
-            share = self.share(call.scheduling_key)
+        if is_held and self.new_share is not None:
+            share = self.new_share(call.scheduling_key)
         settle: Settle | None = None
         if endpoint in STATEFUL_ENDPOINTS and not streamed and self.ids and self.registry:
             from proxy.upstream.background_billing import BackgroundBilling  # noqa: PLC0415  # few calls
@@ -325,8 +321,6 @@ def _may_repeat(context: AttemptContext, failure: ProxyError) -> bool:
     """Return True if a failed call may be sent again, to any target."""
     path = context.plan.passthrough
     if path is not None:
-        from proxy.upstream import passthrough  # noqa: PLC0415  # few calls
-
         return passthrough.may_repeat(context, path, failure)
     return not context.call.creates_state or may_be_repeated(failure, context.record.attempts)
 
@@ -335,8 +329,6 @@ def _build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
     """Return the request for a target. Raises ``InvalidField``."""
     call = context.call
     if call.head.passthrough is not None:
-        from proxy.upstream import passthrough  # noqa: PLC0415  # few calls
-
         return passthrough.build_request(context, target)
     if call.head.endpoint in ("stored", "conversations"):
         return build_state_request(call, target)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from proxy.app import Stages, build_pipeline
 from proxy.cache import NullCache
 from proxy.call.record import Record, new_record, new_request_id
 from proxy.egress import (
@@ -25,6 +24,7 @@ from proxy.guards.engine import Engine
 from proxy.guards.run import PolicyGuards
 from proxy.limits import Limiter
 from proxy.limits.stores.memory import MemoryStore
+from proxy.pipeline import Pipeline
 from proxy.policy.decide import ActivePolicy
 from proxy.telemetry import Emitters
 from proxy.types import RequestHead, ResponseHead
@@ -87,14 +87,15 @@ async def guard_egress(
     async with HttpClient(TRUST) as http:
         now = asyncio.get_running_loop().time
         health = Health(now, lambda target, endpoint, state: None)
-        stages = Stages(
-            Limiter(MemoryStore(now, now), lambda standing: None),
-            PolicyGuards(Engine(now)),
-            NullCache(),
-            Upstreams(http, "us", health),
+        pipeline = Pipeline(
+            policies=RuledPolicies(ActivePolicy(snapshot), lambda plan: plan),
+            limits=Limiter(MemoryStore(now, now), lambda standing: None),
+            guards=PolicyGuards(Engine(now)),
+            cache=NullCache(),
+            upstreams=Upstreams(http, "us", health),
+            emitter=Emitters((sink,), _raise),
+            start_record=new_record,
         )
-        policies = RuledPolicies(ActivePolicy(snapshot), lambda plan: plan)
-        pipeline = build_pipeline(policies, stages, Emitters((sink,), _raise))
         yield HttpEgress(http, pipeline.run, new_request_id).for_record(outer()), sink
 
 

@@ -49,7 +49,7 @@ async def test_other_http_version_is_refused(
 ) -> None:
     body = await proxy.send_bytes(head)
 
-    assert body.startswith(b"HTTP/1.1 505 ")
+    assert body.split()[1] == b"505"
     assert b'"code":' + code in body
     assert b"The HTTP version is not supported" in body
     assert upstream.requests == []

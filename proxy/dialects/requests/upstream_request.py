@@ -212,7 +212,9 @@ def forward_fields(
     changes: ParameterOverrides,
 ) -> TranslatedRequest | None:
     """Return a request whose fields are forwarded, None if one needs a translation."""
-    if not route.unchanged_fields.issuperset(body) or next(find_restricted_fields(body, route.rules), None):
+    if not route.unchanged_fields.issuperset(body) or next(
+        find_restricted_fields(body, route.rules), None
+    ):
         return None
     changed = compute_changed_fields(route, body, model, changes)
     if changed is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from proxy.errors import UpstreamInvalid
 
@@ -25,7 +25,7 @@ _FIELD = re.compile(
 )
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _AFTER_DATA, _SIZE_LINE, _TRAILERS = range(3)
-MAX_INTERIM = 16
+MAX_INTERIM_RESPONSES = 16
 _START, _END = b"HTTP/1.", b"\r\n\r\n"
 
 
@@ -98,64 +98,43 @@ def read_fields(text: str, start: int = 0) -> dict[str, str]:
     return fields
 
 
-class Body(Protocol):
-    """Framing of a body. ``has_surplus`` is True if bytes followed its end."""
+class PlainBody:
+    """Body of ``length`` bytes, or up to the end of the connection if ``length`` is None.
 
-    ended: bool
-    has_surplus: bool
-
-    def feed(self, data: bytes, pieces: list[bytes]) -> None:
-        """Append the bytes of the body to ``pieces``.
-
-        Raises ``UpstreamInvalid``. Pieces appended before are valid.
-        """
-
-    def close(self) -> bool:
-        """End the connection. Return True if the body is complete."""
-
-
-class FixedLength:
-    """Body of ``length`` bytes."""
+    ``has_surplus`` is True if bytes followed its end. A truncated body without a length is not
+    detected.
+    """
 
     __slots__ = ("_remaining", "ended", "has_surplus")
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int | None) -> None:
         self._remaining = length
         self.ended = length == 0
         self.has_surplus = False
 
     def feed(self, data: bytes, pieces: list[bytes]) -> None:
-        remaining = self._remaining - len(data)
-        if remaining < 0:
-            self.has_surplus = True
-            data, remaining = data[:remaining], 0
-        self._remaining = remaining
-        self.ended = remaining == 0
+        """Append the bytes of the body to ``pieces``."""
+        if self._remaining is not None:
+            remaining = self._remaining - len(data)
+            if remaining < 0:
+                self.has_surplus = True
+                data, remaining = data[:remaining], 0
+            self._remaining = remaining
+            self.ended = remaining == 0
         if data:
             pieces.append(data)
 
     def close(self) -> bool:
+        """End the connection. Return True if the body is complete."""
+        self.ended = self.ended or self._remaining is None
         return self.ended
 
 
-class UntilClose:
-    """Body that ends with the connection. A truncated body is not detected."""
-
-    __slots__ = ("ended", "has_surplus")
-
-    def __init__(self) -> None:
-        self.ended = self.has_surplus = False
-
-    def feed(self, data: bytes, pieces: list[bytes]) -> None:
-        pieces.append(data)
-
-    def close(self) -> bool:
-        self.ended = True
-        return True
-
-
 class Chunked:
-    """Chunked body. Extensions and trailers are validated, bounded and dropped."""
+    """Chunked body, otherwise like ``PlainBody``.
+
+    Extensions and trailers are validated, bounded and dropped.
+    """
 
     __slots__ = ("_buffer", "_remaining", "_step", "ended", "has_surplus")
 
@@ -166,6 +145,7 @@ class Chunked:
         self.ended = self.has_surplus = False
 
     def feed(self, data: bytes, pieces: list[bytes]) -> None:
+        """Append the bytes of the body. Raises ``UpstreamInvalid``; earlier bytes are valid."""
         if self._buffer:
             data, self._buffer = self._buffer + data, b""
         offset, end = 0, len(data)
@@ -237,14 +217,14 @@ class Chunked:
 class Response:
     """One response. ``body`` is set together with ``head``, and may then be fed directly.
 
-    Skips up to ``MAX_INTERIM`` interim responses.
+    Skips up to ``MAX_INTERIM_RESPONSES`` interim responses.
     """
 
     __slots__ = ("_buffer", "_interim_count", "body", "head")
 
     def __init__(self) -> None:
         self.head: Http1Head | None = None
-        self.body: Body | None = None
+        self.body: PlainBody | Chunked | None = None
         self._buffer = bytearray()
         self._interim_count = 0
 
@@ -282,15 +262,12 @@ class Response:
             offset = end + 4
             if head.status >= 200:
                 self.head = head
-                if head.length is not None:
-                    self.body = FixedLength(head.length)
-                else:
-                    self.body = Chunked() if head.chunked else UntilClose()
+                self.body = Chunked() if head.chunked else PlainBody(head.length)
                 if body_start := data[offset:]:
                     self.body.feed(body_start, pieces)
                 return
             self._interim_count += 1
-            if self._interim_count > MAX_INTERIM:
+            if self._interim_count > MAX_INTERIM_RESPONSES:
                 raise make_protocol_error()
         self._buffer += data[offset:]
         self._check_buffer()

@@ -13,12 +13,11 @@ from proxy.errors import UpstreamInvalid
 from proxy.upstream.wire.http1 import (
     MAX_FIELDS,
     MAX_HEAD_BYTES,
-    MAX_INTERIM,
+    MAX_INTERIM_RESPONSES,
     MAX_LINE_BYTES,
     Chunked,
-    FixedLength,
+    PlainBody,
     Response,
-    UntilClose,
     read_fields,
     read_head,
 )
@@ -176,10 +175,10 @@ def test_chunk_extensions_and_trailers_are_discarded() -> None:
 
 @pytest.mark.parametrize(
     ("body", "data"),
-    [(FixedLength(2), b"okEXTRA"), (Chunked(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
+    [(PlainBody(2), b"okEXTRA"), (Chunked(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
     ids=["counted", "chunked"],
 )
-def test_bytes_after_end_are_not_body(body: FixedLength | Chunked, data: bytes) -> None:
+def test_bytes_after_end_are_not_body(body: PlainBody | Chunked, data: bytes) -> None:
     pieces: list[bytes] = []
 
     body.feed(data, pieces)
@@ -189,7 +188,7 @@ def test_bytes_after_end_are_not_body(body: FixedLength | Chunked, data: bytes) 
 
 def test_close_completes_only_bodies_without_length() -> None:
     pieces: list[bytes] = []
-    bodies = (FixedLength(3), Chunked(), UntilClose())
+    bodies = (PlainBody(3), Chunked(), PlainBody(None))
     for body in bodies[::2]:
         body.feed(b"ab", pieces)
     bodies[1].feed(b"5\r\nab", pieces)
@@ -313,5 +312,5 @@ def test_head_is_bounded_at_any_cut() -> None:
 def test_interim_responses_are_bounded() -> None:
     final = HEAD + b"content-length: 0\r\n\r\n"
 
-    assert read([INTERIM * MAX_INTERIM + final]).is_complete
-    assert read([INTERIM * (MAX_INTERIM + 1) + final]).fault
+    assert read([INTERIM * MAX_INTERIM_RESPONSES + final]).is_complete
+    assert read([INTERIM * (MAX_INTERIM_RESPONSES + 1) + final]).fault
