@@ -169,13 +169,16 @@ def parse_address(text: str) -> Address:
 
 
 def read_environment() -> Mapping[str, str]:
-    """Return the environment of the process: policies may name variables that hold secrets."""
+    """Return the environment of the process, with the variables of secrets in policies."""
     return os.environ
 
 
 @contextmanager
 def hide_certificates() -> Iterator[None]:
-    """Hide the system's certificates while aiohttp is imported: its client is not used."""
+    """Hide the system's certificates while aiohttp is imported.
+
+    Loading them takes time, and aiohttp's client is not used.
+    """
     hidden = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
     os.environ.update(dict.fromkeys(hidden, os.devnull))
     try:

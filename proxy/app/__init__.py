@@ -26,7 +26,7 @@ from proxy.pipeline import Pipeline
 from proxy.policy.catalog import list_labels
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
-from proxy.policy.review.compare import Candidate
+from proxy.policy.review.compare import CandidateSink
 from proxy.policy.store import (
     FileStates,
     FolderWatch,
@@ -294,7 +294,7 @@ def _build_folder_watch(
     return FolderWatch(read, states, store.refresh, revoke, settle_s, time.monotonic)
 
 
-async def _load_candidate(context: Context) -> Candidate | None:
+async def _load_candidate(context: Context) -> CandidateSink | None:
     """Return the sink of the candidate policies, which need no secrets, and watch their folder."""
     folder = context.settings.candidate
     if folder is None:
@@ -310,7 +310,7 @@ async def _load_candidate(context: Context) -> Candidate | None:
     watch = _build_folder_watch(context, folder, states, store, None)
     await context.opened.enter_async_context(run_in_background(watch.run()))
     count = partial(context.metrics.count, "headrace_candidate_decisions_total")
-    return Candidate(lambda: store.current, count, lambda: store.rejection)
+    return CandidateSink(lambda: store.current, count, lambda: store.rejection)
 
 
 async def _start_listener(

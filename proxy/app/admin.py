@@ -14,7 +14,7 @@ from proxy.console.calls import RecentCalls
 from proxy.console.series import SAMPLE_S, Sources, TimeSeries
 from proxy.limits.stores.store import CounterStore
 from proxy.policy.review.call_history import CallHistory
-from proxy.policy.review.compare import Candidate
+from proxy.policy.review.compare import CandidateSink
 from proxy.policy.store import PolicyStore
 from proxy.runtime.background import run_in_background
 from proxy.runtime.frozen import frozen
@@ -32,7 +32,7 @@ class CallStores:
     """Sinks of calls that the admin listener shows. ``recent`` is None without a console."""
 
     history: CallHistory
-    candidate: Candidate | None
+    candidate: CandidateSink | None
     recent: RecentCalls | None
 
 
@@ -51,7 +51,7 @@ def build_call_sinks(
     context: Context,
     store: PolicyStore,
     decisions: tuple[Decisions, ...],
-    candidate: Candidate | None,
+    candidate: CandidateSink | None,
 ) -> tuple[CallStores, tuple[RecordSink, ...]]:
     """Return all sinks of calls, and the stores of calls that the admin listener shows."""
     settings = context.settings

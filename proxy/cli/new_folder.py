@@ -39,7 +39,7 @@ Created {folder}. Save the key above: it is not shown again. Next steps:
   headrace test {folder}
   headrace serve --policies {folder}"""
 MIGRATE_MESSAGE = """\
-Created {folder}. Save the key above: it is not shown again.{left_out} Next steps:
+Created {folder}. Save the key above: it is not shown again.{unconverted} Next steps:
 {exports}
   headrace check --no-secrets {folder}
   headrace serve --policies {folder}"""
@@ -136,13 +136,15 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
 
 def _format_migrate_message(draft: Draft, folder: str) -> str:
     """Return the next steps, with the number of targets that were not converted."""
-    unconverted = f" {format_count(draft.left_out, 'target')} not converted (see above)."
-    left_out = unconverted if draft.left_out else ""
+    unconverted = ""
+    if draft.skipped_count:
+        targets = format_count(draft.skipped_count, "target")
+        unconverted = f" {targets} not converted (see above)."
     lines = [
         f"  export {name}=...  # {description}\n" for name, description in draft.exports.items()
     ]
     exports = f"\n{''.join(lines)}" if lines else ""
-    return MIGRATE_MESSAGE.format(folder=folder, left_out=left_out, exports=exports)
+    return MIGRATE_MESSAGE.format(folder=folder, unconverted=unconverted, exports=exports)
 
 
 def _read_config_file(config: Path) -> Any:

@@ -164,7 +164,7 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
     changes = list(diff.list_changes(loaded[0].policies, loaded[1].policies))
     click.echo("\n".join(changes) or "no changes")
     if calls is not None:
-        result = diff.replay(snapshots[0], snapshots[1], calls)
+        result = diff.replay_calls(snapshots[0], snapshots[1], calls)
         click.echo("\n".join(result.format_lines()))
         if not result.calls + result.unknown_key + result.unsupported:
             message = f"{calls.name} contains no calls; it must be a call log in JSON lines"

@@ -217,11 +217,11 @@ class Section(BaseModel):
     @model_validator(mode="after")
     def _meets_requirements(self) -> Self:
         """Raise ``ValueError`` if a requirement is not met."""
-        for message in self.unmet_requirements():
+        for message in self.list_unmet_requirements():
             raise ValueError(message)
         return self
 
-    def unmet_requirements(self) -> Iterator[str]:
+    def list_unmet_requirements(self) -> Iterator[str]:
         """Yield the messages of requirements that are not met."""
         yield from (r.message for r in self.list_requirements() if not r.condition.test(self))
 

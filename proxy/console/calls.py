@@ -15,7 +15,7 @@ from proxy.console import Data, to_json
 from proxy.errors.words import MAX_NAME, MAX_WORDS
 from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.call_history import CallHistory
-from proxy.policy.review.compare import Candidate
+from proxy.policy.review.compare import CandidateSink
 
 MAX_CAPTURED = 50
 """Calls whose captured texts are stored, and redacted when a page asks for them."""
@@ -67,7 +67,7 @@ class RecentCalls:
     def __init__(
         self,
         history: CallHistory,
-        candidate: Candidate | None = None,
+        candidate: CandidateSink | None = None,
         trace_url: str | None = None,
     ) -> None:
         self.run = token_hex(4)

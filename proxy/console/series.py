@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 from proxy.call.attempts import CallOutcome
 from proxy.limits.stores.store import CounterStore
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.compare import Candidate
+from proxy.policy.review.compare import CandidateSink
 from proxy.policy.store import PolicyStore
 from proxy.runtime.frozen import frozen
 from proxy.telemetry.metrics import Metrics
@@ -184,7 +184,7 @@ class Sources:
 
     policies: PolicyStore
     folder: Path
-    candidate: Candidate | None
+    candidate: CandidateSink | None
     candidate_folder: Path | None
     metrics: Metrics
     series: TimeSeries

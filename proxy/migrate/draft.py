@@ -33,14 +33,14 @@ class ConfigPart:
     ``path`` is its path, such as ``model_list[0].litellm_params``.
     """
 
-    def __init__(self, place: str, values: Any) -> None:
-        self.path = place
+    def __init__(self, path: str, values: Any) -> None:
+        self.path = path
         self._values: dict[str, Any] = (
             {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
         )
         self._read: set[str] = set()
 
-    def path_of(self, name: str) -> str:
+    def get_member_path(self, name: str) -> str:
         """Return the path of a member."""
         return f"{self.path}.{name}" if self.path else name
 
@@ -79,7 +79,7 @@ class ConfigPart:
         value = self._values.get(name)
         if isinstance(value, dict):
             self._read.add(name)
-        return ConfigPart(self.path_of(name), value)
+        return ConfigPart(self.get_member_path(name), value)
 
     def read_mappings(self, name: str) -> list[ConfigPart]:
         """Return the mappings of a list, at most ``MAX_ITEMS``."""
@@ -88,26 +88,27 @@ class ConfigPart:
             return []
         self._read.add(name)
         items = enumerate(first_items(value, MAX_ITEMS))
-        return [ConfigPart(f"{self.path_of(name)}[{index}]", item) for index, item in items]
+        return [ConfigPart(f"{self.get_member_path(name)}[{index}]", item) for index, item in items]
 
-    def unread_paths(self) -> Iterator[str]:
+    def iter_unread_paths(self) -> Iterator[str]:
         """Yield the paths of members that were not read, except empty ones."""
         for name, value in self._values.items():
             if name not in self._read and value not in (None, "", [], {}):
-                yield shorten(self.path_of(name), 200)
+                yield shorten(self.get_member_path(name), 200)
 
 
 class Draft:
     """The policies that a configuration is converted to.
 
     ``notes`` are sentences that start with a path in the configuration. ``exports`` are the
-    variables to set for the proxy, each with a description. ``left_out`` counts skipped targets.
+    variables to set for the proxy, each with a description. ``skipped_count`` is the number of
+    targets that were not converted.
     ``used_variables`` are those that the configuration reads: no other secret is assigned to them.
     """
 
     def __init__(self, used_variables: Iterable[str] = ()) -> None:
         self.exports: dict[str, str] = {}
-        self.left_out = 0
+        self.skipped_count = 0
         self._used_variables = frozenset(used_variables)
         self._variables: dict[str, str] = {}  # variable name by secret
         self.upstreams: dict[str, dict[str, Any]] = {}
@@ -121,7 +122,7 @@ class Draft:
 
     def skip_target(self, path: str, reason: str) -> None:
         """Skip a target, with a note."""
-        self.left_out += 1
+        self.skipped_count += 1
         self.add_note(path, f"{reason}. This target was not converted.")
 
     def reference_secret(self, value: object, default_variable: str, path: str) -> str:
@@ -153,8 +154,8 @@ class Draft:
     ) -> None:
         """Add a note for each member that was not read."""
         for part in parts:
-            for place in part.unread_paths():
-                self.add_note(place, reason)
+            for path in part.iter_unread_paths():
+                self.add_note(path, reason)
 
     def add_upstream(self, name: str, config: Mapping[str, Any]) -> str:
         """Return the name of an equal upstream, or of a new one."""
@@ -181,7 +182,7 @@ class Draft:
                 for target in deployment["targets"]:
                     target["weight"] = 1
 
-    def clean_url(self, path: str, text: str, variable: str | None = None) -> str | None:
+    def redact_url_or_skip(self, path: str, text: str, variable: str | None = None) -> str | None:
         """Return a URL without secrets, or skip the target and return None if it is invalid."""
         url, is_cut = redact_url(text)
         if url is None:

@@ -133,9 +133,9 @@ class _Converter:
         self._add_cache(self._litellm.read_mapping("cache_params"))
         self._add_budget()
         for part in (self._top, self._litellm, self._router, general):
-            for place in part.unread_paths():
+            for path in part.iter_unread_paths():
                 draft.add_note(
-                    place, NOTES_BY_SETTING.get(place, "has no equivalent and is left out")
+                    path, NOTES_BY_SETTING.get(path, "has no equivalent and is left out")
                 )
         return draft
 
@@ -168,7 +168,7 @@ class _Converter:
             self._deployment_defaults["balance"] = "least_loaded"
         elif strategy not in (None, "simple-shuffle"):
             note = f"{strategy} is not supported. Calls are distributed by weight."
-            self._draft.add_note(router.path_of("routing_strategy"), note)
+            self._draft.add_note(router.get_member_path("routing_strategy"), note)
 
     def _add_model(self, item: ConfigPart) -> None:
         draft, model_name = self._draft, item.read_text("model_name")
@@ -184,7 +184,9 @@ class _Converter:
         provider_name = _read_provider_name(params)
         provider = BY_WORD.get(provider_name)
         if provider is None:
-            draft.skip_target(params.path_of("model"), f"provider {provider_name} is not supported")
+            draft.skip_target(
+                params.get_member_path("model"), f"provider {provider_name} is not supported"
+            )
             return
         upstream = self._add_upstream(params, provider_name, provider)
         if upstream is None:
@@ -194,7 +196,7 @@ class _Converter:
         defaults: dict[str, Any] = {"targets": [], **self._deployment_defaults}
         deployment = draft.deployments.setdefault(name, defaults)
         if name != model_name and not draft.add_alias(deployment, model_name[:MAX_NAME]):
-            draft.add_note(item.path_of("model_name"), f"{model_name} is renamed to {name}")
+            draft.add_note(item.get_member_path("model_name"), f"{model_name} is renamed to {name}")
         _add_target(params, deployment, target)
         if mode in ENDPOINT_BY_MODE:
             target["endpoint"] = ENDPOINT_BY_MODE[mode]
@@ -208,10 +210,10 @@ class _Converter:
     def _add_mode_notes(self, info: ConfigPart, mode: str, model: str) -> None:
         if mode in FORM_UPLOAD_MODES:
             note = f"form uploads are forwarded unchanged: clients must send the model {model}"
-            self._draft.add_note(info.path_of("mode"), note)
+            self._draft.add_note(info.get_member_path("mode"), note)
         if mode not in SUPPORTED_MODES and mode not in MODE_PATHS:
             note = f'mode {mode} is not supported. See "Other paths" in docs/policies.md.'
-            self._draft.add_note(info.path_of("mode"), note)
+            self._draft.add_note(info.get_member_path("mode"), note)
 
     def _add_base_price(self, info: ConfigPart, params: ConfigPart, target: dict[str, Any]) -> None:
         base_models = info.read_text("base_model"), params.read_text("base_model")
@@ -224,20 +226,20 @@ class _Converter:
         else:
             target["price"] = listed.price
             note = f"the target gets the price of {base_model} as of {listed.as_of}"
-        self._draft.add_note(info.path_of("base_model"), note)
+        self._draft.add_note(info.get_member_path("base_model"), note)
 
     def _add_upstream(self, params: ConfigPart, name: str, provider: Provider) -> str | None:
         base_url = self._read_base_url(params, name, provider)
         if base_url is None:
             return None
         upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
-        key, place = params.read_any("api_key"), params.path_of("api_key")
+        key, path = params.read_any("api_key"), params.get_member_path("api_key")
         variable = provider.variable or key_variable(name)
         if key is not None or provider.variable:
-            upstream["api_key"] = self._draft.reference_secret(key, variable, place)
+            upstream["api_key"] = self._draft.reference_secret(key, variable, path)
         elif provider.base_url is None:
             note = f"is missing, so no key is sent. To send one, set api_key: ${{{variable}}}"
-            self._draft.add_note(place, note)
+            self._draft.add_note(path, note)
         if provider.name != get_price_provider(provider.dialect):
             upstream["provider"] = provider.name
         upstream |= self._upstream_defaults
@@ -248,28 +250,28 @@ class _Converter:
 
     def _read_base_url(self, params: ConfigPart, name: str, provider: Provider) -> str | None:
         """Return the base URL of a target, or skip the target and return None."""
-        place = params.path_of("api_base")
+        path = params.get_member_path("api_base")
         configured = params.read_text("api_base") or params.read_text("base_url")
         if configured is None:
             if provider.base_url is None:
                 self._draft.skip_target(
-                    place, "is missing, and the provider has no default base URL"
+                    path, "is missing, and the provider has no default base URL"
                 )
             return provider.base_url
         text, variable = resolve_url(configured, self._environ)
         if text is None:
             note = f"{variable} is not set. Set it and run this command again"
-            self._draft.skip_target(place, note)
+            self._draft.skip_target(path, note)
             return None
-        url = self._draft.clean_url(place, text, variable)
+        url = self._draft.redact_url_or_skip(path, text, variable)
         if url is not None and variable is not None:
-            self._draft.add_note(place, f"the value of {variable} is written to the policy: {url}")
+            self._draft.add_note(path, f"the value of {variable} is written to the policy: {url}")
         if url is not None and name == "azure":
             url = url.rstrip("/").removesuffix("/openai/v1")
             url += "/openai/v1" if urlsplit(url).path else ""
             if params.read_text("api_version") is not None:
                 note = "is not needed, because Azure is called at /openai/v1"
-                self._draft.add_note(params.path_of("api_version"), note)
+                self._draft.add_note(params.get_member_path("api_version"), note)
         return url
 
     def _add_fallbacks(self, part: ConfigPart) -> None:
@@ -277,16 +279,16 @@ class _Converter:
         for model_name in list(part.read_names()):
             fallback_names = part.read_any(model_name)
             deployment = deployments.get(to_slug(model_name))
-            place = part.path_of(model_name)
+            path = part.get_member_path(model_name)
             if deployment is None or not isinstance(fallback_names, list):
                 self._draft.add_note(
-                    place, "the fallbacks of a model that is not in model_list are left out"
+                    path, "the fallbacks of a model that is not in model_list are left out"
                 )
                 continue
             for fallback_name in map(str, fallback_names):
                 if to_slug(fallback_name) not in deployments:
                     self._draft.add_note(
-                        place, f"fallback {fallback_name} is not in model_list and is left out"
+                        path, f"fallback {fallback_name} is not in model_list and is left out"
                     )
                     continue
                 deployment.setdefault("fallback", []).extend(
@@ -302,10 +304,10 @@ class _Converter:
             deployment = self._draft.deployments.get(to_slug(str(model_name)))
             if deployment is None:
                 note = "is an alias of a model that is not in model_list, and is left out"
-                self._draft.add_note(part.path_of(alias), note)
+                self._draft.add_note(part.get_member_path(alias), note)
             elif not self._draft.add_alias(deployment, alias[:MAX_NAME]):
                 note = "is also the name of another model. That model receives the calls."
-                self._draft.add_note(part.path_of(alias), note)
+                self._draft.add_note(part.get_member_path(alias), note)
 
     def _add_cache(self, params: ConfigPart) -> None:
         draft = self._draft
@@ -313,13 +315,13 @@ class _Converter:
             store, ttl = params.read_text("type"), params.read_number("ttl")
             if store not in (None, *STORE_BY_CACHE_TYPE):
                 note = f"store {store} is not supported. The cache is kept in memory."
-                draft.add_note(params.path_of("type"), note)
+                draft.add_note(params.get_member_path("type"), note)
             store = STORE_BY_CACHE_TYPE.get(store or "local", "memory")
             draft.policy["cache"] = {**_format_durations(ttl=ttl), "store": store}
             if settings := STORE_SETTINGS.get(store):
                 draft.exports |= settings
                 note = f"requires {' and '.join(settings)} where Headrace runs"
-                draft.add_note(params.path_of("type"), note)
+                draft.add_note(params.get_member_path("type"), note)
         note = "is left out. See docs/cache.md for the settings of the cache."
         draft.add_unread_notes((params,), note)
 
@@ -331,13 +333,13 @@ class _Converter:
         window = BUDGET_PERIODS.get(period or "30d")
         if window is None:
             self._draft.add_note(
-                litellm.path_of("budget_duration"),
+                litellm.get_member_path("budget_duration"),
                 f"{period} becomes a calendar month, because budgets have calendar windows",
             )
         usd = f"{budget:.9g} per {window or 'month'}"
         self._draft.policy["limits"] = [{"name": "budget", "usd": usd, "unpriced": "allow"}]
         note = "becomes a budget that does not count models without a known price"
-        self._draft.add_note(litellm.path_of("max_budget"), note)
+        self._draft.add_note(litellm.get_member_path("max_budget"), note)
 
 
 def _format_durations(**seconds: float | None) -> dict[str, str]:

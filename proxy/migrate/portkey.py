@@ -46,7 +46,7 @@ def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     else:
         if mode not in {"single", "fallback"}:
             note = f"mode {mode} is not supported. The first target is used."
-            draft.add_note(strategy.path_of("mode"), note)
+            draft.add_note(strategy.get_member_path("mode"), note)
         deployment["targets"] = targets[:1]
         if targets[1:]:
             deployment["fallback"] = targets[1:]
@@ -54,7 +54,7 @@ def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
         target.pop("weight", None)
     if strategy.read_any("on_status_codes"):
         draft.add_note(
-            strategy.path_of("on_status_codes"),
+            strategy.get_member_path("on_status_codes"),
             "is left out: the fallback is used after every failure",
         )
     _add_retry(draft, deployment, top.read_mapping("retry"))
@@ -80,7 +80,7 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     if word is None or base_url is None or not model:
         draft.skip_target(part.path or "config", "must have a known provider and a model")
         return None
-    base_url = draft.clean_url(part.path_of("custom_host"), base_url)
+    base_url = draft.redact_url_or_skip(part.get_member_path("custom_host"), base_url)
     if base_url is None:
         return None
     weight = part.read_number("weight", or_zero=True)
@@ -93,7 +93,9 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
             if provider_name == word and provider.variable
             else key_variable(provider_name)
         )
-        upstream["api_key"] = draft.reference_secret(text, variable, part.path_of("api_key"))
+        upstream["api_key"] = draft.reference_secret(
+            text, variable, part.get_member_path("api_key")
+        )
     if provider.name != get_price_provider(provider.dialect):
         upstream["provider"] = provider.name
     target: dict[str, Any] = {
@@ -133,7 +135,7 @@ def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
     if mode is not None:
         deployment["cache"] = {"ttl": format_duration(age) if age else "1h"}
         if mode == "semantic":
-            draft.add_note(part.path_of("mode"), NO_EMBEDDINGS_NOTE)
+            draft.add_note(part.get_member_path("mode"), NO_EMBEDDINGS_NOTE)
     draft.add_unread_notes((part,))
 
 

@@ -58,7 +58,7 @@ class Report:
         return 100 * sum(part.covered for part in self.parts) // max(1, len(self.parts))
 
 
-def as_text(report: Report) -> str:
+def format_text(report: Report) -> str:
     lines = []
     for result in report.results:
         if result.differences:
@@ -72,14 +72,14 @@ def as_text(report: Report) -> str:
     return "\n".join(lines)
 
 
-def as_json(report: Report) -> str:
+def format_json(report: Report) -> str:
     """Return an object: ``tests`` with their differences, ``parts`` with their coverage."""
     counts = {"failed": report.failed, "coverage_percent": report.coverage}
     data = {**counts, "tests": report.results, "parts": report.parts}
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
-FORMATS: dict[str, Callable[[Report], str]] = {"text": as_text, "json": as_json}
+FORMATS: dict[str, Callable[[Report], str]] = {"text": format_text, "json": format_json}
 
 
 def find_differences(expect: Expect, case_run: CaseRun) -> list[str]:

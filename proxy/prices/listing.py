@@ -37,7 +37,7 @@ class PriceLine:
 
 
 @frozen
-class Listing:
+class PriceListing:
     """Prices of one day. ``as_of`` is the date of the price table."""
 
     day: date
@@ -47,7 +47,7 @@ class Listing:
 
 def list_prices(
     loaded: LoadedFolder, snapshot: Snapshot, day: date, model: str | None = None
-) -> Listing:
+) -> PriceListing:
     """Return the prices of all targets.
 
     With a ``model`` such as ``gpt-4o*``, return only its prices in targets and in the price
@@ -59,7 +59,7 @@ def list_prices(
     if model is not None:
         lines = [line for line in lines if fnmatchcase(line.model, model)]
         lines += _list_table_lines(loaded, model, day)
-    return Listing(day, loaded.policies_with_prices.price_table.as_of, tuple(lines))
+    return PriceListing(day, loaded.policies_with_prices.price_table.as_of, tuple(lines))
 
 
 def _make_target_line(loaded: LoadedFolder, target: Target, day: date) -> PriceLine:
@@ -87,7 +87,7 @@ def parse_valid_prices(rows: Any) -> tuple[Price, ...]:
     return tuple(map(compile_price, valid))
 
 
-def as_table(listing: Listing) -> str:
+def format_table(listing: PriceListing) -> str:
     """Return aligned columns. An unknown value is a dash."""
     heads = ["upstream", "provider", "model", "source", "from"]
     heads += [name.replace("_", " ") for name in PRICE_NAMES]
@@ -111,7 +111,7 @@ def _format_cells(line: PriceLine) -> list[str]:
     return cells
 
 
-def as_json(listing: Listing) -> str:
+def format_json(listing: PriceListing) -> str:
     """Return one object. Unknown values are null, and USD are exact text."""
     data = {
         "at": str(listing.day),
@@ -137,4 +137,4 @@ def _format_usd(part: object) -> dict[str, str]:
     return {name: f"{usd:f}" for name, usd in prices if usd is not None}
 
 
-FORMATS = {"table": as_table, "json": as_json}
+FORMATS = {"table": format_table, "json": format_json}

@@ -36,7 +36,7 @@ class PackageMissing(Exception):
 
 
 @frozen
-class Refresh:
+class PriceRefresh:
     """The new text of the file, and its changes.
 
     ``is_current`` if the file has that text already.
@@ -48,7 +48,7 @@ class Refresh:
     is_current: bool
 
 
-def prepare_refresh(folder: Path, today: date) -> Refresh:
+def prepare_refresh(folder: Path, today: date) -> PriceRefresh:
     """Return the new prices of a folder without writing them.
 
     Raise ``PackageMissing``, or ``PolicyError`` if the present file cannot be read.
@@ -66,10 +66,10 @@ def prepare_refresh(folder: Path, today: date) -> Refresh:
     is_current = as_of is not None and same_text == old_text
     new_text = f"{HEADER.format(version=version, as_of=today)}{lines}\n"
     text = old_text if is_current else new_text
-    return Refresh(text, changes, source.read_licence(), is_current=is_current)
+    return PriceRefresh(text, changes, source.read_licence(), is_current=is_current)
 
 
-def write_refresh(folder: Path, refresh: Refresh) -> None:
+def write_refresh(folder: Path, refresh: PriceRefresh) -> None:
     """Replace the file and its licence, each atomically. Raise ``OSError``."""
     for name, text in ((LICENCE, refresh.licence), (FILE, refresh.text)):
         new_file = folder / f".{name}.new"

@@ -77,7 +77,7 @@ def merge_tables(old: Table, new: Table, today: date) -> tuple[Table, TableChang
 
 def _merge_rows(old_rows: Rows, new_rows: Rows, today: date) -> Rows:
     past = [row for row in old_rows if row.since is None or row.since <= today]
-    old, new = current_row(old_rows, today), current_row(new_rows, today)
+    old, new = find_current_row(old_rows, today), find_current_row(new_rows, today)
     if old is None:
         return new_rows
     if new is not None and new.amounts != old.amounts:
@@ -85,7 +85,7 @@ def _merge_rows(old_rows: Rows, new_rows: Rows, today: date) -> Rows:
     return (*past, *(row for row in new_rows if row.since is not None and row.since > today))
 
 
-def current_row(rows: Sequence[PriceRow], day: date) -> PriceRow | None:
+def find_current_row(rows: Sequence[PriceRow], day: date) -> PriceRow | None:
     """Return the row with the latest start on or before ``day``."""
     started = [row for row in rows if row.since is None or row.since <= day]
     return max(started, key=lambda row: row.since or date.min, default=None)

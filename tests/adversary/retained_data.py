@@ -20,7 +20,7 @@ from proxy.money.usage import Price
 from proxy.policy.catalog import list_labels
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import CallHistory
-from proxy.policy.review.compare import Candidate
+from proxy.policy.review.compare import CandidateSink
 from proxy.policy.store import read_folder
 from proxy.telemetry.decisions import make_decision_entry
 from proxy.telemetry.lines import build_line_logger
@@ -84,7 +84,7 @@ class RetainedData:
     def of(self, record: Record) -> dict[str, int]:
         """Return the bytes of a call in stores, logs, spans and explanations."""
         past = CallHistory(self._find, lambda: self.other)
-        candidate = Candidate(lambda: self.other, lambda kind, rule: None)
+        candidate = CandidateSink(lambda: self.other, lambda kind, rule: None)
         lines: list[bytes] = []
         levels = LogLevel("debug", lambda: 0.0)
         log = CallLog(build_line_logger(lines.append, levels), levels)

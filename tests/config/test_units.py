@@ -20,7 +20,6 @@ from proxy.config.scalars import (
     Section,
     get_key_descriptions,
     iter_references,
-    list_referring_keys,
 )
 from proxy.config.shapes import (
     Requirement,
@@ -132,12 +131,6 @@ class Referring(Section):
     single: Annotated[FileName | None, Reference("text")] = None
     several: Annotated[list[FileName], Reference("text")] = Field(default_factory=list)
     plain: Name = "a"
-
-
-def test_marked_keys_refer() -> None:
-    assert list_referring_keys(Referring, "text") == ["single", "several"]
-    assert list_referring_keys(Referring, "deployment") == ["deployment"]
-    assert list_referring_keys(Referring, "upstream") == []
 
 
 def test_references_have_their_key() -> None:
@@ -256,20 +249,3 @@ def test_created_model_inherits_descriptions() -> None:
     schema = result.model_json_schema()["properties"]
     assert schema["plates"]["description"] == "Number of plates."
     assert "description" not in schema["silent"]
-
-
-def test_nested_class_is_described() -> None:
-    class Lamp(Section):
-        """A lamp."""
-
-        class Bulb(Section):
-            """A bulb."""
-
-            lumens: int
-            """Brightness."""
-
-        watts: int
-        """Power."""
-
-    assert get_key_descriptions(Lamp) == {"watts": "Power."}
-    assert get_key_descriptions(Lamp.Bulb) == {"lumens": "Brightness."}

@@ -168,7 +168,7 @@ def test_numbers_must_be_positive(value: Any) -> None:
     part = ConfigPart("at", {"n": value})
 
     assert part.read_number("n") is None
-    assert list(part.unread_paths()) == ([] if value in (None, []) else ["at.n"])
+    assert list(part.iter_unread_paths()) == ([] if value in (None, []) else ["at.n"])
 
 
 @for_each(("value", "text"), [("a", "a"), (7, "7"), (True, None), ("", None)])

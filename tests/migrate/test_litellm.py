@@ -53,14 +53,6 @@ def test_order_becomes_a_fallback() -> None:
     assert [deployment["model"] for deployment in alone.deployments["m"]["targets"]] == ["b"]
 
 
-def test_prices_are_per_million_tokens() -> None:
-    converted = draft(
-        {"model": "openai/a", "input_cost_per_token": 1.5e-7, "output_cost_per_token": "6e-7"}
-    )
-
-    assert converted.deployments["m"]["targets"][0]["price"] == {"input": 0.15, "output": 0.6}
-
-
 @for_each(
     "config",
     [
@@ -158,7 +150,7 @@ def test_url_variables_are_resolved() -> None:
         "base_url": "https://eu.openai.azure.com",
         "api_key": "${K}",
     }
-    assert (converted.left_out, incomplete.left_out, incomplete.deployments) == (0, 1, {})
+    assert (converted.skipped_count, incomplete.skipped_count, incomplete.deployments) == (0, 1, {})
     assert "AZURE_API_BASE is not set" in incomplete.notes[0]
 
 
@@ -169,12 +161,12 @@ def test_invalid_url_is_not_copied(setup: str) -> None:
 
     converted = convert_config(config, "c", {"OUR_GATEWAY": "sk-live-2"})
 
-    assert (converted.upstreams, converted.left_out) == ({}, 1)
+    assert (converted.upstreams, converted.skipped_count) == ({}, 1)
     assert "not an http or https URL" in converted.notes[0]
     assert "sk-live" not in "".join(converted.notes)
 
     unset = convert_config(config, "c", {})
-    assert (unset.upstreams, unset.left_out) == ({}, 1)
+    assert (unset.upstreams, unset.skipped_count) == ({}, 1)
 
 
 @for_each(
@@ -261,13 +253,18 @@ def test_base_model_sets_price(part: str, model: str, base_model: str, output: i
         assert f"model {base_model} has no known price" in converted.notes[-1]
 
 
-def test_explicit_price_overrides_base_model() -> None:
+def test_explicit_price_per_token_overrides_base_model() -> None:
     converted = draft(
-        {"model": "openai/mine", "input_cost_per_token": 1e-6, "base_model": "gpt-4o"}
+        {
+            "model": "openai/mine",
+            "input_cost_per_token": 1.5e-7,
+            "output_cost_per_token": "6e-7",
+            "base_model": "gpt-4o",
+        }
     )
 
     assert converted.notes == []
-    assert converted.deployments["m"]["targets"][0]["price"] == {"input": 1.0}
+    assert converted.deployments["m"]["targets"][0]["price"] == {"input": 0.15, "output": 0.6}
 
 
 @for_each("provider", ["openai", "cohere"])

@@ -48,7 +48,7 @@ def test_config_may_be_a_target() -> None:
 def test_invalid_url_is_not_copied() -> None:
     converted = convert_config({"targets": [{**GPT, "custom_host": "sk-live"}]}, "c", {})
 
-    assert (converted.upstreams, converted.left_out) == ({}, 1)
+    assert (converted.upstreams, converted.skipped_count) == ({}, 1)
     assert converted.notes[0] == (
         "targets[0].custom_host: is not an http or https URL. This target was not converted."
     )

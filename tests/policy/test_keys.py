@@ -17,7 +17,7 @@ from proxy.errors import Unauthorized
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load_policies
 from proxy.policy.review.check import check_folder
-from proxy.policy.review.diff import list_changes, replay
+from proxy.policy.review.diff import list_changes, replay_calls
 from proxy.policy.store import read_folder
 from proxy.types import RequestHead, Secret
 from tests.cli.test_init import serving
@@ -270,11 +270,11 @@ def test_replay_sees_revoked_and_ended_keys(tmp_path: Path) -> None:
         (snapshot, ending, 1, "key widget -> expired at"),
         (ending, snapshot, 1, f"{EXPIRED} -> key widget"),
     ):
-        report = replay(old, new, lines)
+        report = replay_calls(old, new, lines)
         expected = (2, changed, [("key", "")])
         assert (report.calls, report.changed, list(report.tally.by_change)) == expected
         assert text in "".join(report.format_lines())
-    report = replay(revoking, revoking, lines)
+    report = replay_calls(revoking, revoking, lines)
     assert (report.calls, report.unknown_key) == (0, 2)
 
 

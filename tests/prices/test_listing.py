@@ -10,7 +10,7 @@ import pytest
 
 from proxy.policy.compile import compile_policies
 from proxy.policy.files.load import load_policies
-from proxy.prices.listing import Listing, as_json, as_table, list_prices
+from proxy.prices.listing import PriceListing, format_json, format_table, list_prices
 
 POLICIES = """\
 upstreams:
@@ -34,13 +34,13 @@ prices:
 """.replace("AAAA", "0" * 64)
 
 
-def listing(folder: Path, day: str, model: str | None = None) -> Listing:
+def listing(folder: Path, day: str, model: str | None = None) -> PriceListing:
     (folder / "p.yaml").write_text(POLICIES)
     loaded = load_policies(folder)
     return list_prices(loaded, compile_policies(loaded, None), date.fromisoformat(day), model)
 
 
-def inputs(expected: Listing) -> list[tuple[str, str | None, str]]:
+def inputs(expected: PriceListing) -> list[tuple[str, str | None, str]]:
     return [
         (line.model, line.source, str(line.price.input) if line.price else "-")
         for line in expected.lines
@@ -70,7 +70,7 @@ def test_listing_shows_rows_of_a_name(tmp_path: Path) -> None:
 
 
 def test_table_format(tmp_path: Path) -> None:
-    lines = as_table(listing(tmp_path, "2026-06-01")).splitlines()
+    lines = format_table(listing(tmp_path, "2026-06-01")).splitlines()
 
     assert lines == [
         "USD per million tokens on 2026-06-01; price table of 2026-03-01",
@@ -83,7 +83,7 @@ def test_table_format(tmp_path: Path) -> None:
 
 
 def test_json_has_null_for_unknown_prices(tmp_path: Path) -> None:
-    data = orjson.loads(as_json(listing(tmp_path, "2026-06-01")))
+    data = orjson.loads(format_json(listing(tmp_path, "2026-06-01")))
 
     assert (data["at"], data["as_of"]) == ("2026-06-01", "2026-03-01")
     assert data["prices"][0]["price"] == {

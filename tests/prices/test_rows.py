@@ -13,7 +13,7 @@ from proxy.prices.rows import (
     PriceRow,
     Rows,
     Table,
-    current_row,
+    find_current_row,
     format_table_lines,
     make_row,
     merge_tables,
@@ -104,11 +104,14 @@ ROWS = st.dictionaries(st.none() | DAYS, st.sampled_from([OLD, NEW, NEXT]), min_
 @given(ROWS, ROWS, DAYS)
 def test_merge_keeps_history(old: Rows, new: Rows, day: date) -> None:
     rows = merge(old, new)
-    old_row, new_row = current_row(old, TODAY), current_row(new, TODAY)
+    old_row, new_row = find_current_row(old, TODAY), find_current_row(new, TODAY)
 
     if old_row is not None and day < TODAY:
-        assert current_row(rows, day) == current_row(old, day)
-    result, expected = current_row(rows, max(day, TODAY)), current_row(new, max(day, TODAY))
+        assert find_current_row(rows, day) == find_current_row(old, day)
+    result, expected = (
+        find_current_row(rows, max(day, TODAY)),
+        find_current_row(new, max(day, TODAY)),
+    )
     if new_row is not None:
         assert result is not None
         assert expected is not None

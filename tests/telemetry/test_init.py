@@ -9,7 +9,7 @@ from proxy.call.record import Record, new_record
 from proxy.errors import BadRequest
 from proxy.ledger.writer import Ledger
 from proxy.policy.review.call_history import CallHistory
-from proxy.policy.review.compare import Candidate
+from proxy.policy.review.compare import CandidateSink
 from proxy.runtime.background import SideTasks
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.telemetry import MAX_WAITING, Emitters
@@ -136,7 +136,7 @@ async def test_last_active_call_is_emitted_in_the_next_iteration() -> None:
 
 
 def test_sink_has_its_name_in_metrics() -> None:
-    sinks = (Metrics, CallLog, Traces, GenAiMetrics, Ledger, CallHistory, Candidate, Decisions)
+    sinks = (Metrics, CallLog, Traces, GenAiMetrics, Ledger, CallHistory, CandidateSink, Decisions)
 
     assert tuple(sink.name for sink in sinks) == SINKS
 

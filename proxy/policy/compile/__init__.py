@@ -59,7 +59,7 @@ def _compile(context: CompileContext) -> Snapshot:
     credentials = {c.digest: c for c in key_compiler.list_credentials(keys)}
     sticky = [config.sticky for config in policies.deployments.values() if config.sticky]
     passthrough = [d.passthrough for d in deployments.values() if d.passthrough]
-    locations = {p: place for p, place in document.locations.items() if p[:1] != ("prices",)}
+    locations = {p: location for p, location in document.locations.items() if p[:1] != ("prices",)}
     return Snapshot(
         revision=loaded.revision,
         keys=MappingProxyType(keys),

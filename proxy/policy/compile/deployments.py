@@ -15,7 +15,7 @@ from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.rules import RuleCompiler, compile_cache
 from proxy.policy.compile.targets import TargetCompiler
-from proxy.policy.decide.routes import Sticky
+from proxy.policy.decide.routes import StickyRouting
 from proxy.policy.decide.snapshot import Deployment
 from proxy.policy.files.source import KeyPath
 from proxy.types import Retry, Target
@@ -53,7 +53,7 @@ class DeploymentCompiler:
             tags=MappingProxyType(dict(sorted(config.tags.items()))),
             routes=self._targets.compile_routes((*path, "targets"), config.targets, balanced),
             fallback=self._targets.compile_targets((*path, "fallback"), config.fallback),
-            sticky=Sticky(sticky.by or "header", sticky.header or "") if sticky else None,
+            sticky=StickyRouting(sticky.by or "header", sticky.header or "") if sticky else None,
             retry=Retry(**{**retry.model_dump(), "on": frozenset(retry.on)}) if retry else None,
             hedge_after=config.hedge.after if config.hedge else None,
             sections=self._rules.compile_sections(policy) if policy else (),
@@ -119,7 +119,7 @@ class DeploymentCompiler:
 
     def check_embeddings(self, deployments: Mapping[str, Deployment]) -> None:
         """Report deployments of semantic caches that compute no embeddings."""
-        for path, part in self._context.policies.parts():
+        for path, part in self._context.policies.iter_parts():
             if part.cache is None or part.cache.semantic is None:
                 continue
             name, name_path = part.cache.semantic.embeddings, (*path, *EMBEDDINGS_KEY)

@@ -34,7 +34,7 @@ FACT_VALUES = {
 def iter_limit_configs(
     policies: schema.PoliciesConfig,
 ) -> Iterator[tuple[KeyPath, schema.LimitConfig]]:
-    for path, part in policies.parts():
+    for path, part in policies.iter_parts():
         yield from (((*path, "limits", n), limit) for n, limit in enumerate(part.limits or ()))
 
 

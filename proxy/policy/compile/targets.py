@@ -44,7 +44,7 @@ def compile_upstream(
     provider = config.provider or providers.get(config.dialect, dialect_provider)
     traits = PROVIDERS.get(config.provider or "", OPENAI)
     drops, is_gateway = {*config.drop}, find_gateway_setting(config) is not None
-    if is_gateway and "metadata" not in config.accepted:  # gateways read settings in it
+    if is_gateway and "metadata" not in config.accepted_fields:  # gateways read settings in it
         drops.add("metadata")
     headers, breaker = config.headers.items(), config.breaker
     return Upstream(
@@ -57,8 +57,8 @@ def compile_upstream(
         headers=tuple((n, secret((*path, "headers", n), ref)) for n, ref in headers),
         timeouts=Timeouts(**config.timeouts.model_dump()),
         provider=provider,
-        accepts=frozenset(config.accepted),
-        most=tuple((field, n) for field, n in config.accepted.items() if n is not None),
+        accepts=frozenset(config.accepted_fields),
+        most=tuple((field, n) for field, n in config.accepted_fields.items() if n is not None),
         requests_usage=config.include_usage == "on",
         traits=traits if config.api_dialect == traits.dialect == OPENAI.dialect else OPENAI,
         is_gateway=is_gateway,

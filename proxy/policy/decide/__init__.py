@@ -15,7 +15,7 @@ from proxy.errors.words import shorten_to_ascii
 from proxy.policy.decide import model_calls as pricing
 from proxy.policy.decide.conditions import collect_facts
 from proxy.policy.decide.model_calls import apply_rules, find_rule_by_effect
-from proxy.policy.decide.provenance import Basis, DecidedPlan
+from proxy.policy.decide.provenance import DecidedPlan, DecisionBasis
 from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits, list_unique
 from proxy.policy.decide.selection import list_models, merge_tags, select_deployment
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
@@ -163,7 +163,7 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     facts = collect_facts(key.name, call, tags)
     models = call.requested_models or (deployment.name,)
     ruled = [apply_rules(key_deployment, call, facts, model) for model in models]
-    basis = Basis(
+    basis = DecisionBasis(
         snapshot=snapshot,
         key=key,
         key_deployment=key_deployment,
@@ -175,7 +175,10 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
 
 
 def _build_plan(
-    basis: Basis, path: PassthroughPath | None, tags: Mapping[str, str], warnings: tuple[str, ...]
+    basis: DecisionBasis,
+    path: PassthroughPath | None,
+    tags: Mapping[str, str],
+    warnings: tuple[str, ...],
 ) -> DecidedPlan:
     snapshot, key, key_deployment, call, dropped_tags, ruled = basis
     deployment, chain = key_deployment.deployment, key_deployment.chain

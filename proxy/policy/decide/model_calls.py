@@ -22,10 +22,10 @@ from proxy.policy.decide.conditions import NO_NAMES, Facts
 from proxy.policy.decide.routes import Routes, draw_number
 from proxy.policy.decide.rules import (
     NO_EFFECTS,
-    Effects,
     RuleChain,
+    RuleEffects,
     combine_guards,
-    evaluate,
+    evaluate_rules,
     list_unique,
 )
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment
@@ -35,7 +35,7 @@ from proxy.types.target import missing_price
 
 Names = frozenset[str]
 Targets = tuple[Target, ...]
-EffectsByTarget = Mapping[str, tuple[Effects, ...]]
+RuleEffectsByTarget = Mapping[str, tuple[RuleEffects, ...]]
 PARAMETER_EFFECTS = ("set ", "cap ")
 ROUTE_EFFECTS = ("targets", "fallback", "model", "refusal")
 FIRST_TARGET_EFFECTS = ("cache", "limit ", "no limit ", *PARAMETER_EFFECTS)
@@ -58,11 +58,11 @@ class RuledModelCall(NamedTuple):
     """
 
     model_call: ModelCall
-    route_effects: Effects
-    first_effects: tuple[Effects, ...]
-    all_effects: tuple[Effects, ...]
+    route_effects: RuleEffects
+    first_effects: tuple[RuleEffects, ...]
+    all_effects: tuple[RuleEffects, ...]
     chosen_count: int
-    left_out: tuple[ExcludedTarget, ...] = ()
+    excluded: tuple[ExcludedTarget, ...] = ()
 
 
 def apply_rules(
@@ -72,7 +72,7 @@ def apply_rules(
     deployment, chain = key_deployment.deployment, key_deployment.chain
     if chain is not None and chain.depends_on_model:
         return _ByTarget(deployment, chain, call, facts, model).rule()
-    effects = evaluate(chain, facts) if chain is not None else NO_EFFECTS
+    effects = evaluate_rules(chain, facts) if chain is not None else NO_EFFECTS
     routes = effects.routes or deployment.routes
     targets, pool_size = order_targets(deployment, routes, effects.model or model, facts.key, call)
     model_call = ModelCall(
@@ -106,9 +106,13 @@ def order_targets(
 
 
 def find_rule_by_effect(
-    route: Effects, first_effects: Effects, every: Effects
+    route: RuleEffects, first_effects: RuleEffects, every: RuleEffects
 ) -> Mapping[str, str]:
-    """Return the rule behind each effect, each from the effects that decide it."""
+    """Return the name of the rule behind each effect.
+
+    ``route`` decides targets, model and refusal, ``first_effects`` the cache and limits, and
+    ``every`` the guards and the parameters that only later targets get.
+    """
     if route is first_effects and first_effects is every:
         return route.rule_by_effect
     parts = (
@@ -125,7 +129,7 @@ def find_rule_by_effect(
     }
 
 
-def _get_fallback(deployment: Deployment, effects: Effects) -> Targets:
+def _get_fallback(deployment: Deployment, effects: RuleEffects) -> Targets:
     """Return the fallback. A rule that chooses the targets replaces the deployment's fallback."""
     if effects.fallback is not None:
         return effects.fallback
@@ -142,7 +146,7 @@ class _ByTarget:
         self._facts = facts
         self._model = model
         self._call_names = frozenset({model, deployment.name})
-        self._effects_by_names: dict[Names, Effects] = {}
+        self._effects_by_names: dict[Names, RuleEffects] = {}
         self._left_out: list[ExcludedTarget] = []
 
     def rule(self) -> RuledModelCall:
@@ -173,14 +177,14 @@ class _ByTarget:
             first_effects=first_effects,
             all_effects=every,
             chosen_count=len(chosen),
-            left_out=tuple(self._left_out),
+            excluded=tuple(self._left_out),
         )
 
     def _order_targets(self, routes: Routes, model: str) -> tuple[Targets, int]:
         return order_targets(self._deployment, routes, model, self._facts.key, self._call)
 
     def _choose_targets(
-        self, route: Effects, served: Targets, first_targets: Targets
+        self, route: RuleEffects, served: Targets, first_targets: Targets
     ) -> tuple[Targets, int]:
         """Return the targets before the fallback, and the number of equal ones at the start.
 
@@ -194,18 +198,18 @@ class _ByTarget:
         targets = tuple(t for t in served if self._is_served(t, self._merge_effects(t)))
         return targets, len([t for t in first_targets if t in targets])
 
-    def _select_fallback(self, route: Effects) -> Targets:
+    def _select_fallback(self, route: RuleEffects) -> Targets:
         fallback = _get_fallback(self._deployment, route)
         if route.fallback is not None or route.refusal is not None:
             return fallback
         return tuple(t for t in fallback if self._may_follow(t))
 
-    def _is_allowed(self, target: Target, effects: Effects) -> bool:
+    def _is_allowed(self, target: Target, effects: RuleEffects) -> bool:
         if effects.refusal is None:
             return True
-        return self._leave_out(target, effects.rule_by_effect["refusal"])
+        return self._exclude(target, effects.rule_by_effect["refusal"])
 
-    def _is_served(self, target: Target, effects: Effects) -> bool:
+    def _is_served(self, target: Target, effects: RuleEffects) -> bool:
         """Return True unless the rules of a target choose other targets."""
         if effects.routes is None and effects.model is None:
             return True
@@ -213,7 +217,7 @@ class _ByTarget:
         if target in candidates.targets:
             return True
         rules = effects.rule_by_effect
-        return self._leave_out(target, rules.get("targets") or rules["model"])
+        return self._exclude(target, rules.get("targets") or rules["model"])
 
     def _may_follow(self, target: Target) -> bool:
         """Return True unless the rules of a fallback target refuse it or choose other targets."""
@@ -222,14 +226,14 @@ class _ByTarget:
         if not self._is_allowed(target, effects):
             return False
         if effects.routes is not None and target not in effects.routes.targets:
-            return self._leave_out(target, rules["targets"])
+            return self._exclude(target, rules["targets"])
         if effects.model is None or effects.model in target.names | self._deployment.names:
             return True
         if effects.model not in (effects.routes or self._deployment.routes).by_model:
             return True  # for a name that no target has
-        return self._leave_out(target, rules["model"])
+        return self._exclude(target, rules["model"])
 
-    def _leave_out(self, target: Target, rule: str) -> Literal[False]:
+    def _exclude(self, target: Target, rule: str) -> Literal[False]:
         self._left_out.append(ExcludedTarget(target, rule))
         return False
 
@@ -241,14 +245,14 @@ class _ByTarget:
         is_for_deployment = self._model in self._deployment.names
         return target.names | (self._call_names if is_for_deployment else NO_NAMES)
 
-    def _evaluate_effects(self, names: Names) -> Effects:
+    def _evaluate_effects(self, names: Names) -> RuleEffects:
         effects = self._effects_by_names.get(names)
         if effects is None:
-            effects = evaluate(self._chain, self._facts._replace(names=names))
+            effects = evaluate_rules(self._chain, self._facts._replace(names=names))
             self._effects_by_names[names] = effects
         return effects
 
-    def _list_effects(self, target: Target, first_targets: Targets) -> tuple[Effects, ...]:
+    def _list_effects(self, target: Target, first_targets: Targets) -> tuple[RuleEffects, ...]:
         """Return the effects for a target by its own names, and by all names of the call.
 
         A target that replaces the first ones has their names too.
@@ -260,15 +264,15 @@ class _ByTarget:
             (self._evaluate_effects(names), self._evaluate_effects(names | call_names))
         )
 
-    def _merge_effects(self, target: Target) -> Effects:
+    def _merge_effects(self, target: Target) -> RuleEffects:
         return self._chain.combine_all(self._list_effects(target, (target,)))
 
     def _make_model_call(
         self,
         targets: Targets,
         pool_size: int,
-        unions: tuple[Effects, Effects, Effects],
-        by_target: EffectsByTarget,
+        unions: tuple[RuleEffects, RuleEffects, RuleEffects],
+        by_target: RuleEffectsByTarget,
     ) -> ModelCall:
         """Return the model call.
 
@@ -282,7 +286,7 @@ class _ByTarget:
         }
         overrides = overrides_by_target[targets[0].id]
         applied = self._chain.combine_all(list_unique((route, first_effects)))
-        left_out = {f"left out {target.id}": rule for target, rule in self._left_out}
+        excluded = {f"left out {target.id}": rule for target, rule in self._left_out}
         return ModelCall(
             model=self._model,
             targets=targets,
@@ -290,7 +294,7 @@ class _ByTarget:
             overrides=overrides,
             rules=self._list_applied_rules(applied.rules, every.rules),
             shadow_rules=self._list_applied_rules(applied.shadow_rules, every.shadow_rules),
-            rule_by_effect={**find_rule_by_effect(route, first_effects, every), **left_out},
+            rule_by_effect={**find_rule_by_effect(route, first_effects, every), **excluded},
             target_overrides={
                 target_id: changes
                 for target_id, changes in overrides_by_target.items()

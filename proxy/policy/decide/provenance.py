@@ -24,7 +24,7 @@ from proxy.types import Call, ModelCall, Plan, Target
 PLAN_FIELDS = tuple(f.name for f in fields(Plan) if f.init)
 
 
-class Basis(NamedTuple):
+class DecisionBasis(NamedTuple):
     """The objects that decided a call. ``dropped_tags`` are tags that its client may not set."""
 
     snapshot: Snapshot
@@ -58,7 +58,7 @@ class DecidedPlan(Plan):
     with an ``index`` explain one model call.
     """
 
-    basis: Basis = field(kw_only=True, repr=False, compare=False)
+    basis: DecisionBasis = field(kw_only=True, repr=False, compare=False)
     unpriced: tuple[ModelCall, ...] = field(kw_only=True, repr=False, compare=False)
 
     def without_basis(self) -> Plan:
@@ -176,16 +176,16 @@ class DecidedPlan(Plan):
         if not is_first:
             return f"tried next: {share}"
         sticky = deployment.sticky
-        if not (sticky and sticky.seed(self.basis.key.name, self.basis.call)):
+        if not (sticky and sticky.get_shared_value(self.basis.key.name, self.basis.call)):
             return f"chosen by {share}, drawn for each call"
         owner = f"value of {sticky.header}" if sticky.by == "header" else sticky.by
         return f"chosen by {share}, the same for all calls of this {owner}"
 
-    def iter_left_out_targets(self, index: int) -> Iterator[tuple[Target, str]]:
+    def iter_excluded_targets(self, index: int) -> Iterator[tuple[Target, str]]:
         """Yield the excluded targets, each with the reason."""
         targets, ruled = self.model_calls[index].targets, self.basis.ruled[index]
         reason = "its price is unknown"
         if self.basis.call.state_ref is not None:
             reason = "another target stores the state of this call"
         yield from ((t, reason) for t in ruled.model_call.targets if t not in targets)
-        yield from ((target, f"by rule {rule}") for target, rule in ruled.left_out)
+        yield from ((target, f"by rule {rule}") for target, rule in ruled.excluded)

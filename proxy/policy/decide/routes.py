@@ -72,13 +72,13 @@ class Routes:
 
 
 @frozen
-class Sticky:
+class StickyRouting:
     """Keeps calls with the same key, user or value of ``header`` at one target."""
 
     by: Literal["key", "user", "header"]
     header: str = ""
 
-    def seed(self, key: str, call: Call) -> str | None:
+    def get_shared_value(self, key: str, call: Call) -> str | None:
         """Return the shared value of a call, or None if it has none."""
         if self.by == "key":
             return key
@@ -88,11 +88,11 @@ class Sticky:
         return str(user) if user else None
 
 
-def draw_number(deployment: str, sticky: Sticky | None, key: str, call: Call) -> int:
+def draw_number(deployment: str, sticky: StickyRouting | None, key: str, call: Call) -> int:
     """Return a uniform 128-bit number, the same for calls that stay at one target.
 
     Clients can influence it only by their user name and by a header that the policy names.
     """
-    seed = (sticky and sticky.seed(key, call)) or call.head.call_id
-    text = f"{deployment}\0{seed}".encode("utf-8", "surrogatepass")
+    get_shared_value = (sticky and sticky.get_shared_value(key, call)) or call.head.call_id
+    text = f"{deployment}\0{get_shared_value}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
@@ -104,7 +104,7 @@ class PolicyRules:
     first_only: bool = False
 
 
-class Effects(NamedTuple):
+class RuleEffects(NamedTuple):
     """The combined effects of rules on one model of a call."""
 
     rules: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class Effects(NamedTuple):
     rule_by_effect: Mapping[str, str] = MappingProxyType({})
 
 
-NO_EFFECTS = Effects()
+NO_EFFECTS = RuleEffects()
 
 
 class RuleGroup(NamedTuple):
@@ -141,12 +141,12 @@ class RuleChain(NamedTuple):
     """
 
     groups: tuple[RuleGroup, ...]
-    combine: Callable[[tuple[str, ...], tuple[str, ...]], Effects]
+    combine: Callable[[tuple[str, ...], tuple[str, ...]], RuleEffects]
     rules: Mapping[str, Rule]
     depends_on_model: bool
     is_steady: bool
 
-    def combine_all(self, effects_list: Sequence[Effects]) -> Effects:
+    def combine_all(self, effects_list: Sequence[RuleEffects]) -> RuleEffects:
         """Return the effects of the rules that match any model of a call.
 
         The order in which the client names its models does not matter.
@@ -162,7 +162,7 @@ class RuleChain(NamedTuple):
         return tuple([name for name in self.rules if name in names]) if names else ()
 
 
-def list_unique(effects_list: Iterable[Effects]) -> tuple[Effects, ...]:
+def list_unique(effects_list: Iterable[RuleEffects]) -> tuple[RuleEffects, ...]:
     """Return each of several effects once. Equal effects of one chain are the same object."""
     return tuple({id(effects): effects for effects in effects_list}.values())
 
@@ -196,7 +196,7 @@ def compile_chain(sections: Sequence[PolicyRules], static: StaticFacts) -> RuleC
     )
 
 
-def evaluate(chain: RuleChain, facts: Facts) -> Effects:
+def evaluate_rules(chain: RuleChain, facts: Facts) -> RuleEffects:
     """Return the effects of the rules that match."""
     rules: list[str] = []
     shadow_rules: list[str] = []
@@ -211,30 +211,34 @@ def evaluate(chain: RuleChain, facts: Facts) -> Effects:
 
 def combine_effects(
     rules: Mapping[str, Rule], names: tuple[str, ...], shadow_rules: tuple[str, ...]
-) -> Effects:
+) -> RuleEffects:
     """Return the combined effects of rules, given in order of precedence."""
     matching = [rules[name] for name in names]
-    effects = Effects(names, shadow_rules, rule_by_effect=find_deciding_rules(matching))
-    for rule in matching:
-        # The rule that chooses the targets also decides about their fallback.
-        has_fallback = effects.fallback is not None or effects.routes is not None
-        effects = effects._replace(
-            routes=rule.routes if effects.routes is None else effects.routes,
-            fallback=effects.fallback if has_fallback else rule.fallback,
-            model=rule.model if effects.model is None else effects.model,
-            changes=_merge_changes(effects.changes, rule.changes),
-            refusal=rule.refusal if effects.refusal is None else effects.refusal,
-            limits=effects.limits + rule.limits,
-            without_limits=effects.without_limits | rule.without_limits,
-            cache=rule.cache if effects.cache is None else effects.cache,
-            guards=RuleGuards(
-                effects.guards.input + rule.guards.input,
-                effects.guards.output + rule.guards.output,
-                effects.guards.cost_caps + rule.guards.cost_caps,
-            ),
-            without_guards=effects.without_guards | rule.without_guards,
-        )
-    return effects
+    # The first rule that chooses the targets or the fallback decides about the fallback.
+    fallback = (r.fallback for r in matching if r.routes is not None or r.fallback is not None)
+    return RuleEffects(
+        rules=names,
+        shadow_rules=shadow_rules,
+        routes=_find_first(rule.routes for rule in matching),
+        fallback=next(fallback, None),
+        model=_find_first(rule.model for rule in matching),
+        changes=reduce(_merge_changes, (rule.changes for rule in matching), UNCHANGED),
+        refusal=_find_first(rule.refusal for rule in matching),
+        limits=tuple(scoped for rule in matching for scoped in rule.limits),
+        without_limits=frozenset(name for rule in matching for name in rule.without_limits),
+        cache=_find_first(rule.cache for rule in matching),
+        guards=RuleGuards(
+            tuple(guard for rule in matching for guard in rule.guards.input),
+            tuple(guard for rule in matching for guard in rule.guards.output),
+            tuple(cap for rule in matching for cap in rule.guards.cost_caps),
+        ),
+        without_guards=frozenset(name for rule in matching for name in rule.without_guards),
+        rule_by_effect=find_deciding_rules(matching),
+    )
+
+
+def _find_first(values: Iterable[Part | None]) -> Part | None:
+    return next((value for value in values if value is not None), None)
 
 
 def find_deciding_rules(rules: Sequence[Rule]) -> Mapping[str, str]:
@@ -270,7 +274,7 @@ def _merge_changes(first: ParameterOverrides, later: ParameterOverrides) -> Para
 
 
 def combine_limits(
-    limits: tuple[ScopedLimit, ...], union: Effects, effects_list: Sequence[Effects]
+    limits: tuple[ScopedLimit, ...], union: RuleEffects, effects_list: Sequence[RuleEffects]
 ) -> tuple[ScopedLimit, ...]:
     """Return the limits of a call, from the ``limits`` of its deployment and from its rules.
 
@@ -284,7 +288,9 @@ def combine_limits(
     )
 
 
-def combine_guards(guards: GuardPlan, union: Effects, effects_list: Sequence[Effects]) -> GuardPlan:
+def combine_guards(
+    guards: GuardPlan, union: RuleEffects, effects_list: Sequence[RuleEffects]
+) -> GuardPlan:
     """Return the guards of a call, from the ``guards`` of its deployment and from its rules.
 
     ``union`` is the union of ``effects_list``, which has the effects for each model and target.

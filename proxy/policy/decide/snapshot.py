@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from proxy.errors import Unauthorized
 from proxy.policy.decide.conditions import StaticFacts, iter_used_facts
-from proxy.policy.decide.routes import Candidates, Routes, Sticky
+from proxy.policy.decide.routes import Candidates, Routes, StickyRouting
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import KeyPath, SourceLocation
 from proxy.policy.schema.keys import TextPattern
@@ -55,7 +55,7 @@ class Deployment:
     tags: Mapping[str, str]
     routes: Routes
     fallback: tuple[Target, ...]
-    sticky: Sticky | None = None
+    sticky: StickyRouting | None = None
     retry: Retry | None = None
     hedge_after: float | None = None
     sections: tuple[PolicyRules, ...] = ()

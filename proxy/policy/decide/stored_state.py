@@ -13,7 +13,7 @@ from proxy.types import Call, Plan, StateRef
 
 
 def select_alternative(call: Call, state_ref: StateRef) -> Call:
-    """Return a call for the deployment of its state, if that is an alternative of a draw."""
+    """Return the call with the deployment of its state, if a weighted draw may choose that one."""
     head = call.head
     drawn = (head.deployment, *head.alternatives)
     if not head.alternatives or state_ref.deployment not in drawn:
@@ -63,7 +63,8 @@ def select_store(key: VirtualKey) -> KeyDeployment:
 def keep_state_targets(plan: Plan, call: Call, state_ref: StateRef) -> Plan:
     """Return a plan with only the targets that have the state.
 
-    Raise ``NotFound`` without any. Each call changes its conversation, so it is not cached.
+    Raise ``NotFound`` if no target has it. Calls of conversations are not cached, because each call
+    changes the conversation.
     """
     model_calls = []
     for model_call in plan.model_calls if plan.deployment == state_ref.deployment else ():

@@ -23,7 +23,11 @@ from proxy.policy.files.load import LoadedFolder, get_folder_name, read_policies
 from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem, format_path
 from proxy.policy.files.validation import suggest_similar
 from proxy.policy.review import lint_deployments, lint_guards, lint_rules
-from proxy.policy.review.lint_guards import iter_delay_notes, iter_opaque_notes, iter_restore_notes
+from proxy.policy.review.lint_guards import (
+    iter_opaque_notes,
+    iter_restore_notes,
+    iter_stream_delay_notes,
+)
 from proxy.runtime.frozen import frozen
 from proxy.types.providers import ENDPOINTS, OPENAI, PROVIDERS
 
@@ -226,7 +230,7 @@ class CheckReport:
     delays: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def problems(self) -> Iterator[tuple[str, Problem]]:
+    def iter_problems(self) -> Iterator[tuple[str, Problem]]:
         yield from (("error", problem) for problem in self.errors)
         yield from (("warning", problem) for problem in self.warnings)
 
@@ -240,7 +244,7 @@ def check_folder(
         snapshot = compile_policies(loaded, environ)
         with loaded.document.errors_at(()):
             problems = tuple(list_warnings(loaded, snapshot, now or datetime.now(UTC)))
-            delays = tuple(iter_delay_notes(snapshot))
+            delays = tuple(iter_stream_delay_notes(snapshot))
             notes = [
                 *iter_gateway_notes(loaded.policies),
                 *iter_opaque_notes(loaded.policies, snapshot),
@@ -257,14 +261,14 @@ def check_folder(
     return CheckReport(folder, summary, warnings=problems, delays=delays, notes=tuple(notes))
 
 
-def as_text(report: CheckReport) -> str:
+def format_text(report: CheckReport) -> str:
     warnings = (f"{p.location}: warning: {p.path}: {p.message}" for p in report.warnings)
     summary = f"{report.folder}: {report.summary}"
     lines = (*map(str, report.errors), *warnings, *report.delays, *report.notes, summary)
     return "\n".join(lines)
 
 
-def as_json(report: CheckReport) -> str:
+def format_json(report: CheckReport) -> str:
     """Return the report as JSON with the members ``problems``, ``held`` and ``notes``.
 
     A problem has severity, file, line, column, path and message. ``held`` lists the streaming
@@ -272,17 +276,17 @@ def as_json(report: CheckReport) -> str:
     """
     problems = [
         {"severity": kind, **p.location._asdict(), "path": p.path, "message": p.message}
-        for kind, p in report.problems()
+        for kind, p in report.iter_problems()
     ]
     data = {"good": not report.errors, "summary": report.summary, "problems": problems}
     data |= {"held": report.delays, "notes": report.notes}
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
-def as_github(report: CheckReport) -> str:
+def format_github(report: CheckReport) -> str:
     """Return workflow commands, which GitHub shows as annotations of a change."""
     lines = []
-    for kind, problem in report.problems():
+    for kind, problem in report.iter_problems():
         folder, text = report.folder, f"{problem.path}: {problem.message}"
         name, line, column = problem.location
         file = folder if name == get_folder_name(folder) else folder / name
@@ -292,7 +296,7 @@ def as_github(report: CheckReport) -> str:
 
 
 FORMATS: dict[str, Callable[[CheckReport], str]] = {
-    "text": as_text,
-    "json": as_json,
-    "github": as_github,
+    "text": format_text,
+    "json": format_json,
+    "github": format_github,
 }

@@ -1,6 +1,6 @@
 """Decides calls under two policy snapshots and lists the differences, by kind and by rule.
 
-``Candidate`` compares each call of a running proxy with a candidate policy, after the call ends.
+``CandidateSink`` compares each call of a running proxy with a candidate policy when the call ends.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ def compare_snapshots(
     credential: str | None = None,
     is_admitted: bool = False,
 ) -> list[Difference]:
-    """Decide a call under two snapshots. ``old`` accepts the key of a call that ``is_admitted``."""
+    """Return the differences between the decisions of two snapshots on a call.
+
+    If the call ``is_admitted``, ``old`` has accepted its key before, so the key is not checked.
+    """
     received_at = call.head.received_at
     old_reason = None if is_admitted else old.find_rejection_reason(key.name, received_at)
     new_reason = new.find_rejection_reason(key.name, received_at, credential)
@@ -247,7 +250,7 @@ def _find_refusing_rule(old_decision: PlanOrError, new_decision: PlanOrError) ->
     return next((refusal.rule for refusal in refusals if refusal is not None), "")
 
 
-class Candidate:
+class CandidateSink:
     """Sink that decides each call under a candidate snapshot too, and counts the differences.
 
     ``count`` gets the kind and the rule of each change of a call, or ``same`` and an empty rule.

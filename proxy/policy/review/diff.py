@@ -188,7 +188,7 @@ class Replay:
             yield f"{calls} skipped: OLD does not accept the key"
 
 
-def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replay:
+def replay_calls(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replay:
     """Decide the calls of a call log under two snapshots."""
     result = Replay()
     for line in lines:

@@ -199,7 +199,7 @@ def _explain_model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[D
             texts = ", ".join(f"{kind} {usd}" for kind, usd in prices.items() if usd is not None)
             cost = f"USD per million tokens: {texts}"
         targets.append(Decision("target", target.id, f"{reason}; {cost}", source=source))
-    for target, reason in plan.iter_left_out_targets(index):
+    for target, reason in plan.iter_excluded_targets(index):
         text = f"{target.id} excluded"
         targets.append(Decision("target", text, reason, state="not_applied"))
     yield Decision("targets", f"{text}{len(model_call.targets)}", parts=tuple(targets))

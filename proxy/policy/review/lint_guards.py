@@ -68,7 +68,7 @@ def is_unencrypted(url: str) -> bool:
 
 
 def _list_guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, AnyGuard]]:
-    for path, part in policies.parts():
+    for path, part in policies.iter_parts():
         if not isinstance(part, schema.DeploymentConfig):
             for stage, guards in (("input", part.input), ("output", part.output)):
                 yield from (((*path, stage, n), guard) for n, guard in enumerate(guards or ()))
@@ -99,7 +99,7 @@ def iter_restore_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterat
         )
 
 
-def iter_delay_notes(snapshot: Snapshot) -> Iterator[str]:
+def iter_stream_delay_notes(snapshot: Snapshot) -> Iterator[str]:
     """Yield a note on each output guard that withholds streamed text, and on the total delay.
 
     Guards of rules are not included.

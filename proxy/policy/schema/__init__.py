@@ -63,7 +63,7 @@ class PoliciesConfig(Section):
     price_table: PriceTableConfig = Field(default_factory=PriceTableConfig)
     """Properties of the price table."""
 
-    def parts(
+    def iter_parts(
         self,
     ) -> Iterator[tuple[tuple[str | int, ...], PolicyConfig | RuleConfig | DeploymentConfig]]:
         """Yield each policy, then its rules, and each deployment, with its path."""

@@ -111,7 +111,7 @@ ENTRY_POINT_GROUP = "headrace.guards"
 
 
 class PluginGuard(GuardConfig):
-    """A guard of another distribution. ``version`` is part of its digest for the cache."""
+    """A guard of another distribution. ``version`` is part of the digest in cache keys."""
 
     keys: SerializeAsAny[BaseModel]
     version: str | None

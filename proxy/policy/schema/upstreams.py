@@ -180,7 +180,7 @@ class UpstreamConfig(scalars.Section):
         return "openai" if self.dialect in OPENAI_VARIANTS else self.dialect
 
     @property
-    def accepted(self) -> dict[str, float | None]:
+    def accepted_fields(self) -> dict[str, float | None]:
         """Additional request fields, with their maximum if there is one."""
         fields: dict[str, float | None] = {}
         for field in self.accepts:

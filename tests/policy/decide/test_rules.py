@@ -1,4 +1,4 @@
-"""Effects of matching rules, and the origin of each decided value."""
+"""RuleEffects of matching rules, and the origin of each decided value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from proxy.policy.decide.conditions import (
 )
 from proxy.policy.decide.provenance import DecidedPlan
 from proxy.policy.decide.routes import Candidates, Routes
-from proxy.policy.decide.rules import Effects, PolicyRules, Rule, compile_chain, evaluate
+from proxy.policy.decide.rules import PolicyRules, Rule, RuleEffects, compile_chain, evaluate_rules
 from proxy.policy.review.sample_call import build_sample_call
 from proxy.policy.store import read_folder
 from proxy.types import Endpoint, ParameterOverrides, RuleRefusal, Target, Upstream
@@ -47,10 +47,10 @@ def rule(name: str, when: Condition = ALWAYS, **does: Any) -> Rule:
     return Rule(name, when, **does)
 
 
-def rule_effects(*sections: PolicyRules) -> Effects:
+def rule_effects(*sections: PolicyRules) -> RuleEffects:
     remaining = compile_chain(sections, KNOWN_VALUES)
     assert remaining is not None
-    return evaluate(remaining, FACTS)
+    return evaluate_rules(remaining, FACTS)
 
 
 def combined_effects(*rules: Rule, first_only: bool = False) -> Any:

@@ -16,7 +16,7 @@ from proxy.guards.stream.window import Window
 from proxy.guards.text.base64_text import find_open_run
 from proxy.policy.files.source import Problem, SourceLocation
 from proxy.policy.review.check import FORMATS, CheckReport, check_folder
-from proxy.policy.review.lint_guards import iter_delay_notes
+from proxy.policy.review.lint_guards import iter_stream_delay_notes
 from proxy.types.guard import GuardRule, is_detector
 from tests.conftest import policies_for
 from tests.for_each import for_each
@@ -183,7 +183,9 @@ def test_streaming_delay_of_guards_is_noted(guard: str, tmp_path: Path) -> None:
     )
     snapshot = read_text(tmp_path, policies, {"UPSTREAM_KEY": "x" * 40})
 
-    lines = [line for line in iter_delay_notes(snapshot) if line.startswith("search-answers:")]
+    lines = [
+        line for line in iter_stream_delay_notes(snapshot) if line.startswith("search-answers:")
+    ]
 
     events = CASES[guard]
     assert lines == ([f"search-answers: {name}" for name in _notes(*events)] if events else [])

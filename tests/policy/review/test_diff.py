@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load_policies
-from proxy.policy.review.diff import Replay, list_changes, replay
+from proxy.policy.review.diff import Replay, list_changes, replay_calls
 from proxy.policy.store import read_folder
 from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy, policies_for
@@ -109,8 +110,8 @@ policies:
     (tmp_path / "new" / "p.yaml").write_text(text + rules)
     new = read_folder(tmp_path / "new", None)
 
-    report = replay(old, old, lines)
-    results = replay(old, new, [*lines, b"", b"{", b'{"event": "listening"}'])
+    report = replay_calls(old, old, lines)
+    results = replay_calls(old, new, [*lines, b"", b"{", b'{"event": "listening"}'])
 
     assert (report.calls, report.changed) == (3, 0)
     assert (results.calls, results.changed, results.invalid) == (3, 2, 2)
@@ -127,7 +128,7 @@ def test_removed_key_diverges_and_unknown_key_does_not(tmp_path: Path) -> None:
     calls = [{**CALL, "models": ["smol"], "key": key} for key in ("search-box", "nobody")]
     lines = [orjson.dumps(call) for call in calls]
 
-    report = replay(old, new, lines)
+    report = replay_calls(old, new, lines)
 
     assert (report.calls, report.changed, report.unknown_key) == (1, 1, 1)
     assert calls_by_change(report) == {("key", ""): 1}
@@ -203,7 +204,7 @@ def test_cap_above_all_recorded_calls_changes_none(tmp_path: Path) -> None:
     text = [{"max_tokens": 5}, {"max_tokens": 8}, {"max_tokens": 9}, None]
     lines = [orjson.dumps({**call, **({"parameters": item} if item else {})}) for item in text]
 
-    report = replay(old, new, lines)
+    report = replay_calls(old, new, lines)
 
     assert (report.calls, report.changed, report.without_parameters) == (4, 1, 1)
     assert calls_by_change(report) == {("parameters", "public/short"): 1}
@@ -236,24 +237,26 @@ ODD: tuple[Any, ...] = (
 )
 
 
+@pytest.fixture(scope="module")
+def snapshots(tmp_path_factory: pytest.TempPathFactory) -> list[Snapshot]:
+    lower_cap = POLICIES.replace("max_tokens: 9", "max_tokens: 8")
+    return read(tmp_path_factory.mktemp("diff"), POLICIES, lower_cap)
+
+
 @for_each("field", LINE)
 @for_each("value", [*ODD, "missing"])
 def test_line_of_invalid_types_is_replayed_or_skipped(
-    field: str, value: Any, tmp_path: Path
+    field: str, value: Any, snapshots: list[Snapshot]
 ) -> None:
     line = {**LINE, field: value}
     if value == "missing":
         del line[field]
-    pair(tmp_path, POLICIES, POLICIES.replace("max_tokens: 9", "max_tokens: 8"))
-    (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(LINE) + b"\n" + json.dumps(line).encode())
 
-    folders = [str(tmp_path / name) for name in "ab"]
-    result = CliRunner().invoke(main, ["diff", *folders, "--calls", str(tmp_path / "calls.jsonl")])
+    old, new = snapshots
+    result = replay_calls(old, new, [orjson.dumps(LINE), json.dumps(line).encode()])
 
-    assert result.exit_code == 0, result.output
-    assert result.exception is None
-    skipped = "line is no call" in result.output or "call was skipped" in result.output
-    assert skipped == ("of 1 call would" in result.output), result.output
+    assert result.calls + result.invalid + result.unsupported + result.unknown_key == 2
+    assert list(result.format_lines())
 
 
 async def test_unauthorized_calls_are_skipped(proxy: Proxy, tmp_path: Path) -> None:
