@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import click
 
 from proxy import __version__
+from proxy.policy.files.source import PolicyError
 from proxy.runtime.lazy import LazyTable
 from proxy.settings import hide_certificates
 
@@ -35,6 +37,14 @@ COMMANDS: LazyTable[click.Command] = LazyTable(
 
 class LazyCommands(click.Group):
     """The commands of the table."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. If the policies are invalid, print all problems and exit with code 1."""
+        try:
+            return super().invoke(ctx)
+        except PolicyError as error:
+            click.echo(str(error), err=True)
+            raise SystemExit(1) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)

@@ -90,17 +90,17 @@ def explain_command(
     if deployment is not None and not is_chat:  # the body of a chat names its deployment
         headers["x-headrace-deployment"] = deployment
     at = (options["at"] or datetime.now(UTC)).replace(tzinfo=UTC)
+    snapshot = read_folder(policies, None)
+    key = snapshot.find_key(name)
+    if key is None:
+        raise click.ClickException(describe_missing("key", name, snapshot.keys))
+    path = options["path"]
+    if request_file is None and deployment is None and path is None:
+        names = ", ".join(sorted(key.deployments))
+        message = f"give REQUEST_FILE or --deployment; key {quote(name)} may use: {names}"
+        raise click.UsageError(message)
+    default = make_chat_body(deployment or "") if is_chat else {}
     try:
-        snapshot = read_folder(policies, None)
-        key = snapshot.find_key(name)
-        if key is None:
-            raise click.ClickException(describe_missing("key", name, snapshot.keys))
-        path = options["path"]
-        if request_file is None and deployment is None and path is None:
-            names = ", ".join(sorted(key.deployments))
-            message = f"give REQUEST_FILE or --deployment; key {quote(name)} may use: {names}"
-            raise click.UsageError(message)
-        default = make_chat_body(deployment or "") if is_chat else {}
         body = strict_json.read_json(request_file.read()) if request_file else default
         method = options["method"].upper()
         call = build_sample_call(
@@ -110,7 +110,7 @@ def explain_command(
             note = f"note: explaining a call to {guess_path(body)}; use --path for another path"
             click.echo(note, err=True)
         explanation = explain_future_call(snapshot, key, call)
-    except (PolicyError, ProxyError) as error:
+    except ProxyError as error:
         raise click.ClickException(str(error)) from None
     data = orjson.dumps(explanation.to_json(), option=orjson.OPT_INDENT_2).decode()
     click.echo(data if options["form"] == "json" else explanation.format_tree())
@@ -132,11 +132,7 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
 
     Exits 1 if a test fails, or if the tests cover fewer rules and deployments than --fail-under.
     """
-    try:
-        result = run_cases(folder)
-    except PolicyError as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(1) from None
+    result = run_cases(folder)
     click.echo(report.FORMATS[form](result))
     if result.failed or result.coverage < fail_under:
         raise SystemExit(1)
@@ -188,8 +184,5 @@ def metrics_command(folder: Path) -> None:
 
     The maximum depends on the policies in FOLDER.
     """
-    try:
-        labels = list_labels(read_folder(folder, None))
-    except PolicyError as error:
-        raise click.ClickException(str(error)) from None
+    labels = list_labels(read_folder(folder, None))
     click.echo("\n".join(describe_series_bounds(labels)))

@@ -33,12 +33,8 @@ def show(policies: Path, at: datetime | None, model: str | None, form: str) -> N
 
     With --model, also show the matching rows of the price table.
     """
-    try:
-        loaded = read_policies(policies)
-        snapshot = compile_policies(loaded, None)
-    except PolicyError as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(1) from None
+    loaded = read_policies(policies)
+    snapshot = compile_policies(loaded, None)
     day = (at or datetime.now(UTC)).date()
     click.echo(listing.FORMATS[form](listing.list_prices(loaded, snapshot, day, model)))
 

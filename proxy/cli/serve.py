@@ -20,7 +20,6 @@ from proxy.cli.parameters import FOLDER, admin_option, listen_option
 from proxy.demo.examples import DEMO_KEY
 from proxy.ledger.store import Unusable
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.source import PolicyError
 from proxy.runtime.deferred_free import release_free_memory
 from proxy.server import WeakParser
 from proxy.server.listening import require_free
@@ -56,9 +55,6 @@ def run_or_exit(work: Coroutine[Any, Any, None]) -> None:
     """Run until the end. An error at start prints one message and exits with code 1."""
     try:
         uvloop.run(work)
-    except PolicyError as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(1) from None
     except (Unusable, WeakParser, BadSetting) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:

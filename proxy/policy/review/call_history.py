@@ -10,9 +10,10 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from proxy.call import summary
+from proxy.call.attempts import Attempt, Skip
 from proxy.call.record import Record
 from proxy.errors import BlockedByUpstream, ProxyError, UpstreamRejected
 from proxy.errors.words import MAX_NAME, MAX_WORDS, first_items
@@ -45,25 +46,13 @@ DECISION_STATES: Mapping[str, DecisionState] = {
 """States of the verdicts of guards that are not ``applied``."""
 
 
-class PastAttempt(NamedTuple):
-    """An attempt. A target is stored by its name, because it would keep old credentials alive."""
-
-    target: str
-    reason: str
-    status: int | None
-    error: str | None
-    cause: str | None
-    system_text: str | None
-    seconds: float
-    lost_hedge: bool
-
-
 @frozen
 class PastCall:
     """A call that has ended.
 
     ``call`` is None if the call failed before its body was read, or if the call is ``too_large``.
-    ``limits`` are limits and the amounts that the call reserved.
+    ``limits`` are limits and the amounts that the call reserved. ``attempts`` and ``guards`` are
+    texts without targets, because a target would keep old credentials in memory.
     """
 
     revision: str | None
@@ -76,8 +65,7 @@ class PastCall:
     status: int | None
     error: str | None
     cost: int | None
-    attempts: Sequence[PastAttempt]
-    skips: Sequence[tuple[str, str]]
+    attempts: Sequence[Decision]
     limits: Sequence[tuple[Limit, int]]
     readings: Sequence[int]
     guards: Sequence[Decision]
@@ -196,19 +184,9 @@ def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
         error=_describe_error(record.error) if record.error is not None else None,
         cost=facts.cost if attempts else None,
         attempts=[
-            PastAttempt(
-                target=attempt.target.id,
-                reason=attempt.reason,
-                status=attempt.status,
-                error=attempt.error,
-                cause=attempt.cause,
-                system_text=attempt.system_text,
-                seconds=(attempt.ended or attempt.started) - attempt.started,
-                lost_hedge=attempt.lost_hedge,
-            )
-            for attempt in attempts[:MAX_WORDS]
+            *map(_describe_attempt, attempts[:MAX_WORDS]),
+            *map(_describe_skip, record.skips[:MAX_WORDS]),
         ],
-        skips=[(skip.target.id, skip.reason) for skip in record.skips[:MAX_WORDS]],
         limits=[(claim.limit, claim.amount) for claim in claims],
         readings=record.limit_decision.readings if record.limit_decision is not None else (),
         guards=first_items(_describe_guards(facts.each_verdict)) if facts.each_verdict else (),
@@ -288,11 +266,7 @@ def _describe_guards(verdicts: GuardResults) -> Iterator[Decision]:
 
 
 def _describe_outcome(past: PastCall) -> Decision:
-    skips = (
-        Decision("attempt", f"{target} skipped", reason, state="not_applied")
-        for target, reason in past.skips
-    )
-    parts = (*_describe_limits(past), *past.guards, *map(_describe_attempt, past.attempts), *skips)
+    parts = (*_describe_limits(past), *past.guards, *past.attempts)
     cost = None if past.cost is None else f"{format_usd(past.cost)} USD"
     reason = ", ".join(text for text in (past.error, cost) if text) or None
     text = f"{past.outcome}, status {past.status}"
@@ -323,12 +297,17 @@ def _describe_limit_result(
     return ("not exceeded", "not_applied") if is_rejected else ("admitted", "applied")
 
 
-def _describe_attempt(attempt: PastAttempt) -> Decision:
+def _describe_attempt(attempt: Attempt) -> Decision:
     status = f"returned status {attempt.status}"
     ended = f"failed with {attempt.error}" if attempt.error else status
     cause = f" ({attempt.cause})" if attempt.cause else ""
     hedge_note = ", another attempt was faster" if attempt.lost_hedge else ""
-    reason = f"{attempt.reason}, {attempt.seconds * 1000:.0f} ms"
+    seconds = (attempt.ended or attempt.started) - attempt.started
+    reason = f"{attempt.reason}, {seconds * 1000:.0f} ms"
     reason += f", {attempt.system_text}" if attempt.system_text else ""
-    text = f"{attempt.target} {ended}{cause}{hedge_note}"
+    text = f"{attempt.target.id} {ended}{cause}{hedge_note}"
     return Decision("attempt", text, reason, state="refused" if attempt.error else "applied")
+
+
+def _describe_skip(skip: Skip) -> Decision:
+    return Decision("attempt", f"{skip.target.id} skipped", skip.reason, state="not_applied")
