@@ -85,31 +85,6 @@ async def serving(folder: Path, policies: str, **environ: str) -> AsyncIterator[
         await served.process.communicate()  # a full pipe would block it
 
 
-async def test_check_reports_valid_or_problems(tmp_path: Path) -> None:
-    valid_code, report = await headrace("check", "policies")
-    (tmp_path / "x.yaml").write_text("upstream: {}\n")
-    invalid_code, problems = await headrace("check", str(tmp_path))
-
-    assert (valid_code, ": valid" in report) == (0, True)
-    assert invalid_code == 1
-    assert problems.startswith('x.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?\n')
-    assert problems.endswith(": invalid, 1 error\n")
-
-
-async def test_check_works_without_secrets(tmp_path: Path) -> None:
-    guard = "{guard: webhook, url: 'https://x.test', secret: '${MISSING}', action: flag}"
-    secret = "api_key: 'file:/nowhere/key'"
-    text = policies_for("https://x.test").replace("api_key: '${UPSTREAM_KEY}'", secret)
-    text += f"\npolicies: {{default: {{input: [{guard}]}}}}\n"
-    (tmp_path / "x.yaml").write_text(text)
-
-    assert (await headrace("check", str(tmp_path)))[0] == 1
-    code, report = await headrace("check", str(tmp_path), "--no-secrets")
-
-    assert code == 0, report
-    assert ": valid" in report
-
-
 async def test_check_has_strict_and_json_modes(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("tags: {team: [support]}\nkeys: {}\n")
 
@@ -131,6 +106,11 @@ async def test_check_has_strict_and_json_modes(tmp_path: Path) -> None:
     assert marked.startswith(
         f"::warning file={tmp_path}/x.yaml,line=1,col=8::tags.team: is never set"
     )
+    (tmp_path / "x.yaml").write_text("upstream: {}\n")
+    code, problems = await headrace("check", str(tmp_path))
+    assert code == 1
+    assert problems.startswith('x.yaml:1:1: upstream: unknown key. Did you mean "upstreams"?\n')
+    assert problems.endswith(": invalid, 1 error\n")
 
 
 CHOSEN = [(), ("support-chat",) * 2, ("support-chat", "search-answers")]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Revocations, read_revocations
@@ -28,7 +27,7 @@ from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, Proxy, policies_for
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.fakes import EventLog
-from tests.test_pipeline import BEARER, ROUTES
+from tests.test_pipeline import ROUTES
 
 HEAD = RequestHead(
     "openai", "completions", "/v1/completions", "r", digest=Secret(KEY).digest, bypass_cache=True
@@ -302,14 +301,6 @@ async def test_client_refreshes_by_header(proxy: Proxy, upstream: ScriptedUpstre
         headers = {**route.credential, "x-enkrypt-refresh-cache": refresh}
         await proxy.send(route.path, route.body(streamed=False), headers)
         assert upstream.requests[-1].json["model"] == model
-
-
-async def test_refresh_without_permission_warns(client: ClientSession) -> None:
-    headers = {"Authorization": "Bearer hr-search-key", "x-headrace-refresh-cache": "true"}
-    async with client.get("/v1/models", headers=headers) as response:
-        assert "refresh ignored" in response.headers["x-headrace-warning"]
-    async with client.get("/v1/models", headers=BEARER) as response:
-        assert "x-headrace-warning" not in response.headers
 
 
 def blocks(stored: StoreOverFolder) -> int:

@@ -240,15 +240,6 @@ async def test_deployment_is_called_by_any_alias(
     assert listed == ["closed", "compatible", "openai", "wider", "fireworks/c", "m", "o", "w"]
 
 
-async def test_deployment_name_precedes_model_name(
-    running: Proxy, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(answer(chat()))
-
-    assert (await ask(running, "c"))[0] == 200
-    assert upstream.requests[0].json["model"] == "o"
-
-
 AZURES = [
     (
         "",
