@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,16 +49,14 @@ def feed(meter: Meter, doc: dict[str, Any], now: float) -> None:
 @for_each(
     ("data", "length"),
     [
-        pytest.param({}, 0, id="empty"),
-        pytest.param(chunk(delta={"role": "assistant", "content": ""}), 0, id="role"),
-        pytest.param(chunk(text=" Paris", logprobs=None), 6, id="legacy"),
-        pytest.param(chunk(delta={"content": "Paris"}), 5, id="chat-delta"),
-        pytest.param(chunk(message={"content": None, "refusal": "No."}), 3, id="refusal"),
-        pytest.param(chunk(message={"content": [THINKING, TEXT, "!"]}), 8, id="parts"),
-        pytest.param(
-            chunk(delta={"function_call": {"name": "find", "arguments": "{}"}}), 6, id="function"
-        ),
-        pytest.param({"choices": [{"text": "a"}, {"text": "bc"}]}, 3, id="two-choices"),
+        ({}, 0),
+        (chunk(delta={"role": "assistant", "content": ""}), 0),
+        (chunk(text=" Paris", logprobs=None), 6),
+        (chunk(delta={"content": "Paris"}), 5),
+        (chunk(message={"content": None, "refusal": "No."}), 3),
+        (chunk(message={"content": [THINKING, TEXT, "!"]}), 8),
+        (chunk(delta={"function_call": {"name": "find", "arguments": "{}"}}), 6),
+        ({"choices": [{"text": "a"}, {"text": "bc"}]}, 3),
     ],
 )
 def test_output_is_measured(data: Any, length: int) -> None:

@@ -157,14 +157,14 @@ async def raw_response(
 @for_each(
     ("fields", "status"),
     [
-        pytest.param("content-type: text/x\r\ncontent-encoding: gzip", 415, id="encoded"),
-        pytest.param("content-type: application/json\r\ncontent-encoding: br", 415, id="so JSON"),
-        pytest.param("content-type: text/x\r\ncontent-type: text/y", 400, id="two types"),
-        pytest.param("content-type: " + "a" * 300, 400, id="a long type"),
-        pytest.param("x-none: 1", 400, id="no type"),
-        pytest.param("content-type: text/x\r\ncontent-length: 2", 400, id="two lengths"),
-        pytest.param("content-type: text/x\r\ntransfer-encoding: chunked", 400, id="two framings"),
-        pytest.param("content-type: text/x\r\nexpect: magic", 417, id="a wish"),
+        ("content-type: text/x\r\ncontent-encoding: gzip", 415),
+        ("content-type: application/json\r\ncontent-encoding: br", 415),
+        ("content-type: text/x\r\ncontent-type: text/y", 400),
+        ("content-type: " + "a" * 300, 400),
+        ("x-none: 1", 400),
+        ("content-type: text/x\r\ncontent-length: 2", 400),
+        ("content-type: text/x\r\ntransfer-encoding: chunked", 400),
+        ("content-type: text/x\r\nexpect: magic", 417),
     ],
 )
 async def test_invalid_head_is_refused(

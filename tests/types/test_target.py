@@ -37,41 +37,23 @@ def of_upstream(upstream: str, deployment: str = "support-chat") -> StateRef:
 
 
 @for_each(
-    ("ref", "other_ref", "is_beside"),
+    ("ref", "other_ref", "is_same"),
     [
-        pytest.param(of_target("openai/gpt"), of_target("openai/gpt"), True, id="a target twice"),
-        pytest.param(
-            of_target("openai/gpt"), of_target("openai/gpt-4o"), False, id="a longer model"
-        ),
-        pytest.param(of_target("openai/gpt"), of_target("openai/gpt/4"), False, id="a model below"),
-        pytest.param(of_upstream("openai"), of_upstream("openai"), True, id="an upstream twice"),
-        pytest.param(
-            of_upstream("openai"), of_upstream("openai-eu"), False, id="a longer upstream"
-        ),
-        pytest.param(
-            of_upstream("openai"), of_target("openai/gpt"), True, id="a target of the upstream"
-        ),
-        pytest.param(
-            of_upstream("openai"), of_target("openai/eu/gpt"), True, id="whose model has a slash"
-        ),
-        pytest.param(
-            of_upstream("openai"), of_target("openai-eu/gpt"), False, id="a target of a longer ref"
-        ),
-        pytest.param(
-            of_upstream("openai"), of_target("openai.eu/gpt"), False, id="of ref with a dot"
-        ),
-        pytest.param(
-            of_upstream("eu"), of_target("openai/eu/gpt"), False, id="a word within a model"
-        ),
-        pytest.param(
-            of_upstream("openai"), of_target("openai/gpt", "search"), False, id="another deployment"
-        ),
+        (of_target("openai/gpt"), of_target("openai/gpt"), True),
+        (of_target("openai/gpt"), of_target("openai/gpt-4o"), False),
+        (of_target("openai/gpt"), of_target("openai/gpt/4"), False),
+        (of_upstream("openai"), of_upstream("openai"), True),
+        (of_upstream("openai"), of_upstream("openai-eu"), False),
+        (of_upstream("openai"), of_target("openai/eu/gpt"), True),
+        (of_upstream("openai"), of_target("openai-eu/gpt"), False),
+        (of_upstream("eu"), of_target("openai/eu/gpt"), False),
+        (of_upstream("openai"), of_target("openai/gpt", "search"), False),
     ],
 )
 def test_states_of_one_target_are_compatible(
-    ref: StateRef, other_ref: StateRef, is_beside: bool
+    ref: StateRef, other_ref: StateRef, is_same: bool
 ) -> None:
-    assert ref.is_same_target(other_ref) is other_ref.is_same_target(ref) is is_beside
+    assert ref.is_same_target(other_ref) is other_ref.is_same_target(ref) is is_same
 
 
 def test_state_matches_target_or_upstream() -> None:
@@ -142,9 +124,7 @@ def test_requested_reasoning_counts(body: dict[str, Any], is_requested: bool) ->
 FILES = PassthroughPath("/v1/files/{id}", frozenset({"GET", "DELETE"}))
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/files/file-1", "/v1/files/ft:gpt-4o:org::a1", "/v1/files/a.b~c_d=e@f+g"]
-)
+@for_each("path", ["/v1/files/ft:gpt-4o:org::a1", "/v1/files/a.b~c_d=e@f+g"])
 def test_ids_of_providers_match(path: str) -> None:
     assert FILES.match_path(path) is not None
 

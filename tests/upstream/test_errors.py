@@ -147,80 +147,60 @@ def refused(
     return error.with_code(code, kind)
 
 
-def of_file(path: str = "/v1/files/file-9") -> Call:
-    return call({}, "passthrough", ("/v1/files/{file_id}", path))
+OF_FILE = call({}, "passthrough", ("/v1/files/{file_id}", "/v1/files/file-9"))
+POLICY_FAULTS = {
+    "unknown path": (refused(404), call()),
+    "removed model": (refused(410), call()),
+    "ids of tool calls": (refused(404), call(OF_TOOLS)),
+    "model in the message": (refused(404, message="gpt-small: none"), call(WITH_FILE)),
+    "code of a model": (refused(400, "model_not_found"), call()),
+    "type of a model": (refused(400, kind="invalid_model"), call()),
+    "ids of the client": (refused(404), call(OWN_NAMES)),
+    "balancer without backends": (refused(404, is_api_error=False), call(pin=PINNED)),
+    "balancer, and a file": (refused(404, is_api_error=False), call(WITH_FILE)),
+    "code of Azure": (refused(404, "DeploymentNotFound"), OF_FILE),
+    "path without ids": (
+        refused(404), call({}, "passthrough", ("/v1/images/edits", "/v1/images/edits"))
+    ),
+    "query without ids": (
+        refused(404), call({}, "passthrough", FILES, query="limit=2&order=asc")
+    ),
+    "unsupported conversations": (refused(404), call({}, "conversations")),
+    "unsupported stored responses": (
+        refused(404, is_api_error=False), call({}, "stored", pin=PINNED)
+    ),
+}  # fmt: skip
+CLIENT_FAULTS = {
+    "long prompt": (refused(400, "context_length_exceeded"), call()),
+    "deleted file": (refused(404), OF_FILE),
+    "deleted file, with the model": (refused(404, message="no gpt-small"), OF_FILE),
+    "deleted file of a terse server": (refused(404, is_api_error=False), OF_FILE),
+    "deleted response": (refused(404), call({}, "stored", pin=PINNED)),
+    "page after a deleted file": (
+        refused(404), call({}, "passthrough", FILES, query="limit=2&after=file-9")
+    ),
+    "file in a chat": (refused(404), call(WITH_FILE)),
+    "file in a body": (refused(404), call({"input_file_id": "f"}, "passthrough")),
+    "state": (refused(404), call(pin=PINNED)),
+    "another model in the body": (
+        refused(400, "model_not_found", param="moderation.model"),
+        call({**CHAT, "moderation": {"model": "none"}}),
+    ),
+}  # fmt: skip
 
 
-@for_each(
-    ("error", "call_of_client"),
-    [
-        pytest.param(refused(404), call(), id="a path that nobody serves"),
-        pytest.param(refused(410), call(), id="a model that is no more"),
-        pytest.param(refused(404), call(OF_TOOLS), id="ids that are no names"),
-        pytest.param(
-            refused(404, message="gpt-small: none"), call(WITH_FILE), id="the model by name"
-        ),
-        pytest.param(refused(400, "model_not_found"), call(), id="the model by a code"),
-        pytest.param(refused(400, kind="invalid_model"), call(), id="the model by a type"),
-        pytest.param(refused(404), call(OWN_NAMES), id="ids of the client's own things"),
-        pytest.param(
-            refused(404, is_api_error=False), call(pin=PINNED), id="a balancer that has lost an API"
-        ),
-        pytest.param(
-            refused(404, is_api_error=False),
-            call(WITH_FILE),
-            id="which is call_of_client for a file",
-        ),
-        pytest.param(refused(404, "DeploymentNotFound"), of_file(), id="the model by Azure's code"),
-        pytest.param(
-            refused(404),
-            call({}, "passthrough", ("/v1/images/edits", "/v1/images/edits")),
-            id="a path that names nothing",
-        ),
-        pytest.param(
-            refused(404),
-            call({}, "passthrough", FILES, query="limit=2&order=asc"),
-            id="a query that names nothing",
-        ),
-        pytest.param(refused(404), call({}, "conversations"), id="conversations, which nobody has"),
-        pytest.param(
-            refused(404, is_api_error=False), call({}, "stored", pin=PINNED), id="a path of no API"
-        ),
-    ],
-)
-def test_error_names_policy_model_and_path(error: UpstreamRejected, call_of_client: Call) -> None:
-    result = attribute_fault(error, call_of_client, TARGET)
+@for_each(("error", "call"), POLICY_FAULTS.values(), POLICY_FAULTS)
+def test_unknown_model_or_path_is_a_policy_fault(error: UpstreamRejected, call: Call) -> None:
+    result = attribute_fault(error, call, TARGET)
 
     assert isinstance(result, UpstreamNotFound)
     assert (result.status, result.upstream_status) == (error.status, error.upstream_status)
     assert (result.message, result.upstream_code) == (error.message, error.upstream_code)
 
 
-@for_each(
-    ("error", "call_of_client"),
-    [
-        pytest.param(refused(400, "context_length_exceeded"), call(), id="a long prompt"),
-        pytest.param(refused(404), of_file(), id="a file that is gone"),
-        pytest.param(refused(404, message="no gpt-small"), of_file(), id="in whatever words"),
-        pytest.param(refused(404), call({}, "stored", pin=PINNED), id="a response that is gone"),
-        pytest.param(
-            refused(404),
-            call({}, "passthrough", FILES, query="limit=2&after=file-9"),
-            id="a page after a file that is gone",
-        ),
-        pytest.param(refused(404), call(WITH_FILE), id="a file in a chat"),
-        pytest.param(refused(404), call({"input_file_id": "f"}, "passthrough"), id="in a body"),
-        pytest.param(refused(404), call(pin=PINNED), id="a state"),
-        pytest.param(
-            refused(400, "model_not_found", param="moderation.model"),
-            call({**CHAT, "moderation": {"model": "none"}}),
-            id="a model beside the deployment's",
-        ),
-        pytest.param(refused(404, is_api_error=False), of_file(), id="a file of a terse server"),
-    ],
-)
-def test_unknown_model_is_a_client_error(error: UpstreamRejected, call_of_client: Call) -> None:
-    assert attribute_fault(error, call_of_client, TARGET) is error
+@for_each(("error", "call"), CLIENT_FAULTS.values(), CLIENT_FAULTS)
+def test_unknown_object_is_a_client_fault(error: UpstreamRejected, call: Call) -> None:
+    assert attribute_fault(error, call, TARGET) is error
 
 
 def test_error_body_is_read_up_to_a_bound() -> None:
@@ -249,14 +229,7 @@ UPSTREAM = Upstream(
     api_key=Secret(KEY),
     headers=(("x-vault-token", Secret(OTHER_TEXT)), ("x-title", Secret("Support desk"))),
 )
-PARTS = [
-    KEY,
-    KEY[:8],
-    KEY[-8:],
-    KEY.lower(),
-    OTHER_TEXT[7:],
-    OTHER_TEXT,
-]
+PARTS = [KEY, KEY[:8], KEY[-8:], KEY.lower(), OTHER_TEXT[7:], OTHER_TEXT]
 
 
 @for_each("part", PARTS)

@@ -76,13 +76,13 @@ async def test_gemini_key_works_on_listed_paths_only(proxy: Proxy) -> None:
 @for_each(
     ("path", "method", "status"),
     [
-        pytest.param("/v1/assistants", "POST", 404, id="no deployment lists it"),
-        pytest.param("//v1/rerank", "POST", 404, id="a slash before"),
-        pytest.param("/v1/x/../rerank", "POST", 404, id="a way around"),
-        pytest.param("/v1/%72erank", "POST", 404, id="an escape"),
-        pytest.param("/v1/files/..", "GET", 404, id="up by an id"),
-        pytest.param("/v1/rerank", "GET", 405, id="another method"),
-        pytest.param("/v1/files/a", "POST", 405, id="another method of an id"),
+        ("/v1/assistants", "POST", 404),
+        ("//v1/rerank", "POST", 404),
+        ("/v1/x/../rerank", "POST", 404),
+        ("/v1/%72erank", "POST", 404),
+        ("/v1/files/..", "GET", 404),
+        ("/v1/rerank", "GET", 405),
+        ("/v1/files/a", "POST", 405),
     ],
 )
 async def test_unlisted_paths_are_refused(
