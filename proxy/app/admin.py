@@ -88,9 +88,10 @@ async def open_admin_handler(
             console = _open_console(context, parts, recent, series, readiness)
             opened.enter_context(closing(console))
             await opened.enter_async_context(run_in_background(_sample_series(context, series)))
+        gauges = telemetry.LimitGauges(context.metrics, parts.counters, unix_time_s)
         sources = AdminSources(
-            settle=parts.emitters.emit_pending,
-            look=telemetry.LimitGauges(context.metrics, parts.counters, unix_time_s).update,
+            emit_pending=parts.emitters.emit_pending,
+            update_gauges=gauges.update,
             render=context.metrics.render,
             levels=context.levels,
             calls=parts.calls.history,

@@ -61,13 +61,16 @@ class Failure(NamedTuple):
 class CallSummary:
     """Summary of a call. Unknown values are None, never zero.
 
-    ``first_model`` is the model of the first target. ``served`` is the attempt whose response was
-    used, or the last one. ``limits`` has True for each limit that refused, or would have refused,
-    the call. ``ttft_s`` is the time to the first token of any model call, ``overhead_s`` the time
-    spent in the proxy, ``lookup_s`` the time spent on the cache lookup. ``verdicts`` merges equal
-    results of guards for several responses; ``each_verdict`` has all of them. ``cost`` and
-    ``lost_cost`` are nano-USD of all attempts. ``summarize`` sets the fields one by one, because
-    keyword arguments take five times as long; they are read-only afterwards.
+    - ``first_model``: model of the first target.
+    - ``served``: attempt whose response was used, or the last one.
+    - ``limits``: pairs with True for a limit that refused the call, or would have in shadow mode.
+    - ``ttft_s``: time to the first token of any model call.
+    - ``overhead_s``: time spent in the proxy. ``lookup_s``: time spent on the cache lookup.
+    - ``verdicts``: results of guards, merged if they are equal. ``each_verdict``: all of them.
+    - ``cost``, ``lost_cost``: nano-USD of all attempts.
+
+    ``summarize`` sets the fields one by one, because keyword arguments take five times as long.
+    Afterwards they are read-only.
     """
 
     trace_id: str

@@ -29,10 +29,12 @@ class UpstreamFinding(NamedTuple):
 class ProxyError(Exception):
     """An internal error of the proxy. The message contains the request id.
 
-    ``summary`` is the default message, ``code`` a stable metric label, ``param`` the field at
-    fault. ``should_retry`` overrides SDKs, which decide by the status. ``upstream_message`` is None
-    if ``message`` is ours. ``usage`` is the upstream's charge for the failed call, in OpenAI's
-    form. ``headers`` are the upstream's. Only operators see ``cause`` and ``system_text``.
+    - ``summary``: the default message. ``param``: the field at fault.
+    - ``code``: a stable metric label.
+    - ``should_retry``: overrides SDKs, which decide by the status.
+    - ``upstream_message``: None if ``message`` is ours.
+    - ``usage``: the upstream's charge for the failed call, in OpenAI's form.
+    - ``cause``, ``system_text``: shown to operators only.
     """
 
     summary = "The proxy failed"

@@ -44,11 +44,14 @@ class SpoolBounds(Generic[Item]):
 class Spool(Generic[Item]):
     """A bounded queue and the thread that writes its items.
 
-    ``write`` gets the oldest items and reports progress in order, with ``mark_written`` for written
-    and ``drop_first`` for lost items. Unreported items are passed again after ``RETRY_S``. If
-    ``write`` raises, ``failed`` gets the exception and the items are passed one by one; an item
-    that raises again is dropped. ``idle`` is called when the queue is empty. It returns the seconds
-    until its next call. ``finish`` is called at the end. ``dropped`` gets losses, in any thread.
+    - ``write`` gets the oldest items. It reports progress in order, with ``mark_written`` for
+      written and ``drop_first`` for lost items. Unreported items are passed again after
+      ``RETRY_S``.
+    - ``failed`` gets an exception of ``write``. The items are then passed one by one, and an item
+      that raises again is dropped.
+    - ``idle`` is called when the queue is empty. It returns the seconds until its next call.
+    - ``finish`` is called at the end.
+    - ``dropped`` gets losses, in any thread.
     """
 
     def __init__(

@@ -65,13 +65,15 @@ class Readiness:
 class AdminSources:
     """Sources of the admin pages.
 
-    ``settle`` emits all finished calls before a page is built. ``look`` updates gauges on the event
-    loop. ``render`` returns the metrics in the best accepted format; it blocks. ``candidate``
-    compares a candidate policy, if there is one. ``console`` is None if it is off.
+    - ``emit_pending``: emits all finished calls before a page is built.
+    - ``update_gauges``: updates gauges on the event loop.
+    - ``render``: returns the metrics in the best accepted format. It blocks.
+    - ``candidate``: compares a candidate policy, None without one.
+    - ``console``: None if the console is off.
     """
 
-    settle: Callable[[], None]
-    look: Callable[[], Awaitable[None]]
+    emit_pending: Callable[[], None]
+    update_gauges: Callable[[], Awaitable[None]]
     render: RenderMetrics
     levels: LogLevel
     calls: CallHistory
@@ -90,11 +92,11 @@ def make_admin_handler(
         if refused is not None:
             is_api = sources.console is not None and path.startswith(API)
             return make_problem_response(*refused) if is_api else _make_refusal(*refused)
-        sources.settle()
+        sources.emit_pending()
         if sources.console is not None and sources.console.owns(path):
             return await sources.console.handle(request, path)
         if path == "/metrics" and request.method in ("GET", "HEAD"):
-            await sources.look()
+            await sources.update_gauges()
             body, headers = await asyncio.to_thread(
                 _render_metrics, sources.render, request.headers
             )

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 class SemanticCacheRule:
     """Serves the cached response to a similar prompt.
 
-    The deployment ``embeddings`` computes vectors within ``deadline`` seconds. Prompts match from
-    the cosine ``threshold`` on. In shadow mode matches are only counted. Calls with a temperature
-    above ``max_temperature`` are not compared.
+    - ``embeddings``: deployment that computes vectors, within ``deadline`` seconds.
+    - ``mode``: in shadow mode matches are only counted.
+    - ``threshold``: minimum cosine of a match.
+    - ``max_temperature``: calls with a higher temperature are not compared.
     """
 
     embeddings: str
@@ -60,9 +61,11 @@ CACHE_STORES = ("memory", "sqlite", "redis")
 class CacheRule:
     """Cache settings of a call.
 
-    ``ttl`` is in seconds. ``max_bytes`` bounds one response as JSON. ``namespace`` and, with
-    ``by_user``, the end user are part of the cache key. Responses with tool calls are stored only
-    with ``tool_calls``. ``store`` is one of ``CACHE_STORES``. ``semantic`` finds similar prompts.
+    - ``ttl``: seconds.
+    - ``namespace``, and with ``by_user`` the end user, are part of the cache key.
+    - ``max_bytes``: maximum size of one response as JSON.
+    - ``tool_calls``: responses with tool calls are stored too.
+    - ``store``: one of ``CACHE_STORES``.
     """
 
     ttl: float
@@ -82,8 +85,8 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 class TraceContext:
     """W3C trace context of the client. Ids are lower-case hex.
 
-    ``is_sampled`` is the client's sampling decision. ``sample_id`` replaces the trace id in our own
-    sampling decision if the client is this proxy itself.
+    - ``is_sampled``: the client's sampling decision.
+    - ``sample_id``: replaces the trace id in our own sampling decision if this proxy is the client.
     """
 
     trace_id: str
@@ -96,15 +99,21 @@ class TraceContext:
 class RequestHead:
     """A request before its body is read.
 
-    ``call_id`` is unique, ``request_id`` may be the client's. ``digest`` is the SHA-256 of the
-    client's key. ``tags`` and ``properties`` are pairs that the client sent; a tag without a value
-    has None, and properties appear only in logs and spans. ``user`` is the end user. ``echo`` are
-    response headers that the dialect sends in any case. ``via`` are the ids of Headrace instances
-    that forwarded the call. ``headers`` exclude credentials; names are lower-case. ``received_at``
-    is in UTC. ``internal_key`` is set for calls of guards and of the cache. ``session`` groups
-    calls. ``parameters`` are the parameters of the path and the query. ``alternatives`` are
-    deployments that a client offered besides ``deployment``; its key must be allowed to use them as
-    well. ``passthrough`` is set for passthrough paths.
+    - ``call_id``: unique. ``request_id`` may be the client's.
+    - ``digest``: SHA-256 of the client's key.
+    - ``deployment``, ``alternatives``: deployments that the client named. Its key must be allowed
+      to use each of them.
+    - ``tags``: pairs that the client sent. A tag without a value has None.
+    - ``properties``: pairs that the client sent. They appear only in logs and spans.
+    - ``user``: the end user.
+    - ``via``: ids of the Headrace instances that forwarded the call.
+    - ``echo``: response headers that the dialect sends in any case.
+    - ``headers``: names are lower-case, credentials are left out.
+    - ``received_at``: in UTC.
+    - ``internal_key``: set for calls of guards and of the cache.
+    - ``session``: groups calls.
+    - ``parameters``: parameters of the path and the query.
+    - ``passthrough``: set for passthrough paths.
     """
 
     dialect: str
@@ -141,16 +150,19 @@ class RequestHead:
 class Call:
     """A request in the form of OpenAI's API, independent of the client's dialect.
 
-    ``body`` is never modified: policies decide on the body that is forwarded. ``requested_models``
-    has several names only in the multi-model dialect. ``wants_usage`` is True if the client expects
-    a usage chunk at the end of a stream. ``field_aliases`` are the aliases that the client used for
-    fields. ``size`` is the size of the body in bytes. ``field_quarters`` are the token estimates of
-    a large body by field, in quarters of a token. ``scheduling_key`` identifies the client in the
-    fair queue. ``state_ref`` restricts the call to the target that stores the referenced state.
-    ``item_ids`` are pairs of a client's id and a provider's id; ``body`` has placeholders for them.
-    ``signatures`` are the thought signatures of tool calls in ``body``, by call id. ``upload`` is
-    the unparsed body of a passthrough request. ``background`` is True if the response is retrieved
-    later. ``translations`` caches the request in the format of each target.
+    - ``body``: never modified. Policies decide on the body that is forwarded.
+    - ``requested_models``: several names only in the multi-model dialect.
+    - ``wants_usage``: the client expects a usage chunk at the end of a stream.
+    - ``field_aliases``: aliases that the client used for fields.
+    - ``size``: size of the body in bytes.
+    - ``field_quarters``: estimates of a large body by field, in quarters of a token.
+    - ``scheduling_key``: identifies the client in the fair queue.
+    - ``state_ref``: restricts the call to the target that stores the referenced state.
+    - ``item_ids``: pairs of a client's id and a provider's id. ``body`` has placeholders for them.
+    - ``signatures``: thought signatures of tool calls in ``body``, by call id.
+    - ``upload``: the unparsed body of a passthrough request.
+    - ``background``: the response is retrieved later.
+    - ``translations``: cache of the request in the format of each target.
     """
 
     head: RequestHead
@@ -202,10 +214,11 @@ UNCHANGED = ParameterOverrides()
 class TranslatedRequest:
     """A request body in the format of an upstream.
 
-    ``dropped_fields`` have no counterpart in that format. ``default_fields`` were added because the
-    upstream requires them. ``accepts_zero_bound`` is True if the upstream returns nothing for a
-    token bound of 0; others treat 0 as unlimited. ``max_output_tokens`` bounds all choices
-    together.
+    - ``dropped_fields``: have no counterpart in that format.
+    - ``default_fields``: added because the upstream requires them.
+    - ``accepts_zero_bound``: the upstream returns nothing for a token bound of 0. Others treat 0 as
+      unlimited.
+    - ``max_output_tokens``: bounds all choices together.
     """
 
     body: Json
@@ -220,10 +233,10 @@ class TranslatedRequest:
 class ModelCall:
     """One requested model of a call, and its targets in the order in which they are tried.
 
-    The first ``pool_size`` targets are equal: the least loaded one is used first. ``overrides``
-    apply to all targets except those in ``target_overrides``, which are keyed by target id.
-    ``rules`` and ``shadow_rules`` are the rules that matched, as ``policy/rule``.
-    ``rule_by_effect`` names the rule behind each effect, such as ``cap max_tokens``.
+    - ``pool_size``: the first targets up to this number are equal. The least loaded one is first.
+    - ``overrides``: apply to all targets, except those whose id is in ``target_overrides``.
+    - ``rules``, ``shadow_rules``: the rules that matched, as ``policy/rule``.
+    - ``rule_by_effect``: the rule behind each effect, such as ``cap max_tokens``.
     """
 
     model: str
@@ -279,12 +292,15 @@ class ScopedLimit:
 class Plan:
     """The policy's decision on one call.
 
-    ``model_list`` is the response to a request for the list of models. ``hedge_after`` is in
-    seconds. ``refusal`` is set if a rule refuses the call. Without ``cache`` the call does not use
-    the cache. ``may_refresh`` is True if the client may bypass the cache. ``rule_by_effect`` names
-    the rule behind each effect on the whole call. ``passthrough`` is the matched passthrough path.
-    ``rules`` and ``shadow_rules`` are the rules of all model calls. ``cache_key_prefixes`` and
-    ``claim_templates`` cache parts of the cache key and of the claims that these calls share.
+    - ``model_list``: the response to a request for the list of models.
+    - ``hedge_after``: seconds.
+    - ``refusal``: set if a rule refuses the call.
+    - ``cache``: None if the call does not use the cache.
+    - ``may_refresh``: the client may bypass the cache.
+    - ``rule_by_effect``: the rule behind each effect on the whole call.
+    - ``passthrough``: the matched passthrough path.
+    - ``rules``, ``shadow_rules``: the rules of all model calls.
+    - ``cache_key_prefixes``, ``claim_templates``: caches of what calls with this plan share.
     """
 
     revision: str

@@ -332,8 +332,8 @@ class Capture:
 class StageRules:
     """Rules of one stage, with properties that are computed once per revision.
 
-    ``contextual`` is True if detectors depend on the call. ``in_force`` is True if a rule is not in
-    shadow mode.
+    - ``contextual``: a detector depends on the call.
+    - ``in_force``: a rule is not in shadow mode.
     """
 
     every: tuple[GuardRule, ...]

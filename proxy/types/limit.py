@@ -47,13 +47,16 @@ class LimitKind:
 
     Policies, editors and docs show the docstring of a subclass in ``proxy/limits/kinds``.
 
-    ``name`` is the key in policies and the ``type`` in errors. ``unit`` is the noun in texts.
-    ``counter_type`` is ``rate`` (drains continuously), ``budget`` (money per calendar window) or
-    ``lease`` (returned when the call ends). ``is_usage_based`` is True if the amount differs
-    between calls; a cached response uses nothing of it. Calls claim 1 of other kinds. ``counter``
-    is the prefix of counter keys if it is not ``name``. ``scale`` counter units are one unit in
-    policies. ``headers`` are the response headers with limit, remaining amount and reset time of
-    the tightest rate.
+    - ``name``: the key in policies and the ``type`` in errors.
+    - ``unit``: the noun in texts.
+    - ``counter_type``: ``rate`` (drains continuously), ``budget`` (money per calendar window) or
+      ``lease`` (returned when the call ends).
+    - ``is_usage_based``: the amount differs between calls, and a cached response uses nothing of
+      it. Calls claim 1 of other kinds.
+    - ``counter``: prefix of counter keys if it is not ``name``.
+    - ``scale``: counter units in one unit of policies.
+    - ``headers``: response headers with limit, remaining amount and reset time of the tightest
+      rate.
     """
 
     name: ClassVar[str]
@@ -114,11 +117,14 @@ class LimitKind:
 class Limit:
     """A named limit. Each scope has a separate counter.
 
-    A rate allows ``amount`` per ``window`` in seconds, and ``burst`` at once (default: the amount).
-    A budget allows ``amount`` nano-USD per window of a ``Calendar``. A lease limit allows
-    ``amount`` at once; leases expire after ``lease_s`` seconds and are renewed every ``RENEW_S``
-    seconds while the call runs. A limit in ``shadow`` only counts. ``warn_at`` is the share of the
-    capacity at which to warn, above 0 and at most 1. The schema of policies checks the combination.
+    - A rate allows ``amount`` per ``window`` in seconds, and ``burst`` at once (default: the
+      amount).
+    - A budget allows ``amount`` nano-USD per window of a ``Calendar``.
+    - A lease limit allows ``amount`` at once. Leases expire after ``lease_s`` seconds, and are
+      renewed every ``RENEW_S`` seconds while the call runs.
+
+    A limit in ``shadow`` only counts. ``warn_at`` is the share of the capacity at which to warn,
+    above 0 and at most 1.
     """
 
     name: str
@@ -248,11 +254,11 @@ milliseconds until a budget resets, or -1; milliseconds to wait, 0 if the claim 
 class CounterState:
     """State of a counter after a call was counted or refused.
 
-    ``used`` may exceed the capacity, because calls settle their actual usage. ``reset_s`` is the
-    time until a rate has its full burst or a budget's window ends, None for leases.
-    ``would_refuse`` is True if the claim does not fit. ``is_warned`` is True if this call reached
-    ``warn_at``, for a budget once per window. ``is_fresh`` is True if a budget's counter is new: a
-    new window, or lost by the store.
+    - ``used``: may exceed the capacity, because calls settle their actual usage.
+    - ``reset_s``: time until a rate has its full burst or a budget's window ends. None for leases.
+    - ``would_refuse``: the claim does not fit.
+    - ``is_warned``: this call reached ``warn_at``. A budget warns once per window.
+    - ``is_fresh``: the counter of a budget is new, for a new window or after a loss of the store.
     """
 
     limit: Limit

@@ -61,10 +61,13 @@ def make_sample_request(route: str) -> PassthroughRequest:
 class PassthroughPath:
     """A passthrough path of a policy.
 
-    ``route`` has parameters in braces. ``upstream_route`` is the path at the upstream if it
-    differs. Only query parameters in ``queries`` and body fields in ``fields`` (None for all) are
-    forwarded. ``max_bytes`` bounds the body. ``repeatable`` allows retries for any method.
-    ``max_cost`` is the maximum cost of a call in nano-USD, None if unknown.
+    - ``route``: path with parameters in braces.
+    - ``upstream_route``: path at the upstream if it differs.
+    - ``queries``, ``fields``: query parameters and body fields that are forwarded (``fields`` None:
+      all).
+    - ``max_bytes``: maximum size of the body.
+    - ``repeatable``: allows retries for any method.
+    - ``max_cost``: maximum cost of a call in nano-USD, None if unknown.
     """
 
     route: str

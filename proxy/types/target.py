@@ -194,9 +194,11 @@ class ListedModel:
 class StateRef:
     """Reference to state that a provider stores for a call.
 
-    ``target`` is the id of the target, or the name of an upstream for conversations, which all its
-    targets share. ``id`` is the provider's id, empty if only the target is known. ``client_id`` is
-    the id that the client sent in the field ``param`` (None for the id of a response).
+    - ``target``: id of the target. For a conversation the name of the upstream, because all its
+      targets share conversations.
+    - ``id``: the provider's id, empty if only the target is known.
+    - ``client_id``, ``param``: the id that the client sent, and its field (None: the id of a
+      response).
     """
 
     client_id: str

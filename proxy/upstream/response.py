@@ -32,11 +32,10 @@ class HttpUpstreamResponse:
 
     The response owns the reply once it is entered; before that, its creator does.
 
-    Attributes:
-        offload: Reads large documents.
-        share: Share of the memory for responses, None if it is not counted.
-        turns: Large reads without frames rest among them.
-        settle: Called with the first frames. Decides which call is billed.
+    - ``offload``: reads large documents.
+    - ``share``: counts the memory of the response, None if it is not counted.
+    - ``turns``: schedules pauses between large reads that contain no frame.
+    - ``settle``: called with the first frames. It decides which call pays for the response.
     """
 
     head: ResponseHead

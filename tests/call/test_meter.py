@@ -27,9 +27,6 @@ from proxy.types.events import (
 from tests.for_each import for_each
 from tests.frames import stream_frames, whole_frame
 
-TEXT = {"type": "text", "text": "Paris"}
-THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
-
 
 def chunk(**choice: Any) -> dict[str, Any]:
     return {"choices": [{"index": 0, **choice}]}
@@ -44,61 +41,6 @@ def feed(meter: Meter, doc: dict[str, Any], now: float) -> None:
         frames = stream_frames(doc, family="completions" if "text" in members else "chat")
     for frame in frames:
         meter.feed(frame, now)
-
-
-@for_each(
-    ("data", "length"),
-    [
-        ({}, 0),
-        (chunk(delta={"role": "assistant", "content": ""}), 0),
-        (chunk(text=" Paris", logprobs=None), 6),
-        (chunk(delta={"content": "Paris"}), 5),
-        (chunk(message={"content": None, "refusal": "No."}), 3),
-        (chunk(message={"content": [THINKING, TEXT, "!"]}), 8),
-        (chunk(delta={"function_call": {"name": "find", "arguments": "{}"}}), 6),
-        ({"choices": [{"text": "a"}, {"text": "bc"}]}, 3),
-    ],
-)
-def test_output_is_measured(data: Any, length: int) -> None:
-    meter = Meter()
-
-    feed(meter, data, 5.0)
-
-    assert meter.output_quarters == length
-    assert meter.first_token_at == (5.0 if length else None)
-
-
-def test_token_times_are_those_of_text() -> None:
-    meter = Meter()
-
-    feed(meter, chunk(delta={"role": "assistant", "content": ""}), 1.0)
-    feed(meter, chunk(delta={"content": "Pa"}), 2.0)
-    feed(meter, chunk(delta={"tool_calls": [{"function": {"arguments": "{"}}]}), 3.0)
-    feed(meter, chunk(delta={}, finish_reason="tool_calls"), 4.0)
-
-    assert (meter.first_token_at, meter.last_token_at) == (2.0, 3.0)
-
-
-def test_finish_reasons_are_stored_by_choice() -> None:
-    meter = Meter()
-
-    feed(meter, {"choices": [{"index": 1, "text": "", "finish_reason": "length"}]}, 1.0)
-    feed(meter, {"choices": [{"text": "", "finish_reason": "stop"}]}, 1.0)
-    feed(meter, {"choices": [{"index": 1, "text": "", "finish_reason": None}]}, 1.0)
-
-    assert meter.finish_reasons == {0: "stop", 1: "length"}
-
-
-def test_last_usage_report_counts() -> None:
-    meter = Meter()
-
-    for completion in (1, 2, 3):
-        usage = {"prompt_tokens": 9, "completion_tokens": completion}
-        feed(meter, chunk(text="x") | {"usage": usage}, 1.0)
-    feed(meter, chunk(text="x") | {"usage": None}, 1.0)
-
-    settled = meter.settle(lambda: 0, finished=True)
-    assert (settled.source, settled.tokens) == ("provider", Tokens(9, output=3))
 
 
 def test_invalid_usage_is_ignored_and_counted() -> None:

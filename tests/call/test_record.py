@@ -253,13 +253,6 @@ def test_lost_hedge_is_billed() -> None:
     assert summarize(entry).lost_cost == 150 * 10
 
 
-def test_unsent_attempt_costs_nothing() -> None:
-    entry = record()
-    entry.start_attempt(PRICED, 0)
-
-    assert (entry.billing.cost, entry.billing.source) == (0, "none")
-
-
 def test_unknown_price_makes_cost_unknown() -> None:
     entry = record()
     for model_call, prices in enumerate([(PRICE,), ()]):
@@ -321,15 +314,6 @@ def test_first_token_time_starts_at_request() -> None:
     assert summary.ttft_s == pytest.approx(0.4)
     assert summary.finish_reasons == ["stop"]
     assert summary.tokens == Tokens(input=5, output=3)
-
-
-def test_call_without_upstream_has_unknowns() -> None:
-    record = ended_record(total=1)
-
-    summary = summarize(record)
-    assert summary.deployment is summary.dialect is None
-    assert summary.served is None
-    assert summary.ttft_s is None
 
 
 @pytest.mark.parametrize("attempts", [(), ((0.1, 0.9),), ((0.1, 0.2), (0.2, 0.9))])

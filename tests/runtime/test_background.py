@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pytest
 
@@ -128,19 +127,6 @@ async def test_only_work_on_large_bodies_leaves_the_loop() -> None:
     assert large.name.startswith("bodies")
 
 
-async def test_busy_caller_delays_another_by_one_job() -> None:
-    result: list[str] = []
-    with ThreadPoolExecutor(1, "bodies") as executor:
-        offload = Offload(executor, FairSemaphore(1))
-        async with asyncio.TaskGroup() as group:
-            for caller in ["greedy"] * 50 + ["other"]:
-                work = partial(result.append, caller)
-                group.create_task(offload.run(LARGE_BYTES + 1, work, caller))
-
-    assert len(result) == 51
-    assert result.index("other") <= 1
-
-
 TABLE: LazyTable[object] = LazyTable(
     {"sep": "os.path:sep", "gone": "proxy.is_no_module:x", "nameless": "os.path:is_no_name"}
 )
@@ -180,16 +166,6 @@ def test_time_slice_ends_after_total_work() -> None:
 
     assert not work_for(turn, clock, TIME_SLICE_S * 0.6)
     assert work_for(turn, clock, TIME_SLICE_S * 0.6)
-
-
-def test_waiting_does_not_use_the_time_slice() -> None:
-    clock = Ticks()
-    turn = TimeSlice(clock)
-
-    for _ in range(10):
-        clock.now += 1.0
-        turn.start()
-        assert not work_for(turn, clock, TIME_SLICE_S / 20)
 
 
 async def test_pause_lets_others_run_and_starts_a_new_slice() -> None:

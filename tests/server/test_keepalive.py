@@ -210,36 +210,6 @@ async def test_only_sent_text_is_recorded(
     assert (record.first_sent is not None, record.status) == (True, 200)
 
 
-@pytest.mark.parametrize("text", ["a hippo", "a hipster"])
-async def test_held_text_sends_keepalives(
-    text: str, tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    """A masking guard waits for the rest of a word; pings of the upstream or our own pass."""
-    gate = asyncio.Event()
-    events = message_events(text_events(0, text[:5], text[5:]))
-    sent_items, remainder = events[:4], events[4:]
-
-    async def script(request: ReceivedRequest, wire: Wire) -> None:
-        await stream_part(wire, [*sent_items, *({"type": "ping"},) * 4])
-        await gate.wait()
-        await stream_part(wire, remainder, is_first=False)
-
-    upstream.answer_with(script)
-    extra = GUARD.format("hippo", ", action: mask")
-
-    async with (
-        keeping_alive(tmp_path, upstream, extra) as (_, client),
-        start_stream(client, "messages") as stream,
-    ):
-        await stream.read_until(KEEPALIVES["messages"], 2)
-        assert b"hip" not in stream.raw
-        gate.set()
-        raw = await stream.read_rest()
-
-    assert b"hippo" not in raw
-    assert b"message_stop" in raw
-
-
 async def stream_part(wire: Wire, events: list[Json], *, is_first: bool = True) -> None:
     if is_first:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))

@@ -137,15 +137,6 @@ def test_window_is_a_calendar_unit(unit: Unit, begin: int, end: int) -> None:
     assert bounds[1:3] == (begin, end)
 
 
-def test_month_starts_at_local_midnight() -> None:
-    berlin = Calendar("month", "Europe/Berlin").window_bounds(ms(2026, 7, 31, 23, 30))
-
-    assert berlin[1:3] == (
-        ms(2026, 8, 1, zone="Europe/Berlin"),
-        ms(2026, 9, 1, zone="Europe/Berlin"),
-    )
-
-
 @pytest.mark.parametrize(("month", "day", "hours"), [(3, 29, 23), (10, 25, 25), (6, 1, 24)])
 def test_day_length_follows_the_zone(month: int, day: int, hours: int) -> None:
     noon = ms(2026, month, day, 12, zone="Europe/Berlin")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator
@@ -269,16 +268,6 @@ async def test_background_responses_are_neither_cached_nor_hedged(asker: Asker) 
     records = await asker.records(4)
     assert {record.cache for record in records} == {"bypass"}
     assert [len(record.attempts) for record in records] == [1] * 4
-
-
-async def test_guards_inspect_read_responses(asker: Asker) -> None:
-    await asker.begin(QUEUED, model="watched")
-
-    _, body = await asker.about(background_response(output=[text_item("Ask bob@example.com.")]))
-
-    assert "bob@" not in json.dumps(body)
-    [_, record] = await asker.records(2)
-    assert record.billing.cost == PRICED
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 
 from proxy.money.usage import Tokens
 from proxy.upstream.passthrough import find_tokens
 from tests.conftest import KEY, Proxy
-from tests.doubles import ScriptedUpstream, answer, cut_before_head
+from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
 from tests.passthrough.listed_policies import BEARER, RANKED, RERANK, SEARCH_KEY, running
-
-MODERATION = {"model": "rerank-1", "input": "a kind word"}
 
 
 @pytest.fixture
@@ -196,48 +193,6 @@ async def test_upstream_error_has_our_form(
     assert "sk-upstream" not in json.dumps(response.json)
     [record] = await proxy.sink.wait()
     assert record.billing.cost == 0
-
-
-async def test_invalid_bodies_are_refused_like_in_other_calls(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
-    for name in ("api_base", "api_key", "fallbacks"):
-        response = await proxy.send("/v1/rerank", {**RERANK, name: "x"}, BEARER)
-        assert response.status == 400
-        assert response.json["error"]["param"] == name
-    for raw in (b'{"a": 1, "a": 2}', b"[1]", b"{", b"\xff"):
-        headers = {**BEARER, "content-type": "application/json"}
-        assert (await proxy.send("/v1/rerank", raw, headers)).status == 400
-    assert upstream.requests == []
-
-
-@pytest.mark.parametrize(
-    ("path", "times"), [("/v1/rerank", 2), ("/v1/moderations", 1)], ids=["idempotent", "not"]
-)
-async def test_only_safe_methods_are_retried(
-    path: str, times: int, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    upstream.answer_with(answer({}))
-    upstream.then(cut_before_head())
-    async with (
-        running(tmp_path, upstream.url, retry="{times: 2, wait: 1ms}") as proxy,
-        ClientSession(base_url=proxy.url) as client,
-        client.post(path, headers=BEARER, json=MODERATION) as response,
-    ):
-        assert response.status == (200 if times == 2 else 502)
-        [record] = await proxy.sink.wait()
-    assert len(record.attempts) == times
-    assert len(upstream.requests) == times
-
-
-async def test_empty_post_passes(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer({"id": "batch_1", "status": "cancelling"}))
-
-    assert (await proxy.send("/v1/batches/batch_1/cancel", headers=BEARER)).status == 200
-
-    [request] = upstream.requests
-    assert (request.path, request.body) == ("/v1/batches/batch_1/cancel", b"")
-    assert request.headers["content-length"] == "0"
 
 
 PICTURE = {
