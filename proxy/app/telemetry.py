@@ -17,7 +17,7 @@ from proxy.app.context import Context
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.catalog import list_cache_stores, list_labels, list_shared_response_stores
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.store import Result
+from proxy.policy.store import ReloadResult
 from proxy.ports import EventLog
 from proxy.runtime.frozen import frozen
 from proxy.settings import Address, BadSetting, Settings
@@ -259,7 +259,7 @@ class PolicyActivator:
         if snapshot.revision not in self._rest:
             self._rest = {snapshot.revision: tuple(self._build(snapshot))}
 
-    def activate(self, result: Result, snapshot: Snapshot) -> None:
+    def activate(self, result: ReloadResult, snapshot: Snapshot) -> None:
         """Run the event-loop steps that ``prepare`` built, if the revision became active."""
         if result == "in_force":
             for enforce in self._rest[snapshot.revision]:
@@ -268,10 +268,10 @@ class PolicyActivator:
 
 def build_reload_callback(
     metrics: Metrics, activator: PolicyActivator, decisions: Iterable[Decisions]
-) -> Callable[[Result, Snapshot], None]:
+) -> Callable[[ReloadResult, Snapshot], None]:
     """Return a callback that counts, logs and applies the result of each policy read."""
 
-    def report(result: Result, snapshot: Snapshot) -> None:
+    def report(result: ReloadResult, snapshot: Snapshot) -> None:
         metrics.count_reload(result)
         if result != "unchanged":
             for decision_log in decisions:

@@ -19,7 +19,7 @@ from proxy.types.guard import GuardPlan
 from proxy.types.limit import BudgetQuery, Limit
 from proxy.types.roster import LabelCatalog, ListedDeployment, internal_key
 
-MAX_SCOPES = 1000
+MAX_SCOPES_PER_DEPLOYMENT = 1000
 """Maximum number of counters of one deployment that have gauges."""
 MAX_COUNTERS = 2000
 """Maximum number of counters of all deployments that have gauges."""
@@ -51,7 +51,10 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
 
 
 def list_counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tuple[Limit, str]]:
-    """Yield up to ``MAX_SCOPES`` counters of each deployment whose scope no client chooses."""
+    """Yield the counters whose scope no client chooses.
+
+    Of each deployment, up to ``MAX_SCOPES_PER_DEPLOYMENT`` are listed.
+    """
     key_deployments = _group_key_deployments(snapshot)
     yielded: set[tuple[str, str]] = set()
     for name, deployment in sorted(snapshot.deployments.items()):
@@ -62,7 +65,7 @@ def list_counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator
             for scope in _list_limit_scopes(snapshot, deployment, key_deployments[name], scoped)
             if (scoped.limit.name, scope) not in yielded
         )
-        for limit, scope in islice(scopes, MAX_SCOPES):
+        for limit, scope in islice(scopes, MAX_SCOPES_PER_DEPLOYMENT):
             yielded.add((limit.name, scope))
             yield limit, scope
 

@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from proxy.types.passthrough import PassthroughPaths
 
 
-MIN_INTERVAL_S = 1.0  # between two reloads
+MIN_RELOAD_INTERVAL_S = 1.0  # between two reloads
 MAX_REVISIONS = 8
 NO_KEYS_MESSAGE = (
     "the new policies have no keys, so the previous policies stay in use. Probably a file is "
     'missing or incomplete. To reject every call, write "keys: {}".'
 )
-Result = Literal["in_force", "restored", "unchanged", "rejected"]
+ReloadResult = Literal["in_force", "restored", "unchanged", "rejected"]
 
 
 def read_folder(
@@ -104,7 +104,7 @@ class PolicyStore:
         now: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         log: EventLog,
-        on_result: Callable[[Result, Snapshot], None],
+        on_result: Callable[[ReloadResult, Snapshot], None],
         subject: str = "policy",
     ) -> None:
         """Load the policies, or raise ``PolicyError``.
@@ -125,7 +125,7 @@ class PolicyStore:
         self.secret_files = self.current.secret_files
         self._active = ActivePolicy(self.current)
         self._revisions = OrderedDict({self.current.revision: self.current})
-        self._started_at = self._loaded_at = self._revoked_at = now() - MIN_INTERVAL_S
+        self._started_at = self._loaded_at = self._revoked_at = now() - MIN_RELOAD_INTERVAL_S
         self.rejection: Rejection | None = None
         self._announce()
 
@@ -158,7 +158,7 @@ class PolicyStore:
         async with self._reload_lock:
             if self._loaded_at > called_at:
                 return
-            await self._sleep(max(0.0, self._started_at + MIN_INTERVAL_S - self._now()))
+            await self._sleep(max(0.0, self._started_at + MIN_RELOAD_INTERVAL_S - self._now()))
             started_at = self._started_at = self._now()
             await self._read_revocations()
             try:
@@ -179,7 +179,7 @@ class PolicyStore:
     async def apply_revocations(self) -> None:
         """Revoke the keys that the folder revokes, even if it has errors or is being reloaded."""
         async with self._revoke_lock:
-            await self._sleep(max(0.0, self._revoked_at + MIN_INTERVAL_S - self._now()))
+            await self._sleep(max(0.0, self._revoked_at + MIN_RELOAD_INTERVAL_S - self._now()))
             self._revoked_at = self._now()
             await self._read_revocations()
 
@@ -247,13 +247,13 @@ class PolicyStore:
         return dropped
 
 
-INTERVAL_S = 0.25
-MAX_SETTLES = 10  # a folder that keeps changing is reloaded after this many settling times
-MAX_ENTRIES = 10_000
+WATCH_INTERVAL_S = 0.25
+MAX_SETTLE_TIMES = 10  # a folder that keeps changing is reloaded after this many settling times
+MAX_OTHER_FILES = 10_000
 
 FileStates = frozenset[tuple[str, int, int, int, int]]
 """Path, inode, size, modification time and change time (ns) of each file."""
-Action = Literal["nothing", "revocations", "all"]
+ReadAction = Literal["nothing", "revocations", "all"]
 
 
 def read_file_states(files: Iterable[str]) -> FileStates:
@@ -274,12 +274,12 @@ def read_secret_states(refs: Collection[str], tokens: CloudTokens | None) -> Fil
 
 
 def read_folder_states(folder: Path) -> FileStates:
-    """Return the state of all policies below a folder, and of up to ``MAX_ENTRIES`` other files."""
+    """Return the state of a folder: all policies, and up to ``MAX_OTHER_FILES`` other files."""
     paths: list[str] = []
     count = 0
     for path, names in walk_folders(folder):
         for name in (*names, "."):
-            if len(paths) < MAX_ENTRIES or is_policy_file(name):
+            if len(paths) < MAX_OTHER_FILES or is_policy_file(name):
                 paths.append(os.path.join(path, name))
         count += 1 + len(names)
         if count > MAX_WALKED_ENTRIES:
@@ -299,7 +299,7 @@ async def renew_tokens(tokens: CloudTokens) -> None:
 
     async with asyncio.TaskGroup() as group:
         while True:
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(WATCH_INTERVAL_S)
             for cloud in tokens.list_due_clouds() - running:
                 running.add(cloud)
                 group.create_task(renew(cloud))
@@ -309,7 +309,7 @@ class ChangeDebouncer:
     """Decides what to read, given the state of a folder at each interval.
 
     A change is read once the folder has been unchanged for ``settle_s``, or has been changing for
-    ``MAX_SETTLES`` times as long. ``state`` is the state before the first load.
+    ``MAX_SETTLE_TIMES`` times as long. ``state`` is the state before the first load.
     """
 
     def __init__(self, state: FileStates, settle_s: float) -> None:
@@ -321,7 +321,7 @@ class ChangeDebouncer:
         """Record that the folder is loaded in a state."""
         self._loaded_state = self._last_state = state
 
-    def next_action(self, state: FileStates, now: float) -> Action:
+    def next_action(self, state: FileStates, now: float) -> ReadAction:
         """Return what to read, at a monotonic time in seconds."""
         if state == self._loaded_state:
             self._last_state = state
@@ -331,7 +331,7 @@ class ChangeDebouncer:
         is_changing, self._last_state = state != self._last_state, state
         if is_changing:
             self._unchanged_since = now
-        if now - self._changed_at >= MAX_SETTLES * self._settle_s:
+        if now - self._changed_at >= MAX_SETTLE_TIMES * self._settle_s:
             return "all"
         if is_changing:
             return "nothing"
@@ -378,7 +378,7 @@ class FolderWatch:
         async with asyncio.TaskGroup() as group:
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(INTERVAL_S):
+                    async with asyncio.timeout(WATCH_INTERVAL_S):
                         await self._reload_requested.wait()
                 is_requested |= self._reload_requested.is_set()
                 self._reload_requested.clear()

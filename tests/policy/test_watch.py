@@ -15,8 +15,8 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.policy.store import (
-    INTERVAL_S,
-    MAX_SETTLES,
+    MAX_SETTLE_TIMES,
+    WATCH_INTERVAL_S,
     ChangeDebouncer,
     FileStates,
     FolderWatch,
@@ -72,7 +72,7 @@ def readings(looks: str, settle_s: float = 0.5) -> list[str]:
     """Return the readings after each state. Each letter is a state; the first load saw `k`."""
     stillness, read = ChangeDebouncer(state("k"), settle_s), []
     for number, letter in enumerate(looks):
-        reading = stillness.next_action(state(letter), number * INTERVAL_S)
+        reading = stillness.next_action(state(letter), number * WATCH_INTERVAL_S)
         if reading == "all":
             stillness.mark_loaded(state(letter))
         read.append({"nothing": "-", "revocations": "r", "all": "A"}[reading])
@@ -111,7 +111,7 @@ def test_waits_for_settled_folder(looks: str, settle_s: float, read: str) -> Non
 def test_continuously_changing_folder_is_read_eventually() -> None:
     read = readings("".join(map(chr, range(200, 266))), settle_s=0.5)
 
-    assert read.index("A") * INTERVAL_S == MAX_SETTLES * 0.5
+    assert read.index("A") * WATCH_INTERVAL_S == MAX_SETTLE_TIMES * 0.5
     assert read.count("A") == 3
     assert "r" not in read
 

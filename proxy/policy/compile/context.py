@@ -47,7 +47,7 @@ class CompileContext:
                 compiled[name] = compile_part(name, config)
         return compiled
 
-    def check_name(self, path: KeyPath, section: str, kind: str, name: str) -> None:
+    def check_reference(self, path: KeyPath, section: str, kind: str, name: str) -> None:
         """Report the use of a name that its section lacks."""
         self.used_names[section].add(name)
         names = self.document.data.get(section, {})
@@ -59,7 +59,7 @@ class CompileContext:
         """Report a tag that is not declared, and values that it does not allow."""
         rule = self.tag_rules.get(tag)
         if rule is None:
-            self.check_name(path, "tags", "tag", tag)
+            self.check_reference(path, "tags", "tag", tag)
             return
         for value in values:
             if not rule.allows(value):

@@ -71,7 +71,7 @@ class DeploymentCompiler:
         """Return the name of a deployment's policy: its own, or the default one if it exists."""
         name = policy or DEFAULT_POLICY
         if policy is not None or name in self._context.policies.policies:
-            self._context.check_name(path, "policies", "policy", name)
+            self._context.check_reference(path, "policies", "policy", name)
         return name if name in self._context.policies.policies else None
 
     def _compile_passthrough(
@@ -123,7 +123,7 @@ class DeploymentCompiler:
             if part.cache is None or part.cache.semantic is None:
                 continue
             name, name_path = part.cache.semantic.embeddings, (*path, *EMBEDDINGS_KEY)
-            self._context.check_name(name_path, "deployments", "deployment", name)
+            self._context.check_reference(name_path, "deployments", "deployment", name)
             deployment = deployments.get(name)
             if deployment is not None and not any(map(_can_embed, deployment.routes.targets)):
                 message = f"deployment {quote(name)} has no target that serves embeddings"

@@ -174,7 +174,7 @@ class GuardCompiler:
         Raise ``ValueError`` if a text file cannot be read or the guard has the wrong stage.
         """
         for key, name in iter_references(config, "deployment"):
-            self._context.check_name((*path, key), "deployments", "deployment", name)
+            self._context.check_reference((*path, key), "deployments", "deployment", name)
             deployment = self._context.policies.deployments.get(name)
             if deployment is not None and deployment.only_passthrough:
                 message = f"deployment {quote(name)} serves only passthrough paths, not chat"
@@ -182,7 +182,7 @@ class GuardCompiler:
         upstreams = self._context.upstreams
         names = list(iter_references(config, "upstream"))
         for key, name in names:
-            self._context.check_name((*path, key), "upstreams", "upstream", name)
+            self._context.check_reference((*path, key), "upstreams", "upstream", name)
         if any(name not in upstreams for _, name in names):
             return None
         if stage == "input" and not isinstance(config, PluginGuard) and KINDS[config.guard].answers:

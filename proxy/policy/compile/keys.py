@@ -40,7 +40,7 @@ class KeyCompiler:
         for index, deployment_name in enumerate(config.deployments):
             if deployment_name not in self._deployments:
                 path = ("keys", name, "deployments", index)
-                self._context.check_name(path, "deployments", "deployment", deployment_name)
+                self._context.check_reference(path, "deployments", "deployment", deployment_name)
         allowed = tuple(d for d in config.deployments if d in self._deployments)
         properties = (allowed, frozenset(config.tags.items()), frozenset(config.may))
         equal_key = self._equal_keys.get(properties)
@@ -132,7 +132,9 @@ def _list_chosen_names(
         prefixes = filter(None, (target.upstream.provider, target.upstream.name))
         for name in (model, *(f"{prefix}/{model}" for prefix in prefixes)):
             models = {candidate.model for candidate in deployment.get_candidates(name).active}
-            if VirtualKey.find_default(by_model[name]) is key_deployment and models == {model}:
+            if VirtualKey.find_default_deployment(by_model[name]) is key_deployment and models == {
+                model
+            }:
                 yield name
                 break
 

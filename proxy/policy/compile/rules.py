@@ -169,7 +169,7 @@ class RuleCompiler:
         order = [name]
         for index, base in enumerate(self._policies[name].extends):
             path: KeyPath = ("policies", name, "extends", index)
-            self._context.check_name(path, "policies", "policy", base)
+            self._context.check_reference(path, "policies", "policy", base)
             if base in (*extending, name):
                 message = f"policy {quote(base)} extends this policy. Remove one of the two."
                 self._context.report(path, message)
@@ -260,7 +260,7 @@ class RuleCompiler:
             if match is not None:
                 for value in match.values:
                     if fact == "key":
-                        self._context.check_name((*path, fact), "keys", "key", value)
+                        self._context.check_reference((*path, fact), "keys", "key", value)
                     elif fact in FACT_VALUES and value not in FACT_VALUES[fact]:
                         message = describe_missing(fact, value, FACT_VALUES[fact])
                         self._context.report((*path, fact), message)
@@ -295,8 +295,8 @@ def compile_cache(config: schema.CacheConfig | None) -> CacheDecision | None:
     return "off" if config.off else types.CacheRule(**fields, semantic=rule)
 
 
-def _compile_match(match: schema.MatchConfig) -> conditions.Values:
-    parts: list[conditions.Values] = []
+def _compile_match(match: schema.MatchConfig) -> conditions.ValueSet:
+    parts: list[conditions.ValueSet] = []
     if match.equals is not None:
         parts.append(conditions.OneOf(frozenset({match.equals})))
     if match.in_ is not None:

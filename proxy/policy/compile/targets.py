@@ -132,7 +132,7 @@ class TargetCompiler:
         return self.compile_routes(path, configs).targets
 
     def _compile_target(self, path: KeyPath, config: schema.TargetConfig) -> Target | None:
-        self._context.check_name((*path, "upstream"), "upstreams", "upstream", config.upstream)
+        self._context.check_reference((*path, "upstream"), "upstreams", "upstream", config.upstream)
         upstream = self._context.upstreams.get(config.upstream)
         if upstream is None:
             return None

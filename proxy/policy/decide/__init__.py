@@ -200,8 +200,8 @@ def _build_plan(
     unpriced: tuple[ModelCall, ...] = ()
     reason = pricing.find_price_requirement(deployment, limits)
     if reason is not None:
-        model_calls, unpriced = pricing.split_by_price(model_calls, call)
-        guards = pricing.drop_unpriced_guards(guards, call)
+        model_calls, unpriced = pricing.split_model_calls_by_price(model_calls, call)
+        guards = pricing.drop_unpriced_guard_targets(guards, call)
         if unpriced:
             refusal = refusal or pricing.make_unpriced_refusal(
                 shorten_to_ascii(unpriced[0].model), reason

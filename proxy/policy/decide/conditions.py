@@ -74,7 +74,7 @@ class Condition:
         raise NotImplementedError
 
 
-class Values(Protocol):
+class ValueSet(Protocol):
     """Allowed values: ``OneOf``, ``Intersection`` or a ``TextPattern``."""
 
     @property
@@ -101,7 +101,7 @@ class OneOf:
 class Intersection:
     """Values that are in several sets."""
 
-    parts: tuple[Values, ...]
+    parts: tuple[ValueSet, ...]
 
     @property
     def text(self) -> str:
@@ -120,7 +120,7 @@ class Comparison(Condition):
     """
 
     fact: Fact
-    values: Values
+    values: ValueSet
     name: str = ""
 
     def build_matcher(self) -> Matcher:

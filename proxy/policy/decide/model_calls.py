@@ -313,7 +313,7 @@ class _ByTarget:
         return self._chain.sort_names({*first_rules, *later})
 
 
-def is_priced(target: Target, call: Call) -> bool:
+def has_known_price(target: Target, call: Call) -> bool:
     """Return True if all prices are known for the endpoint and the day of a call."""
     if target.always_priced or call.head.endpoint in UNBILLED:
         return True
@@ -334,7 +334,7 @@ def find_price_requirement(deployment: Deployment, limits: Sequence[ScopedLimit]
     return None
 
 
-def split_by_price(
+def split_model_calls_by_price(
     model_calls: Sequence[ModelCall], call: Call
 ) -> tuple[tuple[ModelCall, ...], tuple[ModelCall, ...]]:
     """Return the model calls with only their priced targets, and those that have no such target.
@@ -343,23 +343,25 @@ def split_by_price(
     """
     priced, unpriced = [], []
     for model_call in model_calls:
-        targets = tuple([t for t in model_call.targets if is_priced(t, call)])
+        targets = tuple([t for t in model_call.targets if has_known_price(t, call)])
         if not targets:
             unpriced.append(model_call)
         if not targets or len(targets) == len(model_call.targets):
             priced.append(model_call)
             continue
-        pool = [t for t in model_call.targets[: model_call.pool_size] if is_priced(t, call)]
+        pool = [t for t in model_call.targets[: model_call.pool_size] if has_known_price(t, call)]
         priced.append(replace(model_call, targets=targets, pool_size=len(pool) or 1))
     return tuple(priced), tuple(unpriced)
 
 
-def drop_unpriced_guards(guards: GuardPlan, call: Call) -> GuardPlan:
+def drop_unpriced_guard_targets(guards: GuardPlan, call: Call) -> GuardPlan:
     """Return the guards with only the priced targets of the action ``route``."""
     if not any(rule.route_targets for rule in guards.input):
         return guards
     rules = tuple(
-        replace(rule, route_targets=tuple(t for t in rule.route_targets if is_priced(t, call)))
+        replace(
+            rule, route_targets=tuple(t for t in rule.route_targets if has_known_price(t, call))
+        )
         for rule in guards.input
     )
     return replace(guards, input=rules)

@@ -35,7 +35,7 @@ def find_path(
         paths = [pair for pair in paths if _serves_model(key, pair[0], call.requested_models[0])]
         if not paths:
             raise ModelNotFound(no_model(call.requested_models, " on this path"), param="model")
-    default = key.find_default([key_deployment for key_deployment, _ in paths])
+    default = key.find_default_deployment([key_deployment for key_deployment, _ in paths])
     if default is None:
         names = [key_deployment.deployment.name for key_deployment, _ in paths]
         raise InvalidField("deployment", ambiguous("this path", names))

@@ -15,17 +15,18 @@ from proxy.types import Call, Target
 class Candidates:
     """Targets that can serve the same model name.
 
-    With ``weights``, a random draw chooses the target; ``targets`` and ``weights`` are sorted by
-    falling weight. ``balanced`` targets are equal. Otherwise the first target serves all calls.
-    ``order`` are the targets to try without a draw (None with one). The first ``pool_size`` of them
-    are equal.
+    With ``weights`` a random draw chooses the target. ``balanced`` targets are equal. Otherwise the
+    first target serves all calls.
     """
 
     targets: tuple[Target, ...]
     weights: tuple[int, ...] = ()
+    """Weights of the targets, both sorted by falling weight, or an empty tuple."""
     balanced: bool = False
     order: tuple[Target, ...] | None = field(init=False, repr=False, compare=False)
+    """Targets to try if no draw decides. None if one does."""
     pool_size: int = field(init=False, repr=False, compare=False)
+    """Number of equal targets at the start of ``order``."""
 
     def __post_init__(self) -> None:
         order = self.targets if self.balanced else self.targets[:1]

@@ -135,13 +135,13 @@ class RuleGroup(NamedTuple):
 class RuleChain(NamedTuple):
     """The rules of a key and a deployment, in order of precedence.
 
-    ``combine`` returns the effects of rules and rules in shadow mode by their names, from a cache.
     ``depends_on_model`` is True if a rule depends on the requested model. ``is_steady`` is True if
     no rule depends on a header, the time or a random draw.
     """
 
     groups: tuple[RuleGroup, ...]
     combine: Callable[[tuple[str, ...], tuple[str, ...]], RuleEffects]
+    """Returns the effects of rules and of rules in shadow mode, by their names. Cached."""
     rules: Mapping[str, Rule]
     depends_on_model: bool
     is_steady: bool

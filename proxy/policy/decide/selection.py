@@ -43,11 +43,11 @@ def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, Passt
 
 def _select_by_model(key: VirtualKey, call: Call) -> KeyDeployment:
     if not call.requested_models:  # the call creates a conversation
-        from proxy.policy.decide.stored_state import select_store  # noqa: PLC0415  # few need it
+        from proxy.policy.decide.stored_state import select_conversation_store  # noqa: PLC0415  # few need it
 
-        return select_store(key)
+        return select_conversation_store(key)
     candidates = key.find_deployments(call.requested_models)
-    key_deployment = key.find_default(candidates)
+    key_deployment = key.find_default_deployment(candidates)
     if key_deployment is not None:
         return key_deployment
     if not candidates:

@@ -144,7 +144,7 @@ class VirtualKey:
         object.__setattr__(self, "by_name", by_name)
 
     @staticmethod
-    def find_default(deployments: Sequence[KeyDeployment]) -> KeyDeployment | None:
+    def find_default_deployment(deployments: Sequence[KeyDeployment]) -> KeyDeployment | None:
         """Return the only deployment, or the only default one. None if a call must name one."""
         if len(deployments) != 1:
             deployments = [d for d in deployments if d.deployment.is_default]

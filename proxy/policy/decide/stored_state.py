@@ -38,7 +38,7 @@ def check_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
         raise make_unknown_id_error(call.head, state_ref.client_id, state_ref.param)
 
 
-def select_store(key: VirtualKey) -> KeyDeployment:
+def select_conversation_store(key: VirtualKey) -> KeyDeployment:
     """Return the deployment that stores conversations, which needs a target with Responses.
 
     Raise ``NotFound`` if there is none, ``InvalidField`` if there are several and no default.
@@ -54,7 +54,7 @@ def select_store(key: VirtualKey) -> KeyDeployment:
     }
     if not stores:
         raise NotFound("No deployment of this key supports conversations.")
-    default = key.find_default(list(stores.values()))
+    default = key.find_default_deployment(list(stores.values()))
     if default is None:
         raise InvalidField("deployment", ambiguous("this path", stores))
     return default

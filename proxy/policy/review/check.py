@@ -145,7 +145,7 @@ def _check_tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
 def _find_ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
     for key in snapshot.keys.values():
         for name, deployments in key.by_model.items():
-            if key.find_default(deployments) is None and "/" not in name:
+            if key.find_default_deployment(deployments) is None and "/" not in name:
                 names = ", ".join(sorted(d.deployment.name for d in deployments))
                 message = f"model {quote(name)} is served by deployments {names}. Calls for it "
                 message += "must select one with the header x-headrace-deployment."

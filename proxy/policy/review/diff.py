@@ -150,7 +150,7 @@ def _format_value(value: Any) -> str:
 
 
 @dataclass(slots=True)
-class Replay:
+class ReplayResult:
     """Result of a replay.
 
     ``invalid`` counts lines that are no calls. ``unsupported`` counts calls without a model or
@@ -188,9 +188,9 @@ class Replay:
             yield f"{calls} skipped: OLD does not accept the key"
 
 
-def replay_calls(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replay:
+def replay_calls(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> ReplayResult:
     """Decide the calls of a call log under two snapshots."""
-    result = Replay()
+    result = ReplayResult()
     for line in lines:
         recorded = read_call(line)
         if recorded is None:

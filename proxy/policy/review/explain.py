@@ -90,7 +90,10 @@ def _draw_tree(
 def explain(
     snapshot: Snapshot, key: VirtualKey, call: Call, *, is_past: bool = True
 ) -> CallExplanation:
-    """Explain a call of a key. Guards have not inspected a call that is not ``is_past``."""
+    """Explain the decision on a call of a key.
+
+    ``is_past`` is False if the call was not made, so that no guard has inspected it.
+    """
     return CallExplanation(snapshot.revision, tuple(_explain_call(snapshot, key, call, is_past)))
 
 

@@ -25,7 +25,7 @@ from proxy.policy.decide.conditions import (
     Intersection,
     Not,
     OneOf,
-    Values,
+    ValueSet,
 )
 from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
@@ -126,7 +126,7 @@ def implies(wide: Condition, narrow: Condition) -> bool:
     return False
 
 
-def _implies_values(wide: Values, narrow: Values) -> bool:
+def _implies_values(wide: ValueSet, narrow: ValueSet) -> bool:
     if wide == narrow:
         return True
     if isinstance(wide, Intersection):

@@ -266,10 +266,10 @@ class RuleConfig(scalars.Section):
 
 
 class CaptureConfig(scalars.Section):
-    """Prompt and response text in spans. WithoutConfig it, spans contain no text."""
+    """Prompt and response text in spans. Without it, spans contain no text."""
 
     share: Percentage
-    """Probability of traced calls with text, such as 5%."""
+    """Percentage of traced calls with text, such as 5%."""
     fields: Annotated[list[Literal["input", "output"]], Field(min_length=1)] = Field(
         ["input", "output"]
     )

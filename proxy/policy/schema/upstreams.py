@@ -22,6 +22,7 @@ FRAMING_HEADERS = frozenset(
     {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}
     | {"expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
+"""Headers that the HTTP client sets."""
 HEADER_VALUE_PATTERN = rf"(?:(?!\$\{{)[ -~]|{scalars.VARIABLE_PATTERN})*"
 _FRAMING = "|".join(map(scalars.ignore_case, sorted(FRAMING_HEADERS)))
 HEADERS_SCHEMA = {

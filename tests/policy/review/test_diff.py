@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load_policies
-from proxy.policy.review.diff import Replay, list_changes, replay_calls
+from proxy.policy.review.diff import ReplayResult, list_changes, replay_calls
 from proxy.policy.store import read_folder
 from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy, policies_for
@@ -52,7 +52,7 @@ def read(folder: Path, old: str, new: str) -> list[Snapshot]:
     return [read_folder(item, None) for item in pair(folder, old, new)]
 
 
-def calls_by_change(result: Replay) -> dict[tuple[str, str], int]:
+def calls_by_change(result: ReplayResult) -> dict[tuple[str, str], int]:
     return {change: count.calls for change, count in result.tally.by_change.items()}
 
 
