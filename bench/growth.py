@@ -20,7 +20,7 @@ from bench import calls, pictures, results
 from bench.axes import AXES, CACHE_ENTRIES, Axis
 from bench.rounds import Bench, RunningTarget
 from bench.targets import headrace
-from proxy.cache.memory import ENTRY_BYTES, Memory
+from proxy.cache.memory import ENTRY_BYTES, MemoryAnswerStore
 from proxy.cache.store import EvictionReason
 
 WARM_CALLS = 20
@@ -34,9 +34,9 @@ class IgnoredEvents:
 
     def set_cache_size(self, store: str, entries: int, size: int) -> None: ...
 
-    def evicted(self, reason: EvictionReason, count: int) -> None: ...
+    def count_evictions(self, reason: EvictionReason, count: int) -> None: ...
 
-    def failed(self, store: str) -> None: ...
+    def count_failure(self, store: str) -> None: ...
 
 
 async def measure(axis: Axis, rounds: int, seconds: float) -> dict[str, Any]:
@@ -79,9 +79,11 @@ async def measure_cache(rounds: int) -> dict[str, Any]:
     costs: dict[str, dict[str, list[float]]] = {"hit": {}, "kept": {}}
     for size in CACHE_ENTRIES:
         keys = [os.urandom(32) for _ in range(size)]
-        store = Memory(size * (ENTRY_BYTES + len(VALUE) * 9 // 8), time.monotonic, IgnoredEvents())
+        store = MemoryAnswerStore(
+            size * (ENTRY_BYTES + len(VALUE) * 9 // 8), time.monotonic, IgnoredEvents()
+        )
         for key in keys:
-            store.put(key, VALUE, TTL_S)
+            store.save(key, VALUE, TTL_S)
         lookups = sorted(keys)[:: max(1, size // CACHE_OPERATIONS)]  # not in the order of memory
         costs["hit"][str(size)] = []
         for _ in range(rounds):
@@ -94,7 +96,7 @@ async def measure_cache(rounds: int) -> dict[str, Any]:
             new_keys = [os.urandom(32) for _ in range(CACHE_OPERATIONS)]
             started_at = time.process_time()
             for key in new_keys:
-                store.put(key, VALUE, TTL_S)
+                store.save(key, VALUE, TTL_S)
             costs["kept"][str(size)].append(_cpu_us(started_at, CACHE_OPERATIONS))
     return costs
 

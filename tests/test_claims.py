@@ -11,14 +11,14 @@ import pytest
 import yaml
 
 from dashboards.build import BOARDS
-from proxy.cache.redis import Redis
+from proxy.cache.redis import RedisAnswerStore
 from proxy.cli import main
 from proxy.limits.stores.redis import RedisStore
 from proxy.runtime.redis import connect
 from proxy.runtime.redis_settings import parse_redis_url
 from proxy.server import admin
 from proxy.telemetry.catalog.table import METRICS as CATALOG
-from tests.cache.stores import Clock, StoreEventLog
+from tests.cache.stores import Clock, StoreEventLog, flush
 from tests.for_each import for_each
 from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, claims
 from tests.servers import Server, running_server
@@ -220,9 +220,9 @@ async def test_documented_acl_suffices_for_the_cache(server: Server) -> None:
     event = StoreEventLog()
     url = url_of_user(server, documented_acls()[0])
 
-    async with Redis(connect(parse_redis_url(url).urls, 1.0), Clock(), event) as store:
-        store.put(b"k" * 32, b"value", 60)
-        await store.flush()
+    async with RedisAnswerStore(connect(parse_redis_url(url).urls, 1.0), Clock(), event) as store:
+        store.save(b"k" * 32, b"value", 60)
+        await flush(store)
         assert await store.get(b"k" * 32) == b"value"
 
 

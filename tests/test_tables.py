@@ -18,8 +18,8 @@ from proxy.dialects import DIALECTS, ROUTES, RequestContext, parse_head
 from proxy.dialects.vendors.portkey import make_response_headers
 from proxy.fields.rules import POLICY_FIELDS
 from proxy.ledger.jsonl import JsonlStore
-from proxy.ledger.render import FORMS, MEASURES
-from proxy.ledger.spending import COLUMNS
+from proxy.ledger.render import FORMATS, MEASURES
+from proxy.ledger.spending import COLUMN_BY_DIMENSION
 from proxy.ledger.store import Counts
 from proxy.money.usage import Source
 from proxy.policy.review.check import check_folder
@@ -127,8 +127,8 @@ def test_ledger_spend_and_loss_values_match_page(heading: str, known_value: Any)
     [
         ("ledger.md", r"`why` is one of (.*?);", get_args(AttemptReason)),
         ("ledger.md", r"`usage_source` one of (.*?)\.", get_args(Source)),
-        ("ledger.md", r"may be repeated: `tag.NAME`, (.*?) \(UTC\)", COLUMNS),
-        ("ledger.md", r"`--format` is (.*?)\.", FORMS),
+        ("ledger.md", r"may be repeated: `tag.NAME`, (.*?) \(UTC\)", COLUMN_BY_DIMENSION),
+        ("ledger.md", r"`--format` is (.*?)\.", FORMATS),
         ("metrics.md", r"`outcome` is one of (.*?)\.", get_args(CallOutcome)),
         ("logs.md", r"`usage_source` \| by type; (.*?) \|", get_args(Source)),
         ("logs.md", r"`cache` \| (.*?) \|", get_args(CacheResult)),

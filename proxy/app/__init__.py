@@ -44,7 +44,7 @@ from proxy.server.admin import Readiness
 from proxy.server.listening import listen
 from proxy.server.request import BodyMemory, BodyParser, BodyShare, Bounds
 from proxy.settings import Address, Settings
-from proxy.telemetry import EMIT_EVERY_S, Emitters, RecordSink
+from proxy.telemetry import EMIT_INTERVAL_S, Emitters, RecordSink
 from proxy.telemetry.decisions import Decisions
 from proxy.telemetry.lines import SCHEMAS, LineWriter, build_line_logger
 from proxy.telemetry.log import LogLevel, Quota
@@ -135,7 +135,7 @@ def _open_context(
     levels = LogLevel(settings.log.level, time.monotonic)
     dropped = partial(metrics.count_dropped, "logs")
     writer = LineWriter(log_fd, dropped, lambda error: failed("logs", error))
-    log = build_line_logger(writer.put, levels, SCHEMAS[settings.log.schema])
+    log = build_line_logger(writer.enqueue, levels, SCHEMAS[settings.log.schema])
     failed = telemetry.build_writer_error_callback(metrics, log)
     opened.callback(writer.close)
     shutdown_log = telemetry.ShutdownLog(log, settings.drain_seconds)
@@ -209,7 +209,7 @@ async def _build_pipeline(
         now=unix_time_s,
         semantic=stores.build_semantic_cache(context, outside),
         offload=offload,
-        turns=upstreams.turns,
+        time_slices=upstreams.turns,
     )
     return replace(internal, guards=guards, cache=response_cache), limits, upstreams
 
@@ -238,10 +238,10 @@ def _build_emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters
     loop = asyncio.get_running_loop()
     emitters = Emitters(
         sinks=sinks,
-        failed=partial(telemetry.report_sink_error, context),
-        soon=partial(loop.call_later, EMIT_EVERY_S),
-        next_turn=loop.call_soon,
-        unauthenticated=Quota(time.monotonic),
+        on_error=partial(telemetry.report_sink_error, context),
+        schedule_batch=partial(loop.call_later, EMIT_INTERVAL_S),
+        schedule_next_iteration=loop.call_soon,
+        unauthenticated_quota=Quota(time.monotonic),
     )
     context.metrics.watch("headrace_inflight_requests", read=lambda: emitters.active)
     return emitters

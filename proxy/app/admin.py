@@ -61,7 +61,7 @@ def build_call_sinks(
         log=context.log,
         levels=context.levels,
         ratio=settings.log.ratio,
-        keep=recent.add if recent is not None else None,
+        on_line=recent.add if recent is not None else None,
     )
     sinks: tuple[RecordSink, ...] = (
         context.metrics,

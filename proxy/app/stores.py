@@ -18,9 +18,9 @@ from proxy import ledger
 from proxy.app import telemetry
 from proxy.app.context import Context, unix_time_s
 from proxy.cache.key import derive_secret
-from proxy.cache.memory import Memory
+from proxy.cache.memory import MemoryAnswerStore
 from proxy.cache.semantic import SemanticCache, VectorIndex
-from proxy.cache.sqlite import ForeignFile, Sqlite
+from proxy.cache.sqlite import ForeignFile, SqliteAnswerStore
 from proxy.cache.store import CacheBackend
 from proxy.call.record import new_request_id
 from proxy.dialects.responses.sealing import ResponseIds
@@ -32,7 +32,7 @@ from proxy.limits.backfill import BackfillUnavailable, BudgetBackfill
 from proxy.limits.reconcile import Reconciler
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import CounterStore, LedgerRun, renew_leases
-from proxy.money.usage import NANO
+from proxy.money.usage import NANO_PER_USD
 from proxy.policy.catalog import ActiveBudgets
 from proxy.policy.store import PolicyStore
 from proxy.ports import Embedder
@@ -208,7 +208,7 @@ async def _read_and_log_spend(
     except Unusable as error:
         raise BackfillUnavailable from error
     finally:
-        recalled = None if spent_nano_usd is None else spent_nano_usd / NANO
+        recalled = None if spent_nano_usd is None else spent_nano_usd / NANO_PER_USD
         labels, name = context.metrics.roster.labels_of_scope(claim.scope), claim.limit.name
         context.log.info("budget.begins", limit=name, whose=labels, recalled_usd=recalled)
     return spent_nano_usd
@@ -239,7 +239,7 @@ async def open_cache_backends(context: Context) -> dict[str, CacheBackend]:
     The memory store gets a random secret, lost with the process.
     """
     path, max_bytes = context.settings.cache_file, context.settings.cache_bytes
-    memory = Memory(max_bytes, time.monotonic, context.metrics)
+    memory = MemoryAnswerStore(max_bytes, time.monotonic, context.metrics)
     backends = {
         "memory": CacheBackend(
             await context.opened.enter_async_context(memory), secrets.token_bytes(32)
@@ -252,9 +252,11 @@ async def open_cache_backends(context: Context) -> dict[str, CacheBackend]:
         )
     if context.settings.redis is not None:
         connect = _load_redis_connector()
-        from proxy.cache.redis import TIMEOUT_S, Redis  # noqa: PLC0415  # an extra
+        from proxy.cache.redis import TIMEOUT_S, RedisAnswerStore  # noqa: PLC0415  # an extra
 
-        remote = Redis(connect(context.settings.redis, TIMEOUT_S), time.monotonic, context.metrics)
+        remote = RedisAnswerStore(
+            connect(context.settings.redis, TIMEOUT_S), time.monotonic, context.metrics
+        )
         store = await context.opened.enter_async_context(remote)
         backends["redis"] = CacheBackend(store, secret, _build_change_callback(context, "redis"))
     return backends
@@ -265,15 +267,15 @@ def _build_change_callback(context: Context, store: str) -> Callable[[], None]:
     quota = Quota(time.monotonic)
 
     def on_change() -> None:
-        context.metrics.evicted("changed", 1)
-        suppressed = quota.take()
+        context.metrics.count_evictions("changed", 1)
+        suppressed = quota.take_token()
         if suppressed is not None:
             context.log.error("cache.changed", store=store, suppressed=suppressed)
 
     return on_change
 
 
-async def _open_cache_file(context: Context, path: Path) -> Sqlite:
+async def _open_cache_file(context: Context, path: Path) -> SqliteAnswerStore:
     """Open the SQLite cache. Raises ``BadSetting`` if the file cannot be used."""
 
     def replaced(reason: str, backup: Path | None) -> None:
@@ -284,7 +286,7 @@ async def _open_cache_file(context: Context, path: Path) -> Sqlite:
 
     failed = partial(context.on_writer_error, "cache")
     max_bytes = context.settings.cache_bytes
-    file = Sqlite(
+    file = SqliteAnswerStore(
         path, max_bytes, unix_time_s, events=context.metrics, replaced=replaced, failed=failed
     )
     try:

@@ -186,7 +186,7 @@ class LibraryLogHandler(logging.Handler):
         self._quota = Quota(now)
 
     def emit(self, record: logging.LogRecord) -> None:
-        suppressed = self._quota.take()
+        suppressed = self._quota.take_token()
         if suppressed is None:
             return
         error = record.exc_info[1] if record.exc_info else None

@@ -22,8 +22,8 @@ from proxy.runtime.otel_settings import OtelSettings
 from proxy.telemetry import RecordSink
 from proxy.telemetry.attributes import PROFILES
 from proxy.telemetry.log import Quota
-from proxy.telemetry.span_queue import CLOSE_S, SpanQueue
-from proxy.telemetry.trace import CALLS_PER_S, SHARE, RateLimitedSampler, Traces, load_sampler
+from proxy.telemetry.span_queue import CLOSE_TIMEOUT_S, SpanQueue
+from proxy.telemetry.trace import CALLS_PER_S, MIN_SHARE, RateLimitedSampler, Traces, load_sampler
 
 SAMPLED_METRIC = "headrace_traces_sampled_total"
 INSTALL_HINTS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
@@ -64,7 +64,7 @@ def build_otlp_metric_sinks(context: Context, otel: OtelSettings) -> tuple[Recor
     provider = MeterProvider(
         readers, build_resource(), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
     )
-    context.opened.push_async_callback(asyncio.to_thread, provider.shutdown, CLOSE_S * 1000)
+    context.opened.push_async_callback(asyncio.to_thread, provider.shutdown, CLOSE_TIMEOUT_S * 1000)
     return (GenAiMetrics(provider.get_meter("headrace")),)
 
 
@@ -112,11 +112,11 @@ def _build_sampler(context: Context, otel: OtelSettings) -> Sampler:
 
     def limited() -> None:
         context.metrics.count(SAMPLED_METRIC, "limited")
-        if (suppressed := quota.take()) is not None:
+        if (suppressed := quota.take_token()) is not None:
             context.log.warning(
                 "traces.limited",
                 calls_per_second=CALLS_PER_S,
-                share=SHARE,
+                share=MIN_SHARE,
                 suppressed=suppressed,
             )
 

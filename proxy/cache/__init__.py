@@ -40,15 +40,15 @@ class AnswerCache:
     ``now`` returns seconds since the epoch. ``offload`` computes keys of large requests and reads
     and writes large responses.
 
-    A call is forwarded uncached if no rule matches, if the store is missing, or if it requests
-    several models, whose responses succeed and fail separately.
+    A call is forwarded uncached if no rule matches or the rule's store is missing. So is a call
+    that requests several models, because their responses succeed and fail separately.
     """
 
     backends: Mapping[str, CacheBackend]
     now: Callable[[], float]
     semantic: SemanticCache | None = None
     offload: Offload = Offload()
-    turns: TimeSlices = field(default_factory=TimeSlices)
+    time_slices: TimeSlices = field(default_factory=TimeSlices)
     _flights: Flights = field(default_factory=dict)
     _decoded: DecodedAnswers = field(default_factory=DecodedAnswers)
 
@@ -59,9 +59,9 @@ class AnswerCache:
         if lookup is None:
             await forward(client)
         else:
-            flights, turns = self._flights, self.turns
+            flights, time_slices = self._flights, self.time_slices
             await CacheCall(
-                lookup, flights, record, client=client, forward=forward, turns=turns
+                lookup, flights, record, client=client, forward=forward, time_slices=time_slices
             ).run()
 
     async def _lookup(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:
@@ -74,24 +74,29 @@ class AnswerCache:
             # A refresh costs money, so the key needs a permission.
             record.add_warnings([REFRESH_IGNORED])
             control = replace(control, no_cache=False, max_age=None)
-        if control.no_cache and not control.keep:
+        if control.no_cache and not control.allows_storing:
             return None
 
-        async def key_of(call: Call) -> bytes:
+        async def compute_call_key(call: Call) -> bytes:
             compute = partial(compute_key, backend.secret, call, plan, rule, control.namespace)
             return await self.offload.run(call.size, compute, call.scheduling_key)
 
         semantic = None
-        if self.semantic is not None and rule.semantic is not None and control.keep:
+        if self.semantic is not None and rule.semantic is not None and control.allows_storing:
             semantic = SemanticLookup(
-                self.semantic, rule, rule.semantic, plan=plan, call=call, key_of=key_of
+                self.semantic,
+                rule,
+                rule.semantic,
+                plan=plan,
+                call=call,
+                compute_call_key=compute_call_key,
             )
         return CacheLookup(
             plan=plan,
             call=call,
             rule=rule,
             backend=backend,
-            key=await key_of(call),
+            key=await compute_call_key(call),
             control=control,
             now=self.now,
             decoded=self._decoded,

@@ -14,8 +14,8 @@ from functools import partial
 
 from proxy.cache.cache_control import CacheControl
 from proxy.cache.cached_answer import (
-    ECHOING,
-    RATIO,
+    COMPRESSION_RATIO,
+    ECHOING_ENDPOINTS,
     AnswerMetadata,
     CachedAnswer,
     DecodedAnswers,
@@ -40,7 +40,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import CacheRule, Call, Plan, ResponseHead
 from proxy.types.events import Frame
 
-TOGETHER = 64  # frames that are written together
+MAX_FRAMES_PER_WRITE = 64  # frames that are written together
 
 Flights = dict[object, Flight]
 _COUNTED_ERRORS = UpstreamError, GuardBlocked  # an equal call may get the same error again
@@ -68,7 +68,7 @@ class CacheLookup:
     @property
     def echoed(self) -> Call | None:
         """The call if its response repeats its request, otherwise None."""
-        return self.call if self.call.head.endpoint in ECHOING else None
+        return self.call if self.call.head.endpoint in ECHOING_ENDPOINTS else None
 
     @property
     def expected_choices(self) -> int:
@@ -111,7 +111,7 @@ class CacheLookup:
         )
 
     async def _decode(self, key: bytes, value: bytes) -> CachedAnswer | None:
-        caller, size = self.call.scheduling_key, len(value) * RATIO
+        caller, size = self.call.scheduling_key, len(value) * COMPRESSION_RATIO
         decompress = partial(decompress_answer, key, value, self.rule.max_bytes)
         text = await self.offload.run(size, decompress, caller)
         if text is None:
@@ -131,7 +131,7 @@ class CacheLookup:
         """Store a small, complete response with its bill."""
         metadata = self._make_metadata(recorder, bill)
         self._save(
-            serialize_answer(self.key, metadata, recorder.lines, skip_short=self.backend.is_own)
+            serialize_answer(self.key, metadata, recorder.lines, skip_short=self.backend.is_private)
         )
 
     async def store_large(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
@@ -153,7 +153,7 @@ class CacheLookup:
         )
 
     def _save(self, value: bytes) -> None:
-        self.backend.put(self.key, value, self.rule.ttl)
+        self.backend.save(self.key, value, self.rule.ttl)
         if self.semantic is not None:
             self.semantic.remember_key(self.key)
 
@@ -169,18 +169,21 @@ class CacheLookup:
 
 @dataclass(slots=True)
 class CacheCall:
-    """One call at the cache. ``flights`` are shared by all calls; ``turns`` orders long replays."""
+    """One call at the cache.
+
+    All calls share ``flights``, and ``time_slices``, which orders long replays.
+    """
 
     lookup: CacheLookup
     flights: Flights
     record: Record
     client: Sink
     forward: FetchResponse
-    turns: TimeSlices
+    time_slices: TimeSlices
     _failures: int = 0
 
     async def run(self) -> None:
-        if not self.lookup.control.keep:  # the response must be neither stored nor shared
+        if not self.lookup.control.allows_storing:  # the response must be neither stored nor shared
             answer = await self.lookup.find(self.record)
             if answer is not None and self.lookup.is_acceptable(answer):
                 await self._replay(answer)
@@ -215,36 +218,36 @@ class CacheCall:
         frames: Sequence[Frame] = answer.frames
         if self.lookup.echoed is not None:
             frames = [adapt_to_call(frame, self.lookup.echoed) for frame in frames]
-        if len(frames) <= TOGETHER:
+        if len(frames) <= MAX_FRAMES_PER_WRITE:
             await self.client.send(frames)
             return
-        turn = TimeSlice(self.record.now, self.turns, self.record.key)
-        turn.start()
-        for start in range(0, len(frames), TOGETHER):
-            await self._send(frames[start : start + TOGETHER], turn)
+        time_slice = TimeSlice(self.record.now, self.time_slices, self.record.key)
+        time_slice.start()
+        for start in range(0, len(frames), MAX_FRAMES_PER_WRITE):
+            await self._send(frames[start : start + MAX_FRAMES_PER_WRITE], time_slice)
 
-    async def _send(self, frames: Sequence[Frame], turn: TimeSlice) -> None:
+    async def _send(self, frames: Sequence[Frame], time_slice: TimeSlice) -> None:
         await self.client.send(frames)
-        if turn.is_over():
-            await turn.pause()
+        if time_slice.is_over():
+            await time_slice.pause()
 
     async def _join_flight(self, flight: Flight) -> bool:
         """Join the flight of an equal call.
 
-        Return False if it failed and this call may lead the next. Raises the error of the flight if
-        it also holds for this call: the request is invalid, or an upstream or an output guard has
-        ended a second flight.
+        Return False if the flight failed and this call may lead the next one. Raises the error of
+        the flight if the request is invalid. Also raises an error of an upstream or an output guard
+        if it is the second one for this call.
         """
         started_at = self.record.now()
         try:
-            with flight.listen(self.lookup.echoed) as listener:
-                await flight.wait_started()
-                if flight.can_listen:
+            with flight.open_listener(self.lookup.echoed) as listener:
+                await flight.wait_until_started()
+                if flight.has_response:
                     self.record.cache = "coalesced"
                     is_flagged = flight.head.is_flagged
                     head = ResponseHead(self.lookup.call.stream, is_flagged=is_flagged)
                     await self.client.start(head, self.record)
-                    await self._relay(await listener.next(TOGETHER), listener)
+                    await self._relay(await listener.next_frames(MAX_FRAMES_PER_WRITE), listener)
                     self.record.saved = flight.saved
                     return True
         finally:
@@ -265,9 +268,9 @@ class CacheCall:
             flight.cached = answer = await self.lookup.find(self.record)
             if answer is None:
                 self.record.cache = "refresh" if self.lookup.control.no_cache else "miss"
-                async with Fill(self.lookup, self.forward, flight):
-                    with flight.listen() as listener:
-                        frames = await listener.next(TOGETHER)
+                async with FetchTask(self.lookup, self.forward, flight):
+                    with flight.open_listener() as listener:
+                        frames = await listener.next_frames(MAX_FRAMES_PER_WRITE)
                         await self.client.start(flight.head, self.record)
                         await self._relay(frames, listener)
                 return True
@@ -280,18 +283,18 @@ class CacheCall:
 
     async def _relay(self, frames: Sequence[Frame], listener: Listener) -> None:
         """Send a response while it is fetched. Raises its error."""
-        turn: TimeSlice | None = None
+        time_slice: TimeSlice | None = None
         while not frames[-1].last:
-            turn = turn or TimeSlice(self.record.now, self.turns, self.record.key)
-            turn.start()
-            await self._send(frames, turn)
+            time_slice = time_slice or TimeSlice(self.record.now, self.time_slices, self.record.key)
+            time_slice.start()
+            await self._send(frames, time_slice)
             listener.sink = self.client
-            frames = await listener.next(TOGETHER)
+            frames = await listener.next_frames(MAX_FRAMES_PER_WRITE)
         await self.client.send(frames)
 
 
 @dataclass(slots=True)
-class Fill:
+class FetchTask:
     """Task that fetches the response of a flight.
 
     Leaving waits while others listen, then ends the task.
@@ -312,7 +315,7 @@ class Fill:
     async def __aexit__(self, *exc_info: object) -> None:
         task = self._task
         try:
-            await self.flight.wait_unneeded()
+            await self.flight.wait_until_unneeded()
         finally:
             try:
                 await cancel_and_wait(task)

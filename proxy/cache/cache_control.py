@@ -14,12 +14,13 @@ MAX_AGE_S = 10**9  # longer ages are equivalent
 class CacheControl:
     """Cache directives of a client.
 
-    ``no_cache`` skips cached responses, ``max_age`` those that are older, in seconds. ``keep``
-    allows storing the response. ``namespace`` separates responses.
+    ``no_cache`` skips cached responses. ``max_age`` skips older ones, in seconds. Without
+    ``allows_storing`` the response is neither stored nor shared. Calls share cached responses only
+    within one ``namespace``.
     """
 
     no_cache: bool = False
-    keep: bool = True
+    allows_storing: bool = True
     max_age: float | None = None
     namespace: str = ""
 
@@ -48,7 +49,7 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     ages = [age for word in words if (age := _parse_max_age(word)) is not None]
     return CacheControl(
         no_cache=is_disabled or "no-cache" in words or request_headers.read_flag(_REFRESH, headers),
-        keep=not is_disabled and "no-store" not in words,
+        allows_storing=not is_disabled and "no-store" not in words,
         max_age=min(ages, default=None),
         namespace=headers.get(_NAMESPACE, "").strip(),
     )

@@ -1,8 +1,9 @@
 """Cached responses and their encoding in stores.
 
-The encoding is a version, the key of the entry, and compressed lines of JSON: metadata, then the
-documents of the response in their API family. Short responses in the memory of the process are not
-compressed. An invalid value, or one with another key, is a miss.
+A stored value has a version byte, the key of the entry, and compressed lines of JSON. The first
+line is the metadata, the others are the documents of the response in their API family. Short
+responses in the memory of the process are not compressed. An invalid value is a miss, and so is a
+value with another key.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from proxy.cache.key import BYTES, CALLER
+from proxy.cache.key import CALLER_FIELDS, KEY_BYTES
 from proxy.dialects import DIALECTS
 from proxy.dialects.families import FAMILIES, crosses_families, find_client_family
 from proxy.dialects.family import Family, ReadOptions
@@ -31,20 +32,20 @@ from proxy.types import Call, Json
 from proxy.types.events import STOP, FamilyName, Frame
 
 VERSION, PLAIN_VERSION = b"\x04", b"\x05"
-SHORT_BYTES = 2048  # shorter documents are not compressed: it would save 1 KB at most
-RATIO = 16  # estimated ratio of the decompressed to the compressed length
-NO_BOUND = 10**9  # values per document, which were counted when the response was received
-LEVEL = 1  # zlib level; level 6 halves the size and triples the time
+MAX_PLAIN_BYTES = 2048  # shorter documents are not compressed: it would save 1 KB at most
+COMPRESSION_RATIO = 16  # estimated ratio of the decompressed to the compressed length
+MAX_VALUES = 10**9  # values per document, which were counted when the response was received
+COMPRESSION_LEVEL = 1  # zlib level; level 6 halves the size and triples the time
 WINDOW_BITS, MEMORY_LEVEL = 14, 5  # 80 KB of memory instead of 270
-METADATA_BYTES = 4096  # maximum size of the metadata of an answer
+MAX_METADATA_BYTES = 4096  # maximum size of the metadata of an answer
 
-MAX_ANSWERS = 64  # decoded answers that are kept
+MAX_DECODED_ANSWERS = 64  # decoded answers that are kept
 # Bytes of text in a decoded answer, which uses about ten times as much memory.
-MAX_BYTES = 16 * 1024
+MAX_DECODED_BYTES = 16 * 1024
 
-ECHOING = frozenset({"responses"})
+ECHOING_ENDPOINTS = frozenset({"responses"})
 """Endpoints whose responses repeat the request."""
-_ECHOED_CALLER = sorted(CALLER & ECHOED_MEMBERS.keys())
+_ECHOED_CALLER = sorted(CALLER_FIELDS & ECHOED_MEMBERS.keys())
 
 
 @frozen
@@ -87,9 +88,9 @@ def serialize_answer(
     counts |= metadata.tokens.extra_counts()
     origin = metadata.ended_at, metadata.streamed, metadata.upstream, metadata.model
     text = b"\n".join((orjson.dumps([*origin, counts, metadata.family]), *lines))
-    if skip_short and len(text) <= SHORT_BYTES:
+    if skip_short and len(text) <= MAX_PLAIN_BYTES:
         return b"".join((PLAIN_VERSION, key, text))
-    compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
+    compressor = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
     return b"".join((VERSION, key, compressor.compress(text), compressor.flush()))
 
 
@@ -98,16 +99,16 @@ def decompress_answer(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
 
     Return None for another version, another key, or a response of more than ``max_bytes``.
     """
-    start = 1 + BYTES
-    if len(key) != BYTES or value[1:start] != key:
+    start = 1 + KEY_BYTES
+    if len(key) != KEY_BYTES or value[1:start] != key:
         return None
     if value.startswith(PLAIN_VERSION):
-        return value[start:] if len(value) <= start + SHORT_BYTES else None
+        return value[start:] if len(value) <= start + MAX_PLAIN_BYTES else None
     if not value.startswith(VERSION):
         return None
     decompressor = zlib.decompressobj()
     try:
-        text = decompressor.decompress(memoryview(value)[start:], max_bytes + METADATA_BYTES)
+        text = decompressor.decompress(memoryview(value)[start:], max_bytes + MAX_METADATA_BYTES)
     except zlib.error:
         return None
     return text if decompressor.eof else None
@@ -142,13 +143,13 @@ def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -
         shown_as=FAMILIES[client].shown_as,
     )
     server = DIALECTS["openai"].server
-    documents = DocumentParser(NO_BOUND, vectors=family.has_vectors)
+    documents = DocumentParser(MAX_VALUES, vectors=family.has_vectors)
     if _is_unchanged(metadata, call):
         return _make_unchanged_frames(
             family, [documents.read(line) for line in lines], lines, metadata
         )
     if options.whole:
-        reader = FamilyFrameReader(family, options, server, documents, limit=NO_BOUND)
+        reader = FamilyFrameReader(family, options, server, documents, limit=MAX_VALUES)
         return tuple(reader.read(lines[0]))
     order = Sequencer() if options.crossing and FAMILIES[client].marks_parts else None
     stream = FamilyFrameReader(family, options, server, documents, order=order)
@@ -161,7 +162,7 @@ def _is_unchanged(metadata: AnswerMetadata, call: Call) -> bool:
     return (
         metadata.streamed == call.stream
         and metadata.family == find_client_family(call)
-        and call.head.endpoint not in ECHOING
+        and call.head.endpoint not in ECHOING_ENDPOINTS
         and DIALECTS[call.head.dialect].client.add_guard_results is None
     )
 
@@ -206,7 +207,7 @@ def _parse_metadata(value: Any) -> AnswerMetadata:
 
 
 class DecodedAnswers:
-    """At most ``MAX_ANSWERS`` recently decoded responses of up to ``MAX_BYTES`` bytes each.
+    """Recently decoded responses: at most ``MAX_DECODED_ANSWERS``, each of ``MAX_DECODED_BYTES``.
 
     The store stays authoritative: an entry is used only for the exact value that the store
     returned.
@@ -229,11 +230,11 @@ class DecodedAnswers:
         return answer
 
     def add(self, decoding_key: Hashable, value: bytes, answer: CachedAnswer) -> None:
-        if answer.size > MAX_BYTES:
+        if answer.size > MAX_DECODED_BYTES:
             return
         self._answers[decoding_key] = value, answer
         self._answers.move_to_end(decoding_key)
-        if len(self._answers) > MAX_ANSWERS:
+        if len(self._answers) > MAX_DECODED_ANSWERS:
             self._answers.popitem(last=False)
 
 

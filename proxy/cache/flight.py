@@ -1,6 +1,6 @@
 """Response that is fetched once for several equal calls.
 
-The leader fetches; every listener gets all frames from the first on. This module starts no task.
+The leader fetches the response. Every listener gets all frames. This module starts no task.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Flight:
         return not self.is_closed and not self.is_oversize
 
     @property
-    def can_listen(self) -> bool:
+    def has_response(self) -> bool:
         """True if there are frames and the flight has not failed."""
         return self._end > 0 and (self.is_complete or not self.is_closed)
 
@@ -93,19 +93,19 @@ class Flight:
         self.is_closed = True
         self.notify()
 
-    def listen(self, call: Call | None = None) -> Listener:
+    def open_listener(self, call: Call | None = None) -> Listener:
         """Return a listener that starts at the first frame. Use it as a context manager.
 
         With ``call``, the parts of the response that repeat the request are those of ``call``.
         """
         return Listener(self, call)
 
-    async def wait_started(self) -> None:
+    async def wait_until_started(self) -> None:
         """Wait for the first frame, a cached response, or the end."""
         while not self.frames and self.cached is None and not self.is_closed:
             await self.wait_for_change()
 
-    async def wait_unneeded(self) -> None:
+    async def wait_until_unneeded(self) -> None:
         """Wait until the flight is closed, or until an incomplete flight has no listeners.
 
         A cancellation is raised after that: the leader's client may disconnect while others listen.
@@ -119,7 +119,7 @@ class Flight:
         if cancellation is not None:
             raise cancellation
 
-    def get_waiter_error(self) -> ProxyError:
+    def get_error(self) -> ProxyError:
         """Return the error of the flight, a generic one if the leader failed without an error."""
         return self.error or UpstreamUnavailable("The request shared with another call failed.")
 
@@ -149,7 +149,7 @@ class Listener:
         self._flight.listeners.discard(self)
         self._flight.notify()
 
-    async def next(self, limit: int = 1) -> list[Frame]:
+    async def next_frames(self, limit: int = 1) -> list[Frame]:
         """Wait for frames and return at most ``limit``.
 
         Raises the error of the flight after its last frame.
@@ -159,7 +159,7 @@ class Listener:
             flight.notify()  # this listener has caught up
         while self.position - flight.base >= len(flight.frames):
             if flight.is_closed:
-                raise flight.get_waiter_error().with_traceback(None) from None
+                raise flight.get_error().with_traceback(None) from None
             self._is_waiting = True
             try:
                 await flight.wait_for_change()

@@ -1,7 +1,7 @@
 """Cache key: a keyed hash, so that entries cannot be found without the secret.
 
-The hash covers all fields, also unknown ones, except those listed here. A superfluous field costs a
-miss; a missing one would serve a wrong response.
+The hash covers all fields, also unknown ones, except those listed here. An unnecessary field in the
+hash causes a miss. A missing one would serve a wrong response.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from proxy.fields.rules import POLICY_FIELDS
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import CacheRule, Call, ModelCall, ParameterOverrides, Plan, Target
 
-BYTES = 32
-TRANSPORT = frozenset(row.name for row in FIELDS.values() if row.cache == "transport")
+KEY_BYTES = 32
+TRANSPORT_FIELDS = frozenset(row.name for row in FIELDS.values() if row.cache == "transport")
 """Fields about delivery. A cached response can be sent in any form."""
-CALLER = frozenset(row.name for row in FIELDS.values() if row.cache == "caller")
+CALLER_FIELDS = frozenset(row.name for row in FIELDS.values() if row.cache == "caller")
 """Fields that identify the user. No model reads them."""
-TRANSPORT_AND_CALLER = TRANSPORT | CALLER
-END = b"]"
+UNKEYED_FIELDS = TRANSPORT_FIELDS | CALLER_FIELDS
+LIST_END = b"]"
 
 
 def derive_secret(text: str) -> bytes:
     """Derive a secret for keys from a configured text of any length."""
-    return hashlib.blake2b(text.encode(), digest_size=BYTES, person=b"headrace cache").digest()
+    return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES, person=b"headrace cache").digest()
 
 
 def compute_key(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: str) -> bytes:
-    """Return the key of a call, ``BYTES`` long.
+    """Return the key of a call, ``KEY_BYTES`` long.
 
-    The plan's key separates responses of different callers; ``namespace`` is the client's.
-    ``secret`` has at most 64 bytes.
+    The plan's key separates the responses of different callers. ``namespace`` comes from the
+    client. ``secret`` has at most 64 bytes.
     """
     prefix = _make_key_prefix(plan, call, rule, namespace)
     # Sorted by name, but not within a field, where order may matter to a model. The list is flat,
     # because a body may already have the greatest depth that can be encoded.
-    names = call.body.keys() - (TRANSPORT if rule.by_user else TRANSPORT_AND_CALLER)
+    names = call.body.keys() - (TRANSPORT_FIELDS if rule.by_user else UNKEYED_FIELDS)
     request = [part for name in sorted(names) for part in (name, call.body[name])]
     if call.state_ref is not None:  # the provider adds it to the request
         request = [*request, PREVIOUS_RESPONSE_ID, call.state_ref.client_id]
@@ -54,10 +54,10 @@ def compute_key(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespac
     if forwarded:
         request = [*request, "headers", sorted(forwarded.items())]
     if call.size <= LARGE_BYTES:
-        text = prefix + orjson.dumps(request) + END
-        return hashlib.blake2b(text, digest_size=BYTES, key=secret).digest()
-    hasher = hashlib.blake2b(prefix, digest_size=BYTES, key=secret)
-    for piece in (*serialize_to_pieces(request), END):
+        text = prefix + orjson.dumps(request) + LIST_END
+        return hashlib.blake2b(text, digest_size=KEY_BYTES, key=secret).digest()
+    hasher = hashlib.blake2b(prefix, digest_size=KEY_BYTES, key=secret)
+    for piece in (*serialize_to_pieces(request), LIST_END):
         hasher.update(piece)
     return hasher.digest()
 
@@ -84,7 +84,7 @@ def _make_key_prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) ->
             [_list_model_call_parts(model_call) for model_call in plan.model_calls],
             plan.guards.digest,
         ]
-        prefix = orjson.dumps(parts)[: -len(END)] + b","
+        prefix = orjson.dumps(parts)[: -len(LIST_END)] + b","
         if is_shared:
             plan.cache_key_prefixes[form_key] = prefix
     return prefix

@@ -18,7 +18,7 @@ def _estimate_memory_bytes(value: bytes) -> int:
 
 
 @dataclass(slots=True)
-class Memory:
+class MemoryAnswerStore:
     """Store that ends with the process and takes at most ``max_bytes``. ``now`` returns seconds."""
 
     max_bytes: int
@@ -34,27 +34,27 @@ class Memory:
             return None
         if entry[0] <= self.now():
             self._drop(key)
-            self.events.evicted("expired", 1)
+            self.events.count_evictions("expired", 1)
             self.events.set_cache_size(self.name, len(self._entries), self._size)
             return None
         self._entries.move_to_end(key)
         return entry[1]
 
-    def put(self, key: bytes, value: bytes, ttl: float) -> None:
+    def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
         if key in self._entries:
             self._drop(key)
         cost = _estimate_memory_bytes(value)
         if cost > self.max_bytes:
-            self.events.evicted("dropped", 1)
+            self.events.count_evictions("dropped", 1)
             return
-        self._entries[key] = (self.now() + ttl, value)
+        self._entries[key] = (self.now() + ttl_s, value)
         self._size += cost
         evicted = 0
         while self._size > self.max_bytes:
             self._drop(next(iter(self._entries)))
             evicted += 1
         if evicted:
-            self.events.evicted("full", evicted)
+            self.events.count_evictions("full", evicted)
         self.events.set_cache_size(self.name, len(self._entries), self._size)
 
     def _drop(self, key: bytes) -> None:

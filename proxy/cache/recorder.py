@@ -34,10 +34,12 @@ class AnswerRecorder:
     """Collects the documents of a response while it is sent.
 
     ``expected`` is the number of choices or vectors of a complete response. ``family`` is the
-    client's until a frame has another one. ``is_complete`` becomes True with the last frame, unless
-    the response is larger than the rule allows, has an error, or lacks a choice or its end. It also
-    stays False for a response that the upstream filtered or flagged, and for tool calls that the
-    rule excludes.
+    client's API family until a frame has another one.
+
+    ``is_complete`` becomes True with the last frame of a response that may be cached. It stays
+    False if the response is too large for the rule, has an error, or lacks a choice or its end. It
+    also stays False if the upstream filtered or flagged the response, or if the rule excludes its
+    tool calls.
     """
 
     rule: CacheRule

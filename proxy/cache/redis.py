@@ -1,7 +1,7 @@
 """Response store in Redis or Valkey, shared by many machines, also in a cluster.
 
 The server bounds its memory (``maxmemory``, ``allkeys-lru``). An unreachable or slow server costs a
-call at most one timeout, and is then not used for ``rest_s``.
+call at most one timeout, and is then not used for ``pause_s``.
 """
 
 from __future__ import annotations
@@ -15,39 +15,37 @@ from typing import Self
 from proxy.cache.store import PendingWrites, StoreEvents
 from proxy.runtime.redis import REDIS_ERRORS, RedisServer
 
-PREFIX = b"headrace:cache:"
+KEY_PREFIX = b"headrace:cache:"
 TIMEOUT_S = 0.25
-CONNECTIONS = 16
-BATCH = 64
+MAX_CONNECTIONS = 16
+BATCH_SIZE = 64
 
 
 def _make_name(key: bytes) -> bytes:
-    return PREFIX + key.hex().encode()
+    return KEY_PREFIX + key.hex().encode()
 
 
 @dataclass(slots=True)
-class Redis:
+class RedisAnswerStore:
     """Store shared by many processes. Owns ``server``. ``now`` returns monotonic seconds.
 
-    After an error it is not used for ``rest_s``. Entering succeeds without a server.
+    After an error it is not used for ``pause_s``. Entering succeeds without a server.
     """
 
     server: RedisServer
     now: Callable[[], float]
     events: StoreEvents
-    rest_s: float = 1.0
+    pause_s: float = 1.0
     name: str = "redis"
     _resume_at: float = 0.0
     _pending: PendingWrites = field(default_factory=PendingWrites)
     """Values and their TTL in milliseconds."""
-    _has_puts: asyncio.Event = field(default_factory=asyncio.Event)
-    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _has_pending: asyncio.Event = field(default_factory=asyncio.Event)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
-    _connections: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTIONS))
+    _connections: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(MAX_CONNECTIONS)
+    )
     _writer: asyncio.Task[None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._idle.set()
 
     async def get(self, key: bytes) -> bytes | None:
         pending = self._pending.rows.get(key)
@@ -72,30 +70,24 @@ class Redis:
         return self.now() < self._resume_at
 
     def _pause(self) -> None:
-        self._resume_at = self.now() + self.rest_s
-        self.events.failed(self.name)
+        self._resume_at = self.now() + self.pause_s
+        self.events.count_failure(self.name)
 
-    def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        if self._is_paused or not self._pending.add(key, value, max(1, round(ttl * 1000))):
-            self.events.evicted("dropped", 1)
+    def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
+        if self._is_paused or not self._pending.add(key, value, max(1, round(ttl_s * 1000))):
+            self.events.count_evictions("dropped", 1)
             return
-        self._has_puts.set()
-        self._idle.clear()
+        self._has_pending.set()
 
     async def _write(self) -> None:
         while True:
-            await self._has_puts.wait()
-            self._has_puts.clear()
+            await self._has_pending.wait()
+            self._has_pending.clear()
             while self._pending.rows:
                 await self._write_some()
-            self._idle.set()
-
-    async def flush(self) -> None:
-        """Wait until all puts are written or dropped."""
-        await self._idle.wait()
 
     async def _write_some(self) -> None:
-        batch = list(itertools.islice(self._pending.rows.items(), BATCH))
+        batch = list(itertools.islice(self._pending.rows.items(), BATCH_SIZE))
         try:
             await self.server.run_commands(
                 ("SET", _make_name(key), value, "PX", int(milliseconds))
@@ -103,7 +95,7 @@ class Redis:
             )
         except REDIS_ERRORS:
             self._pause()
-            self.events.evicted("dropped", len(batch))
+            self.events.count_evictions("dropped", len(batch))
         self._pending.remove(batch)
 
     async def __aenter__(self) -> Self:

@@ -26,8 +26,8 @@ from proxy.runtime.frozen import frozen
 from proxy.types import CacheRule, Call, Json, Plan, SemanticCacheRule
 
 MAX_VECTORS = 512
-MAX_NUMBERS = 8192
-CANDIDATES = 4
+MAX_DIMENSIONS = 8192
+MAX_CANDIDATES = 4
 ENTRY_BYTES = 800  # memory of an entry without its vector
 
 
@@ -59,8 +59,8 @@ def parse_vector(model: str, document: Any) -> Vector:
     try:
         [item] = document["data"]
         numbers = item["embedding"]
-        if type(numbers) is not list or len(numbers) > MAX_NUMBERS:
-            raise ValueError(f"the embedding is not a list of at most {MAX_NUMBERS} numbers")
+        if type(numbers) is not list or len(numbers) > MAX_DIMENSIONS:
+            raise ValueError(f"the embedding is not a list of at most {MAX_DIMENSIONS} numbers")
         length = math.hypot(*numbers)
     except (KeyError, TypeError, OverflowError) as error:
         raise ValueError("the response has no valid embedding") from error
@@ -92,7 +92,7 @@ class VectorIndex:
         vectors = self._spaces[space].items()
         comparable = (pair for pair in vectors if vector.is_comparable(pair[1]))
         closest = nsmallest(
-            CANDIDATES, comparable, key=lambda pair: (vector.signs ^ pair[1].signs).bit_count()
+            MAX_CANDIDATES, comparable, key=lambda pair: (vector.signs ^ pair[1].signs).bit_count()
         )
         cosines = sorted(((vector.cosine(match), key) for key, match in closest), reverse=True)
         return [key for cosine, key in cosines if cosine >= threshold]
@@ -125,9 +125,11 @@ class VectorIndex:
         self.on_change(self._entries, self._size)
 
 
+ReadAnswer = Callable[[bytes], Awaitable[CachedAnswer | None]]
+"""Reads a cached response by its key."""
 MAX_CHARACTERS = 1024  # embedding models truncate or blur longer prompts
 DEFAULT_TEMPERATURE = 1.0  # of a request without a temperature
-QUIET = frozenset({"passed", "not_applicable"})
+CLEAN_VERDICTS = frozenset({"passed", "not_applicable"})
 
 
 @frozen
@@ -148,15 +150,13 @@ class SemanticLookup:
     semantic: SemanticCacheRule
     plan: Plan
     call: Call
-    key_of: Callable[[Call], Awaitable[bytes]]
+    compute_call_key: Callable[[Call], Awaitable[bytes]]
     _space: Hashable = None
     _vector: Vector | None = None
     _key: bytes | None = None
 
-    async def find(
-        self, record: Record, take: Callable[[bytes], Awaitable[CachedAnswer | None]]
-    ) -> CachedAnswer | None:
-        """Return the cached response to a similar prompt; ``take`` reads a response by key.
+    async def find(self, record: Record, read_answer: ReadAnswer) -> CachedAnswer | None:
+        """Return the cached response to a similar prompt.
 
         Shadow mode only counts matches, in a background task.
         """
@@ -164,7 +164,7 @@ class SemanticLookup:
         if prompt is None or not self._is_eligible(record):
             self.cache.on_lookup("ineligible")
             return None
-        search = partial(self._search, prompt, record, take)
+        search = partial(self._search, prompt, record, read_answer)
         if self.semantic.mode == "serve":
             return await search()
         on_lookup = self.cache.on_lookup
@@ -174,12 +174,15 @@ class SemanticLookup:
         return None
 
     def remember_key(self, key: bytes) -> None:
-        """Make the response, now cached under ``key``, available to similar prompts."""
+        """Make the response that is cached under ``key`` available to similar prompts."""
         self._key = key
         self._add()
 
     async def _search(
-        self, prompt: str, record: Record, take: Callable[[bytes], Awaitable[CachedAnswer | None]]
+        self,
+        prompt: str,
+        record: Record,
+        read_answer: Callable[[bytes], Awaitable[CachedAnswer | None]],
     ) -> CachedAnswer | None:
         vector = await self._embed_prompt(prompt, record)
         if vector is None:
@@ -187,9 +190,13 @@ class SemanticLookup:
         *earlier, message = self.call.body["messages"]
         body = {**self.call.body, "messages": [*earlier, {**message, "content": None}]}
         call_of_space = replace(self.call, body=body)
-        self._space = self.rule.store, self.semantic.embeddings, await self.key_of(call_of_space)
+        self._space = (
+            self.rule.store,
+            self.semantic.embeddings,
+            await self.compute_call_key(call_of_space),
+        )
         for match in self.cache.index.find(self._space, vector, self.semantic.threshold):
-            answer = await take(match)
+            answer = await read_answer(match)
             if answer is not None:
                 record.semantic_match = True
                 self.cache.on_lookup("hit" if self.semantic.mode == "serve" else "would_hit")
@@ -225,15 +232,19 @@ class SemanticLookup:
     def _is_eligible(self, record: Record) -> bool:
         """Return True if the semantic cache may serve the call.
 
-        Its temperature must be low, no guard may have a finding in its prompt, and it must not be
-        over budget, because the embedding costs money. With ``tool_calls`` it may not offer tools.
+        Its temperature must be low, and no guard may have a finding in its prompt. It must not be
+        over budget, because the embedding costs money. Under a rule that caches tool calls, it must
+        not offer tools.
         """
         body = self.call.body
         if self.rule.tool_calls and (body.get("tools") or body.get("functions")):
             return False
         if record.is_over_budget:  # the embedding would cost money
             return False
-        if any(stage == "input" and result.verdict not in QUIET for stage, result in record.guards):
+        if any(
+            stage == "input" and result.verdict not in CLEAN_VERDICTS
+            for stage, result in record.guards
+        ):
             return False
         return _get_temperature(self.plan, body) <= self.semantic.max_temperature
 

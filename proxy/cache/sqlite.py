@@ -21,11 +21,11 @@ from typing import Self
 from proxy.cache.store import PendingWrites, Row, StoreEvents
 from proxy.runtime.spool import file_identity
 
-APPLICATION = 0x48644361  # "HdCa", in the header of each cache file
-FORMAT = 1
-MAGIC = b"SQLite format 3\0"
+APPLICATION_ID = 0x48644361  # "HdCa", in the header of each cache file
+FORMAT_VERSION = 1
+SQLITE_MAGIC = b"SQLite format 3\0"
 DAMAGED_SUFFIX = ".damaged"
-BUSY_S = 1.0
+BUSY_TIMEOUT_S = 1.0
 
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -46,12 +46,12 @@ CREATE TRIGGER IF NOT EXISTS went AFTER DELETE ON answers BEGIN
 CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF size ON answers BEGIN
   UPDATE held SET size = size - old.size + new.size; END;
 """
-NUMBERS = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};"
+FILE_IDS = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT_VERSION};"
 RECOUNT = """
 UPDATE held SET entries = (SELECT count(*) FROM answers),
   size = (SELECT coalesce(sum(size), 0) FROM answers)
 """
-TABLES = {"answers", "held"}  # tables of a file without an application id
+OWN_TABLES = {"answers", "held"}  # tables of a file without an application id
 
 
 class ForeignFile(Exception):
@@ -62,7 +62,7 @@ class UnreadableFile(Exception):
     """The file is damaged or has the format of another version."""
 
 
-DAMAGE = frozenset(
+DAMAGE_ERRORS = frozenset(
     {
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
@@ -77,7 +77,7 @@ DAMAGE = frozenset(
 def is_damage(error: Exception) -> bool:
     """Return True if the file itself is at fault, not the disk, a lock or a permission."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return isinstance(error, UnreadableFile) or code in DAMAGE
+    return isinstance(error, UnreadableFile) or code in DAMAGE_ERRORS
 
 
 def open_file(path: Path) -> sqlite3.Connection:
@@ -88,13 +88,13 @@ def open_file(path: Path) -> sqlite3.Connection:
     """
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "rb") as file:
-        head = file.read(len(MAGIC))
-    if head.strip(b"\0") and not MAGIC.startswith(head):
+        head = file.read(len(SQLITE_MAGIC))
+    if head.strip(b"\0") and not SQLITE_MAGIC.startswith(head):
         raise ForeignFile("the file exists and is not a SQLite database")
     database = connect(path)
     try:
-        _check(database)
-        database.executescript(NUMBERS + SCHEMA)
+        _check_format(database)
+        database.executescript(FILE_IDS + SCHEMA)
         database.execute(RECOUNT)
         read_totals(database)
     except BaseException as error:
@@ -119,23 +119,23 @@ def read_totals(database: sqlite3.Connection) -> tuple[int, int]:
 def connect(path: Path) -> sqlite3.Connection:
     """Connect to a file that ``open_file`` has checked. Does not create it."""
     address = f"{path.absolute().as_uri()}?mode=rw"
-    return sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
+    return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
 
 
-def _check(database: sqlite3.Connection) -> None:
+def _check_format(database: sqlite3.Connection) -> None:
     [application] = database.execute("PRAGMA application_id").fetchone()
     [version] = database.execute("PRAGMA user_version").fetchone()
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
-    if application == APPLICATION:
-        if version != FORMAT:
+    if application == APPLICATION_ID:
+        if version != FORMAT_VERSION:
             raise UnreadableFile("the file has the format of another version")
         return
     has_no_id = application == 0 and version == 0
-    if not has_no_id or (tables and TABLES - tables):
+    if not has_no_id or (tables and OWN_TABLES - tables):
         raise ForeignFile("the file is a database of another program")
 
 
-def move_damaged(path: Path) -> Path:
+def rename_damaged_file(path: Path) -> Path:
     """Rename a damaged file and its write-ahead log. Return the new path."""
     for suffix in ("-wal", ""):  # the log first, so that no new file gets its writes
         with suppress(FileNotFoundError):
@@ -145,27 +145,27 @@ def move_damaged(path: Path) -> Path:
     return Path(f"{path}{DAMAGED_SUFFIX}")
 
 
-def remove_log(path: Path) -> None:
+def remove_wal(path: Path) -> None:
     """Remove the write-ahead log of a deleted file, which SQLite would apply to a new one."""
     for suffix in ("-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
 ROW_BYTES = 400  # key, index entries and unused page space of a row
-TOUCHED = 256  # reads between two writes of the last-used times
-SHARE = 50  # an eviction removes 1/50 of the entries
-READ = "SELECT value FROM answers WHERE key = ? AND expires > ?"
-WRITE = """
+MAX_TOUCHED_KEYS = 256  # reads between two writes of the last-used times
+EVICTION_DIVISOR = 50  # an eviction removes 1/50 of the entries
+SELECT_VALUE = "SELECT value FROM answers WHERE key = ? AND expires > ?"
+UPSERT_VALUE = """
 INSERT INTO answers (key, value, size, expires, used) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value, size = excluded.size,
   expires = excluded.expires, used = excluded.used
 """
-TOUCH = "UPDATE answers SET used = ? WHERE key = ?"
-EXPIRE = "DELETE FROM answers WHERE expires <= ?"
-OLDEST = "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY used LIMIT ?)"
-NAME = "sqlite"
+UPDATE_LAST_USE = "UPDATE answers SET used = ? WHERE key = ?"
+DELETE_EXPIRED = "DELETE FROM answers WHERE expires <= ?"
+DELETE_OLDEST = "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY used LIMIT ?)"
+STORE_NAME = "sqlite"
 
-Replaced = Callable[[str, Path | None], None]
+OnReplaced = Callable[[str, Path | None], None]
 Batch = Sequence[tuple[bytes, Row]]
 
 
@@ -181,7 +181,7 @@ class DatabaseThread:
 
 
 @dataclass(slots=True)
-class Sqlite:
+class SqliteAnswerStore:
     """Store for one machine.
 
     ``max_bytes`` bounds the responses in the file. ``now`` returns seconds since the epoch.
@@ -195,7 +195,7 @@ class Sqlite:
     max_bytes: int
     now: Callable[[], float]
     events: StoreEvents
-    replaced: Replaced
+    replaced: OnReplaced
     failed: Callable[[BaseException], None]
     _identity: tuple[int, int] | None = None
     _reader_identity: tuple[int, int] | None = None
@@ -214,7 +214,7 @@ class Sqlite:
         try:
             value = await run(self._reader.thread, self._read, key, self.now())
         except (sqlite3.Error, OSError) as error:  # such as an unmounted folder
-            self.events.failed(NAME)
+            self.events.count_failure(STORE_NAME)
             if is_damage(error) and self._reader_identity == self._identity:
                 self._damaged = True
                 self._flush()
@@ -223,19 +223,19 @@ class Sqlite:
             self._flush()  # opens the current file
         if value is not None:
             self._touched[key] = self.now()
-            if len(self._touched) >= TOUCHED:
+            if len(self._touched) >= MAX_TOUCHED_KEYS:
                 self._flush()
         return value
 
-    def put(self, key: bytes, value: bytes, ttl: float) -> None:
+    def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
         is_too_large = len(value) + ROW_BYTES > self.max_bytes
-        if is_too_large or not self._pending.add(key, value, self.now() + ttl):
-            self.events.evicted("dropped", 1)
+        if is_too_large or not self._pending.add(key, value, self.now() + ttl_s):
+            self.events.count_evictions("dropped", 1)
             return
         self._flush()
 
     def _flush(self) -> None:
-        """Start to write pending entries, now or at the end of the current write."""
+        """Start to write pending entries, at once or at the end of the current write."""
         if self._write_task is not None:
             return
         batch, touched = list(self._pending.rows.items()), self._touched
@@ -252,19 +252,19 @@ class Sqlite:
         self._pending.remove(batch)
         error = write_task.exception()
         if error is not None:
-            self.events.failed(NAME)
+            self.events.count_failure(STORE_NAME)
             self.failed(error)
-            self.events.evicted("dropped", len(batch))
+            self.events.count_evictions("dropped", len(batch))
         else:
             entries, size, expired, full = write_task.result()
-            self.events.set_cache_size(NAME, entries, size)
-            self.events.evicted("expired", expired)
-            self.events.evicted("full", full)
+            self.events.set_cache_size(STORE_NAME, entries, size)
+            self.events.count_evictions("expired", expired)
+            self.events.count_evictions("full", full)
         if self._pending.rows:
             self._flush()
 
     async def flush(self) -> None:
-        """Wait until all puts are written or dropped."""
+        """Wait until all pending values are written or dropped."""
         while self._write_task is not None:
             await asyncio.wait([self._write_task])
 
@@ -275,7 +275,7 @@ class Sqlite:
         if self._reader_identity != self._identity:
             self._reader.close()
             self._open_reader()
-        row = self._reader.database.execute(READ, (key, now)).fetchone()
+        row = self._reader.database.execute(SELECT_VALUE, (key, now)).fetchone()
         if row is None:
             return None
         # Another program wrote a value of another type. An empty value is a miss.
@@ -306,9 +306,9 @@ class Sqlite:
         ]
         database.execute("BEGIN IMMEDIATE")
         try:
-            database.executemany(WRITE, rows)
-            database.executemany(TOUCH, [(used, key) for key, used in touched])
-            expired = database.execute(EXPIRE, (now,)).rowcount
+            database.executemany(UPSERT_VALUE, rows)
+            database.executemany(UPDATE_LAST_USE, [(used, key) for key, used in touched])
+            expired = database.execute(DELETE_EXPIRED, (now,)).rowcount
             full = self._make_room(database)
             entries, size = read_totals(database)
             database.execute("COMMIT")
@@ -319,13 +319,15 @@ class Sqlite:
         return entries, size, expired, full
 
     def _make_room(self, database: sqlite3.Connection) -> int:
-        """Evict the least recently used entries until the rest fits.
+        """Evict the least recently used entries until the others fit. Return their number.
 
-        Recount wrong totals, so that the loop ends.
+        If nothing is left to evict, the totals are wrong and are recounted.
         """
         evicted = 0
         while (totals := read_totals(database))[1] > self.max_bytes:
-            count = database.execute(OLDEST, (max(1, totals[0] // SHARE),)).rowcount
+            count = database.execute(
+                DELETE_OLDEST, (max(1, totals[0] // EVICTION_DIVISOR),)
+            ).rowcount
             evicted += count
             if not count:
                 database.execute(RECOUNT)
@@ -353,14 +355,14 @@ class Sqlite:
         if file_identity(self.file) is not None:
             self._move_damaged(identity, "damaged")
         elif identity is not None:
-            remove_log(self.file)
+            remove_wal(self.file)
             self.replaced("gone", None)
         self._open()
         self._damaged = False
 
     def _move_damaged(self, identity: tuple[int, int] | None, reason: str) -> None:
         if file_identity(self.file) == identity:
-            self.replaced(reason, move_damaged(self.file))
+            self.replaced(reason, rename_damaged_file(self.file))
 
     def _open_reader(self) -> None:
         identity = self._identity

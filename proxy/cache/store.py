@@ -14,21 +14,21 @@ from proxy.runtime.frozen import frozen
 EvictionReason = Literal["full", "expired", "dropped", "changed"]
 Row = tuple[bytes, float]  # value and expiry
 MAX_PENDING_BYTES = 16 * 1024 * 1024
-TAGGED = b"\x02"
+TAG_VERSION = b"\x02"
 TAG_BYTES = 32
 
 
 class AnswerStore(AbstractAsyncContextManager[Any], Protocol):
     """Stores values by key until they expire.
 
-    Entering opens the store; leaving writes what waits, then closes it.
+    Entering opens the store. Leaving writes pending values, then closes it.
     """
 
     async def get(self, key: bytes) -> bytes | None:
         """Return the value unless it has expired. Never raises: an outage is a miss."""
 
-    def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        """Store a value for ``ttl`` seconds, readable at once.
+    def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
+        """Store a value for ``ttl_s`` seconds, readable at once.
 
         Never waits or raises: a value that cannot be stored is dropped and reported.
         """
@@ -39,9 +39,9 @@ class StoreEvents(Protocol):
 
     def set_cache_size(self, store: str, entries: int, size: int) -> None: ...
 
-    def evicted(self, reason: EvictionReason, count: int) -> None: ...
+    def count_evictions(self, reason: EvictionReason, count: int) -> None: ...
 
-    def failed(self, store: str) -> None: ...
+    def count_failure(self, store: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -80,36 +80,36 @@ class CacheBackend:
 
     The secret has 16 to 64 bytes and is the same in all processes that share the store.
 
-    Values in a store that others can write have a tag made with the secret. ``changed`` is called
-    for a value with a wrong tag. Without ``changed``, values have no tags.
+    Values in a store that others can write have a tag made with the secret. ``on_changed`` is
+    called for a value with a wrong tag. Without ``on_changed``, values have no tags.
     """
 
     store: AnswerStore
     secret: bytes = field(repr=False)
-    changed: Callable[[], None] | None = None
+    on_changed: Callable[[], None] | None = None
 
     @property
-    def is_own(self) -> bool:
+    def is_private(self) -> bool:
         """True if no other process can read or write the store."""
-        return self.changed is None
+        return self.on_changed is None
 
     async def get(self, key: bytes) -> bytes | None:
         """Return the stored value, None if it is missing or its tag is wrong."""
         value = await self.store.get(key)
-        if value is None or self.changed is None:
+        if value is None or self.on_changed is None:
             return value
-        begin = len(TAGGED) + TAG_BYTES
+        begin = len(TAG_VERSION) + TAG_BYTES
         body = value[begin:]
         if hmac.compare_digest(value[:begin], self._compute_tag(key, body)):
             return body
-        self.changed()
+        self.on_changed()
         return None
 
-    def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        tagged = value if self.changed is None else self._compute_tag(key, value) + value
-        self.store.put(key, tagged, ttl)
+    def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
+        tagged = value if self.on_changed is None else self._compute_tag(key, value) + value
+        self.store.save(key, tagged, ttl_s)
 
     def _compute_tag(self, key: bytes, value: bytes) -> bytes:
         tag = hashlib.blake2b(key, digest_size=TAG_BYTES, key=self.secret, person=b"headrace kept")
         tag.update(value)
-        return TAGGED + tag.digest()
+        return TAG_VERSION + tag.digest()

@@ -143,8 +143,10 @@ class Meter:
             thoughts = to_tokens(self.reasoning_quarters)
             written = estimate_interrupted(thoughts, completion - thoughts, hidden_output())
             prompt, completion = to_tokens(prompt_quarters()), min(written, MAX_TOKENS)
-            return Usage((reported or Tokens()).raised_to(prompt, completion), "partial_estimate")
+            return Usage(
+                (reported or Tokens()).with_at_least(prompt, completion), "partial_estimate"
+            )
         usage_so_far = reported or Tokens()
         prompt = 0 if usage_so_far.prompt_total else to_tokens(prompt_quarters())
-        larger = usage_so_far.raised_to(prompt, completion)
+        larger = usage_so_far.with_at_least(prompt, completion)
         return Usage(larger, "provider" if larger == reported else "partial_estimate")

@@ -22,7 +22,7 @@ from proxy.telemetry import chain
     "--since", type=DatetimeParam(), default="30d", show_default=True, help="Start of the period."
 )
 @click.option("--until", type=DatetimeParam(), help="End of the period.  [default: now]")
-@format_option(render.FORMS, "table")
+@format_option(render.FORMATS, "table")
 def usage_command(
     path: Path, by: tuple[str, ...], since: datetime, until: datetime | None, form: str
 ) -> None:
@@ -41,7 +41,7 @@ def usage_command(
         spending.check_tags(path, spend)
     except Unusable as error:
         raise click.ClickException(error.reason) from None
-    click.echo(render.FORMS[form](spend))
+    click.echo(render.FORMATS[form](spend))
 
 
 @click.group("ledger")

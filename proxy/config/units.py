@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from proxy.money.usage import NANO, format_usd
+from proxy.money.usage import NANO_PER_USD, format_usd
 
 _SECONDS_BY_SUFFIX = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES_BY_SUFFIX = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
@@ -137,7 +137,7 @@ def parse_budget(value: Any) -> Any:
         raise ValueError("must be USD per calendar unit, such as 500 per month or 0.50 per day")
     if Decimal(match[1]) > MAX_USD:
         raise ValueError(f"must be at most {MAX_USD:,} USD")
-    return int(Decimal(match[1]) * NANO), match[2]
+    return int(Decimal(match[1]) * NANO_PER_USD), match[2]
 
 
 def parse_percent(value: Any) -> Any:

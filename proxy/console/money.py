@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from proxy.console import Data, InvalidQuery
 from proxy.console.overview import in_ms
 from proxy.console.series import Sources
-from proxy.ledger.render import as_csv
+from proxy.ledger.render import format_csv
 from proxy.ledger.spending import QueryBounds, SpendingLine, read_spending
 
 MAX_GROUPS = 50
@@ -68,7 +68,7 @@ def read_csv(sources: Sources, query: MoneyQuery) -> str:
         raise InvalidQuery("There is no SQLite ledger.")
     by, now = _dimension(sources, query.by), _now(sources)
     start = period_starts(now, query.days, "day")[0]
-    return as_csv(read_bounded(sources.ledger, (by,), start, now.astimezone(UTC))) + "\n"
+    return format_csv(read_bounded(sources.ledger, (by,), start, now.astimezone(UTC))) + "\n"
 
 
 def _options(sources: Sources) -> list[str]:

@@ -23,11 +23,15 @@ from proxy.console.series import (
     quantile,
 )
 from proxy.errors.words import format_count
-from proxy.money.usage import NANO
+from proxy.money.usage import NANO_PER_USD
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Rejection
 from proxy.policy.store import PolicyStore
-from proxy.telemetry.catalog.table import LONG_SECONDS, SECONDS, SHORT_SECONDS
+from proxy.telemetry.catalog.table import (
+    BUCKETS_S,
+    LONG_BUCKETS_S,
+    SHORT_BUCKETS_S,
+)
 from proxy.telemetry.metrics import CIRCUITS
 from proxy.types import Target
 
@@ -35,7 +39,7 @@ NO_FAILURES = frozenset({"1xx", "2xx", "3xx", "4xx", "cancelled"})
 """Results of attempts that are not failures of the upstream."""
 FULL = 0.995
 MS, SHORT_MS, LONG_MS = (
-    [1000 * edge for edge in edges] for edges in (SECONDS, SHORT_SECONDS, LONG_SECONDS)
+    [1000 * edge for edge in edges] for edges in (BUCKETS_S, SHORT_BUCKETS_S, LONG_BUCKETS_S)
 )
 Limits = Sequence[Mapping[str, Any]] | None
 
@@ -63,8 +67,8 @@ def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
         "deployment": _example_deployment(sources.snapshot),
         "series": _series(series, range_name),
         "spend": {
-            "nano": round(sample["spend"] * NANO),
-            "saved_nano": round(sample["saved"] * NANO),
+            "nano": round(sample["spend"] * NANO_PER_USD),
+            "saved_nano": round(sample["saved"] * NANO_PER_USD),
         },
         "calls": round(sum(totals.by("headrace_requests_total", 3).values())),
         "upstreams": upstreams,

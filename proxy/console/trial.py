@@ -21,7 +21,7 @@ from proxy.console.series import Sources
 from proxy.errors import ProxyError
 from proxy.errors.words import quote
 from proxy.limits.claims import estimate_claims, estimate_cost
-from proxy.money.usage import NANO, price_on
+from proxy.money.usage import NANO_PER_USD, price_on
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots
@@ -121,7 +121,7 @@ def _costs(plan: Plan, call: Call) -> Iterator[Data]:
             price = price_on(target.prices, call.head.received_at.date())
             yield {
                 "target": target.id,
-                "max_usd": None if cost is None else cost / NANO,
+                "max_usd": None if cost is None else cost / NANO_PER_USD,
                 "input": None if price is None or price.input is None else float(price.input),
                 "output": None if price is None or price.output is None else float(price.output),
             }

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from proxy.ledger.crashes import CallCounters, Crash, counters_folder
+from proxy.ledger.crashes import CallCounters, Crash, get_counters_folder
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, get_refused_path
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, Unusable, Unwritten
@@ -29,19 +29,19 @@ STORES: Mapping[str, OpenStore] = {
 def open_ledger(
     location: LedgerLocation,
     version: str,
-    dropped: Callable[[str, int], None],
-    failed: Callable[[Exception], None],
-    replaced: Callable[[], None],
+    on_drop: Callable[[str, int], None],
+    on_error: Callable[[Exception], None],
+    on_replaced: Callable[[], None],
     log: EventLog,
 ) -> Ledger:
     """Open a ledger and start its thread. Raises ``Unusable``, but not for a full disk or a lock.
 
-    ``dropped`` counts calls that earlier processes lost as ``crash``. ``replaced`` is called when
-    the file was moved away or deleted, and another one was created.
+    ``on_drop`` counts calls that earlier processes lost as ``crash``. ``on_replaced`` is called
+    when the file was moved away or deleted, and another one was created.
     """
 
     def on_crash(crash: Crash) -> None:
-        dropped("crash", crash.missing)
+        on_drop("crash", crash.missing)
         if crash.is_older:
             log.error(
                 "ledger.older_copy", run=crash.run, lost=crash.unwritten, file=str(location.path)
@@ -56,7 +56,7 @@ def open_ledger(
         )
 
     def on_new_file(log_path: Path | None) -> None:
-        replaced()
+        on_replaced()
         fields = {"variable": "HEADRACE_LEDGER", "file": str(location.path)}
         log.error("ledger.begun_anew", log_kept_as=str(log_path) if log_path else None, **fields)
 
@@ -64,7 +64,7 @@ def open_ledger(
     run = ProcessRun(
         name=secrets.token_hex(8),
         version=version,
-        folder=counters_folder(location.path.parent),
+        folder=get_counters_folder(location.path.parent),
         now_ms=now_ms,
         keep_ms=keep_ms,
     )
@@ -80,7 +80,7 @@ def open_ledger(
     except Unwritten as error:
         log.warning("ledger.failing", reason=error.reason)
     refused = RefusedRows(get_refused_path(location.path), run.name)
-    return Ledger(store, refused, counters, dropped, failed, log)
+    return Ledger(store, refused, counters, on_drop, on_error, log)
 
 
 def now_ms() -> int:

@@ -16,20 +16,20 @@ from proxy.errors.words import format_count
 from proxy.ledger import render
 from proxy.ledger.crashes import (
     Crash,
-    counters_folder,
     find_crashed_runs,
+    get_counters_folder,
     read_position,
     read_process_counts,
 )
 from proxy.ledger.jsonl import get_refused_path
-from proxy.ledger.rows import charge_checksum
+from proxy.ledger.rows import compute_charge_checksum
 from proxy.ledger.sqlite import open_for_reading
 from proxy.ledger.statements import Pruned
 from proxy.runtime.frozen import frozen
 
-MAX_SHOWN = 5
-CHECKS_OF_LAG = 40  # checks that a ledger may lag behind before it is a violation
-BETWEEN_S = 0.25
+MAX_LISTED_ROWS = 5
+MAX_POLLS = 40  # checks that a ledger may lag behind before it is a violation
+POLL_INTERVAL_S = 0.25
 MARKED_CRASHES = (
     "SELECT id, ended - settled, begun - ended, exact FROM runs WHERE crashed_ms IS NOT NULL"
 )
@@ -145,7 +145,8 @@ class Audit:
             yield f"{calls} dropped, because the ledger could not be written"
         if self.unsettled:
             calls = format_count(self.unsettled, "ended call was", "ended calls were")
-            yield f"{calls} not written by the running proxy within {CHECKS_OF_LAG * BETWEEN_S:g} s"
+            waited_s = MAX_POLLS * POLL_INTERVAL_S
+            yield f"{calls} not written by the running proxy within {waited_s:g} s"
         if self.refused:
             yield f"rows that the ledger rejected are in {self.refused}"
 
@@ -168,11 +169,11 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 
     Raises ``Unusable`` if it cannot be read. Waits for at most 10 seconds for a proxy to write.
     """
-    folder, ended_by_run = counters_folder(path.parent), _count_ended(path)
-    for _ in range(CHECKS_OF_LAG):
+    folder, ended_by_run = get_counters_folder(path.parent), _count_ended(path)
+    for _ in range(MAX_POLLS):
         if not _count_unsettled(path, ended_by_run):
             break
-        sleep(BETWEEN_S)
+        sleep(POLL_INTERVAL_S)
     position = read_position(path)
     with open_for_reading(path) as file:
         calls, attempts, runs, dropped = file.execute(
@@ -214,14 +215,14 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 
 def _count_ended(path: Path) -> dict[int, int]:
     """Return the number of ended calls by run, for runs whose proxy is or may be running."""
-    folder, ended_by_run = counters_folder(path.parent), {}
+    folder, ended_by_run = get_counters_folder(path.parent), {}
     with open_for_reading(path, migrated=False) as file:
         rows = file.execute(
             "SELECT id, name, ended FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
         ).fetchall()
     for run, name, ended in rows:
         counts = read_process_counts(folder, name)
-        if counts is None or counts.alive:
+        if counts is None or counts.is_alive:
             ended_by_run[run] = ended if counts is None else counts.ended
     return ended_by_run
 
@@ -234,13 +235,13 @@ def _count_unsettled(path: Path, ended_by_run: Mapping[int, int]) -> int:
 
 
 def _find_violations(file: sqlite3.Connection) -> Iterator[str]:
-    file.create_function("checksum", 3, charge_checksum, deterministic=True)
+    file.create_function("checksum", 3, compute_charge_checksum, deterministic=True)
     [integrity] = file.execute("PRAGMA quick_check(1)").fetchone()
     if integrity != "ok":
         yield "the file is damaged"
     for problem, query in CHECKS.items():
         rows = file.execute(query).fetchall()
         if rows:
-            some = ", ".join(str(name) for (name,) in rows[:MAX_SHOWN])
-            extra = ", ..." if len(rows) > MAX_SHOWN else ""
+            some = ", ".join(str(name) for (name,) in rows[:MAX_LISTED_ROWS])
+            extra = ", ..." if len(rows) > MAX_LISTED_ROWS else ""
             yield f"{problem}: {len(rows)} ({some}{extra})"

@@ -1,12 +1,12 @@
 """Counts of calls that survive a killed process, and runs that did not close.
 
-Counts of started and ended calls are in shared memory, so counting costs no system call, and the
-next process finds how many calls have no row. The file is in ``/dev/shm``: a page on a busy disk
-would block the event loop.
+Counts of started and ended calls are in shared memory. Counting costs no system call, and the next
+process can compute how many calls have no row. The file is in ``/dev/shm``, because a page on a
+busy disk would block the event loop.
 
-A file next to the ledger has its position: the number of rows that the last process had written. It
-shows that a ledger was replaced by an older copy. It is written after each batch without a sync, so
-after a power cut it may be behind the ledger, never ahead.
+A position file next to the ledger has the number of rows that the last process has written. It
+reveals that a ledger was replaced by an older copy. It is written after each batch without a sync,
+so after a power cut it may be behind the ledger, never ahead.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from pathlib import Path
 
 from proxy.runtime.frozen import frozen
 
-SIZE = mmap.PAGESIZE
-IN_MEMORY = Path("/dev/shm")  # noqa: S108  # names are random, and opened only if they are new
-NAME = re.compile(r"[0-9a-f]{16}")
+COUNTS_BYTES = mmap.PAGESIZE
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # names are random, and opened only if they are new
+RUN_NAME = re.compile(r"[0-9a-f]{16}")
 
 
-def counters_folder(fallback: Path) -> Path:
+def get_counters_folder(fallback: Path) -> Path:
     """Return the folder of counts: in memory if the system has such a folder."""
-    return IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else fallback
+    return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else fallback
 
 
 @frozen
 class ProcessCounts:
-    """Counts of another process. ``alive`` is True while it runs."""
+    """Counts of another process. ``is_alive`` is True while it runs."""
 
     started: int
     ended: int
-    alive: bool
+    is_alive: bool
 
 
 class CallCounters:
@@ -50,7 +50,7 @@ class CallCounters:
     def __init__(self, folder: Path | None, name: str) -> None:
         self._file: Path | None = None
         self._fd = -1
-        memory = mmap.mmap(-1, SIZE)
+        memory = mmap.mmap(-1, COUNTS_BYTES)
         if folder is not None:
             with suppress(OSError):
                 memory = self._map_locked_file(folder / f"headrace-{name}")
@@ -59,10 +59,10 @@ class CallCounters:
     def _map_locked_file(self, file: Path) -> mmap.mmap:
         self._fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         self._file = file
-        os.write(self._fd, bytes(SIZE))  # allocates the page
+        os.write(self._fd, bytes(COUNTS_BYTES))  # allocates the page
         # The lock is held until the process ends.
         fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return mmap.mmap(self._fd, SIZE)
+        return mmap.mmap(self._fd, COUNTS_BYTES)
 
     @property
     def started(self) -> int:
@@ -79,7 +79,7 @@ class CallCounters:
         """Count an ended call."""
         self._counts[1] += 1
 
-    def forget(self) -> None:
+    def undo_begin(self) -> None:
         """Undo the count of a started call that gets no row."""
         self._counts[0] -= 1
 
@@ -95,7 +95,7 @@ class CallCounters:
 
 def read_process_counts(folder: Path, name: str) -> ProcessCounts | None:
     """Read the counts of another process. Return None if they are lost, as after a reboot."""
-    if not NAME.fullmatch(name):
+    if not RUN_NAME.fullmatch(name):
         return None
     try:
         fd = os.open(folder / f"headrace-{name}", os.O_RDONLY | os.O_NOFOLLOW)
@@ -103,7 +103,7 @@ def read_process_counts(folder: Path, name: str) -> ProcessCounts | None:
         return None
     try:
         counts = memoryview(os.pread(fd, 16, 0)).cast("Q")
-        return ProcessCounts(counts[0], counts[1], alive=_is_locked(fd))
+        return ProcessCounts(counts[0], counts[1], is_alive=_is_locked(fd))
     except (OSError, TypeError, IndexError):
         return None
     finally:
@@ -118,9 +118,9 @@ def _is_locked(fd: int) -> bool:
     return False
 
 
-def forget_counts(folder: Path, name: str) -> None:
+def delete_counts(folder: Path, name: str) -> None:
     """Remove the counts of a dead process."""
-    if NAME.fullmatch(name):
+    if RUN_NAME.fullmatch(name):
         with suppress(OSError):
             (folder / f"headrace-{name}").unlink(missing_ok=True)
 
@@ -159,19 +159,19 @@ class Position:
     written: int
 
 
-def position_file(ledger: Path) -> Path:
+def get_position_path(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}.position")
 
 
 def write_position(ledger: Path, position: Position) -> None:
     """Write a position. If that fails, the previous one remains."""
     with suppress(OSError):
-        position_file(ledger).write_text(f"{position.name} {position.written}\n")
+        get_position_path(ledger).write_text(f"{position.name} {position.written}\n")
 
 
 def read_position(ledger: Path) -> Position | None:
     with suppress(OSError, UnicodeDecodeError):
-        match = _POSITION.fullmatch(position_file(ledger).read_text())
+        match = _POSITION.fullmatch(get_position_path(ledger).read_text())
         return Position(match[1], int(match[2])) if match else None
     return None
 
@@ -191,7 +191,7 @@ def find_crashed_runs(
         counts = read_process_counts(folder, name)
         if counts is None:
             yield name, Crash(run, ended - settled, started - ended, exact=False)
-        elif not counts.alive:
+        elif not counts.is_alive:
             yield (
                 name,
                 Crash(run, counts.ended - settled, counts.started - counts.ended, exact=True),

@@ -13,11 +13,11 @@ from typing import Any
 
 import orjson
 
-from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows
-from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
+from proxy.ledger.rows import ATTEMPT_COLUMNS, CALL_COLUMNS, CHARGE_COLUMNS, Row, Rows
+from proxy.ledger.store import FILE_MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
 from proxy.runtime.spool import append_bytes, is_file_at
 
-BEGIN = b'{"row":'
+LINE_PREFIX = b'{"row":'
 CHARGE_FIELDS = ("budget", "scope", "cost_nano_usd")
 
 
@@ -30,7 +30,7 @@ class JsonlStore:
 
     path: Path
     run: str
-    dead: frozenset[str] = frozenset()
+    dead_runs: frozenset[str] = frozenset()
     _fd: int | None = None
     _rest: bytes = b""
 
@@ -38,7 +38,7 @@ class JsonlStore:
         if self._fd is not None:
             return
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
             ours, ended = _read_file_state(self._fd)
             if ours and not ended:
                 os.write(self._fd, b"\n")
@@ -83,26 +83,28 @@ def _read_file_state(fd: int) -> tuple[bool, bool]:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
         return True, True
-    head = os.pread(fd, len(BEGIN), 0)
-    return BEGIN.startswith(head), os.pread(fd, 1, status.st_size - 1) == b"\n"
+    head = os.pread(fd, len(LINE_PREFIX), 0)
+    return LINE_PREFIX.startswith(head), os.pread(fd, 1, status.st_size - 1) == b"\n"
 
 
 def encode_lines(run: str, rows: Rows) -> Iterator[bytes]:
     """Yield the line of each call, with its charges, then the lines of its attempts."""
     attempts, charges = _group_by_call(rows.attempts), _group_by_call(rows.charges)
     for row in rows.calls:
-        line: dict[str, Any] = dict(zip(CALL, row, strict=True))
+        line: dict[str, Any] = dict(zip(CALL_COLUMNS, row, strict=True))
         time = datetime.fromtimestamp(line.pop("started_ms") / 1000, UTC)
         common = {"run": run, "time": time.isoformat(timespec="milliseconds")}
         for name in ("tags", "models"):
             line[name] = None if line[name] is None else orjson.Fragment(line[name])
         line["stream"] = None if line["stream"] is None else bool(line["stream"])
-        charge_rows = (dict(zip(CHARGE, charge, strict=True)) for charge in charges.get(row[0], ()))
+        charge_rows = (
+            dict(zip(CHARGE_COLUMNS, charge, strict=True)) for charge in charges.get(row[0], ())
+        )
         line["charges"] = [{name: fields[name] for name in CHARGE_FIELDS} for fields in charge_rows]
         yield orjson.dumps({"row": "call", **common, **line}) + b"\n"
         common["request_id"] = line["request_id"]
         for attempt in attempts.get(row[0], ()):
-            columns = dict(zip(ATTEMPT, attempt, strict=True))
+            columns = dict(zip(ATTEMPT_COLUMNS, attempt, strict=True))
             columns["served"] = bool(columns["served"])
             yield orjson.dumps({"row": "attempt", **common, **columns}) + b"\n"
 
@@ -133,12 +135,14 @@ class RefusedRows:
         line = {
             "run": self.run,
             "reason": reason,
-            "call": dict(zip(CALL, rows.calls[0], strict=True)),
-            "attempts": [dict(zip(ATTEMPT, row, strict=True)) for row in rows.attempts],
-            "charges": [dict(zip(CHARGE, row, strict=True)) for row in rows.charges],
+            "call": dict(zip(CALL_COLUMNS, rows.calls[0], strict=True)),
+            "attempts": [dict(zip(ATTEMPT_COLUMNS, row, strict=True)) for row in rows.attempts],
+            "charges": [dict(zip(CHARGE_COLUMNS, row, strict=True)) for row in rows.charges],
         }
         try:
-            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
+            fd = os.open(
+                self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE
+            )
             with os.fdopen(fd, "wb") as file:
                 file.write(json.dumps(line, default=repr).encode() + b"\n")
                 file.flush()

@@ -25,10 +25,10 @@ MEASURES = (
     "unpriced",
     "estimated",
 )
-FORMULA = tuple("=+-@＝＋－＠")  # noqa: RUF001  # full-width signs count too
+FORMULA_PREFIXES = tuple("=+-@＝＋－＠")  # noqa: RUF001  # full-width signs count too
 """First characters of texts that spreadsheets treat as formulas."""
-BAR = 24
-EIGHTHS = " ▏▎▍▌▋▊▉█"
+BAR_WIDTH = 24
+BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def list_measures(line: SpendingLine) -> tuple[int | str | float | None, ...]:
@@ -41,8 +41,8 @@ def list_measures(line: SpendingLine) -> tuple[int | str | float | None, ...]:
         format_cost(line.lost_cost),
         format_cost(line.saved),
         line.attempts,
-        divide(line.unpriced, line.attempts),
-        divide(line.estimated, line.attempts),
+        compute_share(line.unpriced, line.attempts),
+        compute_share(line.estimated, line.attempts),
     )
 
 
@@ -66,7 +66,7 @@ def describe_pruning(pruned: Pruned, limit: datetime) -> str:
     return text if pruned.calls else f"{text}: none started before {moment}"
 
 
-def divide(part: int, total: int | None) -> float | None:
+def compute_share(part: int, total: int | None) -> float | None:
     return round(part / total, 4) if total else None
 
 
@@ -103,11 +103,11 @@ def _draw_bars(lines: Sequence[SpendingLine]) -> Iterator[str]:
     costs = [line.cost or 0 for line in lines]
     sizes = costs if any(costs) else [line.calls for line in lines]
     for size in sizes:
-        full, eighths = divmod(size * BAR * 8 // max(*sizes, 1), 8)
-        yield (EIGHTHS[-1] * full + EIGHTHS[eighths]).rstrip()
+        full, eighths = divmod(size * BAR_WIDTH * 8 // max(*sizes, 1), 8)
+        yield (BAR_BLOCKS[-1] * full + BAR_BLOCKS[eighths]).rstrip()
 
 
-def as_csv(report: SpendingReport) -> str:
+def format_csv(report: SpendingReport) -> str:
     """Return one line per group, or one line without groups. Unknown values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -122,10 +122,10 @@ def _make_csv_cell(text: str | None) -> str | None:
     if text is None:
         return None
     text_line = shorten(text, len(text))
-    return f"'{text_line}" if text_line.startswith(FORMULA) else text_line
+    return f"'{text_line}" if text_line.startswith(FORMULA_PREFIXES) else text_line
 
 
-def as_json(report: SpendingReport) -> str:
+def format_json(report: SpendingReport) -> str:
     """Return groups and total. Unknown values are null."""
     data = {
         "since": report.start.isoformat(),
@@ -143,8 +143,8 @@ def _make_json_object(line: SpendingLine) -> dict[str, int | str | float | None]
     return dict(zip(MEASURES, list_measures(line), strict=True))
 
 
-FORMS: Mapping[str, Callable[[SpendingReport], str]] = {
+FORMATS: Mapping[str, Callable[[SpendingReport], str]] = {
     "table": format_table,
-    "csv": as_csv,
-    "json": as_json,
+    "csv": format_csv,
+    "json": format_json,
 }

@@ -22,21 +22,21 @@ from proxy.types import EPOCH
 Value = str | int | None
 Row = tuple[Value, ...]
 
-CACHE = "cache"
+CACHE_UPSTREAM = "cache"
 MAX_SCOPE = 256
 MILLISECOND = timedelta(milliseconds=1)
 
-CALL = (
+CALL_COLUMNS = (
     "seq", "started_ms", "duration_us", "request_id", "trace_id", "span_id", "key", "deployment",
     "tags", "policy", "dialect", "endpoint", "stream", "models", "status", "outcome", "error",
     "cache", "attempts", "tokens", "cost_nano_usd", "charge_count", "charged_nano_usd",
     "charges_checksum",
 )  # fmt: skip
-CHARGE = ("seq", "budget", "scope", "started_ms", "cost_nano_usd")
-TOKENS = tuple(f"{name}_tokens" for name in TOKEN_TYPES)
-ATTEMPT = (
-    "seq", "number", "leg", "why", "upstream", "provider", "model", "status", "error", *TOKENS,
-    "usage_source", "cost_nano_usd", "saved_nano_usd", "served", "money", "loss",
+CHARGE_COLUMNS = ("seq", "budget", "scope", "started_ms", "cost_nano_usd")
+TOKEN_COLUMNS = tuple(f"{name}_tokens" for name in TOKEN_TYPES)
+ATTEMPT_COLUMNS = (
+    "seq", "number", "leg", "why", "upstream", "provider", "model", "status", "error",
+    *TOKEN_COLUMNS, "usage_source", "cost_nano_usd", "saved_nano_usd", "served", "money", "loss",
     "cache_write_1h_tokens", "web_searches", "response_id", "upstream_error_cause",
     "upstream_error_text",
 )  # fmt: skip
@@ -77,7 +77,7 @@ def make_rows(entry: CallEntry) -> Rows:
     if facts.saved is not None:
         attempts.append(_make_cached_row(seq, facts, facts.saved))
     charges: list[Row] = [
-        (seq, charge.budget, get_counter_name(charge.scope), started_ms, charge.cost)
+        (seq, charge.budget, to_stored_scope(charge.scope), started_ms, charge.cost)
         for charge in facts.charges
     ]
     calls = [_make_call_row(seq, facts, started_ms, attempts, charges)]
@@ -89,12 +89,12 @@ def to_ms(moment: datetime) -> int:
     return (moment - EPOCH) // MILLISECOND
 
 
-def charge_checksum(budget: Value, scope: Value, cost: Value) -> int:
+def compute_charge_checksum(budget: Value, scope: Value, cost: Value) -> int:
     """Return the checksum of a charge. The row of a call has the sum of its charges' checksums."""
     return crc32(f"{budget}\0{scope}\0{cost}".encode(errors="surrogatepass"))
 
 
-def get_counter_name(scope: str) -> str:
+def to_stored_scope(scope: str) -> str:
     """Return the form of a scope in rows.
 
     A hash replaces a long or unprintable scope, part of which a client wrote.
@@ -107,8 +107,17 @@ def get_counter_name(scope: str) -> str:
 def _make_cached_row(seq: int, facts: CallSummary, saved: CacheSavings) -> Row:
     """Return the row of a cached response, which used no tokens."""
     number, model = len(facts.attempts) + 1, facts.first_model
-    request = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
-    return (*request, *_NOTHING, "none", None, saved.cost, 1, "cached", *(None,) * TRAILING_COLUMNS)
+    request = (seq, number, 0, "first", CACHE_UPSTREAM, None, model, facts.status, None)
+    return (
+        *request,
+        *_NO_TOKENS,
+        "none",
+        None,
+        saved.cost,
+        1,
+        "cached",
+        *(None,) * TRAILING_COLUMNS,
+    )
 
 
 def _make_attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
@@ -125,7 +134,7 @@ def _make_attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
         target.model,
         attempt.status,
         attempt.error,
-        *(tokens.counts_by_type() if tokens else _NOTHING),
+        *(tokens.counts_by_type() if tokens else _NO_TOKENS),
         bill.usage.source if bill else "none",
         bill.cost if bill else None,
         0,  # cost saved by the cache
@@ -140,8 +149,8 @@ def _make_attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
     )
 
 
-_NOTHING = (None,) * len(TOKENS)
-TRAILING_COLUMNS = len(ATTEMPT) - ATTEMPT.index("loss")
+_NO_TOKENS = (None,) * len(TOKEN_COLUMNS)
+TRAILING_COLUMNS = len(ATTEMPT_COLUMNS) - ATTEMPT_COLUMNS.index("loss")
 
 
 def _make_call_row(
@@ -173,13 +182,13 @@ def _make_call_row(
         _sum_column(attempts, _COST, _COST + 1),
         len(charges),
         sum(charge.cost for charge in facts.charges),
-        sum(charge_checksum(budget, scope, cost) for _, budget, scope, _, cost in charges),
+        sum(compute_charge_checksum(budget, scope, cost) for _, budget, scope, _, cost in charges),
     )
 
 
-_SOURCE, _COST = ATTEMPT.index("usage_source"), ATTEMPT.index("cost_nano_usd")
-_FIRST_TOKENS = ATTEMPT.index(TOKENS[0])
-_END_TOKENS = _FIRST_TOKENS + len(TOKENS)
+_SOURCE, _COST = ATTEMPT_COLUMNS.index("usage_source"), ATTEMPT_COLUMNS.index("cost_nano_usd")
+_FIRST_TOKENS = ATTEMPT_COLUMNS.index(TOKEN_COLUMNS[0])
+_END_TOKENS = _FIRST_TOKENS + len(TOKEN_COLUMNS)
 
 
 def _sum_column(attempts: Sequence[Row], begin: int, end: int) -> int | None:

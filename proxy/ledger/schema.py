@@ -14,11 +14,11 @@ from contextlib import closing
 from pathlib import Path
 
 from proxy.ledger.crashes import read_process_counts
-from proxy.ledger.store import MODE, RowsRefused, Unusable
+from proxy.ledger.store import FILE_MODE, RowsRefused, Unusable
 
-APPLICATION = 0x48645263  # "HdRc", in the header of each ledger
+APPLICATION_ID = 0x48645263  # "HdRc", in the header of each ledger
 
-RUNS = """
+CREATE_RUNS = """
 CREATE TABLE runs (
   id INTEGER PRIMARY KEY,
   name TEXT NOT NULL UNIQUE,
@@ -41,7 +41,7 @@ CREATE TABLE runs (
 )
 """
 
-CALLS = """
+CREATE_CALLS = """
 CREATE TABLE calls (
   run INTEGER NOT NULL REFERENCES runs,
   seq INTEGER NOT NULL,
@@ -71,7 +71,7 @@ CREATE TABLE calls (
 """
 
 # SQLite builds a temporary table per row for IN lists of more than two values.
-ATTEMPTS = """
+CREATE_ATTEMPTS = """
 CREATE TABLE attempts (
   run INTEGER NOT NULL,
   seq INTEGER NOT NULL,
@@ -116,7 +116,7 @@ CREATE TABLE attempts (
 ) WITHOUT ROWID
 """
 
-BUDGETS = """
+CREATE_BUDGETS = """
 CREATE TABLE budgets (
   id INTEGER PRIMARY KEY,
   name TEXT NOT NULL,
@@ -125,7 +125,7 @@ CREATE TABLE budgets (
 )
 """
 
-CHARGES = """
+CREATE_CHARGES = """
 CREATE TABLE charges (
   run INTEGER NOT NULL,
   seq INTEGER NOT NULL,
@@ -137,7 +137,7 @@ CREATE TABLE charges (
 ) WITHOUT ROWID
 """
 
-CHARGED_SINCE = """
+CREATE_CHARGED_SINCE = """
 CREATE TABLE charged_since (
   name TEXT PRIMARY KEY,
   since_ms INTEGER NOT NULL
@@ -149,12 +149,12 @@ FIRST_VERSION = 8
 
 MIGRATIONS: Mapping[int, tuple[str, ...]] = {
     FIRST_VERSION: (
-        RUNS,
-        CALLS,
-        ATTEMPTS,
-        BUDGETS,
-        CHARGES,
-        CHARGED_SINCE,
+        CREATE_RUNS,
+        CREATE_CALLS,
+        CREATE_ATTEMPTS,
+        CREATE_BUDGETS,
+        CREATE_CHARGES,
+        CREATE_CHARGED_SINCE,
         "CREATE INDEX calls_by_time ON calls (started_ms)",
         "CREATE INDEX charges_by_budget ON charges (budget, started_ms, cost_nano_usd)",
     ),
@@ -181,7 +181,7 @@ def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
     file.execute("BEGIN IMMEDIATE")
     version = read_version(file)
     if version is None:
-        file.execute(f"PRAGMA application_id = {APPLICATION}")
+        file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         file.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
     elif version < VERSION:
         _require_no_process(file, folder)
@@ -211,7 +211,7 @@ def _require_no_process(file: sqlite3.Connection, folder: Path) -> None:
     query = "SELECT name, version FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
     for name, version in file.execute(query).fetchall():
         counts = read_process_counts(folder, name)
-        if counts is not None and counts.alive:
+        if counts is not None and counts.is_alive:
             raise Unusable(f"a process of version {version} writes it; stop that process first")
 
 
@@ -220,7 +220,7 @@ def _back_up(path: Path, version: int) -> None:
     copy = path.with_name(f"{path.name}.v{version}.backup")
     part = copy.with_name(f"{copy.name}.part")
     part.unlink(missing_ok=True)
-    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
     with (
         closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file,
         closing(sqlite3.connect(part)) as target,
@@ -235,7 +235,7 @@ def read_version(file: sqlite3.Connection) -> int | None:
     [tables] = file.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
     if not tables:
         return None
-    if application != APPLICATION:
+    if application != APPLICATION_ID:
         raise Unusable("the file is not a Headrace ledger")
     [version] = file.execute("SELECT COALESCE(MAX(version), 0) FROM migrations").fetchone()
     if version > VERSION:

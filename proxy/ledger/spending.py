@@ -18,13 +18,13 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from proxy.errors.words import quote
-from proxy.ledger.rows import get_counter_name, to_ms
+from proxy.ledger.rows import to_ms, to_stored_scope
 from proxy.ledger.sqlite import interrupt_after, open_for_reading
 from proxy.ledger.store import Unusable
 from proxy.runtime.frozen import frozen
 from proxy.types.limit import BudgetQuery
 
-COLUMNS = {
+COLUMN_BY_DIMENSION = {
     "key": "c.key",
     "deployment": "c.deployment",
     "endpoint": "c.endpoint",
@@ -35,10 +35,10 @@ COLUMNS = {
     "money": "a.money",
     "loss": "a.loss",
 }
-TAG = re.compile(r"tag\.([A-Za-z0-9_.-]{1,64})")
+TAG_DIMENSION = re.compile(r"tag\.([A-Za-z0-9_.-]{1,64})")
 
 # A call counts once in each group of its attempts. The ledger is read once for all groups.
-QUERY = """
+SPENDING_QUERY = """
 WITH parts AS MATERIALIZED (
   SELECT {columns} a.loss, (c.run << 40) | c.seq AS call,
     SUM(a.tokens_in) AS tokens_in,
@@ -58,9 +58,9 @@ WITH parts AS MATERIALIZED (
 SELECT 'total', NULL, {nulls} {sums} FROM parts
 UNION ALL SELECT 'loss', loss, {nulls} {sums} FROM parts WHERE loss IS NOT NULL GROUP BY loss
 """
-GROUPS = "UNION ALL SELECT 'group', NULL, {names} {sums} FROM parts GROUP BY {names_only}"
+GROUPS_QUERY = "UNION ALL SELECT 'group', NULL, {names} {sums} FROM parts GROUP BY {names_only}"
 HAS_TAG = "SELECT 1 FROM calls WHERE json_extract(tags, ?) IS NOT NULL LIMIT 1"
-SUMS = (
+SUMMED_COLUMNS = (
     "tokens_in",
     "tokens_out",
     "cost",
@@ -187,21 +187,21 @@ def _make_spending_line(group: Sequence[str | None], row: Sequence[int]) -> Spen
 
 
 def _find_column(name: str) -> str:
-    if TAG.fullmatch(name):
+    if TAG_DIMENSION.fullmatch(name):
         return "json_extract(c.tags, :tag{})"
-    if name not in COLUMNS:
+    if name not in COLUMN_BY_DIMENSION:
         tag = f". For a tag, use tag.{name}" if name.isalnum() else ""
-        dimensions = ", ".join(COLUMNS)
+        dimensions = ", ".join(COLUMN_BY_DIMENSION)
         raise Unusable(
             f"dimension {quote(name)} does not exist. Available: {dimensions}, tag.NAME{tag}"
         )
-    return COLUMNS[name]
+    return COLUMN_BY_DIMENSION[name]
 
 
 def _build_query(columns: Sequence[str]) -> str:
     names = [f"d{n}" for n in range(len(columns))]
-    sums = ", ".join(f"COALESCE(SUM({name}), 0)" for name in SUMS)
-    return (QUERY + (GROUPS if names else "")).format(
+    sums = ", ".join(f"COALESCE(SUM({name}), 0)" for name in SUMMED_COLUMNS)
+    return (SPENDING_QUERY + (GROUPS_QUERY if names else "")).format(
         columns="".join(f"{text.format(n)} AS d{n}, " for n, text in enumerate(columns)),
         names="".join(f"{name}, " for name in names),
         nulls="NULL, " * len(names),
@@ -251,7 +251,7 @@ async def read_budget_spend(
 def _read_spend(
     path: Path, budget: BudgetQuery, scopes: tuple[str, ...], since_ms: int, before_ms: int
 ) -> dict[str, int]:
-    names = {scope: get_counter_name(scope) for scope in scopes}
+    names = {scope: to_stored_scope(scope) for scope in scopes}
     with open_for_reading(path) as file:
         parameters = {"name": budget.limit.name, "scopes": json.dumps(list(names.values()))}
         charged = dict(
@@ -285,4 +285,4 @@ def _read_uncharged_spend(
 def _find_scope_column(name: str) -> str:
     """Return the column of a scope. The policy allows letters, digits and underscores in tags."""
     tag = name.removeprefix("tag.")
-    return COLUMNS[name] if tag == name else f"json_extract(c.tags, '$.\"{tag}\"')"
+    return COLUMN_BY_DIMENSION[name] if tag == name else f"json_extract(c.tags, '$.\"{tag}\"')"

@@ -18,16 +18,16 @@ from proxy.ledger import crashes
 from proxy.ledger.rows import Rows
 from proxy.ledger.schema import VERSION, migrate, read_version, require_current, upgrade
 from proxy.ledger.statements import PRUNE_BATCH, Pruned, get_prune_limit_ms, insert_rows, prune_rows
-from proxy.ledger.store import MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
+from proxy.ledger.store import FILE_MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
 from proxy.runtime.frozen import frozen
 from proxy.runtime.spool import file_identity
 
-WAIT_S = 0.5
-READ_WAIT_S = 5.0
-LOG_BYTES = 64 * 1024 * 1024
-PRUNE_EVERY_MS = 60_000
-PATIENCE_MS = 10_000
-PERMANENT = {
+BUSY_TIMEOUT_S = 0.5
+READ_TIMEOUT_S = 5.0
+MAX_WAL_BYTES = 64 * 1024 * 1024
+PRUNE_INTERVAL_MS = 60_000
+PRUNE_BUSY_TIMEOUT_MS = 10_000
+PERMANENT_ERRORS = {
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
     sqlite3.SQLITE_CORRUPT: "the file is damaged",
     sqlite3.SQLITE_NOTADB: "the file is not a SQLite file",
@@ -35,7 +35,7 @@ PERMANENT = {
     sqlite3.SQLITE_READONLY: "the file is not writable",
 }
 
-REFUSING = {
+ROW_ERRORS = {
     # Errors for values that cannot be bound have code SQLITE_OK.
     sqlite3.SQLITE_OK: "SQLITE_MISUSE",
     sqlite3.SQLITE_ERROR: "SQLITE_ERROR",
@@ -72,7 +72,7 @@ class SqliteStore:
     run: ProcessRun
     on_crash: Callable[[crashes.Crash], None]
     on_new_file: Callable[[Path | None], None]
-    dead: frozenset[str] = frozenset()
+    dead_runs: frozenset[str] = frozenset()
     _id: int = 0
     _written: int = 0
     _has_marked: bool = False
@@ -94,12 +94,12 @@ class SqliteStore:
             for name, crash in dead.items():
                 crashes.mark_crash(file, name, crash, now)
         self._has_marked = True
-        self.dead = frozenset(dead)
+        self.dead_runs = frozenset(dead)
         crashes.write_position(self.path, crashes.Position(self.run.name, self._written))
         if is_new:
             self.on_new_file(None)
         for name, crash in dead.items():
-            crashes.forget_counts(self.run.folder, name)
+            crashes.delete_counts(self.run.folder, name)
             self.on_crash(crash)
 
     def write(self, rows: Rows, counts: Counts) -> None:
@@ -120,7 +120,7 @@ class SqliteStore:
         now, keep = self.run.now_ms(), self.run.keep_ms
         if keep is None or now < self._prune_at:
             return False
-        self._prune_at = now + PRUNE_EVERY_MS
+        self._prune_at = now + PRUNE_INTERVAL_MS
         with self._write_in_transaction() as file:
             pruned = prune_rows(file, get_prune_limit_ms(now - keep, now))
         if pruned.calls < PRUNE_BATCH:
@@ -241,16 +241,20 @@ def _connect(path: Path, folder: Path) -> sqlite3.Connection:
     whose counts are in ``folder``.
     """
     with suppress(FileExistsError):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
     file = sqlite3.connect(
-        path, timeout=WAIT_S, isolation_level=None, check_same_thread=False, cached_statements=16
+        path,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=16,
     )
     try:
-        file.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+        file.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
         migrate(file, path, folder)
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = FULL")
-        file.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        file.execute(f"PRAGMA journal_size_limit = {MAX_WAL_BYTES}")
     except BaseException:
         file.close()
         raise
@@ -260,14 +264,14 @@ def _connect(path: Path, folder: Path) -> sqlite3.Connection:
 def prune_ledger(path: Path, before_ms: int, now_ms: int) -> Pruned:
     """Prune all rows that started before a moment, except those that budgets may need.
 
-    A proxy may write meanwhile. Raises ``Unwritten``; rows that were pruned before stay pruned.
+    A proxy may write meanwhile. Raises ``Unwritten``. Rows that were already pruned stay pruned.
     """
     total = Pruned()
     if not path.stat().st_size:
         raise Unusable("the file is not a Headrace ledger")
     try:
-        with closing(_connect(path, crashes.counters_folder(path.parent))) as file:
-            file.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+        with closing(_connect(path, crashes.get_counters_folder(path.parent))) as file:
+            file.execute(f"PRAGMA busy_timeout = {PRUNE_BUSY_TIMEOUT_MS}")
             while True:
                 file.execute("BEGIN IMMEDIATE")
                 batch = prune_rows(file, get_prune_limit_ms(before_ms, now_ms))
@@ -288,10 +292,10 @@ def to_ledger_error(error: sqlite3.Error) -> Unwritten:
     disk or a lock.
     """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in PERMANENT:
-        return Unusable(PERMANENT[code])
-    if code in REFUSING:
-        return RowsRefused(REFUSING[code])
+    if code in PERMANENT_ERRORS:
+        return Unusable(PERMANENT_ERRORS[code])
+    if code in ROW_ERRORS:
+        return RowsRefused(ROW_ERRORS[code])
     return Unwritten(error.sqlite_errorname)
 
 
@@ -306,7 +310,9 @@ def open_for_reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.C
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:
         with (
-            closing(sqlite3.connect(address, READ_WAIT_S, uri=True, isolation_level=None)) as file,
+            closing(
+                sqlite3.connect(address, READ_TIMEOUT_S, uri=True, isolation_level=None)
+            ) as file,
             closing(sqlite3.connect("", isolation_level=None)) as copy,
         ):
             current = _choose_current_ledger(file, copy if migrated else None)

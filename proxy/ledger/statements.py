@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
-from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows, Value
+from proxy.ledger.rows import ATTEMPT_COLUMNS, CALL_COLUMNS, CHARGE_COLUMNS, Row, Rows, Value
 from proxy.runtime.frozen import frozen
 from proxy.types.windows import Calendar, Unit
 
@@ -22,14 +22,14 @@ PRUNE_BATCH = 500
 LONGEST_UNITS: tuple[Unit, ...] = ("week", "month")  # they include all shorter ones
 LAST_ZONE = "Etc/GMT+12"  # the time zone where a day ends last
 ZONE_SPREAD_MS = 26 * 3_600_000  # between the start of a day in the first zone and in the last
-_STARTED = itemgetter(CHARGE.index("started_ms"))
+_STARTED = itemgetter(CHARGE_COLUMNS.index("started_ms"))
 
 
 def insert_rows(file: sqlite3.Connection, run: int, rows: Rows) -> int:
     """Insert the rows of a run. Return the number of new calls."""
-    new = _insert_into_table(file, "calls", CALL, run, rows.calls)
-    _insert_into_table(file, "attempts", ATTEMPT, run, rows.attempts)
-    for batch in _split_into_batches(rows.charges, len(CHARGE)):
+    new = _insert_into_table(file, "calls", CALL_COLUMNS, run, rows.calls)
+    _insert_into_table(file, "attempts", ATTEMPT_COLUMNS, run, rows.attempts)
+    for batch in _split_into_batches(rows.charges, len(CHARGE_COLUMNS)):
         _insert_charges(file, run, batch)
     return new
 

@@ -8,12 +8,12 @@ from typing import Protocol
 from proxy.ledger.rows import Rows
 from proxy.runtime.frozen import frozen
 
-MODE = 0o640  # permissions of ledger files
-TRANSIENT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}
+FILE_MODE = 0o640  # permissions of ledger files
+TRANSIENT_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}
 
 
 class Unwritten(Exception):
-    """No row of a batch was written; a retry may succeed. ``reason`` is short and has no path."""
+    """No row of a batch was written. A retry may succeed. ``reason`` is short and has no path."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -21,7 +21,7 @@ class Unwritten(Exception):
 
 
 class RowsRefused(Unwritten):
-    """The store cannot take these rows; it may take others."""
+    """The store refuses these rows. It may accept others."""
 
 
 class Unusable(Unwritten):
@@ -44,7 +44,7 @@ class LedgerStore(Protocol):
     ``dead`` are the names of the runs that were found dead when it opened.
     """
 
-    dead: frozenset[str]
+    dead_runs: frozenset[str]
 
     def open(self) -> None:
         """Open the file. Raises ``Unusable``, or ``Unwritten`` if a retry may succeed."""
@@ -67,6 +67,6 @@ class LedgerStore(Protocol):
 
 def to_write_error(error: OSError) -> Unwritten:
     """Return the error of a failed write: ``Unusable`` unless a retry may succeed."""
-    if error.errno in TRANSIENT:
+    if error.errno in TRANSIENT_ERRNOS:
         return Unwritten(errno.errorcode[error.errno])
     return Unusable(error.strerror or "the file cannot be opened")

@@ -20,13 +20,13 @@ from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwri
 from proxy.ports import EventLog
 from proxy.runtime.spool import RETRY_S, Spool, SpoolBounds
 
-CLOSE_S = 5.0
+CLOSE_TIMEOUT_S = 5.0
 MAX_CALLS = 10_000
-SLICE = 32  # calls per transaction, about 2 ms of work
-MAX_SLICED = MAX_CALLS // 10  # with more waiting calls, batches are written whole
+CALLS_PER_TRANSACTION = 32  # calls per transaction, about 2 ms of work
+MAX_WAITING_TO_PAUSE = MAX_CALLS // 10  # with more waiting calls, batches are written whole
 GATHER_S = 0.2
 IDLE_S = 60.0
-BREATH_S = 0.002
+PAUSE_S = 0.002
 BOUNDS: SpoolBounds[CallEntry] = SpoolBounds(
     "ledger-writer", batch_window_s=GATHER_S, items=MAX_CALLS, idle_s=IDLE_S
 )
@@ -35,9 +35,11 @@ BOUNDS: SpoolBounds[CallEntry] = SpoolBounds(
 class Ledger:
     """Writes the summaries of calls in batches. ``begin`` and ``end`` never wait or raise.
 
-    ``run`` names this process. ``dropped`` gets the reason and the number of calls without a row,
-    ``failed`` each unexpected exception. ``on_bills`` gets the names of bills of background
-    responses whose rows are written, set aside or dropped. The writer thread or ``put`` calls it.
+    ``run`` is the name of this process. ``on_drop`` gets the reason and the number of calls that
+    get no row. ``on_error`` gets each unexpected exception.
+
+    ``on_bills`` gets the names of bills of background responses once their rows are written, set
+    aside or dropped. It may be called in the writer thread.
     """
 
     name: ClassVar[str] = "ledger"
@@ -48,8 +50,8 @@ class Ledger:
         store: LedgerStore,
         refused: RefusedRows,
         counters: CallCounters,
-        dropped: Callable[[str, int], None],
-        failed: Callable[[Exception], None],
+        on_drop: Callable[[str, int], None],
+        on_error: Callable[[Exception], None],
         log: EventLog,
     ) -> None:
         self.run = refused.run
@@ -57,19 +59,19 @@ class Ledger:
         self._store = store
         self._refused = refused
         self._counters = counters
-        self._failed = failed
+        self._on_error = on_error
         self._log = log
         self._failures = 0
         self._reasons: list[str] = []
         self._is_failing = False
         self._is_settled = False
         self.on_bills = lambda names: None
-        self._spool = Spool(BOUNDS, self._write, dropped, failed, self._prune_some, self._finish)
+        self._spool = Spool(BOUNDS, self._write, on_drop, on_error, self._prune_some, self._finish)
 
     @property
     def dead_runs(self) -> frozenset[str]:
         """Names of the runs that were found dead when the ledger opened."""
-        return self._store.dead
+        return self._store.dead_runs
 
     def begin(self, record: Record) -> None:
         self._counters.begin()
@@ -78,14 +80,14 @@ class Ledger:
         if record.reported:
             self._counters.end()
         else:
-            self._counters.forget()
+            self._counters.undo_begin()
 
     def end(self, record: Record) -> None:
         if record.reported:
             self._seq += 1
-            self.put(CallEntry(self._seq, summarize(record)))
+            self.enqueue(CallEntry(self._seq, summarize(record)))
 
-    def put(self, entry: CallEntry) -> None:
+    def enqueue(self, entry: CallEntry) -> None:
         """Queue a call, or drop it if the queue is full."""
         if not self._spool.add(entry):
             self._report_bills([entry])
@@ -97,14 +99,14 @@ class Ledger:
                 if bills := [name for name in names if name]:
                     self.on_bills(bills)
             except Exception as error:  # noqa: BLE001  # other rows must be written
-                self._failed(error)
+                self._on_error(error)
 
     @property
     def waiting(self) -> int:
         """Calls that are not written yet."""
         return self._spool.pending_count
 
-    def close(self, timeout_s: float = CLOSE_S) -> None:
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Write the waiting calls for at most ``timeout_s`` and count the others as dropped.
 
         A write in progress may still succeed. The next process counts them too.
@@ -118,7 +120,11 @@ class Ledger:
 
     def _write(self, batch: list[CallEntry]) -> None:
         """Write slices with pauses, so that the thread does not starve the event loop."""
-        size = SLICE if self._spool.pending_count <= MAX_SLICED else len(batch)
+        size = (
+            CALLS_PER_TRANSACTION
+            if self._spool.pending_count <= MAX_WAITING_TO_PAUSE
+            else len(batch)
+        )
         for start in range(0, len(batch), size):
             if self._spool.is_past_deadline:
                 break
@@ -128,12 +134,12 @@ class Ledger:
                 try:
                     rows.append(make_rows(entry))
                 except Exception as error:  # noqa: BLE001  # other rows must be written
-                    self._failed(error)
+                    self._on_error(error)
             self._write_rows(rows)
             if not self._spool.is_past_deadline:
                 self._spool.drop_first("invalid", len(part) - len(rows))
                 self._report_bills(part)
-            self._spool.pause_unless_closing(BREATH_S)
+            self._spool.pause_unless_closing(PAUSE_S)
         if self._reasons:
             count, reasons = len(self._reasons), sorted(set(self._reasons))
             file = str(self._refused.path)
@@ -172,7 +178,7 @@ class Ledger:
             self._spool.drop_first("refused", 1)
             self._reasons.append(reason)
         if not isinstance(error, RowsRefused):
-            self._failed(error)
+            self._on_error(error)
 
     def _prune_some(self) -> float:
         """Delete some expired rows. Return the seconds until the next deletion."""

@@ -29,7 +29,7 @@ from proxy.types import Call, Plan
 from proxy.types.guard import UNPRICED, CostCap, GuardResult, Verdict, is_service
 from proxy.types.limit import FLAGS, FRESH, READING, Claim, CounterState, Limit, LimitDecision
 
-FINDING = "cost"
+COST_FINDING = "cost"
 T = TypeVar("T")
 
 
@@ -82,7 +82,7 @@ class ReservedClaims:
     is_void: bool = False
 
 
-NOTHING = ReservedClaims("", LimitDecision(admitted=True, claims=(), readings=()))
+NO_CLAIMS = ReservedClaims("", LimitDecision(admitted=True, claims=(), readings=()))
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Reservation:
     plan: Plan
     call: Call
     record: Record
-    _reserved: ReservedClaims = NOTHING
+    _reserved: ReservedClaims = NO_CLAIMS
     _attempts: int = 0
     _id: str = ""
 
@@ -174,7 +174,7 @@ class Reservation:
         free_claims = tuple(claim for claim in claims if not claim.limit.kind.is_usage_based)
         self.record.limit_decision, self.record.is_over_budget = None, True
         if not free_claims:
-            return replace(NOTHING, refusal=error, refused_decision=decision)
+            return replace(NO_CLAIMS, refusal=error, refused_decision=decision)
         free_decision = await self._decide(free_claims)
         if not free_decision.admitted:
             self.record.limit_decision = decision
@@ -231,7 +231,7 @@ def check_cost_caps(cost_caps: Sequence[CostCap], cost: int | None, record: Reco
         if cost is None and cap.fails_closed:
             raise GuardBlocked(UNPRICED.format(cap.name), guard=cap.name, kind="could_not_check")
         if cost is not None and cost > cap.max_nano_usd and cap.enforces:
-            raise GuardBlocked(cap.message, guard=cap.name, kind=FINDING)
+            raise GuardBlocked(cap.message, guard=cap.name, kind=COST_FINDING)
 
 
 def _make_cap_result(cap: CostCap, cost: int | None) -> GuardResult:
@@ -243,7 +243,7 @@ def _make_cap_result(cap: CostCap, cost: int | None) -> GuardResult:
         guard=cap.name,
         verdict=verdict,
         shadow=cap.shadow,
-        findings={FINDING: 1} if is_exceeded else {},
+        findings={COST_FINDING: 1} if is_exceeded else {},
         score=float(is_exceeded),
         bytes=0,
         fields=0,

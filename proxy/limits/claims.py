@@ -1,8 +1,8 @@
 """Claims of a call on its limits before it is forwarded, and its actual usage afterwards.
 
-Estimates err on the high side: the whole request, and for each choice of each prompt the most
-output tokens that it allows (``ASSUMED_TOKENS`` if unbounded). Cost assumes the most expensive
-target with a known price. Settlement returns what was not used.
+An estimate is an upper bound. It includes the whole request, and the maximum output tokens of each
+choice of each prompt (``ASSUMED_TOKENS`` without a maximum). Cost assumes the most expensive target
+with a known price. Settlement returns the unused amount.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body, to
 from proxy.money.usage import price_on
 from proxy.types import (
     UNBILLED,
-    UNCHANGED,
     Call,
     ModelCall,
     ParameterOverrides,
@@ -41,7 +40,6 @@ from proxy.types.limit import (
 from proxy.types.providers import is_reasoning_model
 
 USER_PLACEHOLDER = "\0user\0"  # stands for the user in a scope; no policy name contains NUL
-FIRST_ONLY = (0,)  # index of the only model call of most calls
 Amounts = dict[LimitKind, list[int]]
 """Estimated amount of each model call, by kind of limit."""
 
@@ -49,10 +47,8 @@ Amounts = dict[LimitKind, list[int]]
 def estimate_claims(plan: Plan, call: Call) -> tuple[Claim, ...]:
     """Return the claims of a call, one for each counter, in the order of its limits."""
     templates = plan.claim_templates
-    if not templates:
-        templates[:] = _make_claim_templates(
-            plan
-        )  # one assignment, so that threads can run this concurrently
+    if not templates:  # one assignment, so that threads can run this concurrently
+        templates[:] = _make_claim_templates(plan)
     amounts = _estimate_amounts(plan, call, templates)
     return tuple(
         [template.claim or _make_claim(template, amounts, plan, call) for template in templates]
@@ -77,10 +73,7 @@ def _make_claim(template: ClaimTemplate, amounts: Amounts, plan: Plan, call: Cal
     amount = 1
     if limit.kind in amounts:
         by_call = amounts[limit.kind]
-        if model_calls == FIRST_ONLY:
-            amount = by_call[0]
-        else:
-            amount = min(sum([by_call[model_call] for model_call in model_calls]), MAX_AMOUNT)
+        amount = min(sum([by_call[model_call] for model_call in model_calls]), MAX_AMOUNT)
     if is_per_user:
         user = str(call.head.user or call.body.get("user") or "")
         scope = scope.replace(USER_PLACEHOLDER, user)
@@ -166,7 +159,7 @@ def _estimate_sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallS
         ]
     sizes: list[CallSize] = []
     if len(targets) == 1:
-        size = _estimate_size(call, targets[0], model_call.overrides_for(targets[0]))
+        size = estimate_size(call, targets[0], model_call.overrides_for(targets[0]))
         sizes = [size] if size is not None else []
     else:
         size_by_form: dict[tuple[str | None, ...], CallSize | None] = {}
@@ -175,24 +168,17 @@ def _estimate_sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallS
             # Otherwise the requests differ in their model only.
             form = target.upstream.name, target.endpoint, overrides
             if form not in size_by_form:
-                size_by_form[form] = _estimate_size(call, target, model_call.overrides_for(target))
+                size_by_form[form] = estimate_size(call, target, model_call.overrides_for(target))
             if (size := size_by_form[form]) is not None:
                 sizes.append(size._replace(target=target))
     return sizes or [CallSize(target, prompt=0, output=0, body={}) for target in targets]
 
 
-def estimate_tokens(
-    call: Call, target: Target, overrides: ParameterOverrides = UNCHANGED
-) -> tuple[int, int] | None:
-    """Return the prompt tokens and the most output tokens of the request that a target gets.
+def estimate_size(call: Call, target: Target, overrides: ParameterOverrides) -> CallSize | None:
+    """Return the size of the request that a target gets.
 
     Returns None if the target's dialect cannot express the request.
     """
-    size = _estimate_size(call, target, overrides)
-    return (size.prompt, size.output) if size else None
-
-
-def _estimate_size(call: Call, target: Target, overrides: ParameterOverrides) -> CallSize | None:
     if call.head.endpoint in UNBILLED:
         return CallSize(target, prompt=0, output=0, body={})
     if call.head.passthrough is not None:

@@ -16,8 +16,8 @@ from proxy.types.limit import BudgetQuery, Claim
 
 INTERVAL_S = 300.0
 WRITE_DELAY_S = 2.0
-IDLE_FACTOR = 20  # the pause is at least this many times as long as a measurement
-ATTEMPTS = 3
+MIN_PAUSE_FACTOR = 20  # the pause is at least this many times as long as a measurement
+MAX_MEASUREMENTS = 3
 FetchSpend = Callable[[BudgetQuery, int], Awaitable[Mapping[str, int]]]
 
 
@@ -58,7 +58,7 @@ class Reconciler:
             except Exception as error:  # noqa: BLE001  # reported; must not end the process
                 self.on_error(error)
             self.report(drifts)
-            pause_s = max(INTERVAL_S, IDLE_FACTOR * (self.monotonic() - started_at))
+            pause_s = max(INTERVAL_S, MIN_PAUSE_FACTOR * (self.monotonic() - started_at))
 
     async def measure_drift(self) -> dict[str, int]:
         """Return the drift of each active budget by name, without budgets of unknown drift."""
@@ -84,15 +84,13 @@ class Reconciler:
 
     async def _find_smallest_drift(self, budget: BudgetQuery) -> int | None:
         """Repeat the measurement, because drift that disappears was a call in flight."""
-        smallest: int | None = None
-        for _ in range(ATTEMPTS):
+        drifts: list[int] = []
+        while len(drifts) < MAX_MEASUREMENTS and 0 not in drifts:
             drift = await self._measure_drift(budget)
             if drift is None:
                 return None
-            smallest = drift if smallest is None else min(smallest, drift, key=abs)
-            if not smallest:
-                break
-        return smallest
+            drifts.append(drift)
+        return min(drifts, key=abs)
 
     async def _measure_drift(self, budget: BudgetQuery) -> int | None:
         window_start_ms = budget.limit.calendar.window_start_ms(self.utc())
@@ -104,12 +102,10 @@ class Reconciler:
             return None
         drifts = []
         for scope in spend_before.keys() & spend_after.keys():
-            ledger_amount = ledger_spend.get(scope, 0)
-            low, high = sorted((spend_before[scope], spend_after[scope]))
-            is_between = low <= ledger_amount <= high
-            drifts.append(
-                0 if is_between else min(low - ledger_amount, high - ledger_amount, key=abs)
-            )
+            amounts = spend_before[scope], spend_after[scope]
+            differences = [amount - ledger_spend.get(scope, 0) for amount in amounts]
+            is_between = min(differences) <= 0 <= max(differences)
+            drifts.append(0 if is_between else min(differences, key=abs))
         return max(drifts, key=abs, default=None)
 
     async def _read_counted_spend(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 QUARTERS = 4  # quarters per token
 TOKENS_PER_SECOND = 50  # assumed speed of one response
 MEMBER_QUARTERS = 6  # for the punctuation around a name and its value
-SLICE = 64 * 1024  # characters per call into C, so that other threads can run
+SLICE_CHARS = 64 * 1024  # characters per call into C, so that other threads can run
 MAX_TOKEN_ID = 10**7  # more than the vocabulary of any tokenizer
 PROMPT_FIELDS = frozenset({"prompt", "input"})  # texts or token ids
 UNREAD_FIELDS = frozenset({"model"})  # not part of the prompt
@@ -27,14 +27,16 @@ NO_ESTIMATES: Mapping[str, int] = MappingProxyType({})
 def estimate_text(text: str) -> int:
     """Return the estimate for a text.
 
-    A character with one byte in UTF-8 (English) counts 1 quarter, with two bytes (Greek, Cyrillic,
-    Hebrew, Arabic, accents) 2, with three (Chinese, Japanese, Korean, Thai, Indic scripts) 4, with
-    four (emoji) 8.
+    The quarters of a character depend on its bytes in UTF-8: 1 quarter for one byte (English), 2
+    for two bytes (Greek, Cyrillic, Hebrew, Arabic, accents), 4 for three bytes (Chinese, Japanese,
+    Korean, Thai, Indic scripts), and 8 for four bytes (emoji).
     """
     if text.isascii():
         return len(text)
-    if len(text) > SLICE:
-        return sum(estimate_text(text[i : i + SLICE]) for i in range(0, len(text), SLICE))
+    if len(text) > SLICE_CHARS:
+        return sum(
+            estimate_text(text[i : i + SLICE_CHARS]) for i in range(0, len(text), SLICE_CHARS)
+        )
     # With a, b, c, d characters of one to four bytes, the result is a + 2b + 4c + 8d. The sizes of
     # encodings give it without a loop in Python.
     utf8 = len(text.encode("utf-8", "surrogatepass"))

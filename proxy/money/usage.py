@@ -1,7 +1,7 @@
 """Token counts, dated prices and exact costs.
 
-A price in USD per million tokens is the same number in micro-USD per token, so a cost is a sum of
-products, rounded once to whole nano-USD. Unknown is None, never zero.
+A price in USD per million tokens equals the same number of micro-USD per token. A cost is a sum of
+products, rounded once to whole nano-USD. An unknown cost is None, never zero.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from proxy.runtime.frozen import frozen, memo
 
-NANO = 1_000_000_000  # nano-USD per USD
+NANO_PER_USD = 1_000_000_000  # nano-USD per USD
 Json = Mapping[str, Any]
 Source = Literal["provider", "partial_estimate", "unknown", "none"]
 UNCOUNTED: frozenset[Source] = frozenset({"unknown", "none"})
@@ -28,10 +28,15 @@ MAX_TOKENS = 10**9  # of a prompt or a response; at any allowed price, costs sta
 class Tokens:
     """Disjoint token counts, whose sum is the number of billed tokens.
 
-    ``input`` are uncached text tokens; ``output`` excludes reasoning and audio. ``cache_write_1h``
-    is the part of ``cache_write`` that lasts one hour. It and the number of ``web_searches`` change
-    the cost, but no sum of tokens. ``image_input`` and ``image_output`` are parts of the prompt and
-    the completion that change neither.
+    The last four counts are not part of the sum.
+
+    Attributes:
+        input: Uncached text tokens of the prompt.
+        output: Tokens of the completion, without reasoning and audio.
+        cache_write_1h: Part of ``cache_write`` that is cached for one hour, at another price.
+        web_searches: Number of searches, which have their own price.
+        image_input: Part of the prompt. Does not change the cost.
+        image_output: Part of the completion. Does not change the cost.
     """
 
     input: int = 0
@@ -72,7 +77,7 @@ class Tokens:
         completion = self.output, self.reasoning, self.audio_input, self.audio_output
         return (*prompt, *completion, self.cache_write_1h, self.web_searches)
 
-    def raised_to(self, prompt: int, completion: int) -> Tokens:
+    def with_at_least(self, prompt: int, completion: int) -> Tokens:
         """Return counts with at least as many prompt and completion tokens.
 
         Missing ones are added as text.
@@ -90,11 +95,11 @@ class Tokens:
 _COUNTS = tuple(f.name for f in fields(Tokens))
 EXTRA_COUNTS = ("cache_write_1h", "web_searches")
 """Billed counts that are not token types."""
-COUNT_GROUPS = ("cache_creation", "server_tool_use")
+USAGE_GROUPS = ("cache_creation", "server_tool_use")
 """Groups of counts that have the same names in chat and in Messages."""
-IMAGES = ("image_input", "image_output")
+IMAGE_COUNTS = ("image_input", "image_output")
 """Tokens of images, which are priced and counted as input and output."""
-TOKEN_TYPES = tuple(name for name in _COUNTS if name not in EXTRA_COUNTS + IMAGES)
+TOKEN_TYPES = tuple(name for name in _COUNTS if name not in EXTRA_COUNTS + IMAGE_COUNTS)
 BILLED_COUNTS = (*TOKEN_TYPES, *EXTRA_COUNTS)
 
 
@@ -119,14 +124,14 @@ PROMPT_PARTS = (
     ("cache_write", "cache_write_tokens"),
     ("audio_input", "audio_tokens"),
 )
-CACHED_ELSEWHERE = (
+CACHED_COUNT_MEMBERS = (
     ("cached_tokens", "prompt_cache_hit_tokens"),  # DeepSeek
     ("cached_tokens", "cached_tokens"),  # Together, Moonshot
     ("cached_tokens", "cache_read_input_tokens"),  # gateways before Anthropic
     ("cache_write_tokens", "cache_creation_input_tokens"),
 )
 """Members of ``usage`` in which some providers report cached tokens, and the matching detail."""
-_CACHED_ELSEWHERE_NAMES = frozenset(name for _, name in CACHED_ELSEWHERE)
+_CACHED_COUNT_NAMES = frozenset(name for _, name in CACHED_COUNT_MEMBERS)
 _ANTHROPIC_NAMES = frozenset({"cache_read_input_tokens", "cache_creation_input_tokens"})
 COMPLETION_PARTS = (("reasoning", "reasoning_tokens"), ("audio_output", "audio_tokens"))
 
@@ -152,18 +157,19 @@ def read_usage(usage: Any) -> Tokens | None:
     """Return the counts of ``usage`` in OpenAI's format, or None if they are invalid.
 
     If the total exceeds prompt plus completion, the difference is reasoning or cached input. xAI
-    and Gemini exclude reasoning from the completion; others report cached input elsewhere.
+    and Gemini exclude reasoning from the completion. Other providers exclude cached input from the
+    prompt.
     """
     if type(usage) is not dict:
         return None
     prompt = _parse_count(usage.get("prompt_tokens"))
-    completion = None if prompt is None else _completion_tokens(usage, prompt)
+    completion = None if prompt is None else _read_completion_tokens(usage, prompt)
     if prompt is None or completion is None:
         return None
     details = usage.get("prompt_tokens_details")
     counts = {"input": prompt, "output": completion}
     total = prompt + completion
-    if usage.get("total_tokens", total) != total or not _CACHED_ELSEWHERE_NAMES.isdisjoint(usage):
+    if usage.get("total_tokens", total) != total or not _CACHED_COUNT_NAMES.isdisjoint(usage):
         details = _read_prompt_details(usage, details)
         _add_unexplained_total(counts, usage, details)
     if details is not None:
@@ -173,11 +179,11 @@ def read_usage(usage: Any) -> Tokens | None:
         _split_total(counts, "output", usage["completion_tokens_details"], COMPLETION_PARTS)
         _add_images(counts, "image_output", usage["completion_tokens_details"], completion)
     if "cache_creation" in usage or "server_tool_use" in usage:
-        counts |= _extra_counts(usage, counts.get("cache_write", 0))
+        counts |= _read_extra_counts(usage, counts.get("cache_write", 0))
     return Tokens(**counts)
 
 
-def _completion_tokens(usage: Json, prompt: int) -> int | None:
+def _read_completion_tokens(usage: Json, prompt: int) -> int | None:
     """Return ``completion_tokens``, or the total minus the prompt if it is missing."""
     completion = usage.get("completion_tokens")
     if completion is not None:
@@ -191,7 +197,7 @@ def _read_prompt_details(usage: Json, details: Any) -> dict[str, int]:
     """Return the details of the prompt tokens. Other members of ``usage`` supply missing ones."""
     details = details if type(details) is dict else {}
     counts = {name: count for _, name in PROMPT_PARTS if (count := _parse_count(details.get(name)))}
-    for name, elsewhere in CACHED_ELSEWHERE:
+    for name, elsewhere in CACHED_COUNT_MEMBERS:
         if name not in counts and (count := _parse_count(usage.get(elsewhere))):
             counts[name] = count
     return counts
@@ -210,7 +216,7 @@ def _add_unexplained_total(counts: dict[str, int], usage: Json, details: Mapping
         counts["input" if is_cached else "output"] += difference
 
 
-def _extra_counts(usage: Json, cache_write: int) -> dict[str, int]:
+def _read_extra_counts(usage: Json, cache_write: int) -> dict[str, int]:
     writes = _read_group_count(usage, "cache_creation", "ephemeral_1h_input_tokens")
     counts = {
         "cache_write_1h": min(writes, cache_write),
@@ -241,10 +247,12 @@ class Price:
     """USD per million tokens by type, from the day ``since``. ``web_search`` is USD per thousand.
 
     A type without a price has the price of its type in ``FALLBACK_TYPES``. A one-hour cache write
-    without a price has the price of any cache write. ``rates`` are the base prices per unit of each
-    count in ``BILLED_COUNTS``, as multiples of 1/``unit`` nano-USD. ``tier_prices`` are the prices
-    of tiers with their bound, the highest bound first. ``highest`` caches the highest prices of
-    prompt and output tokens of unknown type.
+    without a price has the price of any cache write.
+
+    Attributes:
+        rates: Base price of one unit of each count in ``BILLED_COUNTS``, in 1/``unit`` nano-USD.
+        tier_prices: Bound and price of each tier, the highest bound first.
+        highest: Cache of the highest rates of an input and an output token whose type is unknown.
     """
 
     input: Decimal | None
@@ -268,7 +276,9 @@ class Price:
         one_hour = self.rate("cache_write") if one_hour is None else one_hour
         prices = [*map(self.rate, TOKEN_TYPES), one_hour]
         exact = [None if price is None else Fraction(price) * 1000 for price in prices]
-        exact.append(None if self.web_search is None else Fraction(self.web_search) * NANO / 1000)
+        exact.append(
+            None if self.web_search is None else Fraction(self.web_search) * NANO_PER_USD / 1000
+        )
         unit = lcm(*[rate.denominator for rate in exact if rate is not None])
         rates = tuple(None if rate is None else int(rate * unit) for rate in exact)
         tiers = sorted(self.tiers, key=lambda tier: -tier.above)
@@ -373,14 +383,9 @@ def find_listed_name(names: Iterable[str], model: str) -> str | None:
     return max(prefixes, key=len, default=None)
 
 
-def to_nano_usd(micro: Decimal) -> int:
-    """Return micro-USD as whole nano-USD, rounded half to even."""
-    return round(micro * 1000)
-
-
 def format_usd(nano: int) -> str:
     """Return nano-USD as exact decimal USD."""
     if nano < 0:
         return f"-{format_usd(-nano)}"
-    dollars, fraction = divmod(nano, NANO)
+    dollars, fraction = divmod(nano, NANO_PER_USD)
     return f"{dollars}.{fraction:09}".rstrip("0") if fraction else f"{dollars}"

@@ -10,7 +10,7 @@ import orjson
 
 from proxy.dialects.chat.merging import get_choices
 from proxy.dialects.wire import sse
-from proxy.money.usage import NANO
+from proxy.money.usage import NANO_PER_USD
 from proxy.policytest.cases import Expect
 from proxy.policytest.harness import CaseRun
 from proxy.runtime.frozen import frozen
@@ -104,7 +104,7 @@ def _result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Differenc
         "targets": [attempt.target.id for attempt in record.attempts],
         "status": case_run.status,
         "error": record.error.code if record.error else "none",
-        "cost_usd": None if cost is None else Decimal(cost) / NANO,
+        "cost_usd": None if cost is None else Decimal(cost) / NANO_PER_USD,
     }
     for name, result in actual.items():
         expected = getattr(expect, name)

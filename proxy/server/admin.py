@@ -156,7 +156,7 @@ def _set_log_level(levels: LogLevel, request: web.BaseRequest) -> web.Response:
     """Set the log level temporarily: ``?level=debug&seconds=600``."""
     seconds = request.query.get("seconds", str(DEFAULT_LEVEL_S))
     try:
-        levels.set_for(request.query.get("level", ""), _parse_number(seconds))
+        levels.set_temporarily(request.query.get("level", ""), _parse_number(seconds))
     except ValueError as error:
         return web.Response(status=400, text=f"{error}\n")
     return _render_log_level(levels)
@@ -171,7 +171,7 @@ def _parse_number(text: str) -> float:
 
 
 def _render_log_level(levels: LogLevel) -> web.Response:
-    level = {"level": levels.name, "seconds_left": round(levels.left_s)}
+    level = {"level": levels.name, "seconds_left": round(levels.remaining_s)}
     return web.Response(body=orjson.dumps(level), content_type="application/json")
 
 

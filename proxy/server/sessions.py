@@ -32,7 +32,7 @@ class Sessions:
 
     def sign_in(self, token: str) -> str | None:
         """Return a new session, None for a wrong token. Raises ``TimeoutError`` if too frequent."""
-        if self._quota.take() is None:
+        if self._quota.take_token() is None:
             raise TimeoutError
         sent = token.encode("utf-8", "surrogateescape")
         if self.token is None or not hmac.compare_digest(sent, self.token.encode()):

@@ -1,6 +1,6 @@
 """Emits metrics, spans and one log line per call from its record, once, however the call ended.
 
-Emitting never raises and never waits, and happens within ``EMIT_EVERY_S`` seconds.
+Emitting never raises and never waits, and happens within ``EMIT_INTERVAL_S`` seconds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from proxy.runtime.background import SideTasks
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.telemetry.log import Quota
 
-EMIT_EVERY_S = 0.05
-MAX_WAITING = 16  # calls; emitting this many blocks the event loop for about 3 ms
+EMIT_INTERVAL_S = 0.05
+MAX_WAITING_RECORDS = 16  # calls; emitting this many blocks the event loop for about 3 ms
 
 
 class RecordSink(Protocol):
@@ -36,7 +36,7 @@ class RecordSink(Protocol):
 class CallCounter(RecordSink, Protocol):
     """Sink whose counts of begun and ended calls survive a kill.
 
-    ``count_end`` is called when a call ends, up to ``EMIT_EVERY_S`` seconds before ``end``.
+    ``count_end`` is called when a call ends, up to ``EMIT_INTERVAL_S`` seconds before ``end``.
     """
 
     def begin(self, record: Record) -> None: ...
@@ -51,19 +51,26 @@ Step = Callable[[], None]
 class Emitters:
     """Passes the records of finished calls to all sinks.
 
-    ``failed`` gets the error of a sink; the other sinks continue. Records are emitted in batches,
-    sink by sink, for better use of the processor's cache. ``soon`` schedules a batch, ``next_turn``
-    runs one in the next iteration of the event loop if no other call is active. ``MAX_WAITING``
-    calls or a large one do not wait. ``unauthenticated`` bounds the calls without a known key
-    outside the metrics, as anybody can send them. Calls end when their work in ``side_tasks`` is
-    done. ``active`` is the number of calls that have not ended.
+    Records wait and are emitted in batches, sink by sink, which uses the processor's cache better.
+    A large record is emitted at once, and so is a batch of ``MAX_WAITING_RECORDS``.
+
+    Attributes:
+        on_error: Called with each error of a sink. The other sinks continue.
+        schedule_batch: Schedules the next batch.
+        schedule_next_iteration: Schedules a batch in the next iteration of the event loop, if no
+            other call is active.
+        unauthenticated_quota: Bounds the reported calls without a known key, which anybody can
+        send. All
+            of them are counted in metrics.
+        side_tasks: Background work of calls. A call ends when its work is done.
+        active: Number of calls that have not ended.
     """
 
     sinks: tuple[RecordSink, ...]
-    failed: Callable[[RecordSink, BaseException], None]
-    soon: Callable[[Step], object] = lambda step: step()
-    next_turn: Callable[[Step], object] | None = None
-    unauthenticated: Quota | None = None
+    on_error: Callable[[RecordSink, BaseException], None]
+    schedule_batch: Callable[[Step], object] = lambda step: step()
+    schedule_next_iteration: Callable[[Step], object] | None = None
+    unauthenticated_quota: Quota | None = None
     side_tasks: SideTasks | None = None
     _ended: list[Record] = field(default_factory=list)
     active: int = 0
@@ -83,8 +90,12 @@ class Emitters:
 
     def end(self, record: Record) -> None:
         record.side_tasks, record.pending = None, ()  # a stored record must not keep them alive
-        if self.unauthenticated is not None and record.key is None and not record.is_internal_error:
-            missed = self.unauthenticated.take()
+        if (
+            self.unauthenticated_quota is not None
+            and record.key is None
+            and not record.is_internal_error
+        ):
+            missed = self.unauthenticated_quota.take_token()
             record.reported, record.unreported = missed is not None, missed or 0
         for counter in self._counters:
             self._run_step(counter, counter.count_end, record)
@@ -92,12 +103,12 @@ class Emitters:
         is_first = not self._ended
         self._ended += (record,)
         is_large = record.call is not None and record.call.size > LARGE_BYTES
-        if is_large or len(self._ended) >= MAX_WAITING:
+        if is_large or len(self._ended) >= MAX_WAITING_RECORDS:
             self.emit_pending()
-        elif self.next_turn is not None and not self.active:
-            self.next_turn(self.emit_pending)
+        elif self.schedule_next_iteration is not None and not self.active:
+            self.schedule_next_iteration(self.emit_pending)
         elif is_first:
-            self.soon(self.emit_pending)
+            self.schedule_batch(self.emit_pending)
 
     def emit_pending(self) -> None:
         """Pass the records of all ended calls to the sinks."""
@@ -107,13 +118,13 @@ class Emitters:
                 try:
                     sink.end(record)
                 except Exception as error:  # noqa: BLE001  # telemetry must not break a call
-                    self.failed(sink, error)
+                    self.on_error(sink, error)
 
     def _run_step(self, sink: RecordSink, step: Callable[[Record], None], record: Record) -> None:
         try:
             step(record)
         except Exception as error:  # noqa: BLE001  # telemetry must not break a call
-            self.failed(sink, error)
+            self.on_error(sink, error)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from proxy.call.record import CapturedText, Record
 from proxy.call.summary import summarize
 from proxy.dialects.requests.upstream_request import apply_overrides
 from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, first_items, read_text, shorten
-from proxy.money.usage import NANO, UNCOUNTED
+from proxy.money.usage import NANO_PER_USD, UNCOUNTED
 
 Value = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, Value | None]
@@ -29,13 +29,13 @@ INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messag
 OUTCOME = "headrace.outcome"
 OTHER_OPERATIONS = ("conversations", "count_tokens", "passthrough", "stored")
 """Endpoints whose operation is not in the conventions."""
-OPERATIONS: Mapping[str | None, str] = {
+OPERATION_BY_ENDPOINT: Mapping[str | None, str] = {
     "completions": "text_completion",
     "embeddings": "embeddings",
     **{name: name for name in OTHER_OPERATIONS},
 }
 """Operations of the conventions by endpoint; all others are ``chat``."""
-NUMERIC_PARAMETERS: Mapping[str, str] = {
+PARAMETER_ATTRIBUTES: Mapping[str, str] = {
     "max_tokens": "gen_ai.request.max_tokens",
     "max_completion_tokens": "gen_ai.request.max_tokens",
     "temperature": "gen_ai.request.temperature",
@@ -92,7 +92,7 @@ def get_model_labels(record: Record, facts: CallSummary) -> dict[str, Value | No
     """Return the attributes that the span and the metrics of a model call share."""
     target = record.attempts[-1].target
     return {
-        "gen_ai.operation.name": OPERATIONS.get(facts.endpoint, "chat"),
+        "gen_ai.operation.name": OPERATION_BY_ENDPOINT.get(facts.endpoint, "chat"),
         "gen_ai.provider.name": target.upstream.provider or target.upstream.dialect,
         "gen_ai.request.model": target.model,
         **get_server_address(target.upstream.base_url),
@@ -160,7 +160,7 @@ def _get_request_parameters(record: Record, last_attempt: Attempt) -> Attributes
     body = apply_overrides(record.call, last_attempt.target, changes)
     attributes: dict[str, Value | None] = {
         name: value
-        for field, name in NUMERIC_PARAMETERS.items()
+        for field, name in PARAMETER_ATTRIBUTES.items()
         if (value := to_number(body.get(field))) is not None
     }
     if record.call.stream:
@@ -248,7 +248,7 @@ def list_call_events(facts: CallSummary) -> list[Event]:
 
 def to_usd(cost: int | None) -> float | None:
     """Return nano-USD as USD. The result is exact up to 4 million USD."""
-    return None if cost is None else cost / NANO
+    return None if cost is None else cost / NANO_PER_USD
 
 
 SpanOf = Literal["server", "model", "attempt"]

@@ -1,9 +1,9 @@
 """Hash-chained file of the decision log, which reveals later changes.
 
-A line is JSON with sorted keys. Its ``hash`` is the SHA-256 of the line without it, and ``prev`` is
-the hash of the line before. An incomplete line of a killed process stays in the file, and the next
-line contains the hash of its bytes. The chain has no secret, so anybody with write access to the
-file can replace all of it. Therefore the log also gets the last hash.
+A line is JSON with sorted keys. ``hash`` is the SHA-256 of the line without that member, ``prev``
+is the hash of the line before. An incomplete line of a killed process stays in the file, and the
+next line contains the hash of its bytes. The chain has no secret, so a process with write access to
+the file can replace the whole chain. To reveal that, the log of the proxy contains the last hash.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from proxy.errors.words import format_count
 from proxy.runtime.frozen import frozen
 from proxy.runtime.spool import append_bytes, is_file_at
 
-FIRST = "0" * 64
-BEGIN = b'{"'
-MAX_LINE = 256 * 1024  # for the writer and the reader, with the line feed
+FIRST_PREV = "0" * 64
+LINE_PREFIX = b'{"'
+MAX_LINE_BYTES = 256 * 1024  # for the writer and the reader, with the line feed
 SEAL_BYTES = 256  # bound of the members that sealing adds to an entry
-TAIL = 4 * MAX_LINE
-NOT_A_LINE = "is not a line of a decision log"
+TAIL_BYTES = 4 * MAX_LINE_BYTES
+INVALID_LINE = "is not a line of a decision log"
 Entry = dict[str, Any]
 
 
@@ -49,8 +49,12 @@ def seal_entry(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
 def shorten_entry(entry: Entry) -> Entry:
     """Shorten the lists of an entry to equal shares of a line. ``cut`` counts the removed items."""
     lists = {name: value for name, value in entry.items() if isinstance(value, list)}
-    bare: Entry = {**entry, **{name: [] for name in lists}, "cut": dict.fromkeys(lists, MAX_LINE)}
-    room = MAX_LINE - SEAL_BYTES - len(orjson.dumps(bare))
+    bare: Entry = {
+        **entry,
+        **{name: [] for name in lists},
+        "cut": dict.fromkeys(lists, MAX_LINE_BYTES),
+    }
+    room = MAX_LINE_BYTES - SEAL_BYTES - len(orjson.dumps(bare))
     kept_items: dict[str, list[Any]] = {}
     for name in sorted(lists, key=lambda name: len(lists[name])):
         share = room // (len(lists) - len(kept_items))
@@ -89,7 +93,7 @@ class ChainFile:
 
     def __init__(self, path: Path) -> None:
         """Open or create a file. Raises ``BadChain``."""
-        self.seq, self.head = 0, FIRST
+        self.seq, self.head = 0, FIRST_PREV
         self._path = path
         self._torn, self._open_line = b"", False
         try:
@@ -129,7 +133,7 @@ class ChainFile:
             seq += 1
             prev = head
             line, head = seal_entry(entry, seq, prev)
-            if len(line) > MAX_LINE:
+            if len(line) > MAX_LINE_BYTES:
                 line, head = seal_entry(shorten_entry(entry), seq, prev)
             data += line
             states.append((seq, head, len(data)))
@@ -152,8 +156,8 @@ class ChainFile:
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             return
-        start = max(0, status.st_size - TAIL)
-        lines = os.pread(self._fd, TAIL, start).splitlines(keepends=True)
+        start = max(0, status.st_size - TAIL_BYTES)
+        lines = os.pread(self._fd, TAIL_BYTES, start).splitlines(keepends=True)
         torn = b""
         for line in reversed(lines[1:] if start else lines):
             entry = _parse_line(line)
@@ -169,7 +173,7 @@ class ChainFile:
         if start:
             message = f"{path} does not end with a complete line. Run headrace verify-log {path}."
             raise BadChain(message)
-        if not torn.startswith(BEGIN[: len(torn)]):
+        if not torn.startswith(LINE_PREFIX[: len(torn)]):
             raise BadChain(f"{path} is not a decision log")
         self._torn = torn
 
@@ -206,7 +210,7 @@ class _ChainReader:
     """Checks a chain line by line."""
 
     def __init__(self) -> None:
-        self.seq, self.head = 0, FIRST
+        self.seq, self.head = 0, FIRST_PREV
         self.torn, self.missing = 0, 0
         self._part = b""
         self._part_number = 0
@@ -216,7 +220,7 @@ class _ChainReader:
         entry = _parse_line(line)
         if entry is None:
             self._part, self._part_number = self._part + line, self._part_number or number
-            return (self._part_number, NOT_A_LINE) if len(self._part) > TAIL else None
+            return (self._part_number, INVALID_LINE) if len(self._part) > TAIL_BYTES else None
         if not _is_canonical(line, entry):
             return number, "was changed after it was written"
         if entry["seq"] != self.seq + 1 or entry["prev"] != self.head:
@@ -224,7 +228,7 @@ class _ChainReader:
         hashes = (_hash_line(self._part), _hash_line(self._part.removesuffix(b"\n")))
         is_explained = entry.get("event") == "resumed" and entry.get("torn_sha256") in hashes
         if self._part and not is_explained:
-            return self._part_number, f"{NOT_A_LINE}, and the next line does not report a crash"
+            return self._part_number, f"{INVALID_LINE}, and the next line does not report a crash"
         self.torn += bool(self._part)
         self._part, self._part_number = b"", 0
         self.seq, self.head = entry["seq"], entry["hash"]
@@ -234,7 +238,7 @@ class _ChainReader:
     def check_end(self) -> tuple[int, str] | None:
         """Check the bytes after the last line: an incomplete line, without a line end."""
         if self._part.count(b"\n"):
-            return self._part_number, NOT_A_LINE
+            return self._part_number, INVALID_LINE
         self.torn += bool(self._part)
         return None
 
@@ -245,7 +249,7 @@ def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verification:
     broken: tuple[int, str] | None = None
     number = 0
     with path.open("rb") as file:
-        for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES), b""), 1):
             broken = reader.check_line(number, line)
             missing.discard(reader.head)
             if broken is not None:

@@ -1,6 +1,7 @@
 """Decision log: one sealed line for each decision of the policies, without any text of a call.
 
-A spool's thread writes the lines. Entries that the disk refuses wait; a line counts lost ones.
+The thread of a spool writes the lines. After a failed write, entries wait for the next one. The
+line after lost entries has their number.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ MAX_ENTRIES = 10_000
 BOUNDS: SpoolBounds[Entry] = SpoolBounds(
     "decision-log", batch_window_s=0.1, items=MAX_ENTRIES, error_reason="invalid"
 )
-CLOSE_S = 2.0
-LOG_EVERY = 10_000  # lines between two events that log the last hash
+CLOSE_TIMEOUT_S = 2.0
+LINES_PER_HASH_EVENT = 10_000  # lines between two events that log the last hash
 
 
 def make_decision_entry(facts: CallSummary) -> Entry:
@@ -64,7 +65,7 @@ def make_decision_entry(facts: CallSummary) -> Entry:
 
 
 class Decisions:
-    """Sink that writes the decision log. ``put`` never waits.
+    """Sink that writes the decision log. ``enqueue`` never waits.
 
     ``dropped`` gets the reason and the number of lost entries, ``failed`` an unexpected exception.
     ``replaced`` is called when the file was gone and another one was created.
@@ -89,7 +90,7 @@ class Decisions:
         self._is_failing = False
         log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.head)
         self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._log_end_and_close)
-        self.put: Callable[[Entry], object] = self._spool.add
+        self.enqueue: Callable[[Entry], object] = self._spool.add
 
     @property
     def waiting(self) -> int:
@@ -98,16 +99,16 @@ class Decisions:
 
     def end(self, record: Record) -> None:
         if record.reported:
-            self.put(make_decision_entry(summarize(record)))
+            self.enqueue(make_decision_entry(summarize(record)))
 
     def add_policy_entry(self, result: str, revision: str) -> None:
         """Write an entry for a load of the policies, with the active revision."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self.put({"time": now, "event": "policy", "result": result, "policy": revision})
+        self.enqueue({"time": now, "event": "policy", "result": result, "policy": revision})
 
     def close(self) -> None:
-        """Write the waiting entries, for at most ``CLOSE_S`` seconds. Blocks."""
-        self._spool.close(CLOSE_S)
+        """Write the waiting entries, for at most ``CLOSE_TIMEOUT_S`` seconds. Blocks."""
+        self._spool.close(CLOSE_TIMEOUT_S)
 
     def _log_end_and_close(self) -> None:
         self._log.info("decisions.end", seq=self._chain.seq, hash=self._chain.head)
@@ -122,7 +123,7 @@ class Decisions:
         if self._chain.is_in_place() or self._reopen_if_replaced():
             count_before = self._chain.seq
             result = self._chain.append(entries)
-            if self._chain.seq // LOG_EVERY > count_before // LOG_EVERY:
+            if self._chain.seq // LINES_PER_HASH_EVENT > count_before // LINES_PER_HASH_EVENT:
                 self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
         self._spool.mark_written(result)
         if result:

@@ -16,18 +16,18 @@ from proxy.call.summary import summarize
 from proxy.money.usage import UNCOUNTED, Tokens
 from proxy.telemetry.attributes import OTHER_OPERATIONS, get_model_labels, seconds_to_first_chunk
 
-SECONDS = [0.01 * 2**power for power in range(14)]
-TOKENS = [4**power for power in range(14)]
-INFERENCE, EMBEDDINGS = "gen_ai.client.inference", "gen_ai.client.embeddings"
-KINDS: Mapping[str, str] = {"embeddings": EMBEDDINGS} | dict.fromkeys(
+DURATION_BUCKETS_S = [0.01 * 2**power for power in range(14)]
+TOKEN_BUCKETS = [4**power for power in range(14)]
+INFERENCE_PREFIX, EMBEDDINGS_PREFIX = "gen_ai.client.inference", "gen_ai.client.embeddings"
+PREFIX_BY_ENDPOINT: Mapping[str, str] = {"embeddings": EMBEDDINGS_PREFIX} | dict.fromkeys(
     OTHER_OPERATIONS, "gen_ai.client.operation"
 )
 """Prefixes of metric names by the endpoint of a call; of all other endpoints it is inference."""
 MODALITY = "gen_ai.token.modality"
-USAGE: Mapping[str, str] = {
-    "cached_input": f"{INFERENCE}.usage.cache_read.input_tokens",
-    "cache_write": f"{INFERENCE}.usage.cache_write.input_tokens",
-    "reasoning": f"{INFERENCE}.usage.reasoning.output_tokens",
+COUNTER_BY_TOKEN_TYPE: Mapping[str, str] = {
+    "cached_input": f"{INFERENCE_PREFIX}.usage.cache_read.input_tokens",
+    "cache_write": f"{INFERENCE_PREFIX}.usage.cache_write.input_tokens",
+    "reasoning": f"{INFERENCE_PREFIX}.usage.reasoning.output_tokens",
 }
 """Counters of token types that no provider splits by modality."""
 
@@ -38,18 +38,25 @@ class GenAiMetrics:
     name: ClassVar[str] = "genai_metrics"
 
     def __init__(self, meter: Meter) -> None:
-        durations = [f"{kind}.duration" for kind in (INFERENCE, *KINDS.values())]
-        sizes = [f"{INFERENCE}.operation.{side}" for side in ("input_tokens", "output_tokens")]
+        durations = [
+            f"{kind}.duration" for kind in (INFERENCE_PREFIX, *PREFIX_BY_ENDPOINT.values())
+        ]
+        sizes = [
+            f"{INFERENCE_PREFIX}.operation.{side}" for side in ("input_tokens", "output_tokens")
+        ]
         self._histograms = {
             name: meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=edges)
             for unit, edges, names in (
-                ("s", SECONDS, {*durations, f"{INFERENCE}.time_to_first_chunk"}),
-                ("{token}", TOKENS, {*sizes, f"{EMBEDDINGS}.operation.input_tokens"}),
+                ("s", DURATION_BUCKETS_S, {*durations, f"{INFERENCE_PREFIX}.time_to_first_chunk"}),
+                ("{token}", TOKEN_BUCKETS, {*sizes, f"{EMBEDDINGS_PREFIX}.operation.input_tokens"}),
             )
             for name in names
         }
-        sides = (f"{INFERENCE}.usage.input_tokens", f"{INFERENCE}.usage.output_tokens")
-        names = (*sides, *USAGE.values())
+        sides = (
+            f"{INFERENCE_PREFIX}.usage.input_tokens",
+            f"{INFERENCE_PREFIX}.usage.output_tokens",
+        )
+        names = (*sides, *COUNTER_BY_TOKEN_TYPE.values())
         self._counters = {name: meter.create_counter(name, "{token}") for name in names}
 
     def end(self, record: Record) -> None:
@@ -57,18 +64,21 @@ class GenAiMetrics:
         if not record.attempts:
             return
         facts = summarize(record)
-        kind = KINDS.get(facts.endpoint or "", INFERENCE)
+        kind = PREFIX_BY_ENDPOINT.get(facts.endpoint or "", INFERENCE_PREFIX)
         labels: dict[str, Any] = get_model_labels(record, facts)
         error = {} if facts.error is None else {"error.type": facts.error}
         first_attempt, last_attempt = record.attempts[0], record.attempts[-1]
         ended = last_attempt.ended or record.ended or last_attempt.started
         self._histograms[f"{kind}.duration"].record(ended - first_attempt.started, labels | error)
-        if kind == INFERENCE and (first_s := seconds_to_first_chunk(record, facts)) is not None:
+        if (
+            kind == INFERENCE_PREFIX
+            and (first_s := seconds_to_first_chunk(record, facts)) is not None
+        ):
             self._histograms[f"{kind}.time_to_first_chunk"].record(first_s, labels)
-        if facts.source in UNCOUNTED or kind not in (INFERENCE, EMBEDDINGS):
+        if facts.source in UNCOUNTED or kind not in (INFERENCE_PREFIX, EMBEDDINGS_PREFIX):
             return
         sides = {"input_tokens": facts.tokens.prompt_total}
-        if kind == INFERENCE:
+        if kind == INFERENCE_PREFIX:
             sides["output_tokens"] = facts.tokens.completion_total
             self._add_usage(facts.tokens, labels)
         for side, count in sides.items():
@@ -88,8 +98,8 @@ class GenAiMetrics:
             }
             for modality, count in counts.items():
                 if count:
-                    counter = self._counters[f"{INFERENCE}.usage.{side}_tokens"]
+                    counter = self._counters[f"{INFERENCE_PREFIX}.usage.{side}_tokens"]
                     counter.add(count, {**labels, MODALITY: modality})
-        for token_type, name in USAGE.items():
+        for token_type, name in COUNTER_BY_TOKEN_TYPE.items():
             if count := getattr(tokens, token_type):
                 self._counters[name].add(count, {**labels, MODALITY: "unknown"})

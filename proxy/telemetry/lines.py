@@ -22,25 +22,25 @@ from structlog.typing import EventDict, FilteringBoundLogger
 from proxy.runtime.spool import Spool, SpoolBounds, append_bytes
 from proxy.telemetry.log import LogLevel
 
-MAX_LINES = 10_000
-MAX_LINE = 32 * 1024
+MAX_WAITING_LINES = 10_000
+MAX_LINE_BYTES = 32 * 1024
 BOUNDS: SpoolBounds[bytes] = SpoolBounds(
-    "log-writer", batch_window_s=0.05, items=MAX_LINES, size=len
+    "log-writer", batch_window_s=0.05, items=MAX_WAITING_LINES, size=len
 )
 Line = dict[str, Any]
 Schema = Callable[[Line], Line]
-COMMON = ("time", "level", "event", "trace_id", "span_id")
+COMMON_FIELDS = ("time", "level", "event", "trace_id", "span_id")
 """Fields with a place of their own in each schema."""
 SEVERITIES = {"debug": 5, "info": 9, "warning": 13, "error": 17}
 NS_PER_MS = 1_000_000
 
-ECS: Mapping[str, str] = {
+ECS_NAMES: Mapping[str, str] = {
     "request_id": "http.request.id",
     "status": "http.response.status_code",
     "error": "error.code",
     "version": "service.version",
 }
-OTEL: Mapping[str, str] = {
+OTEL_NAMES: Mapping[str, str] = {
     "status": "http.response.status_code",
     "error": "error.type",
     "route": "http.route",
@@ -68,7 +68,7 @@ def to_ecs(line: Line) -> Line:
         renamed["event.duration"] = round(line["duration_ms"] * NS_PER_MS)
     if "outcome" in line:
         renamed["event.outcome"] = "success" if line["outcome"] == "success" else "failure"
-    return renamed | _rename_fields(line, ECS)
+    return renamed | _rename_fields(line, ECS_NAMES)
 
 
 def to_otel(line: Line) -> Line:
@@ -80,7 +80,7 @@ def to_otel(line: Line) -> Line:
         "SeverityNumber": SEVERITIES.get(line["level"], 0),
         "Body": line["event"],
         "Resource": {"service.name": "headrace"},
-        "Attributes": _rename_fields(line, OTEL),
+        "Attributes": _rename_fields(line, OTEL_NAMES),
     }
     if line.get("trace_id"):
         renamed |= {"TraceId": line["trace_id"], "SpanId": line.get("span_id"), "TraceFlags": "01"}
@@ -92,7 +92,7 @@ def _rename_fields(line: Line, names: Mapping[str, str]) -> Line:
     return {
         names.get(name, f"headrace.{name}"): value
         for name, value in line.items()
-        if name not in COMMON
+        if name not in COMMON_FIELDS
     }
 
 
@@ -127,10 +127,10 @@ def redact_text(text: str) -> str:
 
 
 def shorten_line(line: dict[str, Any]) -> dict[str, Any]:
-    """Empty the longest lists of a line until it fits into ``MAX_LINE``. ``cut`` names them."""
+    """Empty the longest lists until the line has ``MAX_LINE_BYTES``. ``cut`` names these lists."""
     cut: Line = {}
     sizes = {name: len(orjson.dumps(value, str)) for name, value in line.items()}
-    excess = sum(sizes.values()) - MAX_LINE // 2
+    excess = sum(sizes.values()) - MAX_LINE_BYTES // 2
     for name in sorted(line, key=lambda name: -sizes[name]):
         if excess > 0 and isinstance(line[name], (list, dict)):
             excess -= sizes[name]
@@ -139,9 +139,9 @@ def shorten_line(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_line_logger(
-    put: Callable[[bytes], object], levels: LogLevel, schema: Schema = to_native
+    write_line: Callable[[bytes], object], levels: LogLevel, schema: Schema = to_native
 ) -> FilteringBoundLogger:
-    """Return a logger that passes each line to ``put``, as bytes with a line end.
+    """Return a logger that passes each line to ``write_line``, as bytes with a line end.
 
     ``levels`` may change while the process runs. A field ``line`` has all fields of a line.
     """
@@ -158,7 +158,7 @@ def build_line_logger(
 
     def serialize(line: Line, default: Callable[[object], str]) -> bytes:
         data = orjson.dumps(schema(line), default, orjson.OPT_APPEND_NEWLINE)
-        if len(data) <= MAX_LINE:
+        if len(data) <= MAX_LINE_BYTES:
             return data
         return orjson.dumps(schema(shorten_line(line)), default, orjson.OPT_APPEND_NEWLINE)
 
@@ -166,7 +166,7 @@ def build_line_logger(
         return redact_line(line)
 
     logger: FilteringBoundLogger = structlog.wrap_logger(
-        SimpleNamespace(**dict.fromkeys(SEVERITIES, put)),
+        SimpleNamespace(**dict.fromkeys(SEVERITIES, write_line)),
         processors=[complete, JSONRenderer(serialize, default=str), redact],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         context_class=dict,
@@ -175,7 +175,7 @@ def build_line_logger(
 
 
 class LineWriter:
-    """Writes lines to a file descriptor, in its own thread. ``put`` never waits.
+    """Writes lines to a file descriptor, in its own thread. ``enqueue`` never waits.
 
     ``dropped`` gets the reason and the number of lost lines, ``failed`` an unexpected exception.
     """
@@ -186,7 +186,7 @@ class LineWriter:
         self._fd = fd
         self._is_torn = False  # True if the last line was written in part
         self._spool = Spool(BOUNDS, self._write, dropped, failed)
-        self.put: Callable[[bytes], object] = self._spool.add
+        self.enqueue: Callable[[bytes], object] = self._spool.add
 
     @property
     def waiting(self) -> int:
@@ -197,7 +197,7 @@ class LineWriter:
         self._spool.close(timeout)
 
     def _write(self, lines: list[bytes]) -> None:
-        """Write lines. A partly written line is lost; the next write ends it first."""
+        """Write lines. A partly written line is lost. The next write first ends that line."""
         prefix = b"\n" if self._is_torn else b""
         data = prefix + b"".join(lines)
         written, error = append_bytes(self._fd, data)

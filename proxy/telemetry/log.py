@@ -15,7 +15,7 @@ from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.errors.words import MAX_NAME, MAX_WORDS, shorten
 from proxy.fields.token_bounds import OUTPUT_LIMIT_FIELDS as TOKEN_BOUNDS
-from proxy.money.usage import NANO, TOKEN_TYPES, Tokens
+from proxy.money.usage import NANO_PER_USD, TOKEN_TYPES, Tokens
 from proxy.runtime.frozen import frozen
 from proxy.telemetry.attributes import to_usd
 from proxy.types.guard import GuardResults
@@ -28,11 +28,11 @@ LEVELS: Mapping[str, int] = MappingProxyType(
         "error": logging.ERROR,
     }
 )
-MAX_S = 24 * 3600.0
+MAX_LEVEL_S = 24 * 3600.0
 
 
 class LogLevel:
-    """The active level: the usual one, or a temporary one. ``now`` returns monotonic seconds."""
+    """Log level that can be changed for a time. ``now`` returns monotonic seconds."""
 
     def __init__(self, usual: str, now: Callable[[], float]) -> None:
         self._usual = usual
@@ -50,32 +50,35 @@ class LogLevel:
         return LEVELS[self.name if self._until else self._usual]
 
     @property
-    def left_s(self) -> float:
-        """Seconds until the usual level returns; 0 if it is active."""
+    def remaining_s(self) -> float:
+        """Seconds until the usual level returns, 0 if it is active."""
         return max(0.0, self._until - self._now())
 
     def allows(self, level: str) -> bool:
         return LEVELS[level] >= self.number
 
-    def set_for(self, level: str, seconds: float) -> None:
+    def set_temporarily(self, level: str, seconds: float) -> None:
         """Set a level for so many seconds. Raises ``ValueError``."""
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
-        if not 0 < seconds <= MAX_S:
-            raise ValueError(f"seconds must be greater than 0 and at most {MAX_S:g}")
+        if not 0 < seconds <= MAX_LEVEL_S:
+            raise ValueError(f"seconds must be greater than 0 and at most {MAX_LEVEL_S:g}")
         self._other = level
         self._until = self._now() + seconds
 
 
 BURST = 20
-PER_MINUTE = 10
+REFILL_PER_MINUTE = 10
 
 
 class Quota:
-    """Token bucket of ``burst`` tokens, refilled ``per_minute``. ``now`` is monotonic."""
+    """Token bucket that holds ``burst`` tokens and gets ``per_minute`` new ones.
+
+    ``now`` returns monotonic seconds.
+    """
 
     def __init__(
-        self, now: Callable[[], float], burst: float = BURST, per_minute: float = PER_MINUTE
+        self, now: Callable[[], float], burst: float = BURST, per_minute: float = REFILL_PER_MINUTE
     ) -> None:
         self._now = now
         self._burst = burst
@@ -84,7 +87,7 @@ class Quota:
         self._at = now()
         self._missed = 0
 
-    def take(self) -> int | None:
+    def take_token(self) -> int | None:
         """Take a token. Return the number of refusals since the last token, None if empty."""
         now = self._now()
         self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
@@ -97,19 +100,19 @@ class Quota:
         return missed
 
 
-PARAMETERS = frozenset(
+LOGGED_PARAMETERS = frozenset(
     {
         *TOKEN_BOUNDS, "n", "best_of", "temperature", "top_p", "frequency_penalty",
         "presence_penalty", "seed",
     }
 )  # fmt: skip
 """Numeric parameters of a request that a rule may set or cap."""
-NUMBERS = frozenset({int, float})
-LEVEL_OF: Mapping[str, str] = {
+NUMBER_TYPES = frozenset({int, float})
+LEVEL_BY_OUTCOME: Mapping[str, str] = {
     **dict.fromkeys(get_args(CallOutcome), "info"),
     **{"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"},
 }
-NO_FAILURE = dict.fromkeys(
+NO_FAILURE_FIELDS = dict.fromkeys(
     (
         "error", "upstream_status", "upstream_error_cause", "upstream_error_text",
         "upstream_error_type", "upstream_error_code",
@@ -131,7 +134,7 @@ def build_call_line(record: Record) -> dict[str, Any]:
     cost, lost_count, ttft_s = facts.cost, facts.lost_cost, facts.ttft_s
     line = {
         "time": facts.started_at.isoformat(timespec="milliseconds"),
-        "level": LEVEL_OF[facts.outcome],
+        "level": LEVEL_BY_OUTCOME[facts.outcome],
         "event": "call",
         "request_id": facts.request_id,
         "trace_id": facts.trace_id,
@@ -148,14 +151,16 @@ def build_call_line(record: Record) -> dict[str, Any]:
         "stream": facts.is_stream is True,
         "models": facts.models or [],
         "parameters": {
-            name: body[name] for name in PARAMETERS & body.keys() if type(body[name]) in NUMBERS
+            name: body[name]
+            for name in LOGGED_PARAMETERS & body.keys()
+            if type(body[name]) in NUMBER_TYPES
         },
         "provider": target.upstream.provider if target else None,
         "upstream": target.upstream.name if target else None,
         "model": target.model if target else None,
         "status": facts.status,
         "outcome": facts.outcome,
-        **(NO_FAILURE if failure is None else _make_failure_fields(failure)),
+        **(NO_FAILURE_FIELDS if failure is None else _make_failure_fields(failure)),
         "duration_ms": to_ms(facts.duration_s),
         "ttft_ms": None if ttft_s is None else to_ms(ttft_s),
         "overhead_ms": to_ms(facts.overhead_s),
@@ -163,8 +168,8 @@ def build_call_line(record: Record) -> dict[str, Any]:
         if is_used and facts.source != "unknown"
         else None,
         "usage_source": facts.source,
-        "cost_usd": cost / NANO if is_used and cost is not None else None,
-        "lost_cost_usd": lost_count / NANO if is_used and lost_count is not None else None,
+        "cost_usd": cost / NANO_PER_USD if is_used and cost is not None else None,
+        "lost_cost_usd": lost_count / NANO_PER_USD if is_used and lost_count is not None else None,
         "cache": facts.cache,
         "cache_semantic_match": facts.semantic_match,
         "guards": _list_guard_results(facts.verdicts) if facts.verdicts else [],
@@ -255,8 +260,8 @@ def is_in_share(sample_id: str, ratio: float) -> bool:
 class CallLog:
     """Sink that writes one line per call, and at the level ``debug`` one per attempt.
 
-    Of successful calls only the share ``ratio`` is written. ``keep`` gets the line of every call,
-    whether it is written or not.
+    Of successful calls only the share ``ratio`` is written. ``on_line`` gets the line of every
+    call, whether it is written or not.
     """
 
     name: ClassVar[str] = "calllog"
@@ -264,19 +269,19 @@ class CallLog:
     log: FilteringBoundLogger
     levels: LogLevel
     ratio: float = 1.0
-    keep: Callable[[Record, dict[str, Any]], None] | None = None
+    on_line: Callable[[Record, dict[str, Any]], None] | None = None
 
     def end(self, record: Record) -> None:
         if not record.reported:
             return
         outcome, min_level = (record.facts or summarize(record)).outcome, self.levels.number
-        level = LEVEL_OF[outcome]
+        level = LEVEL_BY_OUTCOME[outcome]
         is_written = LEVELS[level] >= min_level and self._is_sampled(record, outcome)
-        if not is_written and self.keep is None:
+        if not is_written and self.on_line is None:
             return
         line = build_call_line(record)
-        if self.keep is not None:
-            self.keep(record, line)
+        if self.on_line is not None:
+            self.on_line(record, line)
         if is_written:
             self._write(record, line, level)
 

@@ -11,7 +11,7 @@ from proxy.call.attempts import Attempt, Bill, LossReason
 from proxy.call.facts import UNKNOWN, CallSummary
 from proxy.call.record import Record
 from proxy.call.summary import summarize
-from proxy.money.usage import NANO, TOKEN_TYPES
+from proxy.money.usage import NANO_PER_USD, TOKEN_TYPES
 from proxy.telemetry.catalog.labels import NONE, OTHER
 from proxy.telemetry.registry import Registry, SeriesCache, make_gauges
 from proxy.types import Endpoint, Target
@@ -21,8 +21,8 @@ from proxy.types.roster import LabelCatalog
 if TYPE_CHECKING:
     from proxy.telemetry.exposition import Exposition
 
-LAG_EVERY_S = 0.25
-REPEATS = frozenset({"retry", "hedge", "guard"})
+LAG_INTERVAL_S = 0.25
+REPEAT_REASONS = frozenset({"retry", "hedge", "guard"})
 Tags = Mapping[str, frozenset[str]]
 
 
@@ -78,7 +78,9 @@ class CallMetrics:
                 value = OTHER
             series["headrace_tagged_requests_total", tag, value, deployment].value += 1
             series["headrace_tagged_tokens_total", tag, value, deployment].value += tokens
-            series["headrace_tagged_cost_usd_total", tag, value, deployment].value += cost / NANO
+            series["headrace_tagged_cost_usd_total", tag, value, deployment].value += (
+                cost / NANO_PER_USD
+            )
 
     def _count_usage(self, deployment: str, facts: CallSummary) -> tuple[int, int]:
         """Count attempts, tokens and cost. Return all tokens and the known cost in nano-USD."""
@@ -95,12 +97,14 @@ class CallMetrics:
             self._count_bill(deployment, bill, fate.loss)
             if bill.cost:
                 cost += bill.cost
-                series["headrace_money_usd_total", deployment, fate.use].value += bill.cost / NANO
+                series["headrace_money_usd_total", deployment, fate.use].value += (
+                    bill.cost / NANO_PER_USD
+                )
             if fate.served and facts.failure is None:
                 tokens = bill.usage.tokens.completion_total
                 self._observe_pace(deployment, attempt, tokens, facts.trace_id)
         if cost:
-            series["headrace_key_cost_usd_total", facts.key or UNKNOWN].value += cost / NANO
+            series["headrace_key_cost_usd_total", facts.key or UNKNOWN].value += cost / NANO_PER_USD
         return (self._observe_totals(deployment, facts) if is_used else 0), cost
 
     def _observe_totals(self, deployment: str, facts: CallSummary) -> int:
@@ -111,7 +115,7 @@ class CallMetrics:
             sizes.observe(count, facts.trace_id)
         if facts.cost is not None:
             costs = self._series["headrace_request_cost_usd", deployment]
-            costs.observe(facts.cost / NANO, facts.trace_id)
+            costs.observe(facts.cost / NANO_PER_USD, facts.trace_id)
         return prompt + completion
 
     def _observe_pace(self, deployment: str, attempt: Attempt, tokens: int, trace_id: str) -> None:
@@ -137,7 +141,7 @@ class CallMetrics:
         for unit in attempt.remaining:
             remaining = f"headrace_upstream_ratelimit_remaining_{unit}"
             series[remaining, upstream, model].value = float(attempt.remaining[unit])
-        if attempt.reason in REPEATS:
+        if attempt.reason in REPEAT_REASONS:
             series["headrace_upstream_repeats_total", upstream, model, attempt.reason].value += 1
         if attempt.meter.invalid_usage:
             invalid = series["headrace_usage_invalid_total", upstream, model]
@@ -162,10 +166,10 @@ class CallMetrics:
         parts = bill.parts()
         for cost_type in parts:
             costs = series["headrace_cost_usd_total", deployment, provider, model, cost_type]
-            costs.value += parts[cost_type] / NANO
+            costs.value += parts[cost_type] / NANO_PER_USD
         if loss is not None:
             lost_tokens = series["headrace_lost_cost_usd_total", deployment, provider, model, loss]
-            lost_tokens.value += bill.cost / NANO
+            lost_tokens.value += bill.cost / NANO_PER_USD
 
     def _count_decisions(self, deployment: str, facts: CallSummary) -> None:
         """Count decisions of limits and guards, and rules in shadow mode."""
@@ -194,7 +198,7 @@ class CallMetrics:
         for direction, size in sizes.items():
             series["headrace_cache_saved_tokens_total", deployment, direction].value += size
         if saved.cost:
-            series["headrace_cache_saved_usd_total", deployment].value += saved.cost / NANO
+            series["headrace_cache_saved_usd_total", deployment].value += saved.cost / NANO_PER_USD
 
     def _count_failures(self, deployment: str, facts: CallSummary) -> None:
         """Count skipped targets, dropped tags and aborted streams."""
@@ -224,7 +228,7 @@ CIRCUITS: dict[Circuit, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 
 class Metrics(Registry):
-    """Counts calls. One thread counts; another may scrape."""
+    """Counts calls in one thread. Other threads may scrape."""
 
     name: ClassVar[str] = "metrics"
 
@@ -242,7 +246,8 @@ class Metrics(Registry):
     def admit(self, roster: LabelCatalog) -> Callable[[], None]:
         """Allow the names in policies as labels. Call the returned function once they are active.
 
-        Blocks for long with large policies, so call it off the event loop; the result is fast.
+        Large policies take long, so call this method off the event loop. The returned function is
+        fast.
         """
         activate_names = self.allow(roster, "policies")
         info = make_gauges(
@@ -303,7 +308,10 @@ class Metrics(Registry):
             amounts: tuple[float, ...] = (standing.remaining / limit.capacity,)
             if limit.is_budget:
                 usd = (limit.capacity, standing.used, standing.remaining)
-                amounts += (*(nano_usd / NANO for nano_usd in usd), now + (standing.reset_s or 0.0))
+                amounts += (
+                    *(nano_usd / NANO_PER_USD for nano_usd in usd),
+                    now + (standing.reset_s or 0.0),
+                )
             for name, amount in zip(_LIMIT_GAUGES, amounts, strict=False):
                 shown[name][limit.name, standing.scope or "all"] = amount
         for name, values in shown.items():
@@ -312,7 +320,7 @@ class Metrics(Registry):
     def set_drift(self, drifts: Mapping[str, int]) -> None:
         """Replace the gauges of the difference between budgets and the ledger, in nano-USD."""
         usd: dict[tuple[str, ...], float] = {}
-        usd.update({(limit,): nano / NANO for limit, nano in drifts.items()})
+        usd.update({(limit,): nano / NANO_PER_USD for limit, nano in drifts.items()})
         self.replace("headrace_ledger_drift_usd", usd)
 
     def set_circuit(self, target: Target, endpoint: Endpoint, state: Circuit) -> None:
@@ -325,10 +333,10 @@ class Metrics(Registry):
         self.child("headrace_cache_entries", store).value = float(entries)
         self.child("headrace_cache_bytes", store).value = float(size)
 
-    def evicted(self, why: str, count: int) -> None:
+    def count_evictions(self, why: str, count: int) -> None:
         self.child("headrace_cache_evictions_total", why).inc(count)
 
-    def failed(self, store: str) -> None:
+    def count_failure(self, store: str) -> None:
         """Count a failure of a cache store."""
         self.child("headrace_cache_store_failures_total", store).inc()
 
@@ -360,7 +368,7 @@ _LIMIT_GAUGES = (
 
 
 class LoopLag:
-    """Reports the delay of an event loop timer every ``LAG_EVERY_S`` seconds while entered."""
+    """Reports the delay of an event loop timer every ``LAG_INTERVAL_S`` seconds while entered."""
 
     def __init__(self, tell: Callable[[float], None]) -> None:
         self._tell = tell
@@ -373,7 +381,7 @@ class LoopLag:
         self._timer.cancel()
 
     def _schedule(self) -> None:
-        due_at = self._loop.time() + LAG_EVERY_S
+        due_at = self._loop.time() + LAG_INTERVAL_S
         self._timer = self._loop.call_at(due_at, self._on_timer, due_at)
 
     def _on_timer(self, due_at: float) -> None:

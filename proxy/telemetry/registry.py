@@ -19,7 +19,7 @@ from typing import Any
 
 from proxy.telemetry.catalog import MetricSpec
 from proxy.telemetry.catalog.labels import OTHER, LabelSet, Values
-from proxy.telemetry.catalog.table import METRICS, OVERFLOW
+from proxy.telemetry.catalog.table import METRICS, OVERFLOW_METRIC
 from proxy.types.roster import LabelCatalog
 
 MAX_SERIES = 50_000
@@ -102,7 +102,7 @@ class _AllowedValues:
 
 
 class Registry:
-    """All series by metric and labels. One thread counts; others may scrape, admit and retire.
+    """All series by metric and labels. One thread counts. Others may scrape, allow and retire.
 
     ``max_series`` bounds all metrics together, in addition to the bound that each metric declares.
     """
@@ -197,7 +197,7 @@ class Registry:
     def collect(self) -> Iterator[tuple[MetricSpec, list[tuple[Values, Any]]]]:
         """Yield each metric of Headrace with its series by labels."""
         for metric in METRICS:
-            if metric.own:
+            if metric.is_own:
                 # A copy, because calls may add series.
                 yield metric, list(self._series[metric.name].items())
 
@@ -224,7 +224,7 @@ class Registry:
             is_allowed = self._are_known_values(label_set, part)
             bounded += part if is_allowed else label_set.overflow_values
             if not is_allowed:
-                self.child(OVERFLOW.name, label_set.labels[0]).inc()
+                self.child(OVERFLOW_METRIC.name, label_set.labels[0]).inc()
         if sum(map(len, self._series.values())) >= self._max_series:
             bounded = [OTHER] * len(labels)
         return self._series[name].setdefault(tuple(bounded), _make_value(metric))

@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from proxy.runtime.otel_settings import BatchBounds
 from proxy.telemetry.attributes import INPUT_MESSAGES, OUTPUT_MESSAGES
 
-MAX_CHARS = 32 * 1024 * 1024  # of captured text in all waiting spans
-CLOSE_S = 3.0
+MAX_TEXT_CHARS = 32 * 1024 * 1024  # of captured text in all waiting spans
+CLOSE_TIMEOUT_S = 3.0
 GRACE_S = 2.0
 
 
@@ -20,8 +20,9 @@ class SpanQueue:
     """Queue of finished spans and the thread that exports them, in batches.
 
     It holds at most ``bounds.max_spans`` spans, including the batch in transit, so the batch
-    processor never evicts one. ``on_drop`` gets the reason (``queue_full``, ``export_failed`` or
-    ``shutdown``) and the number of lost spans, from either thread; ``on_error`` gets exceptions.
+    processor never evicts one. ``on_drop`` gets the number of lost spans and the reason:
+    ``queue_full``, ``export_failed``, ``shutdown`` or ``closed``. ``on_error`` gets exceptions of
+    the exporter. Both may be called in either thread.
     """
 
     def __init__(
@@ -44,12 +45,12 @@ class SpanQueue:
         """Spans that are neither exported nor dropped."""
         return self._spans - self._exporter.spans
 
-    def put(self, spans: Sequence[ReadableSpan]) -> None:
+    def enqueue(self, spans: Sequence[ReadableSpan]) -> None:
         """Take all spans of a call, or drop all of them. Never waits."""
         chars = sum(map(_count_captured_chars, spans))
         is_full = (
             self.waiting + len(spans) > self._max_spans
-            or self._chars + chars - self._exporter.chars > MAX_CHARS
+            or self._chars + chars - self._exporter.chars > MAX_TEXT_CHARS
         )
         if is_full or self._exporter.is_closed:
             self._on_drop("queue_full" if is_full else "closed", len(spans))
@@ -59,11 +60,11 @@ class SpanQueue:
         for span in spans:
             self._processor.on_end(span)
 
-    def close(self, within_s: float = CLOSE_S, grace_s: float = GRACE_S) -> None:
-        """Export the waiting spans.
+    def close(self, within_s: float = CLOSE_TIMEOUT_S, grace_s: float = GRACE_S) -> None:
+        """Export the waiting spans. Blocks.
 
-        No batch starts after ``within_s`` seconds, and the batch in transit has ``grace_s``
-        more; the rest is counted as dropped. Blocks.
+        After ``within_s`` seconds no further batch starts, and the batch in transit has ``grace_s``
+        seconds to end. Other spans are counted as dropped.
         """
         closing = threading.Thread(target=self._processor.shutdown, name="span-queue", daemon=True)
         closing.start()
@@ -77,7 +78,7 @@ class SpanQueue:
 
 
 class _CountingExporter(SpanExporter):
-    """Exports spans in the processor's thread. ``spans`` and ``chars`` are no longer queued."""
+    """Exports spans in the processor's thread. Counts handled ``spans`` and ``chars`` of text."""
 
     def __init__(
         self,

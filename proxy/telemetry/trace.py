@@ -1,7 +1,7 @@
 """Sink that exports the spans of sampled calls: the client's call, its model call, its attempts.
 
-No span is alive while a call runs: its ids are drawn on arrival, and its spans are built from the
-record when it has ended. So the decision to sample knows how the call ended.
+No span exists while a call runs. Its ids are drawn when the call arrives, and its spans are built
+from the record when the call has ended. So the sampler knows the outcome.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from proxy.telemetry.attributes import (
 from proxy.telemetry.lines import redact_text
 from proxy.telemetry.log import Quota
 
-FAILED = frozenset({"proxy_error", "timeout", "upstream_error"})
+FAILED_OUTCOMES = frozenset({"proxy_error", "timeout", "upstream_error"})
 SAMPLED, UNSAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
 NO_PARENT = Context()
 OK, ERROR = Status(), Status(StatusCode.ERROR)
-NAMES: Mapping[SpanOf, Sequence[str]] = {
+SPAN_NAME_ATTRIBUTES: Mapping[SpanOf, Sequence[str]] = {
     "server": ("http.request.method", "http.route"),
     "model": ("gen_ai.operation.name", "gen_ai.request.model"),
     "attempt": ("http.request.method",),
@@ -66,7 +66,7 @@ SCOPE = InstrumentationScope("headrace")
 class SpanReceiver(Protocol):
     """Receives the spans of a call."""
 
-    def put(self, spans: Sequence[ReadableSpan]) -> None:
+    def enqueue(self, spans: Sequence[ReadableSpan]) -> None:
         """Take all of the spans or drop all of them. Never waits."""
 
 
@@ -110,7 +110,7 @@ class Traces:
             error = problem
         spans = self._make_spans(record, facts, texts)
         for receiver in self._receivers:
-            receiver.put(spans)
+            receiver.enqueue(spans)
         if error is not None:
             raise error
 
@@ -192,7 +192,7 @@ class Traces:
         if parent_id is not None:
             parent = SpanContext(trace_id, int(parent_id, 16), is_server, SAMPLED)
         return ReadableSpan(
-            redact_text(" ".join([f"{attributes[key]}" for key in NAMES[span_of]])),
+            redact_text(" ".join([f"{attributes[key]}" for key in SPAN_NAME_ATTRIBUTES[span_of]])),
             context=SpanContext(trace_id, int(own_id, 16), False, SAMPLED),
             parent=parent,
             resource=self._resource,
@@ -214,7 +214,7 @@ def _is_error(attributes: Attributes) -> bool:
     if OUTCOME not in attributes:
         return attributes["error.type"] is not None
     status: Any = attributes["http.response.status_code"] or 500
-    return attributes[OUTCOME] in FAILED and not 400 <= status < 500
+    return attributes[OUTCOME] in FAILED_OUTCOMES and not 400 <= status < 500
 
 
 def to_exportable(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
@@ -233,15 +233,15 @@ def _redact_value(value: Any) -> Any:
 
 
 CALLS_PER_S = 50  # a traced call takes 0.7 ms of processor time
-SHARE = 0.01
-UNREMARKABLE = frozenset({"success", "client_abort"})
+MIN_SHARE = 0.01
+NORMAL_OUTCOMES = frozenset({"success", "client_abort"})
 SAMPLE, DROP = SamplingResult(Decision.RECORD_AND_SAMPLE), SamplingResult(Decision.DROP)
 
 
 class RateLimitedSampler(Sampler):
     """Samples calls up to a rate, and further failed or refused calls up to a second rate.
 
-    Above these rates it samples the share ``SHARE``. ``ratio`` is the share of successful calls
+    Above these rates it samples the share ``MIN_SHARE``. ``ratio`` is the share of successful calls
     that is considered at all. ``on_limit`` is called for a call that is dropped because of the
     rate. ``now`` returns monotonic seconds.
     """
@@ -255,7 +255,7 @@ class RateLimitedSampler(Sampler):
     ) -> None:
         self._on_limit = on_limit
         self._ratio = TraceIdRatioBased.get_bound_for_rate(ratio)
-        self._share = TraceIdRatioBased.get_bound_for_rate(SHARE)
+        self._share = TraceIdRatioBased.get_bound_for_rate(MIN_SHARE)
         self._calls = Quota(now, calls_per_s, 60 * calls_per_s)
         self._failures = Quota(now, calls_per_s, 60 * calls_per_s)
 
@@ -270,10 +270,12 @@ class RateLimitedSampler(Sampler):
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
         number = trace_id & TraceIdRatioBased.TRACE_ID_LIMIT
-        is_failure = (attributes or {}).get(OUTCOME) not in UNREMARKABLE
+        is_failure = (attributes or {}).get(OUTCOME) not in NORMAL_OUTCOMES
         if not is_failure and number >= self._ratio:
             return DROP
-        if self._calls.take() is not None or (is_failure and self._failures.take() is not None):
+        if self._calls.take_token() is not None or (
+            is_failure and self._failures.take_token() is not None
+        ):
             return SAMPLE
         if number < self._share:
             return SAMPLE

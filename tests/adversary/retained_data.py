@@ -68,7 +68,7 @@ class Spans:
     def __init__(self) -> None:
         self.received: list[ReadableSpan] = []
 
-    def put(self, spans: Sequence[ReadableSpan]) -> None:
+    def enqueue(self, spans: Sequence[ReadableSpan]) -> None:
         self.received += spans
 
 

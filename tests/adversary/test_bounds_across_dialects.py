@@ -16,9 +16,9 @@ from proxy.dialects import DIALECTS, RequestContext, parse_head, read_call
 from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import InvalidField
 from proxy.fields.token_bounds import ASSUMED_TOKENS
-from proxy.limits.claims import estimate_tokens
 from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, Target, Upstream
 from tests.for_each import for_each
+from tests.limits.sample_limits import estimate_tokens
 
 # Names that servers are known to obey, listed independently of the product's table.
 TOP = (

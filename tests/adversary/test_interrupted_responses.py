@@ -16,13 +16,14 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.call.record import Record, new_record
-from proxy.limits.claims import estimate_hidden_output, estimate_tokens
+from proxy.limits.claims import estimate_hidden_output
 from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import Call, ModelCall, Plan, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.conftest import policies_for, running_proxy
 from tests.doubles import Script, ScriptedUpstream, message, response, stream
 from tests.for_each import for_each
+from tests.limits.sample_limits import estimate_tokens
 from tests.test_pipeline import BEARER
 
 POSITION = datetime(2026, 1, 1, tzinfo=UTC)

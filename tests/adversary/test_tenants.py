@@ -35,7 +35,7 @@ from tests.doubles import (
     stream,
     text_item,
 )
-from tests.limits.sample_limits import Clock
+from tests.limits.sample_limits import Clock, run_sync
 from tests.test_pipeline import BEARER, ROUTES
 
 ONE_KEY, OTHER_KEY = "hr-one-key", "hr-other-key"
@@ -122,8 +122,8 @@ def test_flood_evicts_its_own_counters_first() -> None:
     victims = (Claim(calls, "key:victim", 1), Claim(users, "key:victim|user:anna", 1))
 
     def admitted(name: str, *claims: Claim) -> bool:
-        is_found = store.admit_sync(name, claims).admitted
-        store.settle_sync(name, [1] * len(claims))
+        is_found = run_sync(store.admit(name, claims)).admitted
+        run_sync(store.settle(name, [1] * len(claims)))
         return is_found
 
     assert admitted("first", *victims)
@@ -147,16 +147,16 @@ def test_flood_evicts_no_counter_of_others(flood: str) -> None:
     honest += [Claim(house, f"tag.team:{n}", 100) for n in range(20)]
     kinds = {"rates": [rate], "budgets": [budget], "both": [rate, budget]}[flood]
     for number, claim in enumerate(honest):
-        store.admit_sync(f"honest-{number}", [claim])
-        store.settle_sync(f"honest-{number}", [claim.amount])
+        run_sync(store.admit(f"honest-{number}", [claim]))
+        run_sync(store.settle(f"honest-{number}", [claim.amount]))
 
     for number in range(3000):
         made_up = [Claim(limit, f"key:flood|user:{number}", 1) for limit in kinds]
-        store.admit_sync(f"flood-{number}", made_up)
-        store.settle_sync(f"flood-{number}", [1] * len(made_up))
+        run_sync(store.admit(f"flood-{number}", made_up))
+        run_sync(store.settle(f"flood-{number}", [1] * len(made_up)))
 
     assert store.evicted > 1000
-    states = store.check([replace(claim, amount=0) for claim in honest]).counter_states
+    states = store.preview([replace(claim, amount=0) for claim in honest]).counter_states
     assert [standing.used for standing in states] == [claim.amount for claim in honest]
 
 
@@ -165,14 +165,14 @@ def test_rates_of_a_key_are_evicted_before_budgets() -> None:
     rate = Limit("calls", KINDS["requests"], 10, 86_400)
     budget = Limit("money", KINDS["usd"], 100, Calendar("month"))
     for number in range(50):
-        store.admit_sync(f"paid-{number}", [Claim(budget, f"key:one|user:{number}", 5)])
-        store.settle_sync(f"paid-{number}", [5])
+        run_sync(store.admit(f"paid-{number}", [Claim(budget, f"key:one|user:{number}", 5)]))
+        run_sync(store.settle(f"paid-{number}", [5]))
     for number in range(1000):
-        store.admit_sync(f"call-{number}", [Claim(rate, f"key:one|user:{number}", 9)])
-        store.settle_sync(f"call-{number}", [9])
+        run_sync(store.admit(f"call-{number}", [Claim(rate, f"key:one|user:{number}", 9)]))
+        run_sync(store.settle(f"call-{number}", [9]))
 
     claims = [Claim(budget, f"key:one|user:{number}", 0) for number in range(50)]
-    assert [standing.used for standing in store.check(claims).counter_states] == [5] * 50
+    assert [standing.used for standing in store.preview(claims).counter_states] == [5] * 50
 
 
 ROUTE = ROUTES["openai"]

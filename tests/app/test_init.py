@@ -24,7 +24,7 @@ from proxy.runtime.background import run_in_background
 from proxy.server import Calls
 from proxy.server.admin import Readiness
 from proxy.settings import Address, Settings
-from proxy.telemetry.metrics import LAG_EVERY_S, LoopLag, Metrics
+from proxy.telemetry.metrics import LAG_INTERVAL_S, LoopLag, Metrics
 from tests.conftest import policies_for
 from tests.doubles import TRUST, ScriptedUpstream, answer, chat
 from tests.fakes import EventLog
@@ -179,7 +179,7 @@ async def test_blocked_loop_is_reported() -> None:
         is_reported.set()
 
     async with LoopLag(tell):
-        blocked_until = time.monotonic() + LAG_EVERY_S + 0.1
+        blocked_until = time.monotonic() + LAG_INTERVAL_S + 0.1
         while time.monotonic() < blocked_until:
             pass
         await is_reported.wait()

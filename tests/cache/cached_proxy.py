@@ -16,7 +16,7 @@ from aiohttp import web
 
 from proxy import server
 from proxy.cache import AnswerCache
-from proxy.cache.memory import Memory
+from proxy.cache.memory import MemoryAnswerStore
 from proxy.cache.store import CacheBackend
 from proxy.call.record import new_record
 from proxy.pipeline import Pipeline
@@ -138,7 +138,7 @@ async def cached_proxy(
     metrics.admit(list_labels(snapshot))()
     bugs: list[BaseException] = []
     policies = RuledPolicies(ActivePolicy(snapshot), lambda plan: plan)
-    backend = CacheBackend(Memory(10_000_000, clock, metrics), b"s" * 32)
+    backend = CacheBackend(MemoryAnswerStore(10_000_000, clock, metrics), b"s" * 32)
     cache = AnswerCache({"memory": backend}, clock)
     async with AsyncExitStack() as opened:
         pipeline = Pipeline(

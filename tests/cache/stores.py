@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from proxy.cache.redis import RedisAnswerStore
+from proxy.cache.sqlite import SqliteAnswerStore
+
 
 class StoreEventLog:
     """Records the events of stores."""
@@ -20,10 +23,10 @@ class StoreEventLog:
     def set_cache_size(self, store: str, entries: int, size: int) -> None:
         self.entries, self.size = entries, size
 
-    def evicted(self, reason: str, count: int) -> None:
+    def count_evictions(self, reason: str, count: int) -> None:
         self.evictions[reason] += count
 
-    def failed(self, store: str) -> None:
+    def count_failure(self, store: str) -> None:
         self.failures += 1
 
     def replaced(self, reason: str, path: Path | None) -> None:
@@ -47,3 +50,12 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             return
         await asyncio.sleep(0.01)
     raise TimeoutError
+
+
+async def flush(store: RedisAnswerStore | SqliteAnswerStore) -> None:
+    """Wait until all pending values are written or dropped."""
+
+    async def is_idle() -> bool:
+        return not store._pending.rows
+
+    await until(is_idle)

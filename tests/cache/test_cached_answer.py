@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cache.cached_answer import (
-    MAX_ANSWERS,
-    MAX_BYTES,
+    MAX_DECODED_ANSWERS,
+    MAX_DECODED_BYTES,
+    MAX_PLAIN_BYTES,
     PLAIN_VERSION,
-    SHORT_BYTES,
     VERSION,
     AnswerMetadata,
     CachedAnswer,
@@ -191,12 +191,12 @@ def test_short_response_in_memory_is_not_compressed() -> None:
     assert decompress_answer(OTHER_KEY, value, ROOM) is None
 
 
-@pytest.mark.parametrize("length", [SHORT_BYTES // 2, SHORT_BYTES, 3 * SHORT_BYTES])
+@pytest.mark.parametrize("length", [MAX_PLAIN_BYTES // 2, MAX_PLAIN_BYTES, 3 * MAX_PLAIN_BYTES])
 def test_long_response_is_always_compressed(length: int) -> None:
     line = orjson.dumps(legacy("a" * length))
     value = serialize_answer(KEY, METADATA, [line], skip_short=True)
 
-    is_short = length < SHORT_BYTES
+    is_short = length < MAX_PLAIN_BYTES
     assert value.startswith(PLAIN_VERSION if is_short else VERSION)
     assert decompress_answer(KEY, value, ROOM) == decompress_answer(
         KEY, serialize_answer(KEY, METADATA, [line]), ROOM
@@ -204,8 +204,8 @@ def test_long_response_is_always_compressed(length: int) -> None:
 
 
 def test_long_uncompressed_value_is_a_miss() -> None:
-    assert decompress_answer(KEY, PLAIN_VERSION + KEY + b"0" * SHORT_BYTES, ROOM) is not None
-    assert decompress_answer(KEY, PLAIN_VERSION + KEY + b"0" * (SHORT_BYTES + 1), ROOM) is None
+    assert decompress_answer(KEY, PLAIN_VERSION + KEY + b"0" * MAX_PLAIN_BYTES, ROOM) is not None
+    assert decompress_answer(KEY, PLAIN_VERSION + KEY + b"0" * (MAX_PLAIN_BYTES + 1), ROOM) is None
 
 
 def decoded_answer(size: int = 10) -> CachedAnswer:
@@ -231,8 +231,8 @@ def test_later_value_replaces_earlier() -> None:
 
 
 def test_large_responses_are_not_held_decoded() -> None:
-    decoded, largest = DecodedAnswers(), decoded_answer(MAX_BYTES)
-    decoded.add(KEY, b"value", decoded_answer(MAX_BYTES + 1))
+    decoded, largest = DecodedAnswers(), decoded_answer(MAX_DECODED_BYTES)
+    decoded.add(KEY, b"value", decoded_answer(MAX_DECODED_BYTES + 1))
     decoded.add(b"j" * 32, b"value", largest)
 
     assert decoded.find(KEY, b"value") is None
@@ -241,7 +241,7 @@ def test_large_responses_are_not_held_decoded() -> None:
 
 def test_least_recently_used_response_is_evicted_first() -> None:
     decoded = DecodedAnswers()
-    keys = [bytes([number]) * 32 for number in range(MAX_ANSWERS + 1)]
+    keys = [bytes([number]) * 32 for number in range(MAX_DECODED_ANSWERS + 1)]
     for key in keys[:-1]:
         decoded.add(key, b"value", decoded_answer())
     assert decoded.find(keys[0], b"value") is not None

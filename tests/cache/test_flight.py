@@ -19,7 +19,7 @@ CHUNKS = [Frame((), "chat", {"n": n}) for n in range(5)] + [Frame((STOP,), "chat
 
 
 async def collect(flight: Flight) -> list[Frame]:
-    with flight.listen() as listener:
+    with flight.open_listener() as listener:
         return await collect_rest(listener)
 
 
@@ -30,9 +30,9 @@ async def turns(count: int = 10) -> None:
 
 
 async def collect_rest(listener: Listener) -> list[Frame]:
-    frames = await listener.next()
+    frames = await listener.next_frames()
     while not frames[-1].last:
-        frames += await listener.next(2)
+        frames += await listener.next_frames(2)
     return frames
 
 
@@ -57,15 +57,15 @@ class ImmediateSink:
 async def play(flight: Flight, to: ImmediateSink, call: Call | None = None) -> int:
     """Play a response and return how often its listener was woken."""
     woken = 0
-    with flight.listen(call) as listener:
-        frames = await listener.next(64)
+    with flight.open_listener(call) as listener:
+        frames = await listener.next_frames(64)
         listener.sink = to
         while True:
             woken += 1
             await to.send(frames)
             if frames[-1].last:
                 return woken
-            frames = await listener.next(64)
+            frames = await listener.next_frames(64)
 
 
 async def test_waiting_listener_gets_frames_directly() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.cache.cache_control import DEFAULT, CacheControl, read_cache_control
-from proxy.cache.key import BYTES, TRANSPORT, TRANSPORT_AND_CALLER, compute_key, derive_secret
+from proxy.cache.key import KEY_BYTES, TRANSPORT_FIELDS, UNKEYED_FIELDS, compute_key, derive_secret
 from proxy.dialects import DIALECTS
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import Price
@@ -115,7 +115,7 @@ def test_relevant_fields_change_the_key(other_value: Callable[[], bytes]) -> Non
     )
 
     assert other_value() != first_data
-    assert len(other_value()) == BYTES
+    assert len(other_value()) == KEY_BYTES
 
 
 ANTHROPIC = replace(CALL, head=replace(HEAD, dialect="anthropic", endpoint="chat"))
@@ -164,14 +164,16 @@ def test_irrelevant_fields_do_not_change_the_key(same_value: Callable[[], bytes]
     assert same_value() == key()
 
 
-@for_each("name", sorted(FIELDS | TRANSPORT_AND_CALLER))
+@for_each("name", sorted(FIELDS | UNKEYED_FIELDS))
 def test_every_unlisted_field_changes_the_key(name: str) -> None:
     first_call, second_call = call_with(**{name: "one"}), call_with(**{name: "two"})
     by_user = replace(RULE, by_user=True)
 
     assert name in FIELDS
-    assert (key(first_call) == key(second_call)) == (name in TRANSPORT_AND_CALLER)
-    assert (key(first_call, rule=by_user) == key(second_call, rule=by_user)) == (name in TRANSPORT)
+    assert (key(first_call) == key(second_call)) == (name in UNKEYED_FIELDS)
+    assert (key(first_call, rule=by_user) == key(second_call, rule=by_user)) == (
+        name in TRANSPORT_FIELDS
+    )
 
 
 def test_parts_of_the_key_are_separated() -> None:
@@ -182,7 +184,7 @@ def test_parts_of_the_key_are_separated() -> None:
 
 
 def test_configured_secret_may_have_any_length() -> None:
-    assert len(derive_secret("x" * 1000)) == len(derive_secret("x")) == BYTES
+    assert len(derive_secret("x" * 1000)) == len(derive_secret("x")) == KEY_BYTES
     assert derive_secret("x") != derive_secret("y")
 
 
@@ -216,8 +218,11 @@ def test_rule_by_user_separates_users_of_a_plan() -> None:
     [
         ({}, DEFAULT),
         ({"cache-control": "no-cache"}, CacheControl(no_cache=True)),
-        ({"cache-control": "No-Store"}, CacheControl(keep=False)),
-        ({"cache-control": "no-store, no-cache"}, CacheControl(no_cache=True, keep=False)),
+        ({"cache-control": "No-Store"}, CacheControl(allows_storing=False)),
+        (
+            {"cache-control": "no-store, no-cache"},
+            CacheControl(no_cache=True, allows_storing=False),
+        ),
         ({"cache-control": "max-age=60"}, CacheControl(max_age=60)),
         ({"cache-control": 'max-age = "5", max-age=60'}, CacheControl(max_age=5)),
         ({"cache-control": "max-age=99999999999999999999"}, CacheControl(max_age=10**9)),
@@ -225,9 +230,9 @@ def test_rule_by_user_separates_users_of_a_plan() -> None:
         ({"cache-control": "max-age=-1, max-age=²"}, DEFAULT),
         ({"x-portkey-cache-force-refresh": "true"}, CacheControl(no_cache=True)),
         ({"x-portkey-cache-force-refresh": "false"}, DEFAULT),
-        ({"cf-aig-skip-cache": "true"}, CacheControl(no_cache=True, keep=False)),
+        ({"cf-aig-skip-cache": "true"}, CacheControl(no_cache=True, allows_storing=False)),
         ({"cf-aig-skip-cache": "false"}, DEFAULT),
-        ({"helicone-cache-enabled": "false"}, CacheControl(no_cache=True, keep=False)),
+        ({"helicone-cache-enabled": "false"}, CacheControl(no_cache=True, allows_storing=False)),
         ({"helicone-cache-enabled": "true"}, DEFAULT),
         ({"helicone-cache-enabled": ""}, DEFAULT),
         ({"x-portkey-cache-namespace": " trial "}, CacheControl(namespace="trial")),

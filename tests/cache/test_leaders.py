@@ -219,7 +219,7 @@ class RecordingSinkAndStore:
     async def get(self, key: bytes) -> bytes | None:
         return None
 
-    def put(self, key: bytes, value: bytes, ttl: float) -> None:
+    def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
         self.seen.append("kept")
         self.values.append(value)
         if self._bug is not None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.redis import CONNECTIONS, PREFIX, Redis
+from proxy.cache.redis import KEY_PREFIX, MAX_CONNECTIONS, RedisAnswerStore
 from proxy.cache.store import MAX_PENDING_BYTES
 from proxy.runtime.redis import connect
-from tests.cache.stores import Clock, StoreEventLog
+from tests.cache.stores import Clock, StoreEventLog, flush
 from tests.doubles import PATIENCE_S
 from tests.servers import Cluster, Server, running_server
 
@@ -27,8 +27,10 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def store(
     server: Server | Cluster, events: StoreEventLog, clock: Clock, timeout_s: float = 1.0
-) -> Redis:
-    return Redis(connect(server.at.urls, timeout_s, cluster=server.at.cluster), clock, events)
+) -> RedisAnswerStore:
+    return RedisAnswerStore(
+        connect(server.at.urls, timeout_s, cluster=server.at.cluster), clock, events
+    )
 
 
 async def test_processes_share_a_server(server: Server) -> None:
@@ -37,15 +39,15 @@ async def test_processes_share_a_server(server: Server) -> None:
         store(server, StoreEventLog(), clock) as first_store,
         store(server, StoreEventLog(), clock) as second_store,
     ):
-        first_store.put(KEY, b"value", 60)
-        await first_store.flush()
+        first_store.save(KEY, b"value", 60)
+        await flush(first_store)
 
         assert await second_store.get(KEY) == b"value"
 
 
 async def test_exit_writes_pending_values(server: Server) -> None:
     async with store(server, StoreEventLog(), Clock()) as opened:
-        opened.put(KEY, b"value", 60)
+        opened.save(KEY, b"value", 60)
 
     async with store(server, StoreEventLog(), Clock()) as reopened:
         assert await reopened.get(KEY) == b"value"
@@ -53,31 +55,31 @@ async def test_exit_writes_pending_values(server: Server) -> None:
 
 async def test_redis_key_is_a_hash_and_expires(server: Server) -> None:
     async with store(server, StoreEventLog(), Clock()) as opened:
-        opened.put(KEY, b"value", 60)
-        await opened.flush()
+        opened.save(KEY, b"value", 60)
+        await flush(opened)
 
         with server.admin as admin:
-            assert admin.keys("*") == [PREFIX + KEY.hex().encode()]
-            assert 0 < int(admin.pttl(PREFIX + KEY.hex().encode())) <= 60_000
+            assert admin.keys("*") == [KEY_PREFIX + KEY.hex().encode()]
+            assert 0 < int(admin.pttl(KEY_PREFIX + KEY.hex().encode())) <= 60_000
 
 
 async def test_unreachable_server_is_skipped_until_pause_ends(server: Server) -> None:
     clock, events = Clock(), StoreEventLog()
     async with store(server, events, clock) as opened:
-        opened.put(KEY, b"value", 60)
-        await opened.flush()
+        opened.save(KEY, b"value", 60)
+        await flush(opened)
         server.kill()
 
         assert [await opened.get(KEY) for _ in range(5)] == [None] * 5
-        opened.put(OTHER_KEY, b"value", 60)
+        opened.save(OTHER_KEY, b"value", 60)
         assert events.failures == 1
         assert events.evictions["dropped"] == 1
 
         server.start()
         assert await opened.get(OTHER_KEY) is None
         clock.now += 1
-        opened.put(OTHER_KEY, b"value", 60)
-        await opened.flush()
+        opened.save(OTHER_KEY, b"value", 60)
+        await flush(opened)
         assert await opened.get(OTHER_KEY) == b"value"
     assert events.failures == 1
 
@@ -85,8 +87,8 @@ async def test_unreachable_server_is_skipped_until_pause_ends(server: Server) ->
 async def test_hanging_server_costs_one_timeout(server: Server) -> None:
     events = StoreEventLog()
     async with store(server, events, Clock(), timeout_s=1) as opened:
-        opened.put(KEY, b"value", 60)
-        await opened.flush()
+        opened.save(KEY, b"value", 60)
+        await flush(opened)
         server.signal(signal.SIGSTOP)
 
         async with asyncio.timeout(PATIENCE_S):  # in sequence they would take 50 s
@@ -99,18 +101,18 @@ async def test_queued_read_skips_failed_server(server: Server) -> None:
     async with store(server, events, Clock(), timeout_s=0.1) as opened:
         server.signal(signal.SIGSTOP)
 
-        await asyncio.gather(*(opened.get(KEY) for _ in range(10 * CONNECTIONS)))
+        await asyncio.gather(*(opened.get(KEY) for _ in range(10 * MAX_CONNECTIONS)))
 
         server.signal(signal.SIGCONT)
-    assert events.failures <= CONNECTIONS
+    assert events.failures <= MAX_CONNECTIONS
 
 
 async def test_failed_writes_are_reported(server: Server) -> None:
     events = StoreEventLog()
     async with store(server, events, Clock()) as opened:
         server.kill()
-        opened.put(KEY, b"value", 60)
-        await opened.flush()
+        opened.save(KEY, b"value", 60)
+        await flush(opened)
 
     assert (events.failures, events.evictions["dropped"]) == (1, 1)
 
@@ -127,8 +129,8 @@ async def test_drops_beyond_pending_bytes(server: Server) -> None:
     events = StoreEventLog()
     async with store(server, events, Clock()) as opened:
         for number in range(20):
-            opened.put(number.to_bytes(32, "big"), bytes(MAX_PENDING_BYTES // 10), 60)
-        await opened.flush()
+            opened.save(number.to_bytes(32, "big"), bytes(MAX_PENDING_BYTES // 10), 60)
+        await flush(opened)
 
     assert events.evictions["dropped"] == 10
 
@@ -144,8 +146,8 @@ async def test_invalid_reply_is_a_miss(reply: bytes, tmp_path: Path) -> None:
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
         async with store(Server(tmp_path, port), events, Clock()) as opened:
-            opened.put(KEY, b"value", 60)
-            await opened.flush()
+            opened.save(KEY, b"value", 60)
+            await flush(opened)
 
             assert await opened.get(KEY) is None
     assert events.evictions["dropped"] == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.sqlite import MAGIC, ForeignFile, Sqlite
+from proxy.cache.sqlite import SQLITE_MAGIC, ForeignFile, SqliteAnswerStore
 from proxy.cache.store import MAX_PENDING_BYTES
 from tests.cache.stores import Clock, StoreEventLog
 
@@ -18,8 +18,8 @@ ROOM = 1_000_000
 
 def store(
     folder: Path, events: StoreEventLog, room: int = ROOM, clock: Clock | None = None
-) -> Sqlite:
-    return Sqlite(
+) -> SqliteAnswerStore:
+    return SqliteAnswerStore(
         folder / "cache.db",
         room,
         clock or Clock(),
@@ -35,26 +35,26 @@ async def test_two_processes_share_a_file_and_its_bound(tmp_path: Path) -> None:
         store(tmp_path, StoreEventLog()) as first_store,
         store(tmp_path, events) as second_store,
     ):
-        first_store.put(KEY, b"one", 60)
-        second_store.put(OTHER_KEY, b"two", 60)
+        first_store.save(KEY, b"one", 60)
+        second_store.save(OTHER_KEY, b"two", 60)
         await first_store.flush()
         await second_store.flush()
 
         assert await second_store.get(KEY) == b"one"
         assert await first_store.get(OTHER_KEY) == b"two"
     async with store(tmp_path, events) as third:
-        third.put(b"x" * 32, b"three", 60)
+        third.save(b"x" * 32, b"three", 60)
     assert events.entries == 3
 
 
 async def test_expired_entries_are_removed_by_next_write(tmp_path: Path) -> None:
     clock, events = Clock(), StoreEventLog()
     async with store(tmp_path, events, clock=clock) as opened:
-        opened.put(KEY, b"value", 10)
+        opened.save(KEY, b"value", 10)
     clock.now += 10
 
     async with store(tmp_path, events, clock=clock) as opened:
-        opened.put(OTHER_KEY, b"value", 10)
+        opened.save(OTHER_KEY, b"value", 10)
     assert (events.entries, events.evictions["expired"]) == (1, 1)
 
 
@@ -67,7 +67,7 @@ async def test_file_stays_within_its_bound(tmp_path: Path) -> None:
     bound, events = 8 * 1024 * 1024, StoreEventLog()
     async with store(tmp_path, events, bound) as opened:
         for number in range(2_000):
-            opened.put(number.to_bytes(32, "big"), value_of(number), 600)
+            opened.save(number.to_bytes(32, "big"), value_of(number), 600)
             if number % 50 == 49:
                 await opened.flush()
         assert await opened.get((1_999).to_bytes(32, "big")) == value_of(1_999)
@@ -83,10 +83,10 @@ async def test_locked_file_is_reported_and_written_later(tmp_path: Path) -> None
     async with store(tmp_path, events) as opened:
         connection = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
-        opened.put(KEY, b"value", 60)
+        opened.save(KEY, b"value", 60)
         await opened.flush()
         connection.close()
-        opened.put(OTHER_KEY, b"value", 60)
+        opened.save(OTHER_KEY, b"value", 60)
         await opened.flush()
         assert (await opened.get(KEY), await opened.get(OTHER_KEY)) == (None, b"value")
     assert (events.failures, events.evictions["dropped"], events.replaced_files) == (1, 1, [])
@@ -121,7 +121,7 @@ EDITS = {
 async def test_edited_file_does_not_stop_the_cache(edit: str, runs: bool, tmp_path: Path) -> None:
     events = StoreEventLog()
     async with store(tmp_path, events) as opened:
-        opened.put(KEY, b"value", 60)
+        opened.save(KEY, b"value", 60)
         await opened.flush()
         if runs:
             _edit(tmp_path / "cache.db", edit)
@@ -141,10 +141,10 @@ def _edit(file: Path, edit: str) -> None:
     connection.close()
 
 
-async def _keeps_on(opened: Sqlite) -> None:
+async def _keeps_on(opened: SqliteAnswerStore) -> None:
     """Store responses in batches of two, and use one."""
     for number in range(4):
-        opened.put(bytes([number] * 32), b"value", 60)
+        opened.save(bytes([number] * 32), b"value", 60)
         if number % 2:
             await opened.flush()
             assert await opened.get(bytes([number] * 32)) == b"value"
@@ -154,9 +154,9 @@ async def _keeps_on(opened: Sqlite) -> None:
 async def test_failed_batch_is_reported_and_next_is_written(tmp_path: Path) -> None:
     events = StoreEventLog()
     async with store(tmp_path, events) as opened:
-        opened.put(KEY, "\ud800", 60)  # type: ignore[arg-type]  # no driver can encode it
+        opened.save(KEY, "\ud800", 60)  # type: ignore[arg-type]  # no driver can encode it
         await opened.flush()
-        opened.put(OTHER_KEY, b"value", 60)
+        opened.save(OTHER_KEY, b"value", 60)
         await opened.flush()
         assert await opened.get(OTHER_KEY) == b"value"
     assert [type(error) for error in events.write_errors] == [UnicodeEncodeError]
@@ -167,7 +167,7 @@ async def test_drops_beyond_pending_bytes(tmp_path: Path) -> None:
     events = StoreEventLog()
     async with store(tmp_path, events, room=10 * MAX_PENDING_BYTES) as opened:
         for number in range(20):
-            opened.put(number.to_bytes(32, "big"), bytes(MAX_PENDING_BYTES // 10), 60)
+            opened.save(number.to_bytes(32, "big"), bytes(MAX_PENDING_BYTES // 10), 60)
 
     assert events.evictions["dropped"] == 11
 
@@ -180,10 +180,10 @@ def damage(file: Path) -> None:
 
 async def test_two_processes_replace_a_damaged_file_once(tmp_path: Path) -> None:
     events = StoreEventLog()
-    (tmp_path / "cache.db").write_bytes(MAGIC + b"\xa5" * 5000)
+    (tmp_path / "cache.db").write_bytes(SQLITE_MAGIC + b"\xa5" * 5000)
 
     async with store(tmp_path, events) as first_store, store(tmp_path, events) as second_store:
-        first_store.put(KEY, b"value", 60)
+        first_store.save(KEY, b"value", 60)
         await first_store.flush()
         assert await second_store.get(KEY) == b"value"
 
@@ -195,13 +195,13 @@ async def test_file_damaged_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
     events = StoreEventLog()
     async with store(tmp_path, events) as filled:
         for number in range(20):
-            filled.put(number.to_bytes(32, "big"), b"x" * 20_000, 60)
+            filled.save(number.to_bytes(32, "big"), b"x" * 20_000, 60)
     damage(tmp_path / "cache.db")
 
     async with store(tmp_path, events) as opened:
         if noticed_by == "reader":
             assert await opened.get((1).to_bytes(32, "big")) is None
-        opened.put(KEY, b"value", 60)
+        opened.save(KEY, b"value", 60)
         await opened.flush()
         assert await opened.get(KEY) == b"value"
 
@@ -212,12 +212,12 @@ async def test_reader_retries_to_open_a_new_file(tmp_path: Path) -> None:
     events, file, path = StoreEventLog(), tmp_path / "cache.db", tmp_path / "away.db"
     async with store(tmp_path, events) as filled:
         for number in range(20):
-            filled.put(number.to_bytes(32, "big"), b"x" * 20_000, 60)
+            filled.save(number.to_bytes(32, "big"), b"x" * 20_000, 60)
 
     async with store(tmp_path, events) as opened:
         damage(file)
         assert await opened.get((1).to_bytes(32, "big")) is None
-        opened.put(KEY, b"value", 60)
+        opened.save(KEY, b"value", 60)
         await opened.flush()
         file.rename(path)
         file.mkdir()
@@ -237,7 +237,7 @@ async def test_reader_retries_to_open_a_new_file(tmp_path: Path) -> None:
 async def test_file_deleted_in_use_is_replaced(noticed_by: str, tmp_path: Path) -> None:
     events, new_key = StoreEventLog(), b"o" * 32
     async with store(tmp_path, events) as first_store, store(tmp_path, events) as second_store:
-        first_store.put(KEY, b"value", 60)
+        first_store.save(KEY, b"value", 60)
         await first_store.flush()
         assert await second_store.get(KEY) == b"value"
         (tmp_path / "cache.db").unlink()
@@ -245,7 +245,7 @@ async def test_file_deleted_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
         if noticed_by == "reader":
             assert await second_store.get(KEY) is None
             await second_store.flush()
-        first_store.put(new_key, b"other", 60)
+        first_store.save(new_key, b"other", 60)
         await first_store.flush()
         assert await first_store.get(KEY) is None
         await second_store.get(new_key)
@@ -264,12 +264,12 @@ async def test_file_is_created_again_when_its_folder_returns(tmp_path: Path) -> 
     async with store(folder, events) as opened:
         shutil.rmtree(folder)
         for _ in range(2):
-            opened.put(KEY, b"lost", 60)
+            opened.save(KEY, b"lost", 60)
             await opened.flush()
             assert await opened.get(KEY) is None
             await opened.flush()
         folder.mkdir()
-        opened.put(KEY, b"value", 60)
+        opened.save(KEY, b"value", 60)
         await opened.flush()
         assert await opened.get(KEY) == b"value"
 
@@ -303,7 +303,7 @@ async def test_file_of_another_version_is_replaced(tmp_path: Path) -> None:
     connection.close()
 
     async with store(tmp_path, events) as opened:
-        opened.put(KEY, b"value", 60)
+        opened.save(KEY, b"value", 60)
 
     assert events.replaced_files == [
         ("the file has the format of another version", "cache.db.damaged")
@@ -314,7 +314,7 @@ async def test_unreachable_folder_is_a_miss(tmp_path: Path) -> None:
     folder, events = tmp_path / "cache", StoreEventLog()
     folder.mkdir()
     async with store(folder, events) as opened:
-        opened.put(KEY, b"value", 60)
+        opened.save(KEY, b"value", 60)
         await opened.flush()
         shutil.rmtree(folder)
         folder.write_text("a file in its place")

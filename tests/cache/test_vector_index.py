@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from proxy.cache.semantic import (
-    CANDIDATES,
-    MAX_NUMBERS,
+    MAX_CANDIDATES,
+    MAX_DIMENSIONS,
     MAX_VECTORS,
     Vector,
     VectorIndex,
@@ -42,7 +42,7 @@ def index(max_bytes: int = 10_000_000) -> VectorIndex:
         {"embedding": [10**400]},
         {"embedding": [[1.0]]},
         {"embedding": "AACAPwAAAAA="},
-        {"embedding": [1.0] * (MAX_NUMBERS + 1)},
+        {"embedding": [1.0] * (MAX_DIMENSIONS + 1)},
         {"embedding": None},
         {"vector": [1.0]},
         [1.0],
@@ -96,10 +96,10 @@ def test_nearest_vector_is_first() -> None:
 
 def test_number_of_compared_vectors_is_bounded() -> None:
     vectors = index()
-    for number in range(2 * CANDIDATES):
+    for number in range(2 * MAX_CANDIDATES):
         vectors.add(SPACE, b"%d" % number, vector(1, number))
 
-    assert len(vectors.find(SPACE, vector(1, 1), -1)) == CANDIDATES
+    assert len(vectors.find(SPACE, vector(1, 1), -1)) == MAX_CANDIDATES
 
 
 def test_space_has_a_bounded_number_of_vectors() -> None:

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.ledger.spending import COLUMNS
+from proxy.ledger.spending import COLUMN_BY_DIMENSION
 from proxy.policy.review.check import check_folder
 from tests.cli.forked import forked
 from tests.conftest import policies_for
@@ -383,4 +383,4 @@ def test_invalid_key_name_is_rejected(name: str) -> None:
 def test_usage_help_lists_dimensions() -> None:
     text = CliRunner().invoke(main, ["usage", "--help"]).output
 
-    assert [name for name in COLUMNS if name not in text] == []
+    assert [name for name in COLUMN_BY_DIMENSION if name not in text] == []

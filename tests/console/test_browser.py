@@ -13,7 +13,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, expect
 
-from proxy.ledger.render import as_csv
+from proxy.ledger.render import format_csv
 from proxy.ledger.spending import read_spending
 from proxy.settings import Address, LedgerLocation
 from tests.conftest import Proxy, running_proxy
@@ -251,7 +251,7 @@ async def test_money_is_the_ledger_and_downloads(
         path = await (await pending.value).path()
         start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime.now(UTC)
         report = read_spending(ledger.path, ("deployment",), start, end)
-        assert path.read_text() == as_csv(report) + "\n"
+        assert path.read_text() == format_csv(report) + "\n"
 
 
 async def test_money_without_a_ledger_tells_how_to_keep_one(shop: Proxy, page: Page) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -145,17 +144,6 @@ def test_promtool_accepts_the_metrics(history: History) -> None:
     )
 
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
-
-
-def test_latencies_have_exemplars(history: History) -> None:
-    query = "headrace_request_duration_seconds_bucket"
-    start, end = f"{history.scraped_at - 60:.0f}", f"{history.scraped_at + 1:.0f}"
-
-    result = history.server.get("/api/v1/query_exemplars", query=query, start=start, end=end)
-
-    exemplars = [exemplar["labels"] for series in result for exemplar in series["exemplars"]]
-    assert exemplars
-    assert all(re.fullmatch("[0-9a-f]{32}", labels["trace_id"]) for labels in exemplars)
 
 
 def test_rules_have_series(history: History) -> None:

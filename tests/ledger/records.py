@@ -16,7 +16,7 @@ from proxy import ledger
 from proxy.call.record import Record, new_record
 from proxy.call.summary import summarize
 from proxy.ledger.rows import CallEntry
-from proxy.ledger.schema import APPLICATION, MIGRATIONS
+from proxy.ledger.schema import APPLICATION_ID, MIGRATIONS
 from proxy.ledger.writer import Ledger
 from proxy.money.usage import Price
 from proxy.settings import LedgerLocation
@@ -93,7 +93,7 @@ def as_version(path: Path, version: int) -> None:
     for file in path.parent.glob(f"{path.name}*"):
         file.unlink()
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        old.execute(f"PRAGMA application_id = {APPLICATION}")
+        old.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         old.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
         for number, statements in MIGRATIONS.items():
             for statement in statements if number <= version else ():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.call.attempts import BudgetCharge
-from proxy.ledger.audit import CHECKS, CHECKS_OF_LAG, audit
+from proxy.ledger.audit import CHECKS, MAX_POLLS, audit
 from proxy.ledger.schema import FIRST_VERSION
 from proxy.ledger.sqlite import open_for_reading
 from proxy.ledger.store import Unusable
@@ -161,7 +161,7 @@ def test_audit_reports_calls_that_are_never_written(tmp_path: Path) -> None:
     assert report_behind.text().endswith(
         "to accept the missing calls: verify-ledger --known-missing 1"
     )
-    assert len(slept) == CHECKS_OF_LAG
+    assert len(slept) == MAX_POLLS
     assert audit(path).violations == ()
 
 

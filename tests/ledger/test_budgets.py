@@ -352,7 +352,7 @@ async def test_counters_and_ledger_agree(seed: int, tmp_path: Path) -> None:
     assert len(queries) >= 6
     for query in queries:
         [scope] = query.scopes
-        [standing] = house.store.check([Claim(query.limit, scope, 0)]).counter_states
+        [standing] = house.store.preview([Claim(query.limit, scope, 0)]).counter_states
         assert await read_budget_spend(house.path, query, [scope], 0) == {scope: standing.used}, (
             query
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.ledger.audit import audit
-from proxy.ledger.crashes import Crash, position_file, read_position
+from proxy.ledger.crashes import Crash, get_position_path, read_position
 from proxy.ledger.store import Counts
 from tests.ledger.conftest import Stores
 from tests.ledger.records import PRICED, FakeLog, book, finished_record, ledger_at, stored_rows
@@ -149,7 +149,7 @@ def test_replaced_ledger_is_reported(path: Path) -> None:
 )
 def test_invalid_position_file_is_ignored(text: str, path: Path) -> None:
     run_once(path, 1)
-    position_file(path).write_bytes(text.encode(errors="surrogateescape"))
+    get_position_path(path).write_bytes(text.encode(errors="surrogateescape"))
 
     assert read_position(path) is None
     assert audit(path).violations == ()
@@ -157,7 +157,7 @@ def test_invalid_position_file_is_ignored(text: str, path: Path) -> None:
 
 
 def test_unwritable_position_affects_no_call(path: Path) -> None:
-    position_file(path).mkdir()
+    get_position_path(path).mkdir()
 
     assert run_once(path, 1).failures == []
     assert len(stored_rows(path)) == 1

@@ -19,9 +19,9 @@ from proxy.call.record import Record, new_record
 from proxy.errors import ClientDisconnected
 from proxy.errors.words import MAX_WORD, MAX_WORDS
 from proxy.ledger.audit import audit
-from proxy.ledger.crashes import CallCounters, counters_folder
+from proxy.ledger.crashes import CallCounters, get_counters_folder
 from proxy.ledger.jsonl import get_refused_path
-from proxy.ledger.rows import ATTEMPT, CALL, TOKENS, make_rows
+from proxy.ledger.rows import ATTEMPT_COLUMNS, CALL_COLUMNS, TOKEN_COLUMNS, make_rows
 from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, VERSION
 from proxy.ledger.sqlite import prune_ledger
 from proxy.ledger.store import Unusable, Unwritten
@@ -48,8 +48,8 @@ from tests.ledger.test_sqlite import files_of_at_most
 
 def rows(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     [call], attempts, _ = make_rows(call_entry(1, record))
-    by_column = [dict(zip(ATTEMPT, row, strict=True)) for row in attempts]
-    return dict(zip(CALL, call, strict=True)), by_column
+    by_column = [dict(zip(ATTEMPT_COLUMNS, row, strict=True)) for row in attempts]
+    return dict(zip(CALL_COLUMNS, call, strict=True)), by_column
 
 
 def test_call_has_a_row_and_each_attempt_has_one() -> None:
@@ -105,7 +105,7 @@ def test_unknown_counts_are_null() -> None:
 
     call, [attempt] = rows(record)
 
-    counts = (*TOKENS, "cache_write_1h_tokens", "web_searches", "cost_nano_usd")
+    counts = (*TOKEN_COLUMNS, "cache_write_1h_tokens", "web_searches", "cost_nano_usd")
     assert {name: attempt[name] for name in counts} == dict.fromkeys(counts)
     assert (attempt["usage_source"], call["tokens"]) == ("unknown", None)
 
@@ -280,7 +280,7 @@ def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path
             "INSERT INTO runs (name, version, started_ms, seen_ms) VALUES (?, '0.9', 0, 0)", [NAME]
         )
         file.commit()
-    earlier = CallCounters(counters_folder(path.parent), NAME)
+    earlier = CallCounters(get_counters_folder(path.parent), NAME)
 
     def migrate() -> None:
         if command == "prune":

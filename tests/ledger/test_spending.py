@@ -15,8 +15,7 @@ from proxy.call.record import Record
 from proxy.ledger.crashes import (
     CallCounters,
     ProcessCounts,
-    counters_folder,
-    forget_counts,
+    delete_counts,
     read_process_counts,
 )
 from proxy.ledger.spending import SpendingLine, SpendingReport, check_tags, read_spending
@@ -164,26 +163,19 @@ def test_period_must_not_end_before_its_start(path: Path) -> None:
 NAME = "0123456789abcdef"
 
 
-def test_running_process_is_alive(tmp_path: Path) -> None:
-    counters = CallCounters(tmp_path, NAME)
-    counters.begin()
-    counters.begin()
-
-    counters.end()
-    assert read_process_counts(tmp_path, NAME) == ProcessCounts(2, 1, alive=True)
-    counters.close(settled=True)
-
-
 def test_counts_file_stays_unless_settled(tmp_path: Path) -> None:
     for settled in (True, False):
         counters = CallCounters(tmp_path, NAME)
         counters.begin()
+        counters.begin()
+        counters.end()
+        assert read_process_counts(tmp_path, NAME) == ProcessCounts(2, 1, is_alive=True)
         counters.close(settled=settled)
 
         counts = read_process_counts(tmp_path, NAME)
-        assert counts == (None if settled else ProcessCounts(1, 0, alive=False))
+        assert counts == (None if settled else ProcessCounts(2, 1, is_alive=False))
 
-    forget_counts(tmp_path, NAME)
+    delete_counts(tmp_path, NAME)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -198,7 +190,7 @@ os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-c", script], check=False)
 
-    assert read_process_counts(tmp_path, NAME) == ProcessCounts(1000, 999, alive=False)
+    assert read_process_counts(tmp_path, NAME) == ProcessCounts(1000, 999, is_alive=False)
 
 
 def test_counters_without_a_file_count_in_memory(tmp_path: Path) -> None:
@@ -210,19 +202,11 @@ def test_counters_without_a_file_count_in_memory(tmp_path: Path) -> None:
         counters.close(settled=True)
 
 
-def test_only_random_names_are_read_and_removed(tmp_path: Path) -> None:
+def test_other_files_are_neither_read_nor_removed(tmp_path: Path) -> None:
     (tmp_path / "headrace-x").write_bytes(bytes(16))
-
-    assert read_process_counts(tmp_path, "x") is None
-    forget_counts(tmp_path, "x")
-    assert (tmp_path / "headrace-x").exists()
-
-
-def test_other_counts_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / f"headrace-{NAME}").write_bytes(b"odd")
 
     assert read_process_counts(tmp_path, NAME) is None
-
-
-def test_counters_are_in_shared_memory(tmp_path: Path) -> None:
-    assert counters_folder(tmp_path) in (Path("/dev/shm"), tmp_path)  # noqa: S108  # only compared
+    assert read_process_counts(tmp_path, "x") is None
+    delete_counts(tmp_path, "x")
+    assert (tmp_path / "headrace-x").exists()

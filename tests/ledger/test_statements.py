@@ -18,10 +18,10 @@ import pytest
 
 from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import audit
-from proxy.ledger.render import BAR, as_csv, as_json, format_table
-from proxy.ledger.rows import CHARGE, Row, Rows, join_rows, make_rows
+from proxy.ledger.render import BAR_WIDTH, format_csv, format_json, format_table
+from proxy.ledger.rows import CHARGE_COLUMNS, Row, Rows, join_rows, make_rows
 from proxy.ledger.spending import SpendingLine, SpendingReport
-from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore
+from proxy.ledger.sqlite import PRUNE_INTERVAL_MS, ProcessRun, SqliteStore
 from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, get_prune_limit_ms
 from proxy.ledger.store import Counts
 from tests.cli.test_init import headrace
@@ -39,7 +39,7 @@ from tests.ledger.test_spending import write_ledger
 from tests.ledger.test_sqlite import batch, counted
 from tests.servers import eventually
 
-OVER_ONE_STATEMENT = MAX_PARAMETERS // len(CHARGE) + 3
+OVER_ONE_STATEMENT = MAX_PARAMETERS // len(CHARGE_COLUMNS) + 3
 
 
 def charged(seqs: range, budgets: int = 5) -> Rows:
@@ -133,6 +133,11 @@ def test_pruned_rows_stay_counted(path: Path, dying: Dying) -> None:
 
     assert [row["seq"] for row in stored_rows(path)] == [4, 5]
     assert {row["seq"] for row in stored_rows(path, "attempts")} == {4, 5}
+    assert [row["seq"] for row in stored_rows(path, "charges")] == [4, 5]
+    assert {row["name"] for row in stored_rows(path, "budgets")} == {"of call 4", "of call 5"}
+    with closing(sqlite3.connect(path)) as file:
+        names = file.execute("SELECT name FROM charged_since").fetchall()
+    assert names == [("of call 4",), ("of call 5",)]
     [run] = stored_rows(path, "runs")
     assert (run["written"], run["pruned"], run["pruned_nano_usd"]) == (5, 3, 132_000)
     report = audit(path)
@@ -153,18 +158,6 @@ def test_missing_unpruned_row_is_a_violation(path: Path, dying: Dying) -> None:
     assert "more or fewer rows" in violation
 
 
-def test_charges_are_pruned_with_their_calls(path: Path, dying: Dying) -> None:
-    store = filled(dying, path, Clock(), [200, 100, 1])
-    store.prune()
-    store.close(Counts(3, 3, 0, 0))
-
-    assert [row["seq"] for row in stored_rows(path, "charges")] == [3]
-    assert [row["name"] for row in stored_rows(path, "budgets")] == ["of call 3"]
-    with closing(sqlite3.connect(path)) as file:
-        assert [*file.execute("SELECT name FROM charged_since")] == [("of call 3",)]
-    assert audit(path).violations == ()
-
-
 def test_rows_are_pruned_in_batches(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [100 + n / 1000 for n in range(PRUNE_BATCH + 3)])
 
@@ -176,7 +169,7 @@ def test_rows_are_pruned_at_intervals(path: Path, dying: Dying) -> None:
     clock = Clock()
     store = filled(dying, path, clock, [200, 89.9999])
     store.prune()
-    clock.ms += PRUNE_EVERY_MS - 1
+    clock.ms += PRUNE_INTERVAL_MS - 1
     store.prune()
     early_count = len(stored_rows(path))
     clock.ms += 1
@@ -258,9 +251,9 @@ def test_table_has_groups_bars_and_total() -> None:
 
     assert time == "2026-01-01 00:00 to 2026-01-31 00:00 UTC"
     assert heads.split("  ")[0] == "tag.team"
-    assert support.endswith("█" * BAR)
-    assert search.endswith("█" * (BAR // 2))
-    assert "█" * (BAR // 2 + 1) not in search
+    assert support.endswith("█" * BAR_WIDTH)
+    assert search.endswith("█" * (BAR_WIDTH // 2))
+    assert "█" * (BAR_WIDTH // 2 + 1) not in search
     assert unknown.split() == [
         "-",
         "1",
@@ -279,13 +272,11 @@ def test_table_has_groups_bars_and_total() -> None:
 
 def test_bars_show_calls_without_costs() -> None:
     report = SpendingReport(("key",), SINCE, UNTIL, (UNKNOWN,), UNKNOWN)
+    without_groups = SpendingReport((), SINCE, UNTIL, (), TOTAL)
 
-    assert format_table(report).splitlines()[2].endswith("█" * BAR)
-
-
-def test_without_groups_the_table_has_one_line() -> None:
-    assert len(format_table(SpendingReport((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 3
-    assert len(as_csv(SpendingReport((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 2
+    assert format_table(report).splitlines()[2].endswith("█" * BAR_WIDTH)
+    assert len(format_table(without_groups).splitlines()) == 3
+    assert len(format_csv(without_groups).splitlines()) == 2
 
 
 def test_terminal_control_characters_are_removed() -> None:
@@ -295,7 +286,7 @@ def test_terminal_control_characters_are_removed() -> None:
 
 
 def test_csv_leaves_unknown_values_empty() -> None:
-    assert as_csv(REPORT).splitlines() == [
+    assert format_csv(REPORT).splitlines() == [
         "tag.team,calls,tokens_in,tokens_out,cost_usd,lost_cost_usd,saved_usd,attempts,unpriced,estimated",
         "support,3,1500,900,2.500000,0.000022,0.000000,3,0.0,0.3333",
         "search,2,10,6,1.250000,0.000000,0.000000,2,0.5,0.0",
@@ -309,14 +300,14 @@ def test_csv_contains_no_formulas(first_text: str) -> None:
     line = SpendingLine((name, "a=b"), 1, 2, 3, 4, 0, 0, 1, 0, 0)
     report = SpendingReport(("tag.a", "key"), SINCE, UNTIL, (line,), line)
 
-    [_, row] = csv.reader(io.StringIO(as_csv(report), newline=""))
+    [_, row] = csv.reader(io.StringIO(format_csv(report), newline=""))
 
     assert row[0] in (f"'{name}", "?1+1")
     assert row[1:6] == ["a=b", "1", "2", "3", "0.000000004"]
 
 
 def test_json_has_nulls_for_unknown_values() -> None:
-    document = json.loads(as_json(REPORT))
+    document = json.loads(format_json(REPORT))
 
     assert document["groups"][0]["group"] == {"tag.team": "support"}
     assert [group["cost_usd"] for group in document["groups"]] == ["2.500000", "1.250000", None]

@@ -17,7 +17,7 @@ from proxy.ledger.crashes import CallCounters
 from proxy.ledger.jsonl import RefusedRows, get_refused_path
 from proxy.ledger.rows import Row, Rows
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
-from proxy.ledger.writer import MAX_CALLS, MAX_SLICED, SLICE, Ledger
+from proxy.ledger.writer import CALLS_PER_TRANSACTION, MAX_CALLS, MAX_WAITING_TO_PAUSE, Ledger
 from proxy.telemetry.metrics import Metrics
 from tests.doubles import ScriptedUpstream
 from tests.ledger.records import (
@@ -75,7 +75,7 @@ def put(writer: Ledger, tally: CallCounters, count: int) -> None:
     for _ in range(count):
         tally.begin()
         tally.end()
-        writer.put(call_entry(tally.ended, finished_record()))
+        writer.enqueue(call_entry(tally.ended, finished_record()))
 
 
 def test_close_writes_all_waiting_calls() -> None:
@@ -112,7 +112,7 @@ def test_hanging_store_drops_beyond_the_queue_bound() -> None:
     for _ in range(MAX_CALLS * 2):
         tally.begin()
         tally.end()
-        writer.put(entry)
+        writer.enqueue(entry)
     writer.close(0.05)
     store.go.set()
 
@@ -156,13 +156,16 @@ def test_batch_size_grows_with_the_queue() -> None:
     store, fake_log = Batches(), FakeLog()
     store.go.clear()
     writer, tally = writing(store, fake_log)
-    put(writer, tally, 2 * MAX_SLICED)
+    put(writer, tally, 2 * MAX_WAITING_TO_PAUSE)
     store.go.set()
     writer.close(5)
 
-    assert sum(store.sizes) == len(store.calls) == 2 * MAX_SLICED
-    assert max(store.sizes) > SLICE
-    assert sum(size for size in store.sizes if size <= SLICE) >= MAX_SLICED // 2
+    assert sum(store.sizes) == len(store.calls) == 2 * MAX_WAITING_TO_PAUSE
+    assert max(store.sizes) > CALLS_PER_TRANSACTION
+    assert (
+        sum(size for size in store.sizes if size <= CALLS_PER_TRANSACTION)
+        >= MAX_WAITING_TO_PAUSE // 2
+    )
     assert fake_log.drops == {}
 
 
@@ -247,7 +250,7 @@ def test_bills_are_reported_for_written_and_lost_rows(fate: str, tmp_path: Path)
     entry = call_entry(1, record)
     if fate == "invalid":
         entry.facts.started_at = cast(Any, None)
-    writer.put(entry)
+    writer.enqueue(entry)
     store.go.set()
     writer.close(5)
 

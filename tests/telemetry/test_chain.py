@@ -15,7 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cli import main
-from proxy.telemetry.chain import FIRST, MAX_LINE, BadChain, ChainFile, seal_entry, verify
+from proxy.telemetry.chain import (
+    FIRST_PREV,
+    MAX_LINE_BYTES,
+    BadChain,
+    ChainFile,
+    seal_entry,
+    verify,
+)
 from tests.for_each import for_each
 
 
@@ -176,7 +183,7 @@ def test_first_line_has_no_previous_hash(tmp_path: Path) -> None:
     path = tmp_path / "decisions"
     write_chain(path, "a").close()
 
-    assert json.loads(path.read_text())["prev"] == FIRST
+    assert json.loads(path.read_text())["prev"] == FIRST_PREV
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -258,8 +265,8 @@ def test_no_line_is_longer_than_the_reader_takes(
     for line, entry in zip(lines, written_entries, strict=True):
         stored = json.loads(line)
         cut = stored.get("cut", {})
-        assert len(line) <= MAX_LINE
-        assert not cut or len(line) > MAX_LINE // 4
+        assert len(line) <= MAX_LINE_BYTES
+        assert not cut or len(line) > MAX_LINE_BYTES // 4
         for name, items in entry.items():
             assert stored[name] == items[: len(stored[name])]
             assert len(stored[name]) + cut.get(name, 0) == len(items)

@@ -68,18 +68,6 @@ async def test_each_decision_has_reason(upstream: ScriptedUpstream, tmp_path: Pa
     assert (verify(path).lines, verify(path).broken) == (4, None)
 
 
-async def test_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    path = tmp_path / "decisions.log"
-    for _ in range(2):
-        how = {"log": LogSettings(decisions=path)}
-        async with running_proxy(tmp_path / "policies", policies_for(upstream.url), **how) as proxy:
-            await proxy.complete()
-            await proxy.sink.wait(1)
-
-    verified = verify(path)
-    assert (verified.lines, verified.torn, verified.broken) == (4, 0, None)
-
-
 async def test_rejected_reload_is_a_decision(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     path = tmp_path / "decisions.log"
     how = {"log": LogSettings(decisions=path)}
@@ -157,7 +145,7 @@ def test_unserializable_decision_is_counted_and_skipped(tmp_path: Path) -> None:
     decisions = Decisions(path, drops, failures.append, nothing, EventLog())
 
     decisions.add_policy_entry("in_force", "abc")
-    decisions.put({"event": object()})
+    decisions.enqueue({"event": object()})
     decisions.add_policy_entry("in_force", "def")
     decisions.close()
 

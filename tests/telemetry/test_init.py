@@ -12,7 +12,7 @@ from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import CandidateSink
 from proxy.runtime.background import SideTasks
 from proxy.runtime.fair_queue import LARGE_BYTES
-from proxy.telemetry import MAX_WAITING, Emitters
+from proxy.telemetry import MAX_WAITING_RECORDS, Emitters
 from proxy.telemetry.catalog.labels import SINKS
 from proxy.telemetry.decisions import Decisions
 from proxy.telemetry.genai_metrics import GenAiMetrics
@@ -100,23 +100,25 @@ async def test_waiting_records_are_bounded_and_large_ones_emitted() -> None:
     sink, steps = Sink(), list[Any]()
     emitters = Emitters((sink,), lambda sink, error: None, steps.append)
 
-    for number in range(1, 2 * MAX_WAITING):
+    for number in range(1, 2 * MAX_WAITING_RECORDS):
         emitters.end(new_record())
-        assert sink.seen.count("end") == (MAX_WAITING if number >= MAX_WAITING else 0)
+        assert sink.seen.count("end") == (
+            MAX_WAITING_RECORDS if number >= MAX_WAITING_RECORDS else 0
+        )
     large = new_record()
     large.call = Call(HEAD, {}, size=LARGE_BYTES + 1)
     emitters.end(large)
 
-    assert sink.seen.count("end") == 2 * MAX_WAITING
+    assert sink.seen.count("end") == 2 * MAX_WAITING_RECORDS
     emitters.end(new_record())
     large.call = Call(HEAD, {}, size=LARGE_BYTES)
     emitters.end(large)
-    assert sink.seen.count("end") == 2 * MAX_WAITING
+    assert sink.seen.count("end") == 2 * MAX_WAITING_RECORDS
     emitters.end(new_record())
     emitters.end(new_record())
     steps[-1]()
 
-    assert sink.seen.count("end") == 2 * MAX_WAITING + 4
+    assert sink.seen.count("end") == 2 * MAX_WAITING_RECORDS + 4
 
 
 async def test_last_active_call_is_emitted_in_the_next_iteration() -> None:

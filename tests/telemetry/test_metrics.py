@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import re
 import time
-from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from proxy.telemetry.catalog.table import METRICS
 from proxy.telemetry.metrics import Metrics
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream, usage
-from tests.servers import program
 from tests.test_pipeline import BEARER, ROUTES
 
 SamplesByName = dict[str, dict[tuple[tuple[str, str], ...], float]]
@@ -256,21 +254,6 @@ async def exposition(proxy: Proxy, **headers: str) -> tuple[str, bytes, Any]:
         client.get(f"{proxy.admin}/metrics", headers=headers) as response,
     ):
         return response.headers["content-type"], await response.read(), response.headers
-
-
-async def test_promtool_accepts_plain_form(proxy: Proxy) -> None:
-    promtool = program("promtool")
-    await proxy.complete()
-    await proxy.complete(stream=True)
-    media_type, text, _ = await exposition(proxy)
-
-    checking = await asyncio.create_subprocess_exec(
-        promtool, "check", "metrics", stdin=PIPE, stdout=PIPE, stderr=STDOUT
-    )
-    body, _ = await checking.communicate(text)
-
-    assert "version=0.0.4" in media_type
-    assert (checking.returncode, body.decode()) == (0, "")
 
 
 async def test_openmetrics_carries_trace_ids(proxy: Proxy) -> None:

@@ -51,36 +51,51 @@ def events(output: str, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("signal", ["", "TRACES_"])
-async def test_spans_are_exported_by_sdk_variables(
-    signal: str, protocol: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+@pytest.mark.parametrize("signals", [("",), ("TRACES_", "METRICS_")], ids=["both", "each"])
+async def test_spans_and_metrics_are_exported_by_sdk_variables(
+    signals: tuple[str, ...],
+    protocol: str,
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+    collector: Collector,
 ) -> None:
-    prefix = f"OTEL_EXPORTER_OTLP_{signal}"
+    variables = {
+        "OTEL_METRICS_EXPORTER": "otlp",
+        "OTEL_METRIC_EXPORT_INTERVAL": "60000",
+        "OTEL_METRIC_EXPORT_TIMEOUT": "5000",
+        "OTEL_SERVICE_NAME": "gateway",
+        "OTEL_RESOURCE_ATTRIBUTES": "service.name=other,deployment.environment.name=prod",
+    }
     async with collecting(protocol, collector) as to:
-        path = "/own/path" if signal and protocol != "grpc" else ""
-        variables = {
-            f"{prefix}ENDPOINT": to.url + path,
-            f"{prefix}PROTOCOL": protocol,
-            f"{prefix}HEADERS": "authorization=Bearer%20collector",
-            f"{prefix}COMPRESSION": "gzip",
-            f"{prefix}TIMEOUT": "5",
-            "OTEL_SERVICE_NAME": "gateway",
-            "OTEL_RESOURCE_ATTRIBUTES": "service.name=other,deployment.environment.name=prod",
-        }
+        for signal in signals:
+            path = f"/own/{signal[:-1].lower()}" if signal and protocol != "grpc" else ""
+            prefix = f"OTEL_EXPORTER_OTLP_{signal}"
+            variables |= {
+                f"{prefix}ENDPOINT": to.url + path,
+                f"{prefix}PROTOCOL": protocol,
+                f"{prefix}HEADERS": "authorization=Bearer%20collector",
+                f"{prefix}COMPRESSION": "gzip",
+                f"{prefix}TIMEOUT": "5",
+            }
 
         output = await printed(tmp_path, upstream, **variables)
 
         assert [span.name.split()[0] for span in to.spans] == ["POST", "text_completion", "POST"]
-        assert to.headers[0]["authorization"] == "Bearer collector"
-        [resource] = to.resources
-    assert resource["service.name"] == "gateway"
-    assert resource["deployment.environment.name"] == "prod"
-    assert resource["service.version"]
-    assert resource["service.instance.id"]
+        [duration] = to.metrics["gen_ai.client.inference.duration"].histogram.data_points
+    assert (duration.count, duration.explicit_bounds[:3]) == (1, [0.01, 0.02, 0.04])
+    assert attributes_of(duration)["gen_ai.request.model"] == "gpt-4o-mini"
+    assert {headers["authorization"] for headers in to.headers} == {"Bearer collector"}
+    assert len(to.resources) == 2
+    for resource in to.resources:
+        assert resource["service.name"] == "gateway"
+        assert resource["deployment.environment.name"] == "prod"
+        assert resource["service.version"]
+        assert resource["service.instance.id"]
     assert events(output, "otel.variable") == []
     if protocol != "grpc":  # the gRPC library hides the encoding
-        assert to.headers[0]["content-encoding"] == "gzip"
-        assert to.paths == [path or "/v1/traces"]
+        assert {headers["content-encoding"] for headers in to.headers} == {"gzip"}
+        folder = "/v1" if signals == ("",) else "/own"
+        assert sorted(to.paths) == [f"{folder}/metrics", f"{folder}/traces"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -186,41 +201,6 @@ async def counted(folder: Path, upstream: ScriptedUpstream, line: str, **environ
             async with client.get(f"http://{served.lines[-1]['admin']}/metrics") as response:
                 metrics = (await response.text()).splitlines()
     return metrics
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("signal", ["", "METRICS_"])
-async def test_metrics_are_exported_by_sdk_variables(
-    signal: str, protocol: str, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
-) -> None:
-    prefix = f"OTEL_EXPORTER_OTLP_{signal}"
-    async with collecting(protocol, collector) as to:
-        path = "/own/metrics" if signal and protocol != "grpc" else ""
-        variables = {
-            "OTEL_TRACES_EXPORTER": "none",
-            "OTEL_METRICS_EXPORTER": "otlp",
-            "OTEL_METRIC_EXPORT_INTERVAL": "60000",
-            "OTEL_METRIC_EXPORT_TIMEOUT": "5000",
-            f"{prefix}ENDPOINT": to.url + path,
-            f"{prefix}PROTOCOL": protocol,
-            f"{prefix}HEADERS": "authorization=Bearer%20collector",
-            f"{prefix}COMPRESSION": "gzip",
-            f"{prefix}TIMEOUT": "5",
-            "OTEL_SERVICE_NAME": "gateway",
-        }
-
-        output = await printed(tmp_path, upstream, **variables)
-
-        [duration] = to.metrics["gen_ai.client.inference.duration"].histogram.data_points
-        assert to.headers[0]["authorization"] == "Bearer collector"
-        assert to.resources[0]["service.name"] == "gateway"
-    assert attributes_of(duration)["gen_ai.request.model"] == "gpt-4o-mini"
-    assert duration.count == 1
-    assert duration.explicit_bounds[:3] == [0.01, 0.02, 0.04]
-    assert events(output, "otel.variable") == []
-    assert to.spans == []
-    if protocol != "grpc":
-        assert to.paths == [path or "/v1/metrics"]
 
 
 async def test_metrics_are_exported_at_their_interval(

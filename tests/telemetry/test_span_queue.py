@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from proxy.runtime.otel_settings import BatchBounds
 from proxy.telemetry.attributes import INPUT_MESSAGES, OUTCOME, OUTPUT_MESSAGES
-from proxy.telemetry.span_queue import GRACE_S, MAX_CHARS, SpanQueue
+from proxy.telemetry.span_queue import GRACE_S, MAX_TEXT_CHARS, SpanQueue
 from proxy.telemetry.trace import RateLimitedSampler, load_sampler
 from tests.for_each import for_each
 
@@ -38,10 +38,9 @@ def spans_of_call(count: int = 3, **texts: str) -> list[ReadableSpan]:
 class Gate(SpanExporter):
     """Exporter that blocks until it is opened."""
 
-    def __init__(self, result: SpanExportResult = SpanExportResult.SUCCESS) -> None:
+    def __init__(self) -> None:
         self.open = threading.Event()
         self.is_called = threading.Event()
-        self.result = result
         self.exported = 0
         self.largest_batch = 0
 
@@ -50,7 +49,7 @@ class Gate(SpanExporter):
         self.open.wait(10)
         self.exported += len(spans)
         self.largest_batch = max(self.largest_batch, len(spans))
-        return self.result
+        return SpanExportResult.SUCCESS
 
 
 @pytest.fixture
@@ -72,7 +71,7 @@ def test_spans_are_exported_in_small_batches(dropped: Counter[str]) -> None:
     queue = queue_to(gate, dropped, max_spans=2000)
 
     for _ in range(200):
-        queue.put(spans_of_call())
+        queue.enqueue(spans_of_call())
     queue.close()
 
     assert gate.exported == 600
@@ -86,7 +85,7 @@ def test_full_queue_drops_whole_calls(dropped: Counter[str]) -> None:
     queue = queue_to(gate, dropped)
 
     for _ in range(1000):
-        queue.put(spans_of_call())
+        queue.enqueue(spans_of_call())
     gate.open.set()
     queue.close()
 
@@ -100,9 +99,9 @@ def test_captured_text_in_the_queue_is_bounded(attribute: str, dropped: Counter[
     gate.open.set()
     queue = queue_to(gate, dropped)
 
-    queue.put(spans_of_call(1, **{attribute: "x" * (MAX_CHARS - 1)}))
-    queue.put(spans_of_call(1, **{attribute: "xx"}))
-    queue.put(spans_of_call(2))
+    queue.enqueue(spans_of_call(1, **{attribute: "x" * (MAX_TEXT_CHARS - 1)}))
+    queue.enqueue(spans_of_call(1, **{attribute: "xx"}))
+    queue.enqueue(spans_of_call(2))
     queue.close()
 
     assert gate.exported == 3
@@ -118,29 +117,18 @@ def test_exported_batch_frees_space(dropped: Counter[str]) -> None:
     accepted = 0
     while accepted < 450 and time.monotonic() < deadline:
         count_before = dropped["queue_full"]
-        queue.put(spans_of_call(1, **{INPUT_MESSAGES: "x" * (MAX_CHARS // 150)}))
+        queue.enqueue(spans_of_call(1, **{INPUT_MESSAGES: "x" * (MAX_TEXT_CHARS // 150)}))
         accepted += dropped["queue_full"] == count_before
     queue.close()
 
     assert gate.exported == accepted == 450
 
 
-def test_refused_spans_are_counted(dropped: Counter[str]) -> None:
-    gate = Gate(SpanExportResult.FAILURE)
-    gate.open.set()
-    queue = queue_to(gate, dropped)
-
-    queue.put(spans_of_call())
-    queue.close()
-
-    assert dropped == {"export_failed": 3}
-
-
 def test_spans_after_the_end_are_counted(dropped: Counter[str]) -> None:
     queue = queue_to(Gate(), dropped)
     queue.close()
 
-    queue.put(spans_of_call())
+    queue.enqueue(spans_of_call())
 
     assert dropped == {"closed": 3}
 
@@ -150,13 +138,21 @@ class Broken(SpanExporter):
         raise AttributeError
 
 
-def test_exporter_exception_is_reported_and_export_continues(dropped: Counter[str]) -> None:
-    queue = queue_to(Broken(), dropped)
+class Refusing(SpanExporter):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return SpanExportResult.FAILURE
 
-    queue.put(spans_of_call())
+
+@pytest.mark.parametrize(("exporter", "errors"), [(Refusing, {}), (Broken, {"AttributeError": 1})])
+def test_failed_export_is_counted(
+    exporter: type[SpanExporter], errors: dict[str, int], dropped: Counter[str]
+) -> None:
+    queue = queue_to(exporter(), dropped)
+
+    queue.enqueue(spans_of_call())
     queue.close()
 
-    assert dropped == {"export_failed": 3, "AttributeError": 1}
+    assert dropped == {"export_failed": 3, **errors}
 
 
 class Dripping:
@@ -188,7 +184,7 @@ class Dripping:
 def test_slow_collector_does_not_delay_exit(dropped: Counter[str]) -> None:
     with closing(Dripping()) as collector:
         queue = queue_to(OTLPSpanExporter(collector.url, timeout=0.2), dropped)
-        queue.put(spans_of_call())
+        queue.enqueue(spans_of_call())
         assert collector.is_called.wait(10)
 
         closer = threading.Thread(target=queue.close, args=(0.1,))
@@ -203,7 +199,7 @@ def test_close_counts_spans_left_at_its_deadline(dropped: Counter[str]) -> None:
     gate = Gate()
     queue = queue_to(gate, dropped, max_spans=1000)
     for _ in range(300):
-        queue.put(spans_of_call())
+        queue.enqueue(spans_of_call())
     assert gate.is_called.wait(10)
     threading.Timer(0.2, gate.open.set).start()
 

@@ -84,7 +84,7 @@ class Spans:
 
     received: list[ReadableSpan] = field(default_factory=list)
 
-    def put(self, spans: Sequence[ReadableSpan]) -> None:
+    def enqueue(self, spans: Sequence[ReadableSpan]) -> None:
         self.received += spans
 
 
@@ -106,39 +106,27 @@ async def test_spans_are_exported_if_captured_texts_cannot_be_read(
     assert len(spans.received) == len(collector.spans) == 3
 
 
-async def test_attempt_span_has_the_request_method(
+async def test_spans_have_the_method_and_the_previous_response_id_of_the_client(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
-    upstream.then(answer(response()), answer({"id": "resp_1", "deleted": True}))
-    settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
-    body = {"model": "gpt-4o-mini", "input": "Hi"}
-    async with running_proxy(tmp_path / "p", policies_for(upstream.url), **settings) as proxy:
-        created = await proxy.send("/v1/responses", body)
-        path = f"/v1/responses/{created.json['id']}"
-        deleted = await proxy.send(path, b"", method="DELETE")
-        assert deleted.status == 200, deleted.raw
-        await proxy.sink.wait(2)
-
-    spans = [span for span in collector.spans if span.name in ("POST", "DELETE")]
-    assert [attributes_of(span)["http.request.method"] for span in spans] == ["POST", "DELETE"]
-    assert [request.method for request in upstream.requests] == ["POST", "DELETE"]
-
-
-async def test_span_has_the_previous_response_id_of_the_client(
-    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
-) -> None:
-    upstream.then(answer(response()), answer(response()))
+    upstream.then(answer(response()), answer(response()), answer({"id": "x", "deleted": True}))
     settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
     body = {"model": "gpt-4o-mini", "input": "Hi"}
     async with running_proxy(tmp_path / "p", policies_for(upstream.url), **settings) as proxy:
         previous = (await proxy.send("/v1/responses", body)).json["id"]
         second = await proxy.send("/v1/responses", {**body, "previous_response_id": previous})
         assert second.status == 200, second.raw
-        await proxy.sink.wait(2)
+        deleted = await proxy.send(f"/v1/responses/{previous}", b"", method="DELETE")
+        assert deleted.status == 200, deleted.raw
+        await proxy.sink.wait(3)
 
     name = "gen_ai.request.previous_response.id"
     spans = [attributes_of(span) for span in collector.spans if span.name.startswith("chat ")]
     assert [attributes.get(name) for attributes in spans] == [None, previous]
+    attempts = [span for span in collector.spans if span.name in ("POST", "DELETE")]
+    methods = ["POST", "POST", "DELETE"]
+    assert [attributes_of(span)["http.request.method"] for span in attempts] == methods
+    assert [request.method for request in upstream.requests] == methods
 
 
 @for_each("secret", SECRETS)
@@ -157,16 +145,6 @@ async def test_header_credentials_are_in_no_span_and_no_log_line(
     assert b"headrace.request.id" in exported
     assert b'"request_id"' in exported
     assert secret.encode() not in exported
-
-
-async def test_failures_are_traced_at_any_ratio(
-    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
-) -> None:
-    upstream.answer_with(answer({}, 500))
-
-    await traced(tmp_path, upstream, collector, trace_ratio=0.0)
-
-    assert attributes_of(collector.named("POST /v1"))["headrace.outcome"] == "upstream_error"
 
 
 @pytest.mark.parametrize(("flag", "ratio", "spans"), [("01", 0.0, 3), ("00", 1.0, 0)])
@@ -219,21 +197,6 @@ async def test_traceparent_is_sent_to_permitted_upstreams(
     assert text.split("-")[1] == reply.headers["x-trace-id"]
     attempt = next(span for span in collector.spans if span.name == "POST")
     assert text.split("-")[2] == attempt.span_id.hex()
-
-
-async def test_missing_collector_affects_no_call(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    absent = {"otlp_endpoint": "http://127.0.0.1:9"}
-    lost = re.compile('^headrace_telemetry_dropped.*signal="traces"', re.MULTILINE)
-    async with (
-        asyncio.timeout(20),
-        running_proxy(tmp_path / "p", policies_for(upstream.url), **absent) as proxy,
-    ):
-        assert (await proxy.complete()).status == 200
-        await proxy.sink.wait()
-        while not lost.search(await proxy.metrics()):
-            pass
 
 
 def test_number_beyond_otlp_is_omitted() -> None:

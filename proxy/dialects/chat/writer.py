@@ -19,7 +19,7 @@ from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.dialects.wire import sse
 from proxy.dialects.wire.strict_json import dump
-from proxy.money.usage import COUNT_GROUPS, Tokens
+from proxy.money.usage import USAGE_GROUPS, Tokens
 from proxy.types import Json
 from proxy.types.events import (
     CALLS,
@@ -181,7 +181,7 @@ def make_chat_usage(tokens: Tokens, native: Json) -> Json:
         usage["completion_tokens_details"] = {"reasoning_tokens": tokens.reasoning}
     if tokens.web_searches:
         usage["server_tool_use"] = {"web_search_requests": tokens.web_searches}
-    groups = {name: native[name] for name in COUNT_GROUPS if type(native.get(name)) is dict}
+    groups = {name: native[name] for name in USAGE_GROUPS if type(native.get(name)) is dict}
     for name, (native_name, counts) in _DETAILS.items():
         group = native.get(native_name)
         if type(group) is dict:

@@ -11,7 +11,7 @@ from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import USUAL_EVENTS, make_stream_events
 from proxy.dialects.wire.strict_json import as_object, dump, is_name
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
-from proxy.money.usage import COUNT_GROUPS, read_usage
+from proxy.money.usage import USAGE_GROUPS, read_usage
 from proxy.types import Json
 from proxy.types.events import (
     SHOWN,
@@ -214,7 +214,7 @@ class MessageReader:
             usage = {
                 name: value
                 for name, value in usage.items()
-                if name not in COUNT_GROUPS or has_shape(value, schema.USAGE[name])
+                if name not in USAGE_GROUPS or has_shape(value, schema.USAGE[name])
             }
         return (UsageReport(tokens, usage, is_final),)
 

@@ -13,7 +13,7 @@ import orjson
 from proxy.dialects.family import Shape, is_empty, is_number, is_text, make_word_check
 from proxy.dialects.wire.strict_json import MAX_RESPONSE_DEPTH, is_name, wrap_in_writer_levels
 from proxy.errors import UpstreamInvalid
-from proxy.money.usage import COUNT_GROUPS, Tokens
+from proxy.money.usage import USAGE_GROUPS, Tokens
 from proxy.types import Json
 from proxy.types.events import FinishReason, Kind
 
@@ -146,7 +146,7 @@ def to_chat_usage(usage: Any) -> Json | None:
         result["total_tokens"] = fresh + read + written + output
     if read or written:
         result["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
-    for name in COUNT_GROUPS:
+    for name in USAGE_GROUPS:
         if isinstance(usage.get(name), dict):
             result[name] = usage[name]
     details = usage.get("output_tokens_details")
@@ -169,7 +169,7 @@ def make_messages_usage(tokens: Tokens | None, native: Json) -> Json:
         result["cache_creation_input_tokens"] = tokens.cache_write
     if tokens.web_searches:
         result["server_tool_use"] = {"web_search_requests": tokens.web_searches}
-    result |= {name: native[name] for name in COUNT_GROUPS if name in native}
+    result |= {name: native[name] for name in USAGE_GROUPS if name in native}
     return result | {"output_tokens": tokens.completion_total}
 
 

@@ -18,7 +18,7 @@ from proxy.config.shapes import Requirement, any_of, is_not_null, is_present, no
 from proxy.dialects.findings import make_flag_details
 from proxy.guards.guard_kind import CostLimit, GuardContext, GuardKind, wrong_stage_message
 from proxy.money.estimate import estimate_text, to_tokens
-from proxy.money.usage import NANO
+from proxy.money.usage import NANO_PER_USD
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -184,7 +184,7 @@ class EconomicsConfig(Section):
 def _make_cost_limit(keys: EconomicsConfig, context: GuardContext) -> CostLimit:
     if context.stage == "output":
         raise ValueError(wrong_stage_message("economics", "input"))
-    return CostLimit(int(keys.max_cost_usd * NANO))
+    return CostLimit(int(keys.max_cost_usd * NANO_PER_USD))
 
 
 ECONOMICS_GUARD = GuardKind(EconomicsConfig, _make_cost_limit, example={"max_cost_usd": 1})

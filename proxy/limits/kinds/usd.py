@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from proxy.errors import BudgetExceeded
-from proxy.money.usage import BILLED_COUNTS, NANO, Price, Tokens, format_usd, price_on
+from proxy.money.usage import BILLED_COUNTS, NANO_PER_USD, Price, Tokens, format_usd, price_on
 from proxy.types.limit import MAX_AMOUNT, CallSize, Limit, LimitKind, LimitRefusal
 from proxy.types.providers import may_reason
 
@@ -31,7 +31,7 @@ class UsdBudget(LimitKind):
     counter_type = "budget"
     is_usage_based = True
     counter = "nano_usd"
-    scale = NANO
+    scale = NANO_PER_USD
 
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
         return estimate_highest_cost(sizes, day) or 0
@@ -105,7 +105,11 @@ def estimate_max_cost(
 
 
 def _find_highest_rates(
-    price: Price, has_audio: bool, reasons: bool, speaks: bool, caches_for_an_hour: bool
+    price: Price,
+    has_audio: bool,
+    has_reasoning: bool,
+    requests_audio: bool,
+    caches_for_an_hour: bool,
 ) -> tuple[int | None, int | None]:
     """Return the highest rates of an input and an output token, None if no type has a price."""
     text, cached, write, output, reasoning, audio_in, audio_out, write_1h, _ = price.rates
@@ -115,7 +119,11 @@ def _find_highest_rates(
         write_1h if caches_for_an_hour else write,
         audio_in if has_audio else text,
     )
-    outputs = output, reasoning if reasons else output, audio_out if speaks else output
+    outputs = (
+        output,
+        reasoning if has_reasoning else output,
+        audio_out if requests_audio else output,
+    )
     return (
         max([rate for rate in inputs if rate is not None], default=None),
         max([rate for rate in outputs if rate is not None], default=None),

@@ -1,46 +1,51 @@
--- The arithmetic of counters.py, for a store that several instances share.
+-- Counters of limits for a store that several instances share. The arithmetic is that of
+-- counters.py.
 --
--- ARGV[1] is the time in milliseconds if the caller has one of its own, as tests do; else the
--- server's counts. Each further argument is one call in JSON, whose keys are the next of KEYS:
--- first the call's own, then one for each claim. Calls are done in order, each as a whole: check
--- all its claims, then charge all. Whole numbers below 2^53 are exact in Lua, and nothing here
--- makes a fraction: quotients are taken by fmod.
+-- ARGV[1] is the time in milliseconds, empty for the server's own time. Each further argument is
+-- one call in JSON. Its keys are the next ones of KEYS: the key of the call, then one key per
+-- claim. Calls run in order. A call checks all its claims, then charges all or none. Integers below
+-- 2^53 are exact in Lua. The script uses fmod for quotients, so that no fraction occurs.
 --
---   {"admit", keep, claims, ledger}         -> {level, reset, wait, flags, ...}
---   {"read", 0, claims, ledger}             -> the same; nothing is charged
---   {"settle" | "again" | "late" | "whole", keep, claims, actuals, ledger}
---                                           -> {1 if the call was under way, else 0}
---   {"renew", 0, claims}                    -> the same; its places are leased anew
---   {"charged" | "booked", keep, owner, dead}
---                                           -> {1 if the owner has the bill, else 0}
+--   call                                          reply
+--   {"admit", ttl_ms, claims, ledger}             level, reset, wait, flags of each claim, in a list
+--   {"read", 0, claims, ledger}                   the same; charges nothing
+--   {"settle", 0, claims, actuals}                {1 if the call was charged, otherwise 0}
+--   {"again", 0, claims, actuals}                 the same
+--   {"late", ttl_ms, claims, actuals, ledger}     the same
+--   {"whole", ttl_ms, claims, actuals, ledger}    the same
+--   {"renew", 0, claims}                          {1 if the leases were renewed, otherwise 0}
+--   {"charged", ttl_ms, owner, dead_runs}         {1 if the owner has the bill, otherwise 0}
+--   {"booked", ttl_ms, owner, dead_runs}          the same
 --
--- The last is done alone, and its only key is that of a bill, "charged RUN SPAN" until the row of
--- the charge is written and "booked RUN SPAN" from then on. What a dead run has charged and not
--- booked is for the next owner. Earlier versions write the owner alone.
+-- A claim is {amount, mode, kind, capacity, warn_amount, ...}. The mode is 0 if the limit is
+-- enforced, 1 in shadow mode, 2 if the claim is only counted. A rate (kind 1) adds debt_per_unit
+-- and drain_per_ms, a budget (2) the four bounds of its windows, a lease (3) its duration in ms. A
+-- negative claim never fits.
 --
--- A negative claim never fits, and what was used is never negative.
+-- The key of a call has its charges until it is settled. If the key is missing, the store has lost
+-- its counters:
+--   "settle" charges actual spend.
+--   "again" repeats a settlement whose result is unknown, so it charges nothing.
+--   "late" charges actual spend of a call that may never have been charged, once within ttl_ms.
+--   "whole" charges all spend that a ledger has for the window, once within ttl_ms. The counter is
+--   not fresh for that ledger afterwards. The ledger also has the spend of "late" calls. While the
+--   counter is fresh for the ledger, field START .. "l" .. LEDGER has that spend, and "whole" adds
+--   only the difference.
 --
--- A claim is {amount, shadow, kind, capacity, warn, ...}, with 2 for shadow where it is only
--- counted, whatever is left, and then of a rate (1) its unit_debt and
--- drain, of a budget (2) the four bounds of its windows, of concurrency (3) the lease in ms.
+-- A budget is a hash. START, the start of a window, has its spend. START .. "w" exists once the
+-- warning was given. START .. "a" .. LEDGER exists once an instance with that ledger has charged
+-- the window: the counter is fresh for the ledger before. Earlier versions write START .. "a" for
+-- all ledgers.
 --
--- A call's key holds what it was charged, until it is settled. If that is gone, the store has lost
--- its counters, and "settle" charges the money that was really spent; "again" does not, because
--- the first try may have come through. "late" is for a call that may never have been charged
--- here: its money is, once, for as long as its key is kept. "whole" is for all that a ledger knows
--- of the window: from then on the counter is no longer fresh for that ledger. The ledger of a
--- "late" call knows its money, too: while the counter is fresh for it, that money is kept under
--- "l" and the id, behind the begin of the window, and "whole" adds only the rest.
---
--- A budget is a hash: the begin of a window -> what is spent, with "w" behind it once it was warned
--- of, and with "a" and the id of a ledger once an instance with that ledger admitted a call: until
--- then it is fresh for that ledger. "a" without an id, of an earlier version, is for all ledgers.
+-- The key of a bill has "charged RUN SPAN" until the row of the charge is written, then "booked RUN
+-- SPAN". The next owner gets a bill that a dead run has charged and not booked. Earlier versions
+-- write only the owner. A call for a bill must be the only call of a script run.
 
-local MOST = 9007199254740991
+local MAX_AMOUNT = 9007199254740991
 local NEVER, WARNED, FRESH = -1, 1, 2
-local BUSY, GRACE, DAY = 1000, 60000, 86400000
-local BUDGET, CONCURRENCY = 2, 3
-local COUNTED = 2
+local LEASE_WAIT_MS, GRACE_MS, DAY_MS = 1000, 60000, 86400000
+local BUDGET, LEASE = 2, 3
+local ENFORCED, COUNT_ONLY = 0, 2
 
 local now = tonumber(ARGV[1])
 if not now then
@@ -48,265 +53,278 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local function text(number)
-  return string.format('%.0f', number)
+local function to_text(integer)
+  return string.format('%.0f', integer)
 end
 
-local function up(number, by) -- the quotient, rounded up
-  local rest = math.fmod(number, by)
-  return (number - rest) / by + (rest > 0 and 1 or 0)
+local function divide_up(number, divisor)
+  local remainder = math.fmod(number, divisor)
+  return (number - remainder) / divisor + (remainder > 0 and 1 or 0)
 end
 
-local function debt_of(key, unit, drain)
-  local kept = redis.call('GET', key)
-  if not kept then return 0 end
-  local debt, at, of = string.match(kept, '^(%d+) (%d+) (%d+)$')
-  debt, at, of = tonumber(debt), tonumber(at), tonumber(of)
-  if of ~= unit then debt = math.floor(debt / of * unit) end
-  if now > at then debt = math.max(0, debt - (now - at) * drain) end
+local function read_debt(key, unit, drain)
+  local stored = redis.call('GET', key)
+  if not stored then return 0 end
+  local debt, stored_at, stored_unit = string.match(stored, '^(%d+) (%d+) (%d+)$')
+  debt, stored_at, stored_unit = tonumber(debt), tonumber(stored_at), tonumber(stored_unit)
+  if stored_unit ~= unit then debt = math.floor(debt / stored_unit * unit) end
+  if now > stored_at then debt = math.max(0, debt - (now - stored_at) * drain) end
   return debt
 end
 
-local function keep_debt(key, debt, unit, drain)
+local function write_debt(key, debt, unit, drain)
   if debt > 0 then
-    local kept = text(debt) .. ' ' .. text(now) .. ' ' .. text(unit)
-    redis.call('SET', key, kept, 'PX', text(up(debt, drain) + GRACE))
+    local value = to_text(debt) .. ' ' .. to_text(now) .. ' ' .. to_text(unit)
+    redis.call('SET', key, value, 'PX', to_text(divide_up(debt, drain) + GRACE_MS))
   else
     redis.call('DEL', key)
   end
 end
 
-local function window(claim) -- the one of the server's time; the nearest if clocks are far apart
-  for first = 6, 7 do
-    if now < claim[first + 1] then return claim[first], claim[first + 1] end
+-- Return start and end of the window of the server time, of the nearest if clocks differ much.
+local function find_window(claim)
+  for start = 6, 7 do
+    if now < claim[start + 1] then return claim[start], claim[start + 1] end
   end
   return claim[8], claim[9]
 end
 
-local rate, budget, concurrency = {}, {}, {}
+local rate, budget, lease = {}, {}, {}
 
-function rate.look(key, claim)
-  local debt = debt_of(key, claim[6], claim[7])
-  local over = debt + (claim[1] - claim[4]) * claim[6]
+function rate.read(key, claim)
+  local debt = read_debt(key, claim[6], claim[7])
+  local excess = debt + (claim[1] - claim[4]) * claim[6]
   local wait = 0
-  if claim[1] > claim[4] then wait = NEVER elseif over > 0 then wait = up(over, claim[7]) end
+  if claim[1] > claim[4] then
+    wait = NEVER
+  elseif excess > 0 then
+    wait = divide_up(excess, claim[7])
+  end
   return {level = debt, reset = -1, wait = wait, flags = 0}
 end
 
-function rate.take(key, claim, seen)
-  local before, warn = seen.level, claim[5] * claim[6]
-  local debt = before + claim[1] * claim[6]
-  seen.level = debt
-  if before < warn and warn <= debt then seen.flags = WARNED end
-  keep_debt(key, debt, claim[6], claim[7])
+function rate.charge(key, claim, state)
+  local debt_before, warn_debt = state.level, claim[5] * claim[6]
+  local debt = debt_before + claim[1] * claim[6]
+  state.level = debt
+  if debt_before < warn_debt and warn_debt <= debt then state.flags = WARNED end
+  write_debt(key, debt, claim[6], claim[7])
   return debt
 end
 
-function rate.settle(key, claim, charge, at, actual)
+function rate.settle(key, claim, mark, charged_at, actual)
   local unit, drain = claim[6], claim[7]
   if actual == claim[1] then return end
-  local debt = debt_of(key, unit, drain)
+  local debt = read_debt(key, unit, drain)
   if actual < claim[1] then
-    local undrained = charge - math.max(0, now - at) * drain
+    local undrained = mark - math.max(0, now - charged_at) * drain
     debt = debt - math.max(0, math.min((claim[1] - actual) * unit, undrained, debt))
   else
-    debt = math.min(MOST, debt + (actual - claim[1]) * unit)
+    debt = math.min(MAX_AMOUNT, debt + (actual - claim[1]) * unit)
   end
-  keep_debt(key, debt, unit, drain)
+  write_debt(key, debt, unit, drain)
 end
 
-function budget.look(key, claim, ledger)
-  local begin, ends = window(claim)
-  local all = text(begin) .. 'a'
-  local kept = redis.call('HMGET', key, text(begin), all, all .. ledger)
-  local seen = {begin = begin, ends = ends, reset = ends - now, wait = 0, flags = 0}
-  seen.mark = all .. ledger
-  if not (kept[2] or kept[3]) then seen.flags = FRESH end
-  seen.level = tonumber(kept[1] or 0)
+function budget.read(key, claim, ledger)
+  local window_start, window_end = find_window(claim)
+  local mark_of_all = to_text(window_start) .. 'a'
+  local mark = mark_of_all .. ledger
+  local stored = redis.call('HMGET', key, to_text(window_start), mark_of_all, mark)
+  local state = {level = tonumber(stored[1] or 0), reset = window_end - now, wait = 0, flags = 0}
+  state.window_start, state.window_end, state.mark = window_start, window_end, mark
+  if not (stored[2] or stored[3]) then state.flags = FRESH end
   if claim[1] > claim[4] then
-    seen.wait = NEVER
-  elseif seen.level + claim[1] > claim[4] then
-    seen.wait = seen.reset
+    state.wait = NEVER
+  elseif state.level + claim[1] > claim[4] then
+    state.wait = state.reset
   end
-  return seen
+  return state
 end
 
-local function spend(key, begin, ends, amount, oldest)
+-- Add spend to a window, and delete the fields of windows before the oldest.
+local function add_spend(key, window_start, window_end, amount, oldest_start)
   for _, name in ipairs(redis.call('HKEYS', key)) do
-    if tonumber(string.match(name, '%d+')) < oldest then redis.call('HDEL', key, name) end
+    if tonumber(string.match(name, '%d+')) < oldest_start then redis.call('HDEL', key, name) end
   end
-  redis.call('HINCRBY', key, text(begin), text(amount))
-  redis.call('PEXPIRE', key, text(math.max(0, ends - now) + DAY))
+  redis.call('HINCRBY', key, to_text(window_start), to_text(amount))
+  redis.call('PEXPIRE', key, to_text(math.max(0, window_end - now) + DAY_MS))
 end
 
-function budget.take(key, claim, seen)
-  local name = text(seen.begin)
-  if seen.flags == FRESH then
-    spend(key, seen.begin, seen.ends, claim[1], claim[6])
-    redis.call('HSET', key, seen.mark, 1)
+function budget.charge(key, claim, state)
+  local name = to_text(state.window_start)
+  if state.flags == FRESH then
+    add_spend(key, state.window_start, state.window_end, claim[1], claim[6])
+    redis.call('HSET', key, state.mark, 1)
   else
-    redis.call('HINCRBY', key, name, text(claim[1]))
+    redis.call('HINCRBY', key, name, to_text(claim[1]))
   end
-  seen.level = seen.level + claim[1]
-  if claim[5] > 0 and seen.level >= claim[5] and redis.call('HSETNX', key, name .. 'w', 1) == 1 then
-    seen.flags = seen.flags + WARNED
+  state.level = state.level + claim[1]
+  if claim[5] > 0 and state.level >= claim[5] and redis.call('HSETNX', key, name .. 'w', 1) == 1 then
+    state.flags = state.flags + WARNED
   end
-  return seen.begin
+  return state.window_start
 end
 
-function budget.settle(key, claim, charge, at, actual)
-  local name = text(charge)
-  local used = redis.call('HGET', key, name)
-  if used and actual ~= claim[1] then
-    used = math.max(0, math.min(MOST, used + actual - claim[1]))
-    redis.call('HSET', key, name, text(used))
+function budget.settle(key, claim, window_start, charged_at, actual)
+  local name = to_text(window_start)
+  local spend = redis.call('HGET', key, name)
+  if spend and actual ~= claim[1] then
+    spend = math.max(0, math.min(MAX_AMOUNT, spend + actual - claim[1]))
+    redis.call('HSET', key, name, to_text(spend))
   end
 end
 
-function concurrency.look(key, claim)
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', text(now))
+function lease.read(key, claim)
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', to_text(now))
   local used = redis.call('ZCARD', key)
   local wait = 0
-  if claim[1] > claim[4] then wait = NEVER elseif used + claim[1] > claim[4] then wait = BUSY end
+  if claim[1] > claim[4] then
+    wait = NEVER
+  elseif used + claim[1] > claim[4] then
+    wait = LEASE_WAIT_MS
+  end
   return {level = used, reset = -1, wait = wait, flags = 0}
 end
 
-local function lease(key, claim, id)
-  for place = 1, claim[1] do
-    redis.call('ZADD', key, text(now + claim[6]), place .. ':' .. id)
+local function write_leases(key, claim, id)
+  for number = 1, claim[1] do
+    redis.call('ZADD', key, to_text(now + claim[6]), number .. ':' .. id)
   end
-  redis.call('PEXPIRE', key, text(claim[6] + GRACE))
+  redis.call('PEXPIRE', key, to_text(claim[6] + GRACE_MS))
 end
 
-function concurrency.take(key, claim, seen, id)
-  lease(key, claim, id)
-  local before = seen.level
-  seen.level = before + claim[1]
-  if before < claim[5] and claim[5] <= seen.level then seen.flags = WARNED end
+function lease.charge(key, claim, state, id)
+  write_leases(key, claim, id)
+  local used_before = state.level
+  state.level = used_before + claim[1]
+  if used_before < claim[5] and claim[5] <= state.level then state.flags = WARNED end
   return 0
 end
 
-function concurrency.settle(key, claim, charge, at, actual, id)
-  for place = 1, claim[1] do redis.call('ZREM', key, place .. ':' .. id) end
+function lease.settle(key, claim, mark, charged_at, actual, id)
+  for number = 1, claim[1] do redis.call('ZREM', key, number .. ':' .. id) end
 end
 
-local KINDS = {rate, budget, concurrency}
+local KINDS = {rate, budget, lease}
 
-local function admit(first, call, charging)
-  local id, claims = KEYS[first], call[3]
-  local again = charging and redis.call('EXISTS', id) == 1
-  local seen, refused, reply = {}, false, {}
+-- A repeated admission fits and charges nothing.
+local function admit(first_key, call, should_charge)
+  local id, claims, ledger = KEYS[first_key], call[3], call[4]
+  local is_repeated = should_charge and redis.call('EXISTS', id) == 1
+  local states, is_refused, reply = {}, false, {}
   for n, claim in ipairs(claims) do
     local amount = claim[1]
-    if again then claim[1] = 0 end
-    seen[n] = KINDS[claim[3]].look(KEYS[first + n], claim, call[4])
-    if amount < 0 then seen[n].wait = NEVER end
-    if again or claim[2] == COUNTED then seen[n].wait = 0 end
-    if seen[n].wait ~= 0 and claim[2] == 0 then refused = true end
+    if is_repeated then claim[1] = 0 end
+    states[n] = KINDS[claim[3]].read(KEYS[first_key + n], claim, ledger)
+    if amount < 0 then states[n].wait = NEVER end
+    if is_repeated or claim[2] == COUNT_ONLY then states[n].wait = 0 end
+    if states[n].wait ~= 0 and claim[2] == ENFORCED then is_refused = true end
     claim[1] = amount
   end
-  if charging and not again and not refused then
-    local charges = {now}
+  if should_charge and not is_repeated and not is_refused then
+    local marks = {now}
     for n, claim in ipairs(claims) do
-      charges[n + 1] = -1
-      if seen[n].wait == 0 then
-        seen[n].charged = KINDS[claim[3]].take(KEYS[first + n], claim, seen[n], id)
-        charges[n + 1] = seen[n].charged
+      marks[n + 1] = -1
+      if states[n].wait == 0 then
+        marks[n + 1] = KINDS[claim[3]].charge(KEYS[first_key + n], claim, states[n], id)
       end
     end
-    redis.call('SET', id, cmsgpack.pack(charges), 'PX', call[2])
+    redis.call('SET', id, cmsgpack.pack(marks), 'PX', call[2])
   end
-  for _, each in ipairs(seen) do
-    reply[#reply + 1] = each.level
-    reply[#reply + 1] = each.reset
-    reply[#reply + 1] = each.wait
-    reply[#reply + 1] = each.flags
+  for _, state in ipairs(states) do
+    reply[#reply + 1] = state.level
+    reply[#reply + 1] = state.reset
+    reply[#reply + 1] = state.wait
+    reply[#reply + 1] = state.flags
   end
   return reply
 end
 
-local function late_by_ledger(key, begin, call, spent) -- what to add to the counter
-  local late, ledger = begin .. 'l' .. call[5], call[5]
+-- Return the spend to add to a counter, without what a backfill of the ledger adds or has added.
+local function exclude_ledger_spend(key, window_start, call, spend)
+  local ledger = call[5]
+  local late = window_start .. 'l' .. ledger
   if call[1] == 'whole' then
-    spent = spent - tonumber(redis.call('HGET', key, late) or 0)
+    spend = spend - tonumber(redis.call('HGET', key, late) or 0)
     redis.call('HDEL', key, late)
-    redis.call('HSET', key, begin .. 'a' .. ledger, 1)
-  elseif spent > 0 then
-    local marks = redis.call('HMGET', key, begin .. 'a', begin .. 'a' .. ledger)
-    if not (marks[1] or marks[2]) then redis.call('HINCRBY', key, late, text(spent)) end
+    redis.call('HSET', key, window_start .. 'a' .. ledger, 1)
+  elseif spend > 0 then
+    local marks = redis.call('HMGET', key, window_start .. 'a', window_start .. 'a' .. ledger)
+    if not (marks[1] or marks[2]) then redis.call('HINCRBY', key, late, to_text(spend)) end
   end
-  return spent
+  return spend
 end
 
-local function spend_late(first, call)
+local function charge_budgets(first_key, call)
   for n, claim in ipairs(call[3]) do
-    local key, spent = KEYS[first + n], call[4][n]
+    local key, spend = KEYS[first_key + n], call[4][n]
     if claim[3] == BUDGET then
-      if call[5] then spent = late_by_ledger(key, text(claim[7]), call, spent) end
-      if spent > 0 then spend(key, claim[7], claim[8], spent, claim[6]) end
+      if call[5] then spend = exclude_ledger_spend(key, to_text(claim[7]), call, spend) end
+      if spend > 0 then add_spend(key, claim[7], claim[8], spend, claim[6]) end
     end
   end
 end
 
-local function settle(first, call)
-  local verb, keep, claims, actuals, id = call[1], call[2], call[3], call[4], KEYS[first]
-  local kept = redis.call('GET', id)
-  if kept == '' then return {0} end
-  if kept then
-    local charges = cmsgpack.unpack(kept)
+local function settle(first_key, call)
+  local verb, ttl_ms, claims, actuals, id = call[1], call[2], call[3], call[4], KEYS[first_key]
+  local stored = redis.call('GET', id)
+  if stored == '' then return {0} end -- "late" or "whole" has run before
+  if stored then
+    local marks = cmsgpack.unpack(stored)
     for n, claim in ipairs(claims) do
-      local charge = charges[n + 1]
-      if charge >= 0 then
+      local mark = marks[n + 1]
+      if mark >= 0 then
         local actual = math.max(0, actuals[n])
-        KINDS[claim[3]].settle(KEYS[first + n], claim, charge, charges[1], actual, id)
+        KINDS[claim[3]].settle(KEYS[first_key + n], claim, mark, marks[1], actual, id)
       end
     end
   elseif verb ~= 'again' then
-    spend_late(first, call)
+    charge_budgets(first_key, call)
   end
   if verb == 'late' or verb == 'whole' then
-    redis.call('SET', id, '', 'PX', keep)
-  elseif kept then
+    redis.call('SET', id, '', 'PX', ttl_ms)
+  elseif stored then
     redis.call('DEL', id)
   end
-  return {kept and 1 or 0}
+  return {stored and 1 or 0}
 end
 
-local function renew(first, call)
-  local id = KEYS[first]
-  local kept = redis.call('GET', id)
-  if not kept or kept == '' then return {0} end
-  local charges = cmsgpack.unpack(kept)
+local function renew(first_key, call)
+  local id = KEYS[first_key]
+  local stored = redis.call('GET', id)
+  if not stored or stored == '' then return {0} end
+  local marks = cmsgpack.unpack(stored)
   for n, claim in ipairs(call[3]) do
-    if claim[3] == CONCURRENCY and charges[n + 1] >= 0 then lease(KEYS[first + n], claim, id) end
+    if claim[3] == LEASE and marks[n + 1] >= 0 then write_leases(KEYS[first_key + n], claim, id) end
   end
   return {1}
 end
 
 local function bill(key, call)
-  local state, keep, owner, dead = call[1], call[2], call[3], call[4]
-  local kept = redis.call('GET', key)
-  local run = string.match(kept or '', '^charged (%x+) ')
-  local is_free = not kept or kept == 'charged ' .. owner
-  for _, each in ipairs(dead) do is_free = is_free or run == each end
-  if is_free then redis.call('SET', key, state .. ' ' .. owner, 'PX', keep) end
-  return {(is_free or kept == 'booked ' .. owner) and 1 or 0}
+  local state, ttl_ms, owner, dead_runs = call[1], call[2], call[3], call[4]
+  local stored = redis.call('GET', key)
+  local stored_run = string.match(stored or '', '^charged (%x+) ')
+  local is_free = not stored or stored == 'charged ' .. owner
+  for _, run in ipairs(dead_runs) do is_free = is_free or stored_run == run end
+  if is_free then redis.call('SET', key, state .. ' ' .. owner, 'PX', ttl_ms) end
+  return {(is_free or stored == 'booked ' .. owner) and 1 or 0}
 end
 
-local first, replies = 1, {}
+local first_key, replies = 1, {}
 for n = 2, #ARGV do
   local call = cjson.decode(ARGV[n])
-  if call[1] == 'charged' or call[1] == 'booked' then
+  local verb = call[1]
+  if verb == 'charged' or verb == 'booked' then
     if #ARGV > 2 then return redis.error_reply('ERR a bill must be the only call') end
     return {bill(KEYS[1], call)}
   end
-  if call[1] == 'admit' or call[1] == 'read' then
-    replies[n - 1] = admit(first, call, call[1] == 'admit')
-  elseif call[1] == 'renew' then
-    replies[n - 1] = renew(first, call)
+  if verb == 'admit' or verb == 'read' then
+    replies[n - 1] = admit(first_key, call, verb == 'admit')
+  elseif verb == 'renew' then
+    replies[n - 1] = renew(first_key, call)
   else
-    replies[n - 1] = settle(first, call)
+    replies[n - 1] = settle(first_key, call)
   end
-  first = first + 1 + #call[3]
+  first_key = first_key + 1 + #call[3]
 end
 return replies

@@ -1,9 +1,9 @@
 """Arithmetic of limit counters: the debt of a rate, the windows of a budget, leases.
 
-``counters.lua`` implements the same for the shared store. Callers first ask a counter how long a
-claim ``must_wait`` in milliseconds (``NEVER`` if it can never fit), then ``take`` or ``read`` it.
-Both append the reading of the claim, ``READING`` numbers, to ``readings``. Times are milliseconds:
-``now`` of a monotonic clock, ``wall`` of UTC.
+``counters.lua`` implements the same for the shared store. A caller first calls ``find_wait_ms``,
+which returns how long the claim has to wait (``NEVER`` if it can never fit). Then it calls
+``charge`` or ``read``. Both append the reading of the claim, ``READING`` numbers, to ``readings``.
+Times are milliseconds: ``now`` of a monotonic clock, ``wall`` of UTC.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from proxy.types.limit import FRESH, MAX_AMOUNT, NEVER, WARNED, Claim, Counting, Limit
 from proxy.types.windows import Bounds, Calendar
 
-BUSY_MS = 1000
-GRACE_MS = 86_400_000
+LEASE_WAIT_MS = 1000
+BUDGET_TTL_MS = 86_400_000
 Charge = tuple[int, int, int, str]
 """Amount, the counter's mark of the charge, time of the charge, and id of the call."""
 
@@ -24,8 +24,8 @@ Charge = tuple[int, int, int, str]
 class Rate:
     """GCRA as a debt that drains steadily and must not exceed the capacity.
 
-    The usual form keeps the time at which the debt is drained, which does not fit 53 bits here.
-    ``must_wait`` sets ``level``, the debt at ``level_at``.
+    GCRA usually stores the time at which the debt is drained. That time does not fit 53 bits.
+    ``find_wait_ms`` sets ``level``, the debt at ``level_at``.
     """
 
     debt: int = 0
@@ -35,7 +35,7 @@ class Rate:
     level: int = 0
     level_at: int = 0
 
-    def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
+    def find_wait_ms(self, limit: Limit, amount: int, now: int, wall: int) -> int:
         unit = limit.debt_per_unit
         if unit == self.unit:
             elapsed = now - self.debt_at
@@ -55,7 +55,9 @@ class Rate:
             debt = int(debt / self.unit * limit.debt_per_unit)
         return max(0, debt - max(0, now - self.debt_at) * limit.drain_per_ms)
 
-    def take(self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]) -> int:
+    def charge(
+        self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]
+    ) -> int:
         """Charge an amount. Return the state from which ``settle`` corrects the charge."""
         debt_before, unit = self.level, limit.debt_per_unit
         self.debt = self.level = debt = debt_before + amount * unit
@@ -96,7 +98,7 @@ class Budget:
     bounds: Bounds = (0, 0, 0, 0)
     calendar: Calendar | None = None
 
-    def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
+    def find_wait_ms(self, limit: Limit, amount: int, now: int, wall: int) -> int:
         bounds = self.bounds
         if not bounds[1] <= wall < bounds[2] or self.calendar is not limit.window:
             self.calendar = limit.calendar
@@ -106,7 +108,9 @@ class Budget:
         spend = self.spend.get(bounds[1], 0)
         return 0 if spend + amount <= limit.capacity else bounds[2] - wall
 
-    def take(self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]) -> int:
+    def charge(
+        self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]
+    ) -> int:
         start, flags = self.bounds[1], 0
         spend = self.spend[start] + amount if start in self.spend else amount
         if start not in self.used_windows:
@@ -126,9 +130,9 @@ class Budget:
         self.used_windows = {window for window in self.used_windows if window >= oldest} | {start}
         self.warned_windows = {window for window in self.warned_windows if window >= oldest}
 
-    def add(self, claim: Claim, wall: int, *, is_backfill: bool) -> None:
+    def add_spend(self, claim: Claim, wall: int, *, is_backfill: bool) -> None:
         """Charge unconditionally. A backfill is all earlier spend of the window."""
-        self.must_wait(claim.limit, 0, 0, wall)
+        self.find_wait_ms(claim.limit, 0, 0, wall)
         start = self.bounds[1]
         if claim.amount > 0:
             self.spend[start] = self.spend.get(start, 0) + claim.amount
@@ -147,7 +151,7 @@ class Budget:
         readings += (self.spend.get(start, 0), self.bounds[2] - wall, wait, flags)
 
     def is_idle(self, now: int, wall: int) -> bool:
-        return not self.spend or self.bounds[2] + GRACE_MS < wall
+        return not self.spend or self.bounds[2] + BUDGET_TTL_MS < wall
 
 
 @dataclass(slots=True)
@@ -159,20 +163,22 @@ class Leases:
     next_end: int = 0
     now: int = 0
 
-    def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
+    def find_wait_ms(self, limit: Limit, amount: int, now: int, wall: int) -> int:
         self.now = now
         if self.leases and now >= self.next_end:
             self._expire(now)
         if not 0 <= amount <= limit.capacity:
             return NEVER
-        return 0 if self.used + amount <= limit.capacity else BUSY_MS
+        return 0 if self.used + amount <= limit.capacity else LEASE_WAIT_MS
 
     def _expire(self, now: int) -> None:
         self.leases = {call: lease for call, lease in self.leases.items() if lease[0] > now}
         self.used = sum(amount for _, amount in self.leases.values())
         self.next_end = min((end for end, _ in self.leases.values()), default=0)
 
-    def take(self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]) -> int:
+    def charge(
+        self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]
+    ) -> int:
         end = self.now + limit.lease_s * 1000
         if not self.leases or end < self.next_end:
             self.next_end = end

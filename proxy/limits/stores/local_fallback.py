@@ -41,12 +41,11 @@ class LocalFallback:
         self.local = MemoryStore(self.monotonic, self.utc)
         self._seeded.clear()
 
-    def observe(self, decision: LimitDecision) -> list[Claim]:
+    def record_decision(self, decision: LimitDecision) -> list[Claim]:
         """Record the counters of a shared store's decision, and return claims on lost ones.
 
-        The store has lost a budget counter if it reports the counter as unused, although this
-        instance has already seen it used in the same window. Beyond ``MAX_COUNTERS`` counters the
-        loss of the oldest is not detected.
+        A budget counter is lost if the store reports it as unused after it has reported it as used
+        in the same window. Beyond ``MAX_COUNTERS`` counters the loss of the oldest is not detected.
         """
         now_ms, lost_claims = int(self.monotonic() * 1000), list[Claim]()
         for index, claim in enumerate(decision.claims):
@@ -62,13 +61,13 @@ class LocalFallback:
             if decision.admitted or not is_fresh:
                 self._reports[key] = level, reset, now_ms
             self._seeded.discard(key)
-            self.local.drop(key)
+            self.local.drop_counter(key)
         if len(self._reports) > MAX_COUNTERS:
             for key in list(self._reports)[: MAX_COUNTERS // 10]:
                 del self._reports[key]
         return lost_claims
 
-    def observe_settlement(
+    def record_settlement(
         self, decision: LimitDecision, decided_at_ms: int, actuals: Sequence[int]
     ) -> None:
         """Add the actual spend of a call to the recorded readings of its budgets."""
@@ -86,9 +85,9 @@ class LocalFallback:
         """Hold the leases of a call that the shared store has admitted, until it is settled."""
         shares = [self._divide_limit_by_replicas(claim) for claim in claims if _is_local(claim)]
         if any(share.limit.is_leased for share in shares):
-            self.local.hold_leases(request_id, shares)
+            self.local.restore_leases(request_id, shares)
 
-    def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         """Decide without the shared store."""
         shares = [self._divide_limit_by_replicas(claim) for claim in claims]
         local_claims = [claim for claim in shares if _is_local(claim)]
@@ -96,9 +95,9 @@ class LocalFallback:
         for claim in local_claims:
             self._seed(claim)
         if is_closed:
-            decision = self.local.check(local_claims)
+            decision = self.local.preview(local_claims)
         else:
-            decision = self.local.admit_sync(request_id, local_claims)
+            decision = await self.local.admit(request_id, local_claims)
         starts = range(0, len(decision.readings), READING)
         local_readings = iter([decision.readings[start : start + READING] for start in starts])
         readings: list[int] = []
@@ -113,22 +112,24 @@ class LocalFallback:
             readings += reading
         return replace(to_decision(shares, readings), store_away=is_closed)
 
-    def charge(self, claims: Sequence[Claim], *, is_backfill: bool) -> None:
+    async def charge(self, claims: Sequence[Claim], *, is_backfill: bool) -> None:
         """Charge claims locally, against this instance's share of their limits.
 
         Claims of limits with another ``on_store_error`` are ignored.
         """
         shares = [self._divide_limit_by_replicas(claim) for claim in claims if _is_local(claim)]
-        self.local.charge_sync(shares, is_backfill=is_backfill)
+        await self.local.charge("", shares, is_backfill=is_backfill)
 
-    def check(self, claims: Sequence[Claim]) -> LimitDecision:
+    def preview(self, claims: Sequence[Claim]) -> LimitDecision:
         """Return the decision by this instance's shares without charging."""
-        return self.local.check([self._divide_limit_by_replicas(claim) for claim in claims])
+        return self.local.preview([self._divide_limit_by_replicas(claim) for claim in claims])
 
-    def settle(self, request_id: str, claims: Sequence[Claim], actuals: Sequence[int]) -> None:
+    async def settle(
+        self, request_id: str, claims: Sequence[Claim], actuals: Sequence[int]
+    ) -> None:
         """Replace the local charges of a call by actual usage."""
         usage = zip(claims, actuals, strict=True)
-        self.local.settle_sync(request_id, [actual for claim, actual in usage if _is_local(claim)])
+        await self.local.settle(request_id, [actual for claim, actual in usage if _is_local(claim)])
 
     def _divide_limit_by_replicas(self, claim: Claim) -> Claim:
         limit = claim.limit

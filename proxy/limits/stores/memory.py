@@ -1,8 +1,9 @@
 """Counters of one process. Every operation runs in one step of the event loop.
 
 Memory is bounded: idle counters are dropped, and beyond ``max_counters`` others are evicted. The
-owner with the most counters loses its own first, rates before budgets and the oldest first, so that
-a client that invents names loses its own counters. An evicted budget starts again at zero.
+counters of the owner with the most counters are evicted first, so that a client that invents names
+loses only its own. Rates are evicted before budgets, older counters before newer ones. An evicted
+budget starts again at zero.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from proxy.limits.stores.store import BillingOwners
 from proxy.types.limit import READING, Claim, CounterState, Limit, LimitDecision, to_decision
 
 MAX_COUNTERS = 100_000
-RETAINED_SHARE = 0.9
+SHARE_AFTER_EVICTION = 0.9
 MIN_SWEEP_SIZE = 1024
 CounterKey = tuple[str, str]
 """Key of a limit, and scope."""
@@ -45,37 +46,14 @@ class MemoryStore:
     def __post_init__(self) -> None:
         self._sweep_size = min(MIN_SWEEP_SIZE, self.max_counters)
 
-    async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
-        return self.admit_sync(request_id, claims)
-
-    async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
-        self.settle_sync(request_id, actuals)
-
-    async def release(self, request_id: str) -> None:
-        self.settle_sync(request_id, ())
-
-    async def renew(self) -> None:
-        self.renew_sync()
-
-    async def charge(
-        self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
-    ) -> None:
-        """Charge budgets. The id is not stored, because a charge in memory cannot fail halfway."""
-        self.charge_sync(claims, is_backfill=is_backfill)
-
     async def bill_once(self, name: str, owner: str) -> bool:
-        return self._billing_owners.bill(name, owner)
+        return self._billing_owners.claim_bill(name, owner)
 
     async def confirm_bill(self, name: str) -> None:
         """Do nothing. Unbooked bills end with the process."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
-        return self.check(claims).counter_states
-
-    @property
-    def size(self) -> int:
-        """Number of counters."""
-        return len(self._counters)
+        return self.preview(claims).counter_states
 
     @property
     def is_consistent(self) -> bool:
@@ -85,9 +63,9 @@ class MemoryStore:
     def in_flight(self) -> int:
         return len(self._calls)
 
-    def admit_sync(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         if request_id in self._calls:
-            readings = list(self.check(claims).readings)
+            readings = list(self.preview(claims).readings)
             readings[2::READING] = [0] * len(claims)
             return LimitDecision(True, claims, readings)
         now, wall = int(self.monotonic() * 1000), int(self.utc() * 1000)
@@ -105,7 +83,7 @@ class MemoryStore:
                 charges += (None,)
                 counter.read(limit, wait, wall, readings)
             else:
-                mark = counter.take(limit, amount, request_id, wall, readings)
+                mark = counter.charge(limit, amount, request_id, wall, readings)
                 charges += ((counter, limit, (amount, mark, now, request_id)),)
         self._add_call(request_id, charges)
         return LimitDecision(True, claims, readings)
@@ -122,7 +100,7 @@ class MemoryStore:
             if key not in counters:
                 counters[key] = make_counter(limit)
             counter = counters[key]
-            wait = counter.must_wait(limit, claim.amount, now, wall)
+            wait = counter.find_wait_ms(limit, claim.amount, now, wall)
             if wait and claim.is_count_only:
                 wait = 0
             elif wait and not limit.shadow:
@@ -135,18 +113,21 @@ class MemoryStore:
             del self._calls[next(iter(self._calls))]
         self._calls[request_id] = charges
 
-    def check(self, claims: Sequence[Claim]) -> LimitDecision:
+    def preview(self, claims: Sequence[Claim]) -> LimitDecision:
         """Return the decision on ``claims`` without charging and without creating counters."""
         now, wall = self._read_clocks()
         readings: list[int] = []
         for claim in claims:
             limit = claim.limit
             counter = self._counters.get((limit.key, claim.scope)) or make_counter(limit)
-            wait = counter.must_wait(limit, claim.amount, now, wall)
+            wait = counter.find_wait_ms(limit, claim.amount, now, wall)
             counter.read(limit, 0 if claim.is_count_only else wait, wall, readings)
         return to_decision(claims, readings)
 
-    def settle_sync(self, request_id: str, actuals: Sequence[int]) -> None:
+    async def release(self, request_id: str) -> None:
+        await self.settle(request_id, ())
+
+    async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
         charges = self._calls.pop(request_id, None)
         if charges is None:
             return
@@ -157,26 +138,29 @@ class MemoryStore:
                 if actual != charge[0] or limit.is_leased:
                     counter.settle(limit, charge, actual if actual > 0 else 0, now)
 
-    def renew_sync(self) -> None:
+    async def renew(self) -> None:
         now = int(self.monotonic() * 1000)
         for charges in self._calls.values():
             for entry in charges:
                 if entry is not None and isinstance(entry[0], Leases):
                     entry[0].renew(entry[1], entry[2], now)
 
-    def charge_sync(self, claims: Sequence[Claim], *, is_backfill: bool) -> None:
+    async def charge(
+        self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
+    ) -> None:
+        """Charge budgets. The id is not stored, because a charge in memory cannot fail halfway."""
         _, wall = self._read_clocks()
         for claim in claims:
             key = (claim.limit.key, claim.scope)
             counter = self._counters.setdefault(key, make_counter(claim.limit))
             if isinstance(counter, Budget):
-                counter.add(claim, wall, is_backfill=is_backfill)
+                counter.add_spend(claim, wall, is_backfill=is_backfill)
 
     def add_usage(self, claim: Claim) -> None:
         """Charge usage from elsewhere to a rate or a budget, even beyond its capacity."""
-        self._take("", claim, *self._read_clocks())
+        self._force_charge("", claim, *self._read_clocks())
 
-    def hold_leases(self, request_id: str, claims: Sequence[Claim]) -> None:
+    def restore_leases(self, request_id: str, claims: Sequence[Claim]) -> None:
         """Hold the leases of a call admitted elsewhere, even beyond the capacity.
 
         ``claims`` are all claims of the call. Does nothing if the call is in flight here.
@@ -185,19 +169,19 @@ class MemoryStore:
             return
         now, wall = self._read_clocks()
         charges: list[CounterCharge | None] = [
-            self._take(request_id, claim, now, wall) if claim.limit.is_leased else None
+            self._force_charge(request_id, claim, now, wall) if claim.limit.is_leased else None
             for claim in claims
         ]
         self._add_call(request_id, charges)
 
-    def _take(self, request_id: str, claim: Claim, now: int, wall: int) -> CounterCharge:
+    def _force_charge(self, request_id: str, claim: Claim, now: int, wall: int) -> CounterCharge:
         limit, amount = claim.limit, claim.amount
         counter = self._counters.setdefault((limit.key, claim.scope), make_counter(limit))
-        counter.must_wait(limit, amount, now, wall)
-        mark = counter.take(limit, amount, request_id, wall, [])
+        counter.find_wait_ms(limit, amount, now, wall)
+        mark = counter.charge(limit, amount, request_id, wall, [])
         return counter, limit, (amount, mark, now, request_id)
 
-    def drop(self, key: CounterKey) -> None:
+    def drop_counter(self, key: CounterKey) -> None:
         self._counters.pop(key, None)
 
     def _read_clocks(self) -> tuple[int, int]:
@@ -212,7 +196,7 @@ class MemoryStore:
             if id(counter) in busy or not counter.is_idle(now, wall)
         }
         if len(counters) >= self.max_counters:
-            excess = len(counters) - int(self.max_counters * RETAINED_SHARE)
+            excess = len(counters) - int(self.max_counters * SHARE_AFTER_EVICTION)
             for key in islice(_sort_for_eviction(counters), excess):
                 del counters[key]
             self.evicted += excess

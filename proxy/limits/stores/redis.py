@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -38,12 +38,6 @@ CALL_TTL_MS = 86_400_000
 CHARGE_TTL_MS = 600_000
 BillState = Literal["charged", "booked"]
 ChargeState = Literal["charged", "perhaps_settled", "perhaps_charged"]
-SETTLE: Mapping[ChargeState, tuple[str, int]] = {
-    "charged": ("settle", 0),
-    "perhaps_settled": ("again", 0),
-    "perhaps_charged": ("late", CHARGE_TTL_MS),
-}
-"""Verb and lifetime of a settlement."""
 
 
 @frozen
@@ -54,11 +48,6 @@ class UnsettledCall:
     claims: str
     state: ChargeState
     has_lease: bool
-
-
-def _make_settlement_script(call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
-    verb, ttl_ms = SETTLE[call.state]
-    return ScriptCall(call.keys, encode_call(verb, ttl_ms, call.claims, encode_list(actuals)))
 
 
 @dataclass(slots=True)
@@ -93,21 +82,16 @@ class RedisStore:
         keys = self._encoder.encode_keys(request_id, claims)
         text = self._encoder.encode_claims(claims)
         has_lease = any(claim.limit.is_leased for claim in claims)
-        script_call = ScriptCall(
-            keys, encode_call("admit", CALL_TTL_MS, text, f'"{self.ledger.id}"')
-        )
+        call = UnsettledCall(keys, text, state="charged", has_lease=has_lease)
+        admission = encode_call("admit", CALL_TTL_MS, text, f'"{self.ledger.id}"')
         try:
-            readings = await self._batcher.submit(script_call)
+            readings = await self._batcher.submit(ScriptCall(keys, admission))
         except (StoreUnavailable, asyncio.CancelledError):
-            self._add_call(
-                request_id, UnsettledCall(keys, text, state="perhaps_charged", has_lease=has_lease)
-            )
+            self._add_call(request_id, replace(call, state="perhaps_charged"))
             raise
         decision = to_decision(claims, readings)
         if decision.admitted and request_id not in self._calls:
-            self._add_call(
-                request_id, UnsettledCall(keys, text, state="charged", has_lease=has_lease)
-            )
+            self._add_call(request_id, call)
         return decision
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
@@ -119,11 +103,8 @@ class RedisStore:
         call = self._calls.pop(request_id, None)
         if call is None:
             return
-        script_call = _make_settlement_script(call, actuals)
-        if call.state == "perhaps_charged":
-            script_call = self._make_charge_call(call.keys, call.claims, actuals, is_backfill=False)
         try:
-            await self._batcher.submit(script_call)
+            await self._batcher.submit(self._make_settlement(call, actuals))
         except (StoreUnavailable, asyncio.CancelledError):
             self._add_unconfirmed(request_id, call)
             raise
@@ -141,9 +122,15 @@ class RedisStore:
                 on_error(reply)
 
         try:
-            self._batcher.submit_lingering(_make_settlement_script(call, actuals), callback)
+            self._batcher.submit_lingering(self._make_settlement(call, actuals), callback)
         except StoreUnavailable as full:
             callback(full)
+
+    def _make_settlement(self, call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
+        if call.state == "perhaps_charged":
+            return self._make_charge(call.keys, call.claims, actuals, is_backfill=False)
+        verb = "settle" if call.state == "charged" else "again"
+        return ScriptCall(call.keys, encode_call(verb, 0, call.claims, encode_list(actuals)))
 
     def _add_unconfirmed(self, request_id: str, call: UnsettledCall) -> None:
         state = "perhaps_settled" if call.state == "charged" else call.state
@@ -176,16 +163,11 @@ class RedisStore:
     async def charge(
         self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
     ) -> None:
-        keys, text = (
-            self._encoder.encode_keys(charge_id, claims),
-            self._encoder.encode_claims(claims),
-        )
-        amounts = [claim.amount for claim in claims]
-        await self._batcher.submit(
-            self._make_charge_call(keys, text, amounts, is_backfill=is_backfill)
-        )
+        keys = self._encoder.encode_keys(charge_id, claims)
+        text, amounts = self._encoder.encode_claims(claims), [claim.amount for claim in claims]
+        await self._batcher.submit(self._make_charge(keys, text, amounts, is_backfill=is_backfill))
 
-    def _make_charge_call(
+    def _make_charge(
         self, keys: tuple[str, ...], claims: str, amounts: Sequence[int], *, is_backfill: bool
     ) -> ScriptCall:
         verb, ledger = "whole" if is_backfill else "late", f'"{self.ledger.id}"'
@@ -219,7 +201,7 @@ class RedisStore:
         """
         key, owner = f"{self.prefix}:billed:{name}", f"{self.ledger.run or 0} {owner}"
         ttl_ms = 1000 * (LEASE_S if state == "charged" else BILL_TTL_S)
-        dead = ",".join(f'"{run}"' for run in self.ledger.dead())
+        dead = ",".join(f'"{run}"' for run in self.ledger.get_dead_runs())
         text = encode_call(state, ttl_ms, f'"{owner}"', f"[{dead}]")
         try:
             reply = await self._run_script(key, 1, key, "", text)

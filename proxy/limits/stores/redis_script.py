@@ -94,18 +94,18 @@ def encode_list(numbers: Sequence[int]) -> str:
     return f"[{','.join(map(str, numbers))}]"
 
 
-Flush = Callable[[Sequence[ScriptCall]], Awaitable[Sequence[Reply]]]
+SendBatch = Callable[[Sequence[ScriptCall]], Awaitable[Sequence[Reply]]]
 
 
 @dataclass(slots=True)
 class Batcher:
     """Context manager that runs the round trips. Leaving sends the last ones and stops.
 
-    ``flush`` returns one reply per script call, in order. Calls that wait behind a failed round
-    trip fail with it, so that no caller waits for two timeouts.
+    ``send_batch`` returns one reply per script call, in order. Calls that wait behind a failed
+    round trip fail with it, so that no caller waits for two timeouts.
     """
 
-    flush: Flush
+    send_batch: SendBatch
     _waiting: list[tuple[ScriptCall, Callback]] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _linger_timer: asyncio.TimerHandle | None = None
@@ -145,7 +145,7 @@ class Batcher:
                 self._wake.clear()
             if not batch:
                 continue
-            replies = await self.flush([call for call, _ in batch])
+            replies = await self.send_batch([call for call, _ in batch])
             for (_, callback), reply in zip(batch, replies, strict=True):
                 callback(reply)
             if isinstance(replies[-1], StoreUnavailable):

@@ -32,7 +32,7 @@ class BillingOwners:
     max_owners: int = MAX_BILL_OWNERS
     _owner_by_name: dict[str, str] = field(default_factory=dict)
 
-    def bill(self, name: str, owner: str) -> bool:
+    def claim_bill(self, name: str, owner: str) -> bool:
         """Return True if ``owner`` is the first owner of ``name``."""
         first_owner = self._owner_by_name.setdefault(name, owner)
         if len(self._owner_by_name) > self.max_owners:
@@ -47,12 +47,12 @@ class LedgerRun:
     Attributes:
         id: Ledger. Processes that write the same file share it.
         run: This process. If empty, bills are booked at once.
-        dead: Returns the runs of processes that have died.
+        get_dead_runs: Returns the runs of processes that have died.
     """
 
     id: str = ""
     run: str = ""
-    dead: Callable[[], Collection[str]] = tuple
+    get_dead_runs: Callable[[], Collection[str]] = tuple
 
 
 NO_LEDGER = LedgerRun()

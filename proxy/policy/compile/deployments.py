@@ -10,7 +10,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.requests.upstream_request import make_target_route
 from proxy.errors import InvalidField
 from proxy.errors.words import quote
-from proxy.money.usage import NANO
+from proxy.money.usage import NANO_PER_USD
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.rules import RuleCompiler, compile_cache
@@ -89,7 +89,7 @@ class DeploymentCompiler:
                 queries=frozenset(config.query),
                 max_bytes=config.max_bytes,
                 repeatable=config.idempotent,
-                max_cost=None if config.most_usd is None else ceil(config.most_usd * NANO),
+                max_cost=None if config.most_usd is None else ceil(config.most_usd * NANO_PER_USD),
                 fields=None if config.fields is None else frozenset(config.fields),
             )
             paths.append(compiled)

@@ -18,7 +18,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 class MetricSpec:
     """Name, kind, help and labels of a metric. ``edges`` are the bucket edges of a histogram.
 
-    A ``lazy`` metric has no initial series. ``own`` is False for a metric of prometheus-client.
+    If ``is_lazy``, it has no initial series. ``is_own`` is False for prometheus-client's metrics.
     """
 
     name: str
@@ -26,15 +26,15 @@ class MetricSpec:
     help: str
     label_sets: tuple[LabelSet, ...] = ()
     edges: tuple[float, ...] = ()
-    lazy: bool = False
-    own: bool = True
+    is_lazy: bool = False
+    is_own: bool = True
 
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(label for label_set in self.label_sets for label in label_set.labels)
 
     @property
-    def help_lines(self) -> int:
+    def series_per_label_set(self) -> int:
         """Number of Prometheus series for one set of labels."""
         return len(self.edges) + 3 if self.kind == "histogram" else 1
 
@@ -45,12 +45,12 @@ class MetricSpec:
                 len({*label_set.allowed(roster), label_set.overflow_values})
                 for label_set in self.label_sets
             )
-            * self.help_lines
+            * self.series_per_label_set
         )
 
     def iter_initial_values(self, roster: LabelCatalog) -> Iterator[Values]:
         """Yield the labels of the series that start at zero."""
-        if self.lazy or not self.own:
+        if self.is_lazy or not self.is_own:
             return
         for values in product(*(label_set.initial(roster) for label_set in self.label_sets)):
             yield tuple(value for part in values for value in part)
@@ -60,8 +60,12 @@ def counter(name: str, help: str, *label_sets: LabelSet) -> MetricSpec:
     return MetricSpec(name=name, kind="counter", help=help, label_sets=label_sets)
 
 
-def gauge(name: str, help: str, *label_sets: LabelSet, lazy: bool = False) -> MetricSpec:
-    return MetricSpec(name=name, kind="gauge", help=help, label_sets=label_sets, lazy=lazy)
+def gauge(name: str, help: str, *label_sets: LabelSet) -> MetricSpec:
+    return MetricSpec(name=name, kind="gauge", help=help, label_sets=label_sets)
+
+
+def lazy_gauge(name: str, help: str, *label_sets: LabelSet) -> MetricSpec:
+    return MetricSpec(name=name, kind="gauge", help=help, label_sets=label_sets, is_lazy=True)
 
 
 def histogram(name: str, help: str, *label_sets: LabelSet, edges: tuple[float, ...]) -> MetricSpec:
@@ -69,4 +73,4 @@ def histogram(name: str, help: str, *label_sets: LabelSet, edges: tuple[float, .
 
 
 def library_metric(name: str, help: str, kind: Kind = "gauge") -> MetricSpec:
-    return MetricSpec(name=name, kind=kind, help=help, own=False)
+    return MetricSpec(name=name, kind=kind, help=help, is_own=False)

@@ -36,7 +36,7 @@ CONNECTION_ERRORS = (
 SINKS = (
     "metrics", "calllog", "traces", "genai_metrics", "ledger", "past", "candidate", "decisions",
 )  # fmt: skip
-DIFFERENCES = (
+DIFFERENCE_KINDS = (
     "same", "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits",
     "cache", "guards",
 )  # fmt: skip
@@ -191,26 +191,32 @@ ENDPOINT = make_fixed_label("endpoint", *get_args(Endpoint), UNKNOWN, initial=("
 OUTCOME = make_fixed_label("outcome", *get_args(CallOutcome))
 STREAM = make_fixed_label("stream", "true", "false")
 MODEL = LabelSet(("deployment", "model"), _list_models, _list_models)
-SERVED = LabelSet(("deployment", "provider", "model"), _list_served_models, _list_served_models)
-PRICED = LabelSet(SERVED.labels, _list_served_models, _priced)
-UNPRICED = LabelSet(
-    SERVED.labels, _list_served_models, lambda roster: _list_served_models(roster) - _priced(roster)
+SERVED_MODEL = LabelSet(
+    ("deployment", "provider", "model"), _list_served_models, _list_served_models
 )
-LACKING = make_fixed_label("reason", "no_price", "no_usage", initial=("no_price",))
+PRICED_MODEL = LabelSet(SERVED_MODEL.labels, _list_served_models, _priced)
+UNPRICED_MODEL = LabelSet(
+    SERVED_MODEL.labels,
+    _list_served_models,
+    lambda roster: _list_served_models(roster) - _priced(roster),
+)
+UNPRICED_REASON = make_fixed_label("reason", "no_price", "no_usage", initial=("no_price",))
 TOKEN_TYPE = make_fixed_label("token_type", *TOKEN_TYPES, initial=("input", "output"))
 COST_TYPE = make_fixed_label(
     "cost_type", "input", "output", "cached", "other", initial=("input", "output")
 )
 ESTIMATED = make_fixed_label("estimated", "true", "false", initial=("false",))
 DIRECTION = make_fixed_label("direction", "input", "output")
-USE = make_fixed_label(
+SPEND_USE = make_fixed_label(
     "use", *get_args(SpendUse), initial=("useful", "retried", "abandoned", "blocked")
 )
-LOSS = make_fixed_label("cause", *get_args(LossReason))
-TAGGED = LabelSet(("tag", "value", "deployment"), _list_tag_values, _list_initial_tag_values)
-INFO = LabelSet(("deployment", "tag", "value"), _list_deployment_tags, _list_deployment_tags)
+LOSS_CAUSE = make_fixed_label("cause", *get_args(LossReason))
+TAG_VALUE = LabelSet(("tag", "value", "deployment"), _list_tag_values, _list_initial_tag_values)
+DEPLOYMENT_TAG = LabelSet(
+    ("deployment", "tag", "value"), _list_deployment_tags, _list_deployment_tags
+)
 KEY = LabelSet(("key",), _list_keys, _list_keys)
-LAPSE = LabelSet(("reason", "key"), _list_key_rejections, _list_rejections_without_key)
+KEY_REJECTION = LabelSet(("reason", "key"), _list_key_rejections, _list_rejections_without_key)
 CREDENTIAL = LabelSet(("key", "digest"), attrgetter("credentials"), attrgetter("credentials"))
 UPSTREAM = LabelSet(("upstream", "model"), _list_upstreams, _list_upstreams)
 FALLBACK = LabelSet(
@@ -218,13 +224,15 @@ FALLBACK = LabelSet(
     _list_fallbacks,
     partial(_list_fallbacks, to_itself=False),
 )
-RESULT = LabelSet(("result", "cause"), _list_attempt_results, lambda roster: [("2xx", NONE)])
-WHY = make_fixed_label("why", "retry", "hedge", "guard")
-SKIPPED = make_fixed_label("reason", errors.CircuitOpen.code, errors.UpstreamBusy.code)
-SIDE = make_fixed_label("side", "client", "upstream", "proxy")
-PHASE = make_fixed_label("phase", "before_first", "after_first")
+ATTEMPT_RESULT = LabelSet(
+    ("result", "cause"), _list_attempt_results, lambda roster: [("2xx", NONE)]
+)
+REPEAT_REASON = make_fixed_label("why", "retry", "hedge", "guard")
+SKIP_REASON = make_fixed_label("reason", errors.CircuitOpen.code, errors.UpstreamBusy.code)
+ABORT_SIDE = make_fixed_label("side", "client", "upstream", "proxy")
+ABORT_PHASE = make_fixed_label("phase", "before_first", "after_first")
 RULE = LabelSet(("deployment", "rule"), _list_rules, _list_rules)
-CANDIDATE = make_fixed_label("kind", *DIFFERENCES, initial=())
+DIFFERENCE = make_fixed_label("kind", *DIFFERENCE_KINDS, initial=())
 CANDIDATE_RULE = LabelSet(("rule",), _list_candidate_rules, _list_no_values)
 GUARD = LabelSet(("guard", "stage"), _list_guards, _list_guards)
 VERDICT = make_fixed_label("verdict", *get_args(Verdict))
@@ -232,24 +240,26 @@ SHADOW = make_fixed_label("shadow", "true", "false")
 LIMIT = LabelSet(("limit",), _list_limits, _list_limits)
 SCOPE = LabelSet(("limit", "scope"), _list_limit_scopes, _list_limit_scopes)
 BUDGET = LabelSet(("budget", "scope"), _budgets, _budgets)
-DECISION = make_fixed_label("decision", "allow", "deny", "would_deny")
-RELOAD = make_fixed_label("result", "in_force", "restored", "unchanged", "rejected")
+LIMIT_DECISION = make_fixed_label("decision", "allow", "deny", "would_deny")
+RELOAD_RESULT = make_fixed_label("result", "in_force", "restored", "unchanged", "rejected")
 REVISION = LabelSet(("revision",), lambda roster: [(roster.revision,)], _list_no_values)
-LOOKUP = make_fixed_label("result", *get_args(CacheResult))
-STORE = make_fixed_label("store", *CACHE_STORES, initial=())
-HELD = make_fixed_label("store", *CACHE_STORES, "vectors", initial=())
-SEMANTIC = make_fixed_label("result", *get_args(SemanticResult), initial=("hit", "would_hit"))
-EVICTED = make_fixed_label("reason", "full", "expired", "dropped", "changed")
-SAMPLING = make_fixed_label("decision", "sampled", "limited", initial=())
+CACHE_RESULT = make_fixed_label("result", *get_args(CacheResult))
+CACHE_STORE = make_fixed_label("store", *CACHE_STORES, initial=())
+CACHE_CONTENT = make_fixed_label("store", *CACHE_STORES, "vectors", initial=())
+SEMANTIC_RESULT = make_fixed_label(
+    "result", *get_args(SemanticResult), initial=("hit", "would_hit")
+)
+EVICTION_REASON = make_fixed_label("reason", "full", "expired", "dropped", "changed")
+SAMPLING_DECISION = make_fixed_label("decision", "sampled", "limited", initial=())
 VERSION = make_fixed_label("version", proxy.__version__)
-SECRET = LabelSet(("use", "fingerprint"), _list_no_values, _list_no_values)
-SIGNAL = make_fixed_label("signal", "logs", "traces", "ledger", "decisions", initial=("logs",))
-KEEPER = make_fixed_label("writer", "ledger", "decisions", "cache")
+SECRET_FINGERPRINT = LabelSet(("use", "fingerprint"), _list_no_values, _list_no_values)
+QUEUE = make_fixed_label("signal", "logs", "traces", "ledger", "decisions", initial=("logs",))
+FILE_WRITER = make_fixed_label("writer", "ledger", "decisions", "cache")
 WRITER = make_fixed_label("writer", "logs", "traces", "ledger", "decisions", "cache")
-DROPPED = make_fixed_label("signal", "logs", *SINKS, initial=("logs", "ledger"))
-DROP = make_fixed_label(
+DROPPED_SIGNAL = make_fixed_label("signal", "logs", *SINKS, initial=("logs", "ledger"))
+DROP_REASON = make_fixed_label(
     "reason", "queue_full", "write_failed", "export_failed", "oversize", "shutdown", "invalid",
     "refused", "closed", "crash", "error",
     initial=("queue_full", "write_failed", "refused", "shutdown"),
 )  # fmt: skip
-OPEN = make_fixed_label("side", "client", "upstream")
+CONNECTION_PEER = make_fixed_label("side", "client", "upstream")

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proxy.telemetry.catalog import MetricSpec, counter, gauge, histogram, labels, library_metric
+from proxy.telemetry.catalog import (
+    MetricSpec,
+    counter,
+    gauge,
+    histogram,
+    labels,
+    lazy_gauge,
+    library_metric,
+)
 from proxy.types.roster import LabelCatalog
 
-SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
-LONG_SECONDS = (*SECONDS, 81.92, 163.84, 327.68)
-SHORT_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
-TOKEN_GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
-LOOP_LAGS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
-SPEEDS = (1, 2, 5, 10, 20, 40, 80, 160, 320, 640)
-TOKENS = tuple(4.0**power for power in range(11))
-USD = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
+BUCKETS_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
+LONG_BUCKETS_S = (*BUCKETS_S, 81.92, 163.84, 327.68)
+SHORT_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+TOKEN_GAPS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
+LOOP_LAG_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+TOKENS_PER_SECOND_BUCKETS = (1, 2, 5, 10, 20, 40, 80, 160, 320, 640)
+TOKEN_BUCKETS = tuple(4.0**power for power in range(11))
+USD_BUCKETS = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 
-CALLS = (
+CALL_METRICS = (
     counter(
         "headrace_requests_total", "Calls that ended, by outcome.",
         labels.DEPLOYMENT, labels.DIALECT, labels.ENDPOINT, labels.OUTCOME, labels.STREAM,
@@ -24,49 +32,50 @@ CALLS = (
     counter(
         "headrace_unauthenticated_requests_total",
         "Calls without a valid key, by reason and, if known, the key. The log, the ledger and "
-        "traces have a limited number of them.",
-        labels.LAPSE,
+        "traces have a limited number of them.", labels.KEY_REJECTION,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_key_last_used_timestamp_seconds",
         "End of the last call with this credential of a key, in seconds since the epoch. `digest` "
         "is the start of its SHA-256. No series before the first such call of a process.",
-        labels.CREDENTIAL, lazy=True,
+        labels.CREDENTIAL,
     ),
     histogram(
         "headrace_request_duration_seconds",
         "Time from the head of the request to the last byte of the response.",
-        labels.DEPLOYMENT, labels.ENDPOINT, labels.STREAM, edges=LONG_SECONDS,
+        labels.DEPLOYMENT, labels.ENDPOINT, labels.STREAM, edges=LONG_BUCKETS_S,
     ),
     histogram(
         "headrace_time_to_first_token_seconds",
         "Time from the head of the request to the first text of the response.",
-        labels.MODEL, edges=SECONDS,
+        labels.MODEL, edges=BUCKETS_S,
     ),
     histogram(
         "headrace_inter_token_latency_seconds",
         "Mean time between the tokens of a streamed response, observed once for each response.",
-        labels.MODEL, edges=TOKEN_GAPS,
+        labels.MODEL, edges=TOKEN_GAPS_S,
     ),
     histogram(
         "headrace_output_tokens_per_second",
         "Tokens of a response divided by the duration of the request to the upstream.",
-        labels.MODEL, edges=SPEEDS,
+        labels.MODEL, edges=TOKENS_PER_SECOND_BUCKETS,
     ),
     histogram(
         "headrace_overhead_seconds", "Time of a call outside its upstreams.",
-        labels.DEPLOYMENT, edges=SHORT_SECONDS,
+        labels.DEPLOYMENT, edges=SHORT_BUCKETS_S,
     ),
     gauge("headrace_inflight_requests", "Active calls."),
     gauge(
         "headrace_queued_requests",
         "Calls that wait for an upstream connection because all allowed ones are in use.",
     ),
-    gauge("headrace_open_connections", "Open connections, by peer.", labels.OPEN, lazy=True),
+    lazy_gauge(
+        "headrace_open_connections", "Open connections, by peer.", labels.CONNECTION_PEER,
+    ),
     counter(
         "headrace_stream_aborts_total",
         "Streams that were not completed, by the side that ended them and the phase.",
-        labels.DEPLOYMENT, labels.SIDE, labels.PHASE,
+        labels.DEPLOYMENT, labels.ABORT_SIDE, labels.ABORT_PHASE,
     ),
     counter(
         "headrace_dropped_tags_total",
@@ -75,37 +84,37 @@ CALLS = (
     counter(
         "headrace_tagged_requests_total",
         "Calls by each tag of the policies. The values of one tag add up to all calls.",
-        labels.TAGGED,
+        labels.TAG_VALUE,
     ),
     counter(
         "headrace_tokens_total",
         "Tokens by type. The types do not overlap: their sum is what was billed.",
-        labels.SERVED, labels.TOKEN_TYPE, labels.ESTIMATED,
+        labels.SERVED_MODEL, labels.TOKEN_TYPE, labels.ESTIMATED,
     ),
     histogram(
         "headrace_request_tokens",
         "Tokens of a call that reached an upstream, over all attempts.",
-        labels.DEPLOYMENT, labels.DIRECTION, edges=TOKENS,
+        labels.DEPLOYMENT, labels.DIRECTION, edges=TOKEN_BUCKETS,
     ),
     counter(
         "headrace_cost_usd_total",
         "Cost of attempts with a known price, by cost type (other: cache writes, audio).",
-        labels.PRICED, labels.COST_TYPE,
+        labels.PRICED_MODEL, labels.COST_TYPE,
     ),
     histogram(
         "headrace_request_cost_usd",
         "Cost of a call that reached an upstream, if all its attempts have a known price.",
-        labels.DEPLOYMENT, edges=USD,
+        labels.DEPLOYMENT, edges=USD_BUCKETS,
     ),
     counter(
         "headrace_money_usd_total",
         "Cost by use: useful, retried, abandoned, blocked or shadow. The uses add up to the cost.",
-        labels.DEPLOYMENT, labels.USE,
+        labels.DEPLOYMENT, labels.SPEND_USE,
     ),
     counter(
         "headrace_lost_cost_usd_total",
         "Cost of responses that no client received to the end, by cause.",
-        labels.PRICED, labels.LOSS,
+        labels.PRICED_MODEL, labels.LOSS_CAUSE,
     ),
     counter(
         "headrace_key_cost_usd_total",
@@ -114,18 +123,18 @@ CALLS = (
     counter(
         "headrace_tagged_cost_usd_total",
         "Cost by each tag of the policies. The values of one tag add up to the whole cost.",
-        labels.TAGGED,
+        labels.TAG_VALUE,
     ),
     counter(
         "headrace_tagged_tokens_total",
         "Tokens by each tag of the policies. The values of one tag add up to all tokens.",
-        labels.TAGGED,
+        labels.TAG_VALUE,
     ),
     counter(
         "headrace_unpriced_requests_total",
         "Responses with an unknown cost: the model has no known price (no_price), or the response "
         "reports no usage (no_usage), as on some passthrough paths.",
-        labels.UNPRICED, labels.LACKING,
+        labels.UNPRICED_MODEL, labels.UNPRICED_REASON,
     ),
     counter(
         "headrace_usage_estimated_total",
@@ -133,19 +142,19 @@ CALLS = (
         labels.MODEL,
     ),
     counter("headrace_usage_invalid_total", "Invalid usage reports of upstreams.", labels.UPSTREAM),
-    gauge(
+    lazy_gauge(
         "headrace_price_table_timestamp_seconds",
-        "Date of the price table, in seconds since the epoch.", lazy=True,
+        "Date of the price table, in seconds since the epoch.",
     ),
     histogram(
         "headrace_upstream_request_duration_seconds",
         "Time from sending a request to an upstream to the end of its response.",
-        labels.UPSTREAM, edges=LONG_SECONDS,
+        labels.UPSTREAM, edges=LONG_BUCKETS_S,
     ),
     counter(
         "headrace_upstream_attempts_total",
         "Requests to upstreams, by status class or error code, and cause of a failed connection.",
-        labels.UPSTREAM, labels.RESULT,
+        labels.UPSTREAM, labels.ATTEMPT_RESULT,
     ),
     counter(
         "headrace_fallbacks_total",
@@ -155,29 +164,28 @@ CALLS = (
     counter(
         "headrace_upstream_repeats_total",
         "Repeated attempts: retries of failed ones, hedges of slow ones, guard retries.",
-        labels.UPSTREAM, labels.WHY,
+        labels.UPSTREAM, labels.REPEAT_REASON,
     ),
     counter(
         "headrace_upstream_skipped_total",
         "Targets that were skipped because their circuit was open or their upstream busy.",
-        labels.UPSTREAM, labels.SKIPPED,
+        labels.UPSTREAM, labels.SKIP_REASON,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_circuit_state",
         "0 closed, 1 half open or open for some callers only, 2 open. An endpoint that has not "
-        "failed recently has no series.",
-        labels.UPSTREAM, labels.ENDPOINT, lazy=True,
+        "failed recently has no series.", labels.UPSTREAM, labels.ENDPOINT,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_upstream_ratelimit_remaining_requests",
-        "Requests that an upstream still allows, by its last response.", labels.UPSTREAM, lazy=True,
+        "Requests that an upstream still allows, by its last response.", labels.UPSTREAM,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_upstream_ratelimit_remaining_tokens",
-        "Tokens that an upstream still allows, by its last response.", labels.UPSTREAM, lazy=True,
+        "Tokens that an upstream still allows, by its last response.", labels.UPSTREAM,
     ),
 )  # fmt: skip
-POLICIES = (
+POLICY_METRICS = (
     counter(
         "headrace_policy_rules_total", "Calls to which a rule (policy/rule) applied.", labels.RULE
     ),
@@ -193,44 +201,44 @@ POLICIES = (
     histogram(
         "headrace_guard_duration_seconds",
         "Processor time of a guard for one call, or the response time of its service.",
-        labels.GUARD, edges=SHORT_SECONDS,
+        labels.GUARD, edges=SHORT_BUCKETS_S,
     ),
     histogram(
         "headrace_guard_wait_seconds",
-        "Time that a large text waited for a guard thread.", edges=SHORT_SECONDS,
+        "Time that a large text waited for a guard thread.", edges=SHORT_BUCKETS_S,
     ),
     counter(
         "headrace_limit_decisions_total",
         "Decisions of limits: allow, deny, or would_deny in shadow mode.",
-        labels.LIMIT, labels.DECISION,
+        labels.LIMIT, labels.LIMIT_DECISION,
     ),
     counter(
         "headrace_limit_warnings_total", "Calls that took a limit past its warn_at.", labels.LIMIT
     ),
-    gauge(
+    lazy_gauge(
         "headrace_limit_remaining_ratio",
-        "Share of a limit that remains for one of its owners.", labels.SCOPE, lazy=True,
+        "Share of a limit that remains for one of its owners.", labels.SCOPE,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_budget_limit_usd",
-        "Budget of one of its owners for each window.", labels.BUDGET, lazy=True,
+        "Budget of one of its owners for each window.", labels.BUDGET,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_budget_spent_usd",
-        "Spend in the window, including the estimates of active calls.", labels.BUDGET, lazy=True,
+        "Spend in the window, including the estimates of active calls.", labels.BUDGET,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_budget_remaining_usd",
-        "Budget that remains in the window, at least 0.", labels.BUDGET, lazy=True,
+        "Budget that remains in the window, at least 0.", labels.BUDGET,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_budget_reset_timestamp_seconds",
-        "End of the window, in seconds since the epoch.", labels.BUDGET, lazy=True,
+        "End of the window, in seconds since the epoch.", labels.BUDGET,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_ledger_drift_usd",
         "Spend in the counters of a budget minus spend in the ledger. No series if unknown.",
-        labels.LIMIT, lazy=True,
+        labels.LIMIT,
     ),
     counter(
         "headrace_budget_lost_total",
@@ -243,13 +251,12 @@ POLICIES = (
     counter(
         "headrace_candidate_decisions_total",
         "Decisions of the candidate policies, by the kind of difference and the rule, or `same`.",
-        labels.CANDIDATE, labels.CANDIDATE_RULE,
+        labels.DIFFERENCE, labels.CANDIDATE_RULE,
     ),
     counter(
         "headrace_policy_reloads_total",
         "Loads of the policy folder: in_force, rejected, unchanged, or restored to the active "
-        "policies after a rejected one.",
-        labels.RELOAD,
+        "policies after a rejected one.", labels.RELOAD_RESULT,
     ),
     gauge(
         "headrace_policy_last_reload_success",
@@ -263,26 +270,25 @@ POLICIES = (
         "headrace_policy_revocations_unread",
         "Places in the policy folder that may contain revocations and cannot be read.",
     ),
-    gauge("headrace_policy_info", "Always 1. Revision of the active policies.",
-          labels.REVISION, lazy=True),
-    gauge(
+    lazy_gauge("headrace_policy_info", "Always 1. Revision of the active policies.",
+          labels.REVISION),
+    lazy_gauge(
         "headrace_deployment_info",
-        "Always 1. Tags of a deployment and of the keys that may use it.", labels.INFO, lazy=True,
+        "Always 1. Tags of a deployment and of the keys that may use it.", labels.DEPLOYMENT_TAG,
     ),
     counter(
         "headrace_cache_lookups_total",
         "Calls under a cache rule: hit, hit_semantic, miss, refresh, coalesced or bypass.",
-        labels.DEPLOYMENT, labels.LOOKUP,
+        labels.DEPLOYMENT, labels.CACHE_RESULT,
     ),
     counter(
         "headrace_cache_semantic_total",
         "Prompts compared with cached ones. would_hit is in shadow mode. ineligible, timeout, "
-        "failed, invalid (no usable vector) and busy: not compared.",
-        labels.SEMANTIC,
+        "failed, invalid (no usable vector) and busy: not compared.", labels.SEMANTIC_RESULT,
     ),
     histogram(
         "headrace_cache_lookup_duration_seconds", "Duration of cache lookups.",
-        labels.STORE, edges=SHORT_SECONDS,
+        labels.CACHE_STORE, edges=SHORT_BUCKETS_S,
     ),
     counter(
         "headrace_cache_saved_usd_total",
@@ -292,42 +298,41 @@ POLICIES = (
         "headrace_cache_saved_tokens_total",
         "Tokens of cached and shared responses.", labels.DEPLOYMENT, labels.DIRECTION,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_cache_bytes",
-        "Size of the cached responses; vectors: of prompt embeddings.", labels.HELD, lazy=True,
+        "Size of the cached responses; vectors: of prompt embeddings.", labels.CACHE_CONTENT,
     ),
-    gauge("headrace_cache_entries", "Cached responses.", labels.HELD, lazy=True),
+    lazy_gauge("headrace_cache_entries", "Cached responses.", labels.CACHE_CONTENT),
     counter(
         "headrace_cache_evictions_total",
         "Responses removed from the cache: full, expired, dropped (the store did not take them) "
-        "or changed.",
-        labels.EVICTED,
+        "or changed.", labels.EVICTION_REASON,
     ),
     counter(
         "headrace_cache_store_failures_total",
-        "Failed operations of a cache store. The calls were served without it.", labels.STORE,
+        "Failed operations of a cache store. The calls were served without it.", labels.CACHE_STORE,
     ),
 )  # fmt: skip
-PROCESS = (
+PROCESS_METRICS = (
     histogram(
         "headrace_event_loop_lag_seconds",
-        "Delay of timers in the event loop. A call waits as long for its turn.", edges=LOOP_LAGS,
+        "Delay of timers in the event loop. A call waits as long for its turn.",
+        edges=LOOP_LAG_BUCKETS_S,
     ),
-    gauge(
+    lazy_gauge(
         "headrace_telemetry_queue_length",
-        "Items that wait to be written or exported.", labels.SIGNAL, lazy=True,
+        "Items that wait to be written or exported.", labels.QUEUE,
     ),
-    gauge("headrace_request_body_bytes", "Size of the bodies of active requests.", lazy=True),
-    gauge("headrace_answer_body_bytes", "Size of the buffered responses.", lazy=True),
+    lazy_gauge("headrace_request_body_bytes", "Size of the bodies of active requests."),
+    lazy_gauge("headrace_answer_body_bytes", "Size of the buffered responses."),
     counter(
         "headrace_telemetry_dropped_total",
-        "Log lines, spans and rows that were lost.", labels.DROPPED, labels.DROP,
+        "Log lines, spans and rows that were lost.", labels.DROPPED_SIGNAL, labels.DROP_REASON,
     ),
     counter(
         "headrace_traces_sampled_total",
         "Calls whose spans are exported (sampled), or are not because of the rate limit of the "
-        "default sampler (limited).",
-        labels.SAMPLING,
+        "default sampler (limited).", labels.SAMPLING_DECISION,
     ),
     counter(
         "headrace_writer_failures_total",
@@ -335,14 +340,15 @@ PROCESS = (
     ),
     counter(
         "headrace_files_replaced_total",
-        "Missing or damaged files that were created again while the process ran.", labels.KEEPER,
+        "Missing or damaged files that were created again while the process ran.",
+        labels.FILE_WRITER,
     ),
-    gauge("headrace_build_info", "Always 1. Version of Headrace.", labels.VERSION, lazy=True),
-    gauge(
+    lazy_gauge("headrace_build_info", "Always 1. Version of Headrace.", labels.VERSION),
+    lazy_gauge(
         "headrace_secret_info",
         "Always 1. A short digest of the secret for each use: ids and placeholders (ids), all "
         "secrets whose ids are accepted (accepted), and cache keys in Redis (cache).",
-        labels.SECRET, lazy=True,
+        labels.SECRET_FINGERPRINT,
     ),
     library_metric("process_cpu_seconds_total", "User and system processor time.", "counter"),
     library_metric("process_resident_memory_bytes", "Resident memory."),
@@ -351,14 +357,14 @@ PROCESS = (
     library_metric("process_open_fds", "Open file descriptors."),
     library_metric("process_max_fds", "Maximum of open file descriptors."),
 )  # fmt: skip
-_TABLE = (*CALLS, *POLICIES, *PROCESS)
+_TABLE = (*CALL_METRICS, *POLICY_METRICS, *PROCESS_METRICS)
 _LABELS = sorted({label for metric in _TABLE for label in metric.labels} | {"label"})
-OVERFLOW = counter(
+OVERFLOW_METRIC = counter(
     "headrace_label_overflow_total",
     "Values outside the allowed set of a label, which were counted as `other`.",
     labels.make_fixed_label("label", *_LABELS),
 )
-METRICS: tuple[MetricSpec, ...] = (*_TABLE, OVERFLOW)
+METRICS: tuple[MetricSpec, ...] = (*_TABLE, OVERFLOW_METRIC)
 
 
 def describe_series_bounds(roster: LabelCatalog) -> Iterator[str]:
@@ -372,6 +378,7 @@ def describe_series_bounds(roster: LabelCatalog) -> Iterator[str]:
         yield f"{metric.name:<{width}}  {metric.kind:<9}  {series:>6}  {labels}".rstrip()
         yield f"    {metric.help}"
     initial = sum(
-        len([*metric.iter_initial_values(roster)]) * metric.help_lines for metric in METRICS
+        len([*metric.iter_initial_values(roster)]) * metric.series_per_label_set
+        for metric in METRICS
     )
     yield f"{total} series at the most, {initial} at the start"

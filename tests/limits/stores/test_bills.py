@@ -21,7 +21,7 @@ from proxy.runtime.redis import connect
 from proxy.types.limit import LEASE_S, Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
-from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, Clock, claims
+from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, Clock, claims, run_sync
 from tests.limits.stores.held_server import HeldServer
 from tests.servers import Server
 
@@ -121,10 +121,10 @@ def test_drained_counters_are_removed() -> None:
     store = clock.memory()
     for number in range(20 * MIN_SWEEP_SIZE):
         clock.ms += 60  # a request drains in 600 ms
-        store.admit_sync(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"))
-        store.settle_sync(f"call-{number}", [1])
+        run_sync(store.admit(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}")))
+        run_sync(store.settle(f"call-{number}", [1]))
 
-    assert store.size <= MIN_SWEEP_SIZE
+    assert len(store._counters) <= MIN_SWEEP_SIZE
     assert store.evicted == 0
 
 
@@ -132,34 +132,34 @@ def test_counters_are_bounded_and_evictions_counted() -> None:
     clock = Clock()
     store = replace(clock.memory(), max_counters=100)
     for number in range(1000):
-        store.admit_sync(f"call-{number}", claims((REQUESTS, 9), scope=f"user:{number}"))
-        store.settle_sync(f"call-{number}", [9])
+        run_sync(store.admit(f"call-{number}", claims((REQUESTS, 9), scope=f"user:{number}")))
+        run_sync(store.settle(f"call-{number}", [9]))
 
-    assert store.size <= 100
+    assert len(store._counters) <= 100
     assert store.evicted >= 900
-    newest = store.check(claims((REQUESTS, 0), scope="user:999")).counter_states[0]
+    newest = store.preview(claims((REQUESTS, 0), scope="user:999")).counter_states[0]
     assert newest.used == 9
 
 
 def test_counter_of_a_call_in_flight_is_not_removed() -> None:
     clock = Clock()
     store = clock.memory()
-    store.admit_sync("slow", claims((REQUESTS, 1), scope="user:slow"))
+    run_sync(store.admit("slow", claims((REQUESTS, 1), scope="user:slow")))
     clock.ms += HOUR_MS
     for number in range(2 * MIN_SWEEP_SIZE):
-        store.admit_sync(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"))
-        store.settle_sync(f"call-{number}", [0])
+        run_sync(store.admit(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}")))
+        run_sync(store.settle(f"call-{number}", [0]))
 
-    store.settle_sync("slow", [51])
+    run_sync(store.settle("slow", [51]))
 
-    used = store.check(claims((REQUESTS, 0), scope="user:slow")).counter_states[0].used
+    used = store.preview(claims((REQUESTS, 0), scope="user:slow")).counter_states[0].used
     assert used == 50
 
 
 def test_unsettled_calls_are_bounded() -> None:
     store = replace(Clock().memory(), max_counters=100)
     for number in range(150):
-        store.admit_sync(f"call-{number}", claims((MONTH, 0), (PLACES, 0)))
+        run_sync(store.admit(f"call-{number}", claims((MONTH, 0), (PLACES, 0))))
 
     assert store.in_flight == 100
 
@@ -168,33 +168,33 @@ def test_unsettled_calls_are_bounded() -> None:
 def test_spend_is_removed_only_long_after_its_window(hours: int, stored_count: int) -> None:
     clock, hour = Clock(), Limit("hour", KINDS["usd"], 100, Calendar("hour"))
     store = clock.memory()
-    store.admit_sync("call", claims((hour, 10)))
-    store.settle_sync("call", [10])
+    run_sync(store.admit("call", claims((hour, 10))))
+    run_sync(store.settle("call", [10]))
     clock.ms += hours * HOUR_MS
     for number in range(2 * MIN_SWEEP_SIZE):
-        store.admit_sync(f"call-{number}", claims((PLACES, 0), scope=f"u:{number}"))
-        store.settle_sync(f"call-{number}", [0])
+        run_sync(store.admit(f"call-{number}", claims((PLACES, 0), scope=f"u:{number}")))
+        run_sync(store.settle(f"call-{number}", [0]))
 
     clock.ms -= hours * HOUR_MS
 
-    assert store.check(claims((hour, 0))).counter_states[0].used == stored_count
+    assert store.preview(claims((hour, 0))).counter_states[0].used == stored_count
 
 
 def test_repeated_admission_is_charged_once() -> None:
     store = Clock().memory()
     call_claims = claims((MONTH, 60), (PLACES, 1))
 
-    assert store.admit_sync("call", call_claims).admitted
-    assert store.admit_sync("call", call_claims).admitted
+    assert run_sync(store.admit("call", call_claims)).admitted
+    assert run_sync(store.admit("call", call_claims)).admitted
 
-    standings = store.check(call_claims).counter_states
+    standings = store.preview(call_claims).counter_states
     assert [standing.used for standing in standings] == [60, 1]
 
 
 def test_billing_owners_are_bounded() -> None:
     billed = BillingOwners(max_owners=3)
     for number in range(5):
-        assert billed.bill(f"name-{number}", "one")
+        assert billed.claim_bill(f"name-{number}", "one")
 
-    assert [billed.bill(f"name-{number}", "two") for number in (2, 3, 4)] == [False] * 3
-    assert billed.bill("name-0", "two")
+    assert [billed.claim_bill(f"name-{number}", "two") for number in (2, 3, 4)] == [False] * 3
+    assert billed.claim_bill("name-0", "two")

@@ -10,19 +10,27 @@ from hypothesis import strategies as st
 
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
-from proxy.types.limit import Claim, Limit, LimitDecision
+from proxy.types.limit import Limit, LimitDecision
 from proxy.types.windows import Calendar
-from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, SUPPORT, TOKENS, Clock, claims
+from tests.limits.sample_limits import (
+    MONTH,
+    PLACES,
+    REQUESTS,
+    TOKENS,
+    Clock,
+    claims,
+    run_sync,
+)
 
 DAY_MS = 86_400_000
 
 
 def admit(store: MemoryStore, name: str, limit: Limit, amount: int = 1) -> LimitDecision:
-    return store.admit_sync(name, claims((limit, amount)))
+    return run_sync(store.admit(name, claims((limit, amount))))
 
 
 def used(store: MemoryStore, limit: Limit) -> int:
-    return store.check(claims((limit, 0))).counter_states[0].used
+    return store.preview(claims((limit, 0))).counter_states[0].used
 
 
 def wait_ms(outcome: LimitDecision) -> int:
@@ -85,7 +93,7 @@ def test_drained_amount_is_not_refunded() -> None:
     clock.ms += 60_000
     admit(store, "others", limit, 100)
 
-    store.settle_sync("slow", [0])
+    run_sync(store.settle("slow", [0]))
 
     assert used(store, limit) == 100
 
@@ -128,7 +136,7 @@ def test_late_call_is_settled_in_the_window_of_its_charge() -> None:
     clock.ms += DAY_MS
     admit(store, "today", limit, 50)
 
-    store.settle_sync("late", [90])
+    run_sync(store.settle("late", [90]))
 
     assert used(store, limit) == 50
     clock.ms -= DAY_MS
@@ -167,12 +175,12 @@ def test_lease_ends_by_settlement_or_expiry() -> None:
     clock.ms += 10_000
     admit(store, "done", limit)
     assert not admit(store, "third", limit).admitted
-    store.settle_sync("done", [1])
+    run_sync(store.settle("done", [1]))
     assert used(store, limit) == 1
     clock.ms += 20_000
     assert used(store, limit) == 0
 
-    store.settle_sync("lost", [1])
+    run_sync(store.settle("lost", [1]))
 
     assert used(store, limit) == 0
 
@@ -183,35 +191,13 @@ def test_renewed_lease_stays() -> None:
     admit(store, "long", limit)
     for _ in range(5):
         clock.ms += 20_000
-        store.renew_sync()
+        run_sync(store.renew())
     assert used(store, limit) == 1
 
     clock.ms += 40_000  # the process was paused, so the lease expired
     assert used(store, limit) == 0
-    store.renew_sync()
+    run_sync(store.renew())
     assert used(store, limit) == 1
-    store.settle_sync("long", [1])
-    store.renew_sync()
+    run_sync(store.settle("long", [1]))
+    run_sync(store.renew())
     assert used(store, limit) == 0
-
-
-@given(
-    parts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), max_size=12),
-    late_cost=st.integers(0, 5),
-)
-def test_spend_is_sum_of_actual_costs(parts: list[tuple[int, int]], late_cost: int) -> None:
-    store, spend, pending = Clock().memory(), 0, []
-    for number, (estimate, actual) in enumerate(parts):
-        if store.admit_sync(f"call-{number}", [Claim(MONTH, SUPPORT, estimate)]).admitted:
-            pending.append((f"call-{number}", actual))
-        if len(pending) > late_cost:
-            name, cost = pending.pop(0)
-            store.settle_sync(name, [cost])
-            store.settle_sync(name, [cost])
-            spend += cost
-    for name, cost in pending:
-        store.settle_sync(name, [cost])
-        spend += cost
-
-    assert used(store, MONTH) == spend
-    assert store.in_flight == 0

@@ -22,6 +22,7 @@ from tests.limits.sample_limits import (
     TOKENS,
     Clock,
     claims,
+    run_sync,
     would_refuse,
 )
 from tests.limits.stores.test_failover import recorder_of
@@ -33,13 +34,13 @@ def alone(clock: Clock, replicas: int = 1) -> LocalFallback:
 
 def admitted(fallback: LocalFallback, limit: Limit, times: int, amount: int = 1) -> int:
     call_claims = claims((limit, amount))
-    return sum(fallback.admit(f"call-{n}", call_claims).admitted for n in range(times))
+    return sum(run_sync(fallback.admit(f"call-{n}", call_claims)).admitted for n in range(times))
 
 
 def observe(clock: Clock, limit: Limit, used: int) -> LimitDecision:
     store = clock.memory()
-    store.admit_sync("all", claims((limit, used)))
-    return store.admit_sync("last", claims((limit, 0)))
+    run_sync(store.admit("all", claims((limit, used))))
+    return run_sync(store.admit("last", claims((limit, 0))))
 
 
 def test_instance_admits_its_share() -> None:
@@ -56,15 +57,15 @@ def test_share_of_large_rate_is_exact_in_a_longer_window() -> None:
 
     assert admitted(fallback, limit, 10, amount=11_111_111) == 3
     clock.ms += month_s * 1000 // 3
-    assert not fallback.admit("too much", claims((limit, 11_111_112))).admitted
-    assert fallback.admit("next", claims((limit, 11_111_111))).admitted
+    assert not run_sync(fallback.admit("too much", claims((limit, 11_111_112)))).admitted
+    assert run_sync(fallback.admit("next", claims((limit, 11_111_111)))).admitted
 
 
 def test_known_usage_is_divided_by_instances() -> None:
     clock = Clock()
     for limit in (MONTH, TOKENS):
         fallback = alone(clock, replicas=2)
-        fallback.observe(observe(clock, limit, 90))
+        fallback.record_decision(observe(clock, limit, 90))
 
         assert admitted(fallback, limit, 100) == 5
 
@@ -73,7 +74,7 @@ def test_drained_or_ended_usage_is_not_counted() -> None:
     clock = Clock()
     for limit, later, remaining in ((TOKENS, 30_000, 60), (MONTH, 31 * 86_400_000, 100)):
         fallback = alone(clock)
-        fallback.observe(observe(clock, limit, 90))
+        fallback.record_decision(observe(clock, limit, 90))
         clock.ms += later
 
         assert admitted(fallback, limit, 200) == remaining
@@ -85,16 +86,16 @@ def test_open_counts_nothing_and_closed_refuses() -> None:
     opened, closed = (replace(MONTH, on_store_error=way) for way in how)
 
     assert admitted(fallback, opened, 200) == 200
-    refused = fallback.admit("call", claims((REQUESTS, 1), (closed, 1)))
+    refused = run_sync(fallback.admit("call", claims((REQUESTS, 1), (closed, 1))))
     assert refused.refusal is not None
     assert (refused.refusal.limit, refused.refusal.retry_after_s) == (closed, 1.0)
-    assert fallback.local.check(claims((REQUESTS, 0))).counter_states[0].used == 0
+    assert fallback.local.preview(claims((REQUESTS, 0))).counter_states[0].used == 0
 
 
 def test_closed_shadow_limit_refuses_nothing() -> None:
     shadow = replace(MONTH, on_store_error="closed", shadow=True)
 
-    outcome = alone(Clock()).admit("call", claims((shadow, 1)))
+    outcome = run_sync(alone(Clock()).admit("call", claims((shadow, 1))))
 
     assert outcome.admitted
     assert would_refuse(outcome) == ("month",)
@@ -104,7 +105,7 @@ def test_claim_above_the_share_has_a_retry_after() -> None:
     fallback = alone(Clock(), replicas=4)
 
     for amount, wait in ((50, 1.0), (101, None)):
-        refusal = fallback.admit("call", claims((TOKENS, amount))).refusal
+        refusal = run_sync(fallback.admit("call", claims((TOKENS, amount)))).refusal
         assert refusal is not None
         assert refusal.retry_after_s == wait
 
@@ -115,7 +116,7 @@ def test_leases_of_calls_in_flight_are_held() -> None:
     fallback.restore_leases("before", claims_before)
 
     assert admitted(fallback, limit, 5) == 1
-    fallback.settle("before", claims_before, [1, 1])
+    run_sync(fallback.settle("before", claims_before, [1, 1]))
     assert admitted(fallback, limit, 5) == 2
 
 
@@ -132,7 +133,9 @@ class OutageRun:
     def decide(self, *, fresh: bool, wait: int = 0, scope: str = SUPPORT) -> list[Limit]:
         claims = [Claim(REQUESTS, scope, 1), Claim(MONTH, scope, 1)]
         readings = [1, -1, 0, FRESH, 1, RESET_MS, wait, FRESH if fresh else 0]
-        return [claim.limit for claim in self.fallback.observe(to_decision(claims, readings))]
+        return [
+            claim.limit for claim in self.fallback.record_decision(to_decision(claims, readings))
+        ]
 
 
 @for_each(
@@ -170,12 +173,12 @@ class UnreliableStore(MemoryStore):
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         if self.fails is not None:
             raise StoreUnavailable("TimeoutError", trip=self.fails)
-        return self.admit_sync(request_id, claims)
+        return await super().admit(request_id, claims)
 
     def settle_deferred(
         self, request_id: str, actuals: Sequence[int], on_error: Callable[[StoreUnavailable], None]
     ) -> None:
-        self.settle_sync(request_id, actuals)
+        run_sync(self.settle(request_id, actuals))
 
     async def ping(self) -> None:
         """Succeed."""
@@ -199,9 +202,8 @@ def with_fallback(
 
     alone = LocalFallback(clock.seconds, clock.seconds, replicas)
     tell = recorder_of(unreliable_store.tell)
-    return FailoverStore(
-        unreliable_store, alone, tell, sleep, lambda: 0.5, lambda: "id", lambda claim: None
-    )
+    remote: Any = unreliable_store
+    return FailoverStore(remote, alone, tell, sleep, lambda: 0.5, lambda: "id", lambda claim: None)
 
 
 async def call(store: FailoverStore, name: str, call_claims: Sequence[Claim], used: int) -> bool:
@@ -222,7 +224,7 @@ async def test_single_failures_keep_the_budget(
         unreliable_store.fails = object() if number % 5 == 4 else None
         if not await call(store, f"call-{number}", claims((limit, 1)), 1):
             refused.append(number)
-        share = store.fallback.check(claims((limit, 0))).counter_states[0].used
+        share = store.fallback.preview(claims((limit, 0))).counter_states[0].used
         assert share <= -(-number // replicas) + 1
 
     assert refused == []
@@ -233,7 +235,7 @@ async def test_local_use_counts_until_next_reading(
     unreliable_store: UnreliableStore, clock: Clock
 ) -> None:
     store, other_claims = with_fallback(unreliable_store, clock), claims((HOURLY, 1))
-    unreliable_store.admit_sync("others", claims((MONTH, 90)))
+    run_sync(unreliable_store.admit("others", claims((MONTH, 90))))
     assert await call(store, "first", claims((MONTH, 0)), 0)
     admitted_count = 0
     for number in range(10):
@@ -272,14 +274,14 @@ async def test_unused_claims_do_not_count(unreliable_store: UnreliableStore, clo
         with_fallback(unreliable_store, clock),
         replace(MONTH, name="shadow", shadow=True),
     )
-    unreliable_store.admit_sync("others", claims((shadow, 100)))
+    run_sync(unreliable_store.admit("others", claims((shadow, 100))))
     call_claims = claims((MONTH, 40), (shadow, 40), (HOURLY, 1))
     for number, used in enumerate((3, 0, 2)):
         await call(store, f"call-{number}", call_claims, used)
     unreliable_store.fails = object()
     await store.admit("alone", claims((MONTH, 1), (shadow, 0)))
 
-    states = store.fallback.check(claims((MONTH, 0), (shadow, 0))).counter_states
+    states = store.fallback.preview(claims((MONTH, 0), (shadow, 0))).counter_states
     assert [standing.used for standing in states] == [6, 100]
 
 
@@ -294,4 +296,4 @@ async def test_settlement_of_earlier_window_is_not_refunded(
     unreliable_store.fails = object()
     await store.admit("alone", claims((MONTH, 1)))
 
-    assert store.fallback.check(claims((MONTH, 0))).counter_states[0].used == 11
+    assert store.fallback.preview(claims((MONTH, 0))).counter_states[0].used == 11

@@ -198,7 +198,7 @@ async def test_flush_keeps_running_spend_and_reports_loss(server: Server) -> Non
         assert (await store.read(call_claims))[0].used == 25
 
 
-@pytest.mark.parametrize("is_asked", [False, True], ids=["deferred", "perhaps charged"])
+@pytest.mark.parametrize("way", ["charge", "settle", "settle deferred"])
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running", "restarted"])
 @pytest.mark.parametrize("is_lost", [False, True], ids=["kept", "lost"])
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -208,7 +208,7 @@ async def test_spend_of_an_outage_is_counted_once(
     replicas: int,
     is_lost: bool,
     is_restarted: bool,
-    is_asked: bool,
+    way: str,
     shared_server: Server,
 ) -> None:
     """One of two replicas is disconnected before or after the window begins."""
@@ -237,20 +237,30 @@ async def test_spend_of_an_outage_is_counted_once(
             await spend(two, 5)
         unsent = 4 if is_restarted else 0  # spend of a process that ended during the outage
         rows["one"] += unsent + 10
-        if is_asked:
-            server.is_away = True
-            with pytest.raises(StoreUnavailable):
-                await single_store.admit("outage", claims((MONTH, 12)))
-            server.is_away = False
-            await single_store.settle("outage", [10])
-        else:
+        if way == "charge":
             await single_store.charge("outage", claims((MONTH, 10)))
+        else:
+            await _settle_perhaps_charged(single_store, server, is_deferred=way != "settle")
         await spend(single_store, 1)
         await spend(two, 1)
 
         missing = unsent if is_begun and not is_lost else 0
         [standing] = await single_store.read(claims((MONTH, 0)))
         assert standing.used == sum(rows.values()) - missing
+
+
+async def _settle_perhaps_charged(
+    store: RedisStore, server: HeldServer, *, is_deferred: bool
+) -> None:
+    """Settle a call at 10 nano-USD whose admission got no reply."""
+    server.is_away = True
+    with pytest.raises(StoreUnavailable):
+        await store.admit("outage", claims((MONTH, 12)))
+    server.is_away = False
+    if is_deferred:
+        store.settle_deferred("outage", [10], lambda error: pytest.fail(str(error)))
+    else:
+        await store.settle("outage", [10])
 
 
 async def test_url_has_a_user_and_errors_hide_the_password(server: Server) -> None:

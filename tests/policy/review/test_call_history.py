@@ -13,7 +13,7 @@ import pytest
 from proxy.call.record import Record, TraceIds
 from proxy.errors import Unauthorized
 from proxy.limits.kinds import KINDS
-from proxy.money.usage import NANO
+from proxy.money.usage import NANO_PER_USD
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import MAX_CALLS
 from proxy.policy.review.call_history import CallHistory, remove_texts
@@ -226,7 +226,7 @@ def test_unknown_id_is_reported() -> None:
 
 
 def test_past_call_shows_claims_with_money_in_usd(snapshot: Snapshot) -> None:
-    month = Limit("month", KINDS["usd"], 500 * NANO, Calendar("month"))
+    month = Limit("month", KINDS["usd"], 500 * NANO_PER_USD, Calendar("month"))
     rate = Limit("rate", KINDS["tokens"], 9000, 60)
     claims = (Claim(month, "all", 1_350), Claim(rate, "all", 90))
     record = record_of(snapshot)

@@ -16,7 +16,7 @@ class Acme:
     async def get(self, key: bytes) -> bytes | None:
         return self._entries.get(key)
 
-    def put(self, key: bytes, value: bytes, ttl: float) -> None:
+    def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
         self._entries[key] = value
 
     async def __aenter__(self) -> Self:

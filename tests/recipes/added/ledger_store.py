@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.ledger.rows import CALL, Rows
+from proxy.ledger.rows import CALL_COLUMNS, Rows
 from proxy.ledger.store import Counts, to_write_error
 
-ID = CALL.index("request_id")
+ID = CALL_COLUMNS.index("request_id")
 
 
 class AcmeStore:
