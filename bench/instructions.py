@@ -55,7 +55,7 @@ CALLGRIND = (
 
 def lengthen_batches(seconds: float) -> None:
     """Let telemetry and ledger collect calls for this time before they write them."""
-    vars(proxy.app)["EMIT_EVERY_S"] = seconds
+    vars(proxy.app)["EMIT_INTERVAL_S"] = seconds
     proxy.runtime.fair_queue.TIME_SLICE_S = seconds
     lines.BOUNDS = replace(lines.BOUNDS, batch_window_s=seconds)
     writer.BOUNDS = replace(writer.BOUNDS, batch_window_s=seconds)

@@ -67,22 +67,7 @@ class Limiter:
         return Reservation(limiter=self, plan=plan, call=call, record=record)
 
 
-@frozen
-class ReservedClaims:
-    """Claims of a call that the store has charged under ``id``.
-
-    A call over its budget is admitted for a cached response only. It has a deferred ``refusal``
-    and the decision that caused it. ``is_void`` is True once the cache has no response.
-    """
-
-    id: str
-    decision: LimitDecision
-    refusal: ProxyError | None = None
-    refused_decision: LimitDecision | None = None
-    is_void: bool = False
-
-
-NO_CLAIMS = ReservedClaims("", LimitDecision(admitted=True, claims=(), readings=()))
+NO_CLAIMS = LimitDecision(admitted=True, claims=(), readings=())
 
 
 @dataclass(slots=True)
@@ -91,13 +76,19 @@ class Reservation:
 
     Entering raises ``LimitExceeded``, ``BudgetExceeded``, ``LimitStoreUnavailable``, or
     ``GuardBlocked`` if a cost cap is exceeded. Nothing is charged then.
+
+    A call over its budget is admitted for a cached response only. Its refusal is deferred until the
+    cache has no response.
     """
 
     limiter: Limiter
     plan: Plan
     call: Call
     record: Record
-    _reserved: ReservedClaims = NO_CLAIMS
+    _decision: LimitDecision = NO_CLAIMS
+    _deferred_refusal: ProxyError | None = None
+    _refused_decision: LimitDecision | None = None
+    _is_void: bool = False
     _attempts: int = 0
     _id: str = ""
 
@@ -108,7 +99,7 @@ class Reservation:
 
     @property
     def claims(self) -> Sequence[Claim]:
-        return self._reserved.decision.claims
+        return self._decision.claims
 
     async def __aenter__(self) -> Self:
         if self.plan.guards.cost_caps:
@@ -121,13 +112,13 @@ class Reservation:
         else:
             claims = await self._estimate(estimate_claims)
         try:
-            self._reserved = await self._reserve(claims)
+            await self._reserve(claims)
         except asyncio.CancelledError:  # the store may have charged the call
             if self._attempts:
                 await self.limiter.store.release(self._id)
             raise
-        if self._reserved.decision.claims:
-            self.limiter._in_flight[self._reserved.id] = self
+        if self.claims:
+            self.limiter._in_flight[self._id] = self
         return self
 
     async def _estimate(self, estimate: Callable[[Plan, Call], T]) -> T:
@@ -136,29 +127,27 @@ class Reservation:
 
     def require_budget(self) -> None:
         """Raise the deferred refusal, because the cache has no response."""
-        reserved = self._reserved
-        if reserved.refusal is not None:
-            self._reserved = replace(reserved, is_void=True)
-            self.record.limit_decision = reserved.refused_decision
-            raise reserved.refusal
+        if self._deferred_refusal is not None:
+            self._is_void = True
+            self.record.limit_decision = self._refused_decision
+            raise self._deferred_refusal
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Settle actual usage, also of a cancelled call. A refused call has used nothing."""
-        store, reserved = self.limiter.store, self._reserved
-        claims = reserved.decision.claims
+        store, claims = self.limiter.store, self.claims
         if not claims:
             return
         try:
-            if reserved.is_void:
-                await store.release(reserved.id)
+            if self._is_void:
+                await store.release(self._id)
             else:
                 usage = list_actual_usage(claims, self.record)
-                self.record.charges = list_budget_charges(reserved.decision, usage)
-                await store.settle(reserved.id, usage)
+                self.record.charges = list_budget_charges(self._decision, usage)
+                await store.settle(self._id, usage)
         finally:
-            del self.limiter._in_flight[reserved.id]
+            del self.limiter._in_flight[self._id]
 
-    async def _reserve(self, claims: Sequence[Claim]) -> ReservedClaims:
+    async def _reserve(self, claims: Sequence[Claim]) -> None:
         """Reserve all claims.
 
         A call that exceeds only usage-based limits reserves the other claims, for a cached
@@ -167,19 +156,20 @@ class Reservation:
         decision = await self._decide(claims)
         error = None if decision.admitted else self._to_error(decision, claims)
         if error is None:
-            return ReservedClaims(self._id, decision)
+            self._decision = decision
+            return
         guards = self.plan.guards.input
         if self.plan.cache is None or any(is_service(rule.detector) for rule in guards):
             raise error
         free_claims = tuple(claim for claim in claims if not claim.limit.kind.is_usage_based)
         self.record.limit_decision, self.record.is_over_budget = None, True
-        if not free_claims:
-            return replace(NO_CLAIMS, refusal=error, refused_decision=decision)
-        free_decision = await self._decide(free_claims)
-        if not free_decision.admitted:
-            self.record.limit_decision = decision
-            raise error
-        return ReservedClaims(self._id, free_decision, refusal=error, refused_decision=decision)
+        self._deferred_refusal, self._refused_decision = error, decision
+        if free_claims:
+            free_decision = await self._decide(free_claims)
+            if not free_decision.admitted:
+                self.record.limit_decision = decision
+                raise error
+            self._decision = free_decision
 
     def _to_error(self, decision: LimitDecision, claims: Sequence[Claim]) -> ProxyError | None:
         refusal = decision.refusal

@@ -265,7 +265,7 @@ class Metrics(Registry):
             self.roster = roster
             self._calls = CallMetrics(self.child, roster.tags)
             self.replace("headrace_policy_info", {(roster.revision,): 1})
-            self.set_series("headrace_deployment_info", info)
+            self._series["headrace_deployment_info"] = info
             if roster.prices_as_of is not None:
                 taken = datetime.combine(roster.prices_as_of, datetime.min.time(), UTC).timestamp()
                 self.child("headrace_price_table_timestamp_seconds").value = taken

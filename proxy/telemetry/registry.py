@@ -133,11 +133,7 @@ class Registry:
 
     def replace(self, name: str, values: Mapping[Values, float]) -> None:
         """Replace all series of a gauge."""
-        self.set_series(name, make_gauges(values))
-
-    def set_series(self, name: str, series: dict[Values, Gauge]) -> None:
-        """Replace all series of a gauge by prepared ones."""
-        self._series[name] = series
+        self._series[name] = make_gauges(values)
 
     def allow(self, roster: LabelCatalog, source: str, *, start: bool = True) -> Callable[[], None]:
         """Allow the names of a roster as labels, and ``start`` the initial series at zero.

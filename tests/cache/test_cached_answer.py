@@ -219,15 +219,10 @@ def test_decoded_response_requires_name_and_value() -> None:
     assert decoded.find((KEY, 100), b"value") is stored
     assert decoded.find((KEY, 100), b"another value") is None
     assert decoded.find((KEY, 99), b"value") is None
-
-
-def test_later_value_replaces_earlier() -> None:
-    decoded, later = DecodedAnswers(), decoded_answer()
-    decoded.add(KEY, b"value", decoded_answer())
-    decoded.add(KEY, b"later", later)
-
-    assert decoded.find(KEY, b"value") is None
-    assert decoded.find(KEY, b"later") is later
+    later = decoded_answer()
+    decoded.add((KEY, 100), b"later", later)
+    assert decoded.find((KEY, 100), b"value") is None
+    assert decoded.find((KEY, 100), b"later") is later
 
 
 def test_large_responses_are_not_held_decoded() -> None:

@@ -28,10 +28,7 @@ from proxy.types import (
     Upstream,
 )
 from proxy.types.limit import Limit
-from tests.cache.cached_proxy import Cached
-from tests.doubles import ScriptedUpstream
 from tests.for_each import for_each
-from tests.test_pipeline import ROUTES, successful_response
 
 SECRET = b"s" * 32
 RULE = CacheRule(ttl=60)
@@ -240,40 +237,3 @@ def test_rule_by_user_separates_users_of_a_plan() -> None:
 )
 def test_cache_headers_are_read(headers: dict[str, str], control: CacheControl) -> None:
     assert read_cache_control(headers) == control
-
-
-OPENAI = [route for name, route in ROUTES.items() if name.startswith("openai")]
-NAMES = [
-    name for name in ROUTES if "azure" not in name
-]  # Azure's credential belongs to one dialect
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-async def test_portkey_headers_are_read_on_openai_paths(
-    name: str, streamed: bool, cached: Cached, upstream: ScriptedUpstream
-) -> None:
-    route = ROUTES[name]
-    streamed = streamed and route.streams
-    upstream.answer_with(successful_response(route, streamed=streamed))
-    ours, theirs, statuses = [], [], []
-    control: tuple[dict[str, str], ...] = (
-        {},
-        {"x-portkey-cache-namespace": "apart"},
-        {"x-portkey-cache-force-refresh": "true"},
-    )
-    for wish in control:
-        headers = {**route.credential, **wish}
-        body = route.body(streamed=streamed)
-        async with cached.client.post(route.path, headers=headers, json=body) as response:
-            await response.read()
-        statuses.append(response.status)
-        ours.append(response.headers["x-headrace-cache"])
-        theirs.append(response.headers.get("x-portkey-cache-status"))
-
-    portkey = any(name.startswith("x-portkey") for name in route.credential)
-    assert (statuses, ours) == ([200] * 3, ["miss", "miss", "refresh"])
-    if route in OPENAI:  # a Portkey header selects the Portkey dialect
-        assert theirs == [None, "MISS", "REFRESH"]
-    else:
-        assert theirs == (["MISS", "MISS", "REFRESH"] if portkey else [None] * 3)

@@ -7,7 +7,6 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,9 @@ from proxy.ledger.rows import ATTEMPT_COLUMNS, CALL_COLUMNS, TOKEN_COLUMNS, make
 from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, VERSION
 from proxy.ledger.sqlite import prune_ledger
 from proxy.ledger.store import Unusable, Unwritten
-from proxy.money.usage import Price, read_usage
+from proxy.money.usage import read_usage
 from proxy.types import Call
 from tests.doubles import usage
-from tests.for_each import for_each
 from tests.ledger.conftest import Stores
 from tests.ledger.records import (
     HEAD,
@@ -115,42 +113,6 @@ def test_sum_with_unknown_part_is_unknown() -> None:
 
     assert [row["cost_nano_usd"] for row in attempts] == [None, 22_000]
     assert (call["cost_nano_usd"], call["tokens"]) == (None, 16)
-
-
-@for_each(("price", "total"), [("0.0005", 2), ("0.0007", 4), ("0.0001", 0), ("0.1", 500)])
-def test_cost_is_rounded_once_half_to_even(price: str, total: int) -> None:
-    target = replace(PRICED, prices=(Price(input=Decimal(price), output=Decimal(0)),))
-
-    assert rows(finished_record(target))[1][0]["cost_nano_usd"] == total
-
-
-def test_implausible_usage_is_estimated() -> None:
-    target = replace(PRICED, prices=(Price(input=Decimal(1000), output=Decimal(0)),))
-
-    call, [attempt] = rows(finished_record(target, fields={"usage": usage(2**53, 0)}))
-
-    assert (call["tokens"], call["cost_nano_usd"]) == (1, 1_000_000)
-    assert attempt["usage_source"] == "partial_estimate"
-
-
-def test_replaced_attempt_is_retried_and_unread_is_abandoned() -> None:
-    remaining = finished_record()
-    remaining.error = ClientDisconnected()
-    beaten = finished_record(PRICED, PRICED)
-    beaten.attempts[0].lost_hedge, beaten.attempts[0].error = True, "cancelled"
-    beaten.attempts[1].reason = "hedge"
-    cut = finished_record()
-    cut.attempts[0].error = "upstream_invalid_response"
-
-    def did(record: Record) -> list[str]:
-        return [attempt["money"] for attempt in rows(record)[1]]
-
-    assert did(finished_record(PRICED, PRICED)) == ["retried", "useful"]
-    assert (did(remaining), did(beaten), did(cut)) == (
-        ["abandoned"],
-        ["abandoned", "useful"],
-        ["abandoned"],
-    )
 
 
 def test_client_values_are_truncated_and_printable() -> None:

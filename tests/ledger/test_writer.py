@@ -19,6 +19,7 @@ from proxy.ledger.rows import Row, Rows
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.writer import CALLS_PER_TRANSACTION, MAX_CALLS, MAX_WAITING_TO_PAUSE, Ledger
 from proxy.telemetry.metrics import Metrics
+from tests.cache.stores import until
 from tests.doubles import ScriptedUpstream
 from tests.ledger.records import (
     PRICED,
@@ -304,11 +305,15 @@ async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpst
             assert response.status == 200
         await eventually(get_refused_path(path).exists)
         await eventually(lambda: get_refused_path(path).read_text().endswith("\n"))
-        metrics = await proxy.metrics()
+        dropped = 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 1.0'
+
+        async def is_counted() -> bool:
+            return dropped in await proxy.metrics()
+
+        await until(is_counted)
 
     line = json.loads(get_refused_path(path).read_text())
     assert (line["reason"], line["attempts"][0]["cost_nano_usd"]) == ("SQLITE_ERROR", 22_000)
-    assert 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 1.0' in metrics
 
 
 def test_exceptions_are_counted_and_logged_at_a_limited_rate() -> None:

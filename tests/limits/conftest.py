@@ -18,12 +18,13 @@ from proxy.settings import LedgerLocation
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.limits.sample_limits import Clock
+from tests.limits.stores.slow_wire import SlowWire
 from tests.servers import Cluster, Server, running_cluster, running_server
 
 
 @asynccontextmanager
 async def shared(
-    server: Server | Cluster,
+    server: Server | Cluster | SlowWire,
     clock: Clock | None = None,
     prefix: str = "",
     timeout_s: float = 5.0,

@@ -18,14 +18,10 @@ from tests.doubles import ScriptedUpstream
 from tests.fakes import EventLog
 from tests.for_each import for_each
 from tests.servers import eventually
+from tests.telemetry.test_log import Drops, raising
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai-chat"]
-
-
-class Drops(dict[str, int]):
-    def __call__(self, reason: str, count: int) -> None:
-        self[reason] = self.get(reason, 0) + count
 
 
 def nothing() -> None: ...
@@ -135,8 +131,8 @@ def test_lines_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None:
         decisions.end(ended())
     decisions.close()
 
-    assert drops["queue_full"] >= 5 - 1
-    assert drops["queue_full"] + drops["shutdown"] == MAX_ENTRIES + 5
+    assert drops.counts["queue_full"] >= 5 - 1
+    assert drops.counts["queue_full"] + drops.counts["shutdown"] == MAX_ENTRIES + 5
     assert ("decisions.failing", {}) in log.entries
 
 
@@ -152,12 +148,7 @@ def test_unserializable_decision_is_counted_and_skipped(tmp_path: Path) -> None:
     assert [entry["policy"] for entry in entries(path)] == ["abc", "def"]
     assert entries(path)[1]["missing"] == 1
     assert verify(path).broken is None
-    assert (drops["invalid"], len(failures)) == (1, 1)
-
-
-def raising(error: Exception) -> None:
-    """Fail on any unexpected error."""
-    raise error
+    assert (drops.counts["invalid"], len(failures)) == (1, 1)
 
 
 def ended() -> Any:

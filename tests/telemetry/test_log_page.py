@@ -14,6 +14,7 @@ import pytest
 from proxy.call.record import new_record
 from proxy.telemetry.lines import build_line_logger, redact_line, to_ecs, to_native, to_otel
 from proxy.telemetry.log import MAX_LEVEL_S, CallLog, LogLevel, Quota
+from tests.cache.stores import Clock
 from tests.cli.test_init import serving
 from tests.conftest import policies_for
 from tests.doubles import ScriptedUpstream, answer
@@ -283,15 +284,8 @@ def test_event_without_call_has_no_trace() -> None:
     assert to_ecs(event)["service.version"] == "1"
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_temporary_level_ends_after_its_time() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     levels = LogLevel("info", clock)
 
     levels.set_temporarily("debug", 600)

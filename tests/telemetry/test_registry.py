@@ -21,6 +21,7 @@ from proxy.telemetry.registry import RETIRED_S, Counter, Histogram, Registry
 from proxy.types import Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.roster import LabelCatalog, ListedDeployment
+from tests.cache.stores import Clock
 from tests.guards.growth import lines as count_lines
 
 OPENAI = Upstream("openai", "openai", "http://here", provider="openai")
@@ -44,13 +45,6 @@ def roster(*deployments: str) -> LabelCatalog:
         counters=((MINUTE, ""),),
         tags={"team": frozenset({"support", "search"}), "cost_center": frozenset()},
     )
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def lines(registry: Registry) -> list[str]:
@@ -113,7 +107,7 @@ def test_related_labels_become_other_together() -> None:
 
 
 def test_retired_name_is_removed_after_a_period() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     registry = Registry(clock)
     registry.allow(roster("support-chat", "search-answers"), "policies")()
     removed = ("search-answers", "client", "after_first")
@@ -132,7 +126,7 @@ def test_retired_name_is_removed_after_a_period() -> None:
 
 
 def test_series_continue_across_a_reload() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     registry = Registry(clock)
     labels = ("headrace_dropped_tags_total", "support-chat")
     registry.allow(roster("support-chat"), "policies")()
@@ -180,7 +174,7 @@ def test_metric_beyond_the_bound_has_one_other_series() -> None:
 
 
 def test_names_of_inactive_policies_are_dropped() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     registry = Registry(clock)
     registry.allow(roster("support-chat"), "policies")()
     registry.allow(roster("dropped-names"), "policies")

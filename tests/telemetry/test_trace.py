@@ -106,7 +106,7 @@ async def test_spans_are_exported_if_captured_texts_cannot_be_read(
     assert len(spans.received) == len(collector.spans) == 3
 
 
-async def test_spans_have_the_method_and_the_previous_response_id_of_the_client(
+async def test_spans_have_request_method_and_client_response_id(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     upstream.then(answer(response()), answer(response()), answer({"id": "x", "deleted": True}))

@@ -26,6 +26,7 @@ from proxy.types.windows import Calendar
 from tests.for_each import for_each
 from tests.limits.conftest import shared
 from tests.limits.sample_limits import MONTH, PLACES, claims
+from tests.limits.stores.slow_wire import SlowWire
 from tests.servers import Cluster, Server, eventually
 
 BUDGET = Limit("budget", KINDS["usd"], 1_000_000, Calendar("month"))
@@ -69,7 +70,10 @@ async def has_to_wait(call: Coroutine[Any, Any, LimitDecision]) -> bool:
 
 @asynccontextmanager
 async def instance(
-    server: Server | Cluster, prefix: str = "", replicas: int = 1, ledger: LedgerRun = NO_LEDGER
+    server: Server | Cluster | SlowWire,
+    prefix: str = "",
+    replicas: int = 1,
+    ledger: LedgerRun = NO_LEDGER,
 ) -> AsyncIterator[Instance]:
     transitions: list[str] = []
     lost_claims: list[Claim] = []

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from uuid import uuid4
 
 import pytest
@@ -17,15 +15,13 @@ from proxy.errors import BudgetExceeded
 from proxy.limits import Limiter
 from proxy.limits.claims import estimate_claims
 from proxy.limits.stores.failover import FailoverStore
-from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
-from proxy.runtime.background import run_in_background
 from proxy.runtime.redis import connect
 from proxy.types import CacheRule, Call, Plan, RequestHead, ScopedLimit
 from proxy.types.limit import Claim
 from tests.limits.sample_limits import MONTH, PLACES, claims
-from tests.limits.stores.slow_wire import SlowWire, slow_wire
-from tests.limits.stores.test_failover import recorder_of
+from tests.limits.stores.slow_wire import slow_wire
+from tests.limits.stores.test_failover import instance
 from tests.servers import Server, eventually
 
 PAUSE_S = 0.15
@@ -34,35 +30,6 @@ ROOMY = replace(PLACES, amount=1000)
 MONEY = replace(MONTH, amount=10**9)
 REQUEST = claims((ROOMY, 1), (MONEY, 10))
 CLOSED = claims((replace(ROOMY, on_store_error="closed"), 1))
-
-
-@asynccontextmanager
-async def instance_store(
-    wire: SlowWire, transitions: list[str], prefix: str = ""
-) -> AsyncIterator[FailoverStore]:
-    """Open the store of one instance as the proxy does."""
-    ids = (f"{uuid4().hex}-{n}" for n in count())
-    remote = RedisStore(
-        connect(wire.at.urls, TIMEOUT_S, cluster=wire.at.cluster), time.time, prefix or uuid4().hex
-    )
-    async with remote:
-        alone = LocalFallback(time.monotonic, time.time, 1)
-
-        async def sleep(seconds: float) -> None:
-            await asyncio.sleep(min(seconds, 0.05))
-
-        store = FailoverStore(
-            remote,
-            alone,
-            recorder_of(transitions),
-            sleep,
-            lambda: 0.5,
-            lambda: next(ids),
-            lambda limit: None,
-        )
-        async with run_in_background(store.run_probe()):
-            yield store
-        await store.close()
 
 
 async def used(store: FailoverStore, call_claims: Sequence[Claim] = REQUEST) -> list[int]:
@@ -84,7 +51,8 @@ async def admit_and_cancel(store: FailoverStore, name: str, turns: int) -> None:
 
 
 async def test_leaving_clients_release_leases_of_slow_store(server: Server) -> None:
-    async with slow_wire(server.port) as wire, instance_store(wire, []) as store:
+    async with slow_wire(server.port) as wire, instance(wire) as node:
+        store = node.store
         for number in range(20):
             await store.read(REQUEST)  # open the connection
             pause = asyncio.ensure_future(wire.pause(PAUSE_S))
@@ -101,8 +69,8 @@ async def test_leaving_clients_release_leases_of_slow_store(server: Server) -> N
 
 
 async def test_short_pause_refuses_nothing_and_is_one_failure(server: Server) -> None:
-    transitions: list[str] = []
-    async with slow_wire(server.port) as wire, instance_store(wire, transitions) as store:
+    async with slow_wire(server.port) as wire, instance(wire) as node:
+        store = node.store
 
         async def call(number: int) -> bool:
             await asyncio.sleep(0.001 * (number % 300))  # spread the arrivals
@@ -115,7 +83,7 @@ async def test_short_pause_refuses_nothing_and_is_one_failure(server: Server) ->
         await pause
 
         assert admitted.count(False) == 0
-        assert transitions == []
+        assert node.transitions == []
         await eventually(lambda: not store.pending)
         assert await used(store, CLOSED) == [0]
 
@@ -138,7 +106,8 @@ async def test_busy_event_loop_is_no_store_failure(server: Server) -> None:
 async def test_exit_sends_pending_settlements(server: Server) -> None:
     prefix = uuid4().hex
     async with slow_wire(server.port) as wire:
-        async with instance_store(wire, [], prefix) as store:
+        async with instance(wire, prefix) as node:
+            store = node.store
             for number in range(20):
                 await store.admit(f"call-{number}", REQUEST)
             wire.hold()
@@ -146,9 +115,10 @@ async def test_exit_sends_pending_settlements(server: Server) -> None:
                 await store.settle(f"call-{number}", [0, 3])
             await eventually(lambda: store.pending == 20)
             asyncio.get_running_loop().call_later(PAUSE_S, wire.release)
+            await store.close()
 
-        async with instance_store(wire, [], prefix) as other_store:
-            assert await used(other_store) == [0, 60]
+        async with instance(wire, prefix) as other_node:
+            assert await used(other_node.store) == [0, 60]
 
 
 async def test_leases_of_killed_instance_expire(server: Server) -> None:
@@ -157,9 +127,10 @@ async def test_leases_of_killed_instance_expire(server: Server) -> None:
     prefix = uuid4().hex
     async with (
         slow_wire(server.port) as wire,
-        instance_store(wire, [], prefix) as living,
-        instance_store(wire, [], prefix) as killed,
+        instance(wire, prefix) as living_node,
+        instance(wire, prefix) as killed_node,
     ):
+        living, killed = living_node.store, killed_node.store
         await living.admit("living", short)
         await killed.admit("killed", short)
         assert await used(living, short) == [2]
@@ -181,7 +152,8 @@ async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None
     bounds = (ScopedLimit(limit), ScopedLimit(replace(ROOMY, on_store_error="closed")))
     head = RequestHead("openai", "completions", "/v1/completions", "r", call_id="one-call")
     plan = Plan("r", "widget", "chat", {}, (), limits=bounds, cache=CacheRule(60))
-    async with slow_wire(server.port) as wire, instance_store(wire, []) as store:
+    async with slow_wire(server.port) as wire, instance(wire) as node:
+        store = node.store
         [claim] = [item for item in estimate_claims(plan, Call(head, {})) if item.limit is limit]
         await store.charge("before", [replace(claim, amount=50)])
         admission = Limiter(store, lambda standing: None)
