@@ -127,23 +127,10 @@ class CacheLookup:
             self.control.max_age is None or self._get_answer_age_s(answer) <= self.control.max_age
         )
 
-    def store(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
-        """Store a small, complete response with its bill."""
-        metadata = self._make_metadata(recorder, bill)
-        self._save(
-            serialize_answer(self.key, metadata, recorder.lines, skip_short=self.backend.is_private)
-        )
-
-    async def store_large(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
-        """Store a large, complete response, compressed outside the event loop."""
-        encode = partial(
-            serialize_answer, self.key, self._make_metadata(recorder, bill), recorder.lines
-        )
-        self._save(await self.offload.run(recorder.size, encode, self.call.scheduling_key))
-
-    def _make_metadata(self, recorder: AnswerRecorder, bill: Bill | None) -> AnswerMetadata:
+    async def store(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
+        """Store a complete response with its bill. Waits only for a large response."""
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
-        return AnswerMetadata(
+        metadata = AnswerMetadata(
             ended_at=self.now(),
             streamed=self.call.stream,
             upstream=upstream,
@@ -151,8 +138,14 @@ class CacheLookup:
             tokens=bill.usage.tokens if bill else Tokens(),
             family=recorder.family,
         )
-
-    def _save(self, value: bytes) -> None:
+        is_private, size = self.backend.is_private, recorder.size
+        encode = partial(
+            serialize_answer, self.key, metadata, recorder.lines, skip_short=is_private
+        )
+        if size <= LARGE_BYTES:
+            value = encode()
+        else:
+            value = await self.offload.run(size, encode, self.call.scheduling_key)
         self.backend.save(self.key, value, self.rule.ttl)
         if self.semantic is not None:
             self.semantic.remember_key(self.key)
@@ -306,8 +299,6 @@ class FetchTask:
     _recorder: AnswerRecorder = field(init=False)
     _record: Record = field(init=False)
     _task: asyncio.Task[None] = field(init=False)
-    _pending_store: Callable[[], None] | None = None
-    _store_error: Exception | None = None
 
     async def __aenter__(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._fetch())
@@ -321,9 +312,6 @@ class FetchTask:
                 await cancel_and_wait(task)
             finally:
                 del self._task, task  # breaks a reference cycle with the frames of the stack
-        self._store()
-        if self._store_error is not None:
-            raise self._store_error from None
 
     async def _fetch(self) -> None:
         try:
@@ -358,9 +346,8 @@ class FetchTask:
     async def _send(self, frame: Frame) -> None:
         """Record a frame and send it.
 
-        A client that has the last frame may repeat the request at once, so the response must be
-        stored by then. A large one is stored before the last frame is sent, a small one in the
-        same iteration of the event loop.
+        A client that has the last frame may repeat the request at once. Therefore the response is
+        stored before a listener sends its last frame.
         """
         recorder, encoded = self._recorder, None
         if frame.size > LARGE_BYTES and not recorder.is_oversize:
@@ -373,18 +360,9 @@ class FetchTask:
             return
         bill = self._record.get_used_bill()
         self.flight.saved = CacheSavings(bill.usage.tokens, bill.cost) if bill else None
-        if recorder.is_complete and recorder.size > LARGE_BYTES:
-            await self.lookup.store_large(recorder, bill)
-        await self.flight.add(frame)  # wakes the listeners
-        if recorder.is_complete and recorder.size <= LARGE_BYTES:
-            self._pending_store = partial(self.lookup.store, recorder, bill)
-            asyncio.get_running_loop().call_soon(self._store)
-
-    def _store(self) -> None:
-        """Store a small response once: called by the event loop and by the leader."""
-        store, self._pending_store = self._pending_store, None
-        if store is not None:
-            try:
-                store()
-            except Exception as error:  # noqa: BLE001  # raised by the leader
-                self._store_error = error
+        is_large = recorder.size > LARGE_BYTES
+        if recorder.is_complete and is_large:
+            await self.lookup.store(recorder, bill)
+        await self.flight.add(frame)  # wakes the listeners in the next iteration of the event loop
+        if recorder.is_complete and not is_large:
+            await self.lookup.store(recorder, bill)  # does not wait; an error affects the leader

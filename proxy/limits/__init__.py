@@ -117,7 +117,7 @@ class Reservation:
             if self._attempts:
                 await self.limiter.store.release(self._id)
             raise
-        if self.claims:
+        if self._decision.claims:
             self.limiter._in_flight[self._id] = self
         return self
 
@@ -134,7 +134,7 @@ class Reservation:
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Settle actual usage, also of a cancelled call. A refused call has used nothing."""
-        store, claims = self.limiter.store, self.claims
+        store, claims = self.limiter.store, self._decision.claims
         if not claims:
             return
         try:

@@ -73,7 +73,10 @@ def _make_claim(template: ClaimTemplate, amounts: Amounts, plan: Plan, call: Cal
     amount = 1
     if limit.kind in amounts:
         by_call = amounts[limit.kind]
-        amount = min(sum([by_call[model_call] for model_call in model_calls]), MAX_AMOUNT)
+        if len(model_calls) == 1:  # saves a call of a comprehension
+            amount = by_call[model_calls[0]]
+        else:
+            amount = min(sum([by_call[model_call] for model_call in model_calls]), MAX_AMOUNT)
     if is_per_user:
         user = str(call.head.user or call.body.get("user") or "")
         scope = scope.replace(USER_PLACEHOLDER, user)

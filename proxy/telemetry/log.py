@@ -112,12 +112,16 @@ LEVEL_BY_OUTCOME: Mapping[str, str] = {
     **dict.fromkeys(get_args(CallOutcome), "info"),
     **{"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"},
 }
-NO_FAILURE_FIELDS = dict.fromkeys(
-    (
-        "error", "upstream_status", "upstream_error_cause", "upstream_error_text",
-        "upstream_error_type", "upstream_error_code",
-    )
-)  # fmt: skip
+FAILURE_ATTRIBUTES: Mapping[str, str] = {
+    "error": "code",
+    "upstream_status": "upstream_status",
+    "upstream_error_cause": "cause",
+    "upstream_error_text": "text",
+    "upstream_error_type": "upstream_type",
+    "upstream_error_code": "upstream_code",
+}
+"""Attributes of ``Failure`` by the field of a line."""
+NO_FAILURE_FIELDS = dict.fromkeys(FAILURE_ATTRIBUTES)
 
 
 def to_ms(seconds: float) -> float:
@@ -188,14 +192,7 @@ def build_call_line(record: Record) -> dict[str, Any]:
 
 def _make_failure_fields(failure: Failure) -> dict[str, Any]:
     """Return the fields of a failed call, including an unknown path and an invalid key."""
-    fields: dict[str, Any] = {
-        "error": failure.code,
-        "upstream_status": failure.upstream_status,
-        "upstream_error_cause": failure.cause,
-        "upstream_error_text": failure.text,
-        "upstream_error_type": failure.upstream_type,
-        "upstream_error_code": failure.upstream_code,
-    }
+    fields = {name: getattr(failure, FAILURE_ATTRIBUTES[name]) for name in FAILURE_ATTRIBUTES}
     if failure.path is not None:
         fields["wanted_path"] = failure.path
     elif failure.key_problem is not None:

@@ -319,8 +319,9 @@ class Metrics(Registry):
 
     def set_drift(self, drifts: Mapping[str, int]) -> None:
         """Replace the gauges of the difference between budgets and the ledger, in nano-USD."""
-        usd: dict[tuple[str, ...], float] = {}
-        usd.update({(limit,): nano / NANO_PER_USD for limit, nano in drifts.items()})
+        usd: dict[tuple[str, ...], float] = {
+            (limit,): nano / NANO_PER_USD for limit, nano in drifts.items()
+        }
         self.replace("headrace_ledger_drift_usd", usd)
 
     def set_circuit(self, target: Target, endpoint: Endpoint, state: Circuit) -> None:

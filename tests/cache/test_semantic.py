@@ -370,13 +370,6 @@ async def test_failing_embedding_is_a_miss(
         assert await client.counted(result) == 1
 
 
-async def test_vectors_of_other_lengths_never_match(client: Client) -> None:
-    await client.ask()
-    client.upstream.by_model["embed"] = answer(embedding([1, 0]))
-
-    assert [await client.ask(prompt) for prompt in (SIMILAR, FURTHER)] == ["miss", "hit_semantic"]
-
-
 @for_each(("threshold", "result"), [("0.99", "miss"), ("0.98", "hit_semantic")])
 async def test_threshold_decides_matches(
     threshold: str, result: str, tmp_path: Path, upstream: ScriptedUpstream

@@ -24,6 +24,11 @@ class Stores(Protocol):
 
 
 @pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+@pytest.fixture
 def dying() -> Iterator[Dying]:
     """Register a store that ends like a killed process: its file is closed without counts."""
     stores: list[SqliteStore] = []

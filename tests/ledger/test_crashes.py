@@ -17,11 +17,6 @@ from tests.ledger.records import PRICED, FakeLog, book, finished_record, ledger_
 from tests.ledger.test_sqlite import batch, counted
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger"
-
-
 def test_crash_is_reported_once(path: Path, store: Stores) -> None:
     dead, tally = store(path)
     for _ in range(5):

@@ -142,11 +142,6 @@ NAME = "0123456789abcdef"
 PREVIOUS_VERSION = VERSION - 1
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger"
-
-
 def test_later_schema_version_is_not_changed(path: Path, store: Stores) -> None:
     store(path)[0].open()
     with closing(sqlite3.connect(path)) as file:

@@ -32,11 +32,6 @@ def counted(ended: int, dropped: int = 0) -> Counts:
     return Counts(ended, ended, dropped, 0)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger"
-
-
 def test_batch_and_its_count_are_written_together(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     kept_in.write(batch(1, 2, 3), counted(3))

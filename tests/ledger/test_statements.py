@@ -120,11 +120,6 @@ def filled(
     return store
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger"
-
-
 def test_pruned_rows_stay_counted(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [200, 100, 91, 89, 1])
 

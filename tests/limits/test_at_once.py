@@ -166,28 +166,12 @@ policies:
 """
 
 
-async def test_limit_events_name_no_users(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+async def test_events_of_new_budgets_name_no_users(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
     upstream.answer_with(answer(legacy()))
-    body = {**ROUTE.body(streamed=False), "user": "alice-of-sales"}
+    users = ["alice-of-sales", "alice-of-sales", "bob-of-sales", "carol-of-sales"]
     async with serving(tmp_path / "p", policies_for(upstream.url) + LIMITS) as (served, url):
-        async with (
-            ClientSession() as client,
-            client.post(url + ROUTE.path, headers=BEARER, json=body) as response,
-        ):
-            assert response.status == 200, await response.text()
-        await served.line("call")
-
-    line_by_event = {line["event"]: line for line in served.lines}
-    for event in ("budget.begins", "limit.warned"):
-        assert line_by_event[event]["whose"] == {"key": "support-widget"}
-        assert "alice" not in str(line_by_event[event])
-
-
-async def test_replicas_report_new_budget_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(legacy()))
-    limits = LIMITS.replace("requests: 1 per hour, per: [key, user]", "requests: 2 per day")
-    users = ["alice", "alice", "alice", "bob", "bob", "carol"]
-    async with serving(tmp_path / "p", policies_for(upstream.url) + limits) as (served, url):
         async with ClientSession() as client:
             for user in users:
                 body = {**ROUTE.body(streamed=False), "user": user}
@@ -196,4 +180,9 @@ async def test_replicas_report_new_budget_once(tmp_path: Path, upstream: Scripte
         for _ in users:
             await served.line("call")
 
-    assert [line["event"] for line in served.lines].count("budget.begins") == 1
+    begins = [line for line in served.lines if line["event"] == "budget.begins"]
+    warned = [line for line in served.lines if line["event"] == "limit.warned"]
+    assert (len(begins), len(warned)) == (3, 3)
+    for line in (*begins, *warned):
+        assert line["whose"] == {"key": "support-widget"}
+        assert "of-sales" not in str(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ from proxy.limits import Limiter
 from proxy.limits.backfill import RETRY_INTERVAL_S, BackfillUnavailable, BudgetBackfill
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
-from proxy.limits.stores.redis import TIMEOUT_S, RedisStore
+from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import LedgerRun, StoreUnavailable
 from proxy.money.usage import Price
 from proxy.runtime.redis import connect
@@ -238,27 +237,6 @@ async def test_each_window_is_backfilled(world: World) -> None:
             [day] = await admission.store.read(claims((DAY, 0), scope=""))
             assert day.used == REMAINING
             world.clock.ms += 86_400_000
-
-
-async def test_lost_counter_is_backfilled_again(server: Server, world: World) -> None:
-    world.ledger.go.set()
-    store, now = (
-        RedisStore(connect(server.at.urls, TIMEOUT_S, cluster=server.at.cluster), time.time),
-        time.time,
-    )
-    world.clock.ms = int(now() * 1000)  # the clock stands still, so all calls share one millisecond
-    async with (
-        store,
-        BudgetBackfill(store, world.ledger.recall, world.failed.append, now, now) as backfill,
-    ):
-        admission = Limiter(store, lambda standing: None, backfill)
-        for _ in range(3):
-            with pytest.raises(BudgetExceeded):
-                await world.call(admission, MONTH)
-            losses = [key for key in server.admin.keys("*") if b"call:" not in key]
-            server.admin.delete(*losses)
-
-    assert len(world.ledger.reads) == 3
 
 
 async def test_repeated_charge_has_the_same_id(world: World) -> None:

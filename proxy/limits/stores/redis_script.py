@@ -94,9 +94,6 @@ def encode_list(numbers: Sequence[int]) -> str:
     return f"[{','.join(map(str, numbers))}]"
 
 
-SendBatch = Callable[[Sequence[ScriptCall]], Awaitable[Sequence[Reply]]]
-
-
 @dataclass(slots=True)
 class Batcher:
     """Context manager that runs the round trips. Leaving sends the last ones and stops.
@@ -105,7 +102,7 @@ class Batcher:
     round trip fail with it, so that no caller waits for two timeouts.
     """
 
-    send_batch: SendBatch
+    send_batch: Callable[[Sequence[ScriptCall]], Awaitable[Sequence[Reply]]]
     _waiting: list[tuple[ScriptCall, Callback]] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _linger_timer: asyncio.TimerHandle | None = None

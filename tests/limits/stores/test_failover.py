@@ -33,8 +33,24 @@ BUDGET = Limit("budget", KINDS["usd"], 1_000_000, Calendar("month"))
 TIMEOUT_S = 0.1
 
 
-def recorder_of(transitions: list[str]) -> Callable[[str | None], None]:
-    return lambda cause: transitions.append("recovered" if cause is None else "degraded")
+def failover(
+    remote: Any,
+    transitions: list[str],
+    alone: LocalFallback | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    on_lost_budget: Callable[[Claim], None] = lambda claim: None,
+) -> FailoverStore:
+    """Return a store that fails over from ``remote`` and reports its transitions."""
+    ids = (f"{uuid4().hex}-{n}" for n in count())
+    return FailoverStore(
+        remote,
+        alone or LocalFallback(time.monotonic, time.time),
+        lambda cause: transitions.append("recovered" if cause is None else "degraded"),
+        sleep,
+        lambda: 0.5,
+        lambda: next(ids),
+        on_lost_budget,
+    )
 
 
 @dataclass
@@ -83,19 +99,10 @@ async def instance(
         rests.append(seconds)
         await asyncio.sleep(min(seconds, 0.05))
 
-    ids = (f"{uuid4().hex}-{n}" for n in count())
     own_text = prefix or uuid4().hex
     async with shared(server, prefix=own_text, timeout_s=TIMEOUT_S, ledger=ledger) as remote:
         alone = LocalFallback(time.monotonic, time.time, replicas)
-        store = FailoverStore(
-            remote,
-            alone,
-            recorder_of(transitions),
-            sleep,
-            lambda: 0.5,
-            lambda: next(ids),
-            lost_claims.append,
-        )
+        store = failover(remote, transitions, alone, sleep, lost_claims.append)
         async with run_in_background(store.run_probe()):
             yield Instance(store, remote, transitions, lost_claims, rests)
 
@@ -348,18 +355,8 @@ class Flaky:
 @for_each("description", ["bill_once", "charge", "read", "renew"])
 async def test_error_replies_do_not_mark_the_store_unavailable(description: str) -> None:
     transitions: list[str] = []
-    alone = LocalFallback(time.monotonic, time.time, 1)
-    remote: Any = Flaky()
-    lost_claims: list[Claim] = []
-    store = FailoverStore(
-        remote,
-        alone,
-        recorder_of(transitions),
-        asyncio.sleep,
-        lambda: 0.5,
-        lambda: "id",
-        lost_claims.append,
-    )
+    remote = Flaky()
+    store = failover(remote, transitions)
     asking: dict[str, Callable[[int], Awaitable[object]]] = {
         "bill_once": lambda number: store.bill_once(f"name-{number}", "one"),
         "charge": lambda number: store.charge(f"charge-{number}", claims((BUDGET, 1))),

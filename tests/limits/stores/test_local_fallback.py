@@ -25,7 +25,7 @@ from tests.limits.sample_limits import (
     run_sync,
     would_refuse,
 )
-from tests.limits.stores.test_failover import recorder_of
+from tests.limits.stores.test_failover import failover
 
 
 def alone(clock: Clock, replicas: int = 1) -> LocalFallback:
@@ -201,9 +201,7 @@ def with_fallback(
         raise AssertionError
 
     alone = LocalFallback(clock.seconds, clock.seconds, replicas)
-    tell = recorder_of(unreliable_store.tell)
-    remote: Any = unreliable_store
-    return FailoverStore(remote, alone, tell, sleep, lambda: 0.5, lambda: "id", lambda claim: None)
+    return failover(unreliable_store, unreliable_store.tell, alone, sleep)
 
 
 async def call(store: FailoverStore, name: str, call_claims: Sequence[Claim], used: int) -> bool:

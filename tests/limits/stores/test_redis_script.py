@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 import pytest
@@ -139,24 +138,6 @@ def test_keys_share_one_hash_tag(scope: str) -> None:
 
     assert len(set(keys)) == 3
     assert {key[key.index("{") + 1 : key.index("}")] for key in keys} == {"limits"}
-
-
-def test_encoded_windows_advance_when_one_ends() -> None:
-    clock = Clock()
-    encoder = ClaimEncoder(clock.seconds)
-    value_before = json.loads(encoder.encode_claims(claims((MONTH, 1))))[0][5:]
-    clock.ms = value_before[2]
-
-    value_after = json.loads(encoder.encode_claims(claims((MONTH, 1))))[0][5:]
-
-    assert value_after[:3] == value_before[1:]
-
-
-def test_changed_limit_is_encoded_again() -> None:
-    encoder = ClaimEncoder(Clock().seconds)
-    encoder.encode_claims(claims((PLACES, 1)))
-
-    assert json.loads(encoder.encode_claims(claims((replace(PLACES, amount=7), 1))))[0][3] == 7
 
 
 BUDGET = Limit("budget", KINDS["usd"], 1_000_000, Calendar("month"))
