@@ -118,7 +118,7 @@ def _one_line(text: str | None) -> str:
 
 def _describe_streaming(name: str, kind: GuardKind[Any]) -> str:
     """Describe the delay of a stream with the default options of a guard."""
-    if kind.asks:
+    if kind.calls_service:
         return WHOLE_TEXT
     try:
         guard: Any = kind.make(kind.Keys(**kind.example), NO_CONTEXT)

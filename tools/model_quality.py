@@ -20,8 +20,9 @@ import aiohttp
 
 from proxy.guards.kinds.evidence import EntailmentModel
 from proxy.guards.services.judge import GROUNDED, Judge
-from proxy.guards.services.stage import NoGuardClients, Reading
+from proxy.guards.services.stage import NoGuardClients
 from proxy.guards.services.wire import BadAnswer, Unsure
+from proxy.guards.text.walk import Text
 from proxy.types.guard import GuardClient, PromptContext
 from tools.measure import table, wilson
 
@@ -93,7 +94,7 @@ def judge_score(url: str, model: str) -> Score:
     judge = Judge(
         name="judge",
         stage="output",
-        asked_deployment="judge",
+        model_deployment="judge",
         rule=GROUNDED,
         kind="unsupported",
         threshold=0.5,
@@ -113,8 +114,8 @@ def judge_score(url: str, model: str) -> Score:
 
 
 async def _highest_score(guard: Any, context: str, sentence: str, egress: GuardClient) -> float:
-    reading = Reading(sentence, "content", "assistant")
-    [findings] = await guard.ask([reading], PromptContext(context=context), egress)
+    reading = Text((), sentence, "content", "assistant")
+    [findings] = await guard.find_all([reading], PromptContext(context=context), egress)
     return max((finding.score for finding in findings), default=0.0)
 
 

@@ -19,7 +19,7 @@ from proxy.app import stores, telemetry
 from proxy.app.admin import AdminParts, build_call_sinks, open_admin_handler
 from proxy.app.context import Context, unix_time_s
 from proxy.call.record import new_record, new_request_id
-from proxy.egress import HttpEgress
+from proxy.egress import HttpGuardClients
 from proxy.guards.unguarded import GuardsOnDemand
 from proxy.limits import Limiter
 from proxy.pipeline import Pipeline
@@ -202,7 +202,7 @@ async def _build_pipeline(
         start_record=new_record,
         turns=upstreams.turns,
     )
-    outside = HttpEgress(http, internal.run, new_request_id)
+    outside = HttpGuardClients(http, internal.run, new_request_id)
     guards = GuardsOnDemand(partial(_build_guards, context, pool, outside))
     response_cache = cache.AnswerCache(
         backends=await stores.open_cache_backends(context),
@@ -226,11 +226,11 @@ def _build_guards(
     engine = Engine(
         time.thread_time,
         pool,
-        most_texts=settings.body_values,
+        max_texts=settings.body_values,
         on_wait=waited,
         now=time.monotonic,
     )
-    engine = engine if guard_clients is None else replace(engine, outsides=guard_clients)
+    engine = engine if guard_clients is None else replace(engine, guard_clients=guard_clients)
     return PolicyGuards(engine, derive_key(*settings.id_secrets[:1]))
 
 

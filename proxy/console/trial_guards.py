@@ -10,8 +10,8 @@ from secrets import token_hex
 
 from proxy.console import Data
 from proxy.errors import GuardBlocked
-from proxy.guards.engine import Engine, bind_stage_to_prompt
-from proxy.guards.run import OPAQUE
+from proxy.guards.engine import Engine, bind_to_prompt
+from proxy.guards.run import OPAQUE_MESSAGE
 from proxy.guards.text.walk import Path, Texts, walk_passthrough_request, walk_request
 from proxy.types import Call, Plan
 from proxy.types.guard import GuardRule
@@ -25,13 +25,13 @@ async def inspect_request(plan: Plan, call: Call) -> Data:
     engine = Engine(time.thread_time)
     walk = walk_request if call.head.passthrough is None else walk_passthrough_request
     read = await engine.read_texts(walk, call.body, call.size)
-    detectors, services = bind_stage_to_prompt(plan.guards.input_stage, call.body)
-    inspection = await engine.inspect(detectors, read)
-    marked = await _mark(engine, detectors, read)
+    rules = bind_to_prompt(plan.guards.input_stage, call.body)
+    inspection = await engine.inspect(rules.detectors, read)
+    marked = await _mark(engine, rules.detectors, read)
     blocked = inspection.blocked
     if read.opaque and not plan.guards.opaque and plan.guards.input_stage.enforces:
         kind = read.opaque[0].kind
-        blocked = GuardBlocked(OPAQUE.format(kind), guard="opaque", kind=kind)
+        blocked = GuardBlocked(OPAQUE_MESSAGE.format(kind), guard="opaque", kind=kind)
     return {
         "blocked": None
         if blocked is None
@@ -39,7 +39,7 @@ async def inspect_request(plan: Plan, call: Call) -> Data:
         "results": [
             {name: getattr(result, name) for name in RESULT} for result in inspection.results
         ],
-        "not_asked": [rule.name for rule in services],
+        "not_asked": [rule.name for rule in rules.services],
         "opaque": sorted({part.kind for part in read.opaque}),
         "texts": [
             {

@@ -44,7 +44,7 @@ class ResponseTooLong(OSError):
 
 
 @frozen
-class HttpEgress:
+class HttpGuardClients:
     """``GuardClients`` over one HTTP client.
 
     ``run`` runs a call through the pipeline. ``new_id`` returns the id of such a call.
@@ -54,8 +54,8 @@ class HttpEgress:
     run: Callable[[Exchange], Awaitable[None]]
     new_id: Callable[[], str]
 
-    def for_record(self, record: Record, *, waits: bool = True) -> HttpGuardEgress:
-        return HttpGuardEgress(self, record, waits=waits)
+    def for_record(self, record: Record, *, waits: bool = True) -> HttpGuardClient:
+        return HttpGuardClient(self, record, waits=waits)
 
     async def embed(
         self, record: Record, deployment: str, text: str, *, waits: bool
@@ -69,10 +69,10 @@ class HttpEgress:
 
 
 @dataclass(slots=True)
-class HttpGuardEgress:
+class HttpGuardClient:
     """A ``GuardClient`` of one call. Records the time for which the call waits."""
 
-    egress: HttpEgress
+    egress: HttpGuardClients
     record: Record
     waits: bool = True
     _pending: int = field(default=0, init=False)

@@ -18,7 +18,7 @@ from proxy.guards.findings import Clock, RuleTally, replace_by_kind
 from proxy.guards.stream.frame_texts import (
     JSON_KINDS,
     get_choice,
-    get_place,
+    get_text_key,
     iter_other_texts,
     list_delta_texts,
 )
@@ -28,10 +28,12 @@ from proxy.types import Json
 from proxy.types.events import CALLS, Frame, Part, Stop
 from proxy.types.guard import Capture, GuardPlan, GuardRule, is_contextual, is_service
 
-LOOKAHEAD = 8192  # characters beyond the captured ones that are inspected, to complete findings
+LOOKAHEAD_CHARS = (
+    8192  # characters beyond the captured ones that are inspected, to complete findings
+)
 MAX_TEXTS = 256
 MAX_VALUES = 4096  # maximum values of a request or a frame that are searched for texts
-CUT, WITHHELD = "…", "[WITHHELD]"
+CUT_MARK, WITHHELD = "…", "[WITHHELD]"
 _TURNS = frozenset({"input", "messages"})
 _CAPTURED_KINDS = frozenset(
     {"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"}
@@ -39,7 +41,7 @@ _CAPTURED_KINDS = frozenset(
 
 
 @dataclass(slots=True)
-class Capturing:
+class CallCapture:
     """Captures the texts of one call. Feed it the frames of the response."""
 
     capture: Capture
@@ -50,7 +52,7 @@ class Capturing:
     _remaining: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._remaining = self.capture.max_chars + LOOKAHEAD
+        self._remaining = self.capture.max_chars + LOOKAHEAD_CHARS
 
     def feed(self, frame: Frame) -> None:
         """Store the texts of a frame, up to the maximum number of characters."""
@@ -64,7 +66,7 @@ class Capturing:
                 pieces.append(text.text[: self._remaining])
                 self._remaining = max(0, self._remaining - len(text.text))
 
-    def captured(self) -> Captured:
+    def build_captured(self) -> Captured:
         walk = islice(walk_request(self.request), MAX_VALUES) if self.capture.input else ()
         requests = [
             text
@@ -94,7 +96,7 @@ class Capturing:
         The texts of a message are inspected as its parts, and messages of one role as guards
         inspect them.
         """
-        remaining = self.capture.max_chars + LOOKAHEAD
+        remaining = self.capture.max_chars + LOOKAHEAD_CHARS
         inspected: list[Text] = []
         for number, text in enumerate(texts[:MAX_TEXTS]):
             message = text.path[:2][-1] if text.path[0] in _TURNS else text.path[0]
@@ -113,13 +115,15 @@ class Capturing:
             if remaining <= 0:
                 break
             redacted = withheld or inspection.changes.get(text.path, text.text)
-            captured_text = redacted if len(redacted) <= remaining else redacted[:remaining] + CUT
+            captured_text = (
+                redacted if len(redacted) <= remaining else redacted[:remaining] + CUT_MARK
+            )
             captured.append(CapturedText(text.role or "user", captured_text))
             remaining -= len(redacted)
         return tuple(captured)
 
 
-def redaction_rules(capture: Capture, guards: GuardPlan) -> tuple[GuardRule, ...]:
+def build_redaction_rules(capture: Capture, guards: GuardPlan) -> tuple[GuardRule, ...]:
     """Return the rules that redact captured texts: none of them needs a service or a context."""
     local = (
         GuardRule(name=rule.name, detector=rule.detector, action="mask", cased=rule.cased)
@@ -144,8 +148,11 @@ def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
     )
     for item in islice(walk, MAX_VALUES):
         if isinstance(item, Text):
-            path = None if is_whole else get_place(frame, item.path)
+            path = None if is_whole else get_text_key(frame, item.path)
             yield path or item.path, item
-    for text, place in () if is_whole else list_delta_texts(frame):
-        is_call = isinstance(place, Part) and place.kind in JSON_KINDS | CALLS
-        yield (get_choice(place), place if is_call else text.kind), text._replace(path=(text.kind,))
+    for text, key in () if is_whole else list_delta_texts(frame):
+        is_call = isinstance(key, Part) and key.kind in JSON_KINDS | CALLS
+        yield (
+            (get_choice(key), key if is_call else text.kind),
+            text._replace(path=(text.kind,)),
+        )

@@ -23,7 +23,6 @@ from proxy.guards import findings
 from proxy.guards.guard_threads import GuardThreads, ignore_wait_time
 from proxy.guards.services.stage import (
     NoGuardClients,
-    Reading,
     ServiceCalls,
     build_uncalled_tallies,
 )
@@ -50,11 +49,11 @@ from proxy.types.guard import (
     is_contextual,
 )
 
-ABOVE = 16 * 1024  # texts of a call with at least this weight are inspected in threads
-TOGETHER = 256 * 1024  # weight of texts that a thread prefilters in one batch
-STEP_ASIDE = 8 * 1024  # values that a thread reads in one turn
-MOST_WAIT_S = 10.0
-SHEETS = 2  # batches of texts that all calls inspect in threads at a time
+MAX_LOOP_WEIGHT = 16 * 1024  # texts of a call with at least this weight are inspected in threads
+MAX_PREFILTER_WEIGHT = 256 * 1024  # weight of texts that a thread prefilters in one batch
+VALUES_PER_TURN = 8 * 1024  # values that a thread reads in one turn
+MAX_WAIT_S = 10.0
+CONCURRENT_BATCHES = 2  # batches of texts that all calls inspect in threads at a time
 
 T = TypeVar("T")
 _SYSTEM_ROLES = frozenset({"system", "developer"})
@@ -73,30 +72,26 @@ class Inspection:
     blocked: GuardBlocked | None = None
     routed: GuardRule | None = None
 
-    def raise_if_blocked(self) -> None:
-        """Raise ``GuardBlocked`` if a rule blocks the call."""
-        if self.blocked is not None:
-            raise self.blocked
-
 
 @frozen
 class Engine:
     """Runs rules that are bound to their call.
 
-    ``pool`` runs heavy inspections in ``turns`` of the callers; without a pool they run on the
-    event loop. ``clock`` measures the CPU of a thread, for the deadlines of rules, and ``now`` the
-    time of services; None is the same clock. A call waits at most ``most_wait_s`` for turns, and
-    ``on_wait`` gets the seconds of each wait. ``most_texts`` bounds the texts within the arguments
-    of one document.
+    - ``clock`` measures the CPU time of a thread, for the deadlines of rules.
+    - ``pool`` runs inspections above ``max_loop_weight``, in ``slots`` of the callers. Without a
+      pool, all inspections run on the event loop.
+    - ``max_texts`` bounds the texts within the arguments of one document.
+    - ``max_wait_s`` bounds the wait of a call for slots. ``on_wait`` gets the seconds of each wait.
+    - ``now`` measures the time of services, by default like ``clock``.
     """
 
     clock: findings.Clock
     pool: Executor | None = None
-    above: int = ABOVE
-    outsides: GuardClients = NoGuardClients()  # immutable
-    most_texts: int = documents.MOST_TEXTS
-    turns: FairSemaphore = field(default_factory=partial(FairSemaphore, SHEETS))
-    most_wait_s: float = MOST_WAIT_S
+    max_loop_weight: int = MAX_LOOP_WEIGHT
+    guard_clients: GuardClients = NoGuardClients()  # immutable
+    max_texts: int = documents.MOST_TEXTS
+    slots: FairSemaphore = field(default_factory=partial(FairSemaphore, CONCURRENT_BATCHES))
+    max_wait_s: float = MAX_WAIT_S
     on_wait: Callable[[float], None] = ignore_wait_time
     now: findings.Clock | None = None
 
@@ -109,7 +104,7 @@ class Engine:
     ) -> Inspection:
         """Inspect whole texts in the turns of a caller. Findings do not raise an error here."""
         read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
-        prefiltered = prefilter_rules(rules, read, self.above, self.clock)
+        prefiltered = prefilter_rules(rules, read, self.max_loop_weight, self.clock)
         if not any(prefiltered) and self._is_heavy((), read):
             prefiltered = await self._prefilter_in_thread(rules, read, caller)
         clean = [result for result in prefiltered if result is not None]
@@ -126,9 +121,9 @@ class Engine:
         self, rules: Sequence[GuardRule], read: Texts, caller: object
     ) -> Sequence[GuardResult | None]:
         """Prefilter heavy texts in a thread, unless it has to wait too long."""
-        job = partial(prefilter_rules, rules, read, TOGETHER, self.clock)
+        job = partial(prefilter_rules, rules, read, MAX_PREFILTER_WEIGHT, self.clock)
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.most_wait_s):
+            async with asyncio.timeout(self.max_wait_s):
                 return await self.threads(caller)(job)
         return [None] * len(rules)
 
@@ -142,7 +137,7 @@ class Engine:
             return inspect_now(tallies, read.texts, replace)
         threads = self.threads(caller)
         inspections = await inspect_in_threads(
-            threads, self.clock, tallies, read.texts, self.most_wait_s
+            threads, self.clock, tallies, read.texts, self.max_wait_s
         )
         conclude = partial(_build_inspection, inspections, read.texts, replace)
         # Only masking takes long, so a blocked call does not wait for another turn.
@@ -156,9 +151,9 @@ class Engine:
         """
         if self.pool is None:
             return False
-        if documents.TEXT_WEIGHT * len(read.texts) > self.above:
+        if documents.TEXT_WEIGHT * len(read.texts) > self.max_loop_weight:
             return True
-        remaining = self.above - _inspection_weight(rules, read.texts)
+        remaining = self.max_loop_weight - _estimate_inspection_weight(rules, read.texts)
         if remaining < 0 or read.apart:
             return remaining < 0
         # Short messages of one role are joined twice, with a space between them and without.
@@ -167,10 +162,10 @@ class Engine:
 
     async def offload(self, weight: int, job: Callable[[], T], caller: object) -> T:
         """Run a job, in a thread if its weight is large."""
-        return job() if weight <= self.above else await self.threads(caller)(job)
+        return job() if weight <= self.max_loop_weight else await self.threads(caller)(job)
 
     def threads(self, caller: object) -> GuardThreads:
-        return GuardThreads(self.pool, self.turns.slot_of(caller), self.on_wait)
+        return GuardThreads(self.pool, self.slots.slot_of(caller), self.on_wait)
 
     async def read_texts(
         self,
@@ -187,11 +182,11 @@ class Engine:
         if self.pool is None or size <= LARGE_BYTES:
             read_plain = documents.PLAIN_READERS.get(walk)
             plain = read_plain(data) if read_plain else None
-            return plain or await documents.collect_in_steps(walk(data), self.most_texts)
-        walker, threads = documents.TextWalker(walk(data), self.most_texts), self.threads(caller)
+            return plain or await documents.collect_in_steps(walk(data), self.max_texts)
+        walker, threads = documents.TextWalker(walk(data), self.max_texts), self.threads(caller)
         is_unfinished = True
         while is_unfinished:  # each step takes a turn, and a canceled call takes no more
-            is_unfinished = await threads(partial(walker.advance, STEP_ASIDE))
+            is_unfinished = await threads(partial(walker.advance, VALUES_PER_TURN))
         return walker.texts
 
     async def ask_services(
@@ -207,42 +202,45 @@ class Engine:
         if read.unread is not None:
             return _fail_all(build_uncalled_tallies(rules, self.clock), read.unread, texts, replace)
 
-        def collect() -> list[Reading]:
-            parts = [read_views(place, text) for place, text in enumerate(texts) if not text.placed]
-            runs = [joined for joined in iter_joined_parts(texts) if joined.text.run is not None]
-            views = [(part.views, part.text) for part in parts]
-            views += [(joined.build_views(), joined.text) for joined in runs]
+        def collect() -> list[Text]:
+            views = [
+                (read_views(index, text).views, text)
+                for index, text in enumerate(texts)
+                if not text.placed
+            ]
+            joined_parts = (joined for joined in iter_joined_parts(texts) if joined.text.run)
+            views += [(joined.build_views(), joined.text) for joined in joined_parts]
             return [
-                Reading(view.cased, text.kind, text.role)
+                Text((), view.cased, text.kind, role=text.role)
                 for readings, text in views
                 for view in readings
                 if not view.written
             ]
 
-        weight = _inspection_weight((), texts)
+        weight = _estimate_inspection_weight((), texts)
         tallies = await calls.call_all(rules, await self.offload(weight, collect, caller))
         for tally in tallies:
             tally.opaque = bool(read.opaque)
         return await self.offload(weight, partial(inspect_now, tallies, texts, replace), caller)
 
-    def service_calls(self, body: Json, record: Record) -> ServiceCalls:
+    def build_service_calls(self, body: Json, record: Record) -> ServiceCalls:
         """Return the calls of services about one call, whose request is ``body``."""
         return ServiceCalls(
-            question=build_prompt_context(body),
+            prompt=build_prompt_context(body),
             record=record,
-            outsides=self.outsides,
+            clients=self.guard_clients,
             clock=self.clock,
             now=self.now or self.clock,
         )
 
-    def uncalled_results(
+    def build_uncalled_results(
         self, services: Sequence[GuardRule], error: str | None = None
     ) -> list[GuardResult]:
         """Return results of services that were not called, because of a block or an ``error``."""
         return [tally.to_result() for tally in build_uncalled_tallies(services, self.clock, error)]
 
 
-def _inspection_weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
+def _estimate_inspection_weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
     """Return the weight of texts, and of the contexts that detectors read in addition."""
     detectors = (rule.detector for rule in rules)
     contexts = sum(detector.context_chars for detector in detectors if has_context_chars(detector))
@@ -320,28 +318,18 @@ def _find_first_block(inspections: Sequence[RuleInspection]) -> GuardBlocked | N
     return None
 
 
-def bind_to_prompt(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
+def bind_to_prompt(rules: StageRules, body: Json) -> StageRules:
     """Return the rules with the detectors of one call; services stay as they are.
 
     A rule whose context the call lacks applies to no text.
     """
-    if not any(is_contextual(rule.detector) for rule in rules):
+    if not rules.contextual:
         return rules
     context = build_prompt_context(body)
-    return [_bind_rule(rule, context) for rule in rules]
+    return StageRules.from_rules(tuple(_bind_rule(rule, context) for rule in rules.every))
 
 
-def bind_stage_to_prompt(
-    rules: StageRules, body: Json
-) -> tuple[Sequence[GuardRule], Sequence[GuardRule]]:
-    """Return the rules of one call that have a detector, and those that call a service."""
-    if not rules.contextual:
-        return rules.detectors, rules.services
-    bound = StageRules.from_rules(tuple(bind_to_prompt(rules.every, body)))
-    return bound.detectors, bound.services
-
-
-def split_enforcing(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:
+def split_by_enforcement(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:
     """Return the rules that enforce, and those that only record findings."""
     return [rule for rule in rules if rule.enforces], [rule for rule in rules if not rule.enforces]
 
@@ -360,8 +348,8 @@ def _bind_rule(rule: GuardRule, context: PromptContext) -> GuardRule:
 
 def build_prompt_context(body: Json) -> PromptContext:
     """Return the system prompt, the last user message and the declared context of a request."""
-    turns = body["messages"] if "messages" in body else body.get("input")
-    messages = [message for message in _as_list(turns) if isinstance(message, dict)]
+    slots = body["messages"] if "messages" in body else body.get("input")
+    messages = [message for message in _as_list(slots) if isinstance(message, dict)]
     system = [_content_text(body.get(name)) for name in ("instructions", "system")]
     prompts: list[str] = []
     for message in messages:
@@ -371,7 +359,9 @@ def build_prompt_context(body: Json) -> PromptContext:
             prompts.append(_content_text(message.get("content")))
     return PromptContext(
         system=_join_nonempty_lines(system),
-        asked=prompts[-1] if prompts else _content_text(body.get("prompt", body.get("input"))),
+        user_message=prompts[-1]
+        if prompts
+        else _content_text(body.get("prompt", body.get("input"))),
         context=_content_text(body.get("context", body.get("enkrypt_context"))),
     )
 

@@ -17,7 +17,7 @@ from proxy.types import guard
 from proxy.types.partial_matcher import PartialMatcher
 
 Clock = Callable[[], float]
-VERDICT_OF: dict[guard.Action, guard.Verdict] = {
+VERDICT_BY_ACTION: dict[guard.Action, guard.Verdict] = {
     "block": "blocked",
     "mask": "masked",
     "flag": "flagged",
@@ -28,11 +28,11 @@ VERDICT_OF: dict[guard.Action, guard.Verdict] = {
 
 RETRY_AFTER_S = 1.0
 DEADLINE, BUSY = "deadline", "busy"
-MOST_FINDINGS = 10_000
+MAX_FINDINGS = 10_000
 """Findings of a rule in one call, after which it inspects nothing more."""
 TOO_MANY = "too_many_findings"
-UNMASKED = 'Guard "{}" found more than {} values to mask. Send them in several calls.'
-PASSING = frozenset({DEADLINE, "not_ready", BUSY})
+TOO_MANY_MESSAGE = 'Guard "{}" found more than {} values to mask. Send them in several calls.'
+RETRYABLE_FAILURES = frozenset({DEADLINE, "not_ready", BUSY})
 """Failures that no text caused and that a retry may avoid."""
 
 
@@ -42,13 +42,16 @@ class GuardRetryRequested(GuardBlocked):
 
 @dataclass(slots=True)
 class RuleTally:
-    """One rule on one call.
+    """Runs one rule on one call, and counts its findings, time and texts.
 
-    ``clock`` measures the CPU of the thread, of which ``seconds`` are spent; ``waited`` are the
-    seconds of a service. ``opaque`` is True if the call also has content that no guard can read,
-    and ``is_away`` if the service failed for any text. No inspection starts after ``until``;
-    ``most_texts`` bounds the texts within arguments. Raises ``TypeError`` unless the rule has a
-    detector.
+    - ``clock`` measures the CPU time of the thread.
+    - ``cpu_s`` is the CPU time of the detector, ``wait_s`` the time of a service.
+    - ``opaque`` is True if the call also has content that no guard can read.
+    - ``is_away`` is True if the service failed for any text.
+    - ``deadline_at`` is the time after which no inspection starts.
+    - ``max_texts`` bounds the texts within arguments.
+
+    Raises ``TypeError`` unless the rule has a detector.
     """
 
     rule: guard.GuardRule
@@ -57,14 +60,14 @@ class RuleTally:
     score: float = 0.0
     bytes: int = 0
     fields: int = 0
-    seconds: float = 0.0
-    waited: float = 0.0
+    cpu_s: float = 0.0
+    wait_s: float = 0.0
     error: str | None = None
     blocked: bool = False
     opaque: bool = False
     is_away: bool = False
-    until: float = inf
-    most_texts: int = MOST_TEXTS
+    deadline_at: float = inf
+    max_texts: int = MOST_TEXTS
     detector: guard.Detector = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,25 +76,25 @@ class RuleTally:
         self.detector = self.rule.detector
 
     def find(
-        self, view: View, start_at: int = 0, left_s: float | None = None
+        self, view: View, start_at: int = 0, remaining_s: float | None = None
     ) -> Sequence[guard.Finding]:
         """Return the findings of a reading from ``start_at`` on, or nothing after a failure.
 
-        ``left_s`` is the remaining time, which is checked afterwards: nothing interrupts a
+        ``remaining_s`` is the remaining time, which is checked afterwards: nothing interrupts a
         detector. Raises ``GuardBlocked`` if a strict rule fails, and if a rule masks more than
-        ``MOST_FINDINGS``.
+        ``MAX_FINDINGS``.
         """
         if self.error is not None:
             return ()
-        if sum(self.findings.values()) > MOST_FINDINGS:
+        if sum(self.findings.values()) > MAX_FINDINGS:
             if self.rule.can_mask:  # masking needs all findings
                 self.error, self.blocked = TOO_MANY, True
-                message = UNMASKED.format(self.rule.name, f"{MOST_FINDINGS:,}")
+                message = TOO_MANY_MESSAGE.format(self.rule.name, f"{MAX_FINDINGS:,}")
                 raise GuardBlocked(message, guard=self.rule.name, kind=TOO_MANY)
             return ()
         text = view.cased if self.rule.cased else view.folded
         started_at = self.clock()
-        if started_at > self.until:
+        if started_at > self.deadline_at:
             self.record_failure(DEADLINE)
             return ()
         try:
@@ -100,8 +103,8 @@ class RuleTally:
             self.record_failure(_error_code(error))
             return ()
         cpu_s = self.clock() - started_at
-        self.seconds += cpu_s
-        if cpu_s > (self.rule.deadline_s if left_s is None else left_s):
+        self.cpu_s += cpu_s
+        if cpu_s > (self.rule.deadline_s if remaining_s is None else remaining_s):
             self.record_failure(DEADLINE)
             return ()
         return findings
@@ -116,7 +119,7 @@ class RuleTally:
     def _build_failure_error(self, error: str) -> GuardBlocked:
         """Return the error for a failure. The message of the policy is for findings only."""
         name = self.rule.name
-        if not (self.is_away or error in PASSING):
+        if not (self.is_away or error in RETRYABLE_FAILURES):
             return GuardBlocked(guard.UNCHECKED.format(name), guard=name, kind="could_not_check")
         unavailable = GuardUnavailable(
             guard.UNCHECKED_YET.format(name), guard=name, kind="could_not_check"
@@ -143,7 +146,7 @@ class RuleTally:
             score=self.score,
             bytes=self.bytes,
             fields=self.fields,
-            seconds=self.seconds + self.waited,
+            seconds=self.cpu_s + self.wait_s,
             error=self.error,
             kind=self.rule.kind,
             action=self.rule.action,
@@ -155,7 +158,7 @@ class RuleTally:
             return "failed"
         if not self.findings and not self.blocked:
             return "passed" if self.bytes and not self.opaque else "not_applicable"
-        return VERDICT_OF[self.rule.action]
+        return VERDICT_BY_ACTION[self.rule.action]
 
 
 def _error_code(error: Exception) -> str:
@@ -210,7 +213,7 @@ def find_matches(
     rule: int,
     views: Sequence[View],
     start_at: int = 0,
-    left_s: float | None = None,
+    remaining_s: float | None = None,
 ) -> list[TextMatch]:
     """Return the matches of a rule in all readings of a text, from ``start_at`` in the original on.
 
@@ -221,7 +224,7 @@ def find_matches(
         if view.written or (start_at and view.whole is not None and view.whole[0] < start_at):
             continue
         cut = view.index_of_original(start_at) if start_at else 0
-        for finding in tally.find(view, cut, left_s):
+        for finding in tally.find(view, cut, remaining_s):
             if finding.end > finding.start:
                 start, end = view.span(cut + finding.start, cut + finding.end)
                 matches.add(
@@ -260,25 +263,25 @@ def apply_masks(
 
 # Extra characters before the lookback, so that decoding from the middle of a text gives the same
 # result: more than the combining marks of one letter.
-MARGIN = MAX_MARKS + 10
+CONTEXT_MARGIN = MAX_MARKS + 10
 
 
 @dataclass(slots=True)
 class RuleCursor:
-    """Position of one rule.
+    """Position of one rule in a text.
 
-    Findings that begin before ``decided`` are final; the next inspection starts at ``since``.
-    ``ahead`` is True if a finding is not final.
+    Findings that begin before ``final_end`` are final. The next inspection starts at
+    ``inspect_from``. ``has_open_match`` is True if a finding is not final.
     """
 
     tally: RuleTally
     rule: int
     lookback: int | None
-    since: int = 0
-    decided: int = 0
-    until: int = 0
-    recent: list[tuple[int, int]] = field(default_factory=list)
-    ahead: bool = False
+    inspect_from: int = 0
+    final_end: int = 0
+    last_match_end: int = 0
+    recent_spans: list[tuple[int, int]] = field(default_factory=list)
+    has_open_match: bool = False
     partial_matcher: PartialMatcher | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -289,9 +292,9 @@ class RuleCursor:
 
     def restart_at(self, position: int) -> None:
         """Continue at ``position``, the start of another text."""
-        self.since = self.decided = self.until = position
-        self.recent.clear()
-        self.ahead = False
+        self.inspect_from = self.final_end = self.last_match_end = position
+        self.recent_spans.clear()
+        self.has_open_match = False
 
     @property
     def is_incremental(self) -> bool:
@@ -306,73 +309,65 @@ class RuleCursor:
         self,
         views: tuple[View, ...],
         base: int,
-        decided: int,
-        left_s: float | None = None,
+        final_end: int,
+        remaining_s: float | None = None,
         floor: int | None = None,
     ) -> list[TextMatch]:
-        """Return new matches before ``decided`` in a piece that begins at ``base``.
+        """Return new matches before ``final_end`` in a piece that begins at ``base``.
 
-        With ``floor``, a position in the piece, ``decided`` moves back to before a match across it,
-        but not before ``floor``. Raises ``GuardBlocked``.
+        With ``floor``, a position in the piece, ``final_end`` moves back to the start of a match
+        across it, at most to ``floor``. Raises ``GuardBlocked``.
         """
         fresh: list[TextMatch] = []
-        matches = find_matches(self.tally, self.rule, views, self.since - base, left_s)
+        matches = find_matches(self.tally, self.rule, views, self.inspect_from - base, remaining_s)
         if floor is not None:
-            decided = self._find_safe_end(matches, base, decided, base + floor, views[0].cased)
+            final_end = self._find_safe_end(matches, base, final_end, base + floor, views[0].cased)
         for match in matches:
             start, end = match.start + base, match.end + base
-            if not self.decided <= start < decided or end <= self.until:
+            if not self.final_end <= start < final_end or end <= self.last_match_end:
                 continue
-            self.until = end
-            self.recent.append((start, end))
+            self.last_match_end = end
+            self.recent_spans.append((start, end))
             fresh.append(replace(match, start=start, end=end))
-        self.decided = decided
-        self.ahead = bool(matches) and matches[-1].end + base > decided
-        next_start = base + _find_context_start(views, decided - base, self.lookback or 0)
-        for start, end in reversed(self.recent):
+        self.final_end = final_end
+        self.has_open_match = bool(matches) and matches[-1].end + base > final_end
+        # A match at ``final_end`` may depend on the text from here on.
+        distance = (self.lookback or 0) + CONTEXT_MARGIN
+        next_start = base + _move_back(views, final_end - base, distance)
+        for start, end in reversed(self.recent_spans):
             if start < next_start < end:  # an inspection must not start within a match
                 next_start = start
-        self.since = next_start
-        self.recent = [span for span in self.recent if span[1] > next_start]
+        self.inspect_from = next_start
+        self.recent_spans = [span for span in self.recent_spans if span[1] > next_start]
         return fresh
 
     def _find_safe_end(
-        self, matches: list[TextMatch], base: int, decided: int, floor: int, text: str
+        self, matches: list[TextMatch], base: int, final_end: int, floor: int, text: str
     ) -> int:
         """Return a position that no match crosses. Overlapping matches may change together."""
-        place = decided
+        place = final_end
         for match in reversed(matches):
             end = match.end + base
             if match.start + base < place and (
                 end > place or (end == place and not text[place - base].isspace())
             ):
                 place = match.start + base
-        return max(floor, place, self.decided)
+        return max(floor, place, self.final_end)
 
 
-def last_settled_start(read: Beginning, lookback: int) -> int:
+def find_final_end(read: Beginning, lookback: int) -> int:
     """Return the position before which a match must start to end in text that cannot change."""
-    if len(read.views) == 1:
-        return max(0, min(read.upto - lookback + 1, read.run))
-    places = [
-        (each, each.index_of_original(read.upto) - lookback + 1)
-        for each in read.views
-        if not each.whole
-    ]
-    return min(
-        read.run, *(view.original_start(place) if place > 0 else 0 for view, place in places)
-    )
+    return min(read.run, _move_back(read.views, read.upto, lookback - 1))
 
 
-def _find_context_start(views: tuple[View, ...], decided: int, lookback: int) -> int:
-    """Return the first position that a match at ``decided`` may depend on."""
-    distance = lookback + MARGIN
+def _move_back(views: tuple[View, ...], position: int, distance: int) -> int:
+    """Return the first position that is ``distance`` characters before another in any reading."""
     if len(views) == 1:
-        return max(0, decided - distance)
-    places = [
-        (view, view.index_of_original(decided) - distance) for view in views if view.whole is None
-    ]
-    return min(view.original_start(place) if place > 0 else 0 for view, place in places)
+        return max(0, position - distance)
+    starts = (
+        (view, view.index_of_original(position) - distance) for view in views if view.whole is None
+    )
+    return min(view.original_start(start) if start > 0 else 0 for view, start in starts)
 
 
 @frozen

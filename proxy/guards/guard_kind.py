@@ -55,7 +55,7 @@ class ByContext(Generic[D_co]):
 
     for_prompt: Callable[[PromptContext], D_co | None]
     lookback: int | None = None
-    asked_deployment: str | None = None  # deployment of the model that detectors ask
+    model_deployment: str | None = None  # deployment of the model that detectors ask
 
 
 @frozen
@@ -77,11 +77,11 @@ class GuardKind(Generic[K]):
     """Inspect texts with their case."""
     fields: frozenset[str] | None = None
     """Kinds of texts that are inspected by default."""
-    roles_left_out: frozenset[str] = frozenset()
+    excluded_roles: frozenset[str] = frozenset()
     """Roles whose messages are skipped by default."""
-    answers: bool = False
+    is_output_only: bool = False
     """Allowed for responses only."""
-    asks: bool = False
+    calls_service: bool = False
     """Calls a service."""
     detections: tuple[DetectionFormat, ...] = ()
     """Format of the results for Enkrypt clients."""

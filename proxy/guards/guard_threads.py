@@ -15,9 +15,9 @@ from proxy.types.guard import Busy
 
 T = TypeVar("T")
 
-TIME_SLICE_S = 0.02  # charged for each turn, in addition to the CPU that it uses
+TURN_CHARGE_S = 0.02  # charged for each turn, in addition to the CPU that it uses
 MODEL_THREADS = 2  # threads that run one model; each uses one core
-MODEL_CALLS = 32  # calls of one caller that may run or wait for a model; further calls are rejected
+MAX_MODEL_CALLS = 32  # running and waiting calls of one caller; further calls are rejected
 
 
 def ignore_wait_time(seconds: float) -> None:
@@ -32,27 +32,27 @@ class GuardThreads:
     """
 
     pool: Executor | None
-    turn: FairSlot
+    slot: FairSlot
     on_wait: Callable[[float], None] = ignore_wait_time
 
     async def __call__(self, job: Callable[[], T]) -> T:
         """Run a job in its own turn and return its result."""
         if self.pool is None:
             return job()
-        async with self.wait_for_turn():
-            return await self.run_in_turn(job)
+        async with self.acquire_slot():
+            return await self.run_in_thread(job)
 
     @asynccontextmanager
-    async def wait_for_turn(self) -> AsyncIterator[None]:
+    async def acquire_slot(self) -> AsyncIterator[None]:
         """Hold a turn of the caller, and charge the caller for it."""
         now = asyncio.get_running_loop().time
         started_at = now()
-        async with self.turn:
+        async with self.slot:
             self.on_wait(now() - started_at)
-            self.turn.charge(TIME_SLICE_S)
+            self.slot.charge(TURN_CHARGE_S)
             yield
 
-    async def run_in_turn(self, job: Callable[[], T]) -> T:
+    async def run_in_thread(self, job: Callable[[], T]) -> T:
         """Run a job in a thread. The caller must hold a turn, which is charged its CPU seconds."""
 
         def timed() -> tuple[T, float]:
@@ -60,19 +60,19 @@ class GuardThreads:
             return job(), time.thread_time() - started_at
 
         result, seconds = await asyncio.get_running_loop().run_in_executor(self.pool, timed)
-        self.turn.charge(seconds)
+        self.slot.charge(seconds)
         return result
 
 
 class ModelPool:
     """Threads for one model of the operator. Other guards and models do not share them."""
 
-    __slots__ = ("_executor", "_places", "_turns")
+    __slots__ = ("_executor", "_places", "_slots")
 
     def __init__(self, threads: int = MODEL_THREADS) -> None:
         self._executor = ThreadPoolExecutor(threads, "model")
-        self._turns = FairSemaphore(threads)
-        self._places = CallerQuota(MODEL_CALLS)
+        self._slots = FairSemaphore(threads)
+        self._places = CallerQuota(MAX_MODEL_CALLS)
 
     @contextmanager
     def reserve_threads(self, caller: object) -> Iterator[GuardThreads]:
@@ -84,6 +84,6 @@ class ModelPool:
             raise Busy
         self._places.take(caller)
         try:
-            yield GuardThreads(self._executor, self._turns.slot_of(caller))
+            yield GuardThreads(self._executor, self._slots.slot_of(caller))
         finally:
             self._places.release(caller)

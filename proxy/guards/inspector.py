@@ -9,7 +9,7 @@ from functools import partial
 from proxy.call.record import Record
 from proxy.dialects.families import FAMILIES, crosses_families, find_client_family
 from proxy.dialects.family import ReadOptions
-from proxy.guards.engine import Engine, Inspection, bind_stage_to_prompt, split_enforcing
+from proxy.guards.engine import Engine, Inspection, bind_to_prompt, split_by_enforcement
 from proxy.guards.findings import Replace, replace_by_kind
 from proxy.guards.services.stage import ServiceCalls
 from proxy.guards.stream.frame_texts import KIND_OF
@@ -134,7 +134,8 @@ class DocumentInspector:
         ``request`` is the request of a response, None if the document is the request itself.
         ``read`` are the texts of the document, if known. Raises ``GuardBlocked``.
         """
-        detectors, services = bind_stage_to_prompt(rules, request or document)
+        rules = bind_to_prompt(rules, request or document)
+        detectors, services = rules.detectors, rules.services
         read = read or await self._read_texts(document)
         if detectors:
             inspection = await self.engine.inspect(
@@ -142,14 +143,16 @@ class DocumentInspector:
             )
             self.record.add_guard_results(self.stage, inspection.results)
             if inspection.blocked is not None:
-                self.record.add_guard_results(self.stage, self.engine.uncalled_results(services))
+                self.record.add_guard_results(
+                    self.stage, self.engine.build_uncalled_results(services)
+                )
             safe = await self._apply_changes(inspection, document)
             if safe is not document and services:
                 read = await self._read_texts(safe)
             document = safe
         if services:
-            enforcing, watching = split_enforcing(services)
-            calls = self.engine.service_calls(request or document, self.record)
+            enforcing, watching = split_by_enforcement(services)
+            calls = self.engine.build_service_calls(request or document, self.record)
             if watching:
                 watch = partial(self._call_services, watching, read, calls)
                 await self.record.run_in_background(watch, partial(self._record_uncalled, watching))
@@ -173,11 +176,14 @@ class DocumentInspector:
         return inspection
 
     def _record_uncalled(self, services: Sequence[GuardRule], error: str) -> None:
-        self.record.add_guard_results(self.stage, self.engine.uncalled_results(services, error))
+        self.record.add_guard_results(
+            self.stage, self.engine.build_uncalled_results(services, error)
+        )
 
     async def _apply_changes(self, inspection: Inspection, document: Json) -> Json:
         """Return the document with the changes of an inspection. Raises ``GuardBlocked``."""
-        inspection.raise_if_blocked()
+        if inspection.blocked is not None:
+            raise inspection.blocked
         self.routed = self.routed or inspection.routed
         changes = inspection.changes
         if not changes:

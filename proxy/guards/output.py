@@ -11,9 +11,9 @@ from math import inf
 from typing import Protocol, TypeVar
 
 from proxy.call.record import Record
-from proxy.guards.capture import Capturing
-from proxy.guards.engine import Engine, bind_stage_to_prompt, split_enforcing
-from proxy.guards.findings import GuardRetryRequested, RuleTally, replace_by_kind
+from proxy.guards.capture import CallCapture
+from proxy.guards.engine import Engine, bind_to_prompt, split_by_enforcement
+from proxy.guards.findings import GuardRetryRequested, RuleTally
 from proxy.guards.inspector import restore_placeholders
 from proxy.guards.services.stage import ServiceStage
 from proxy.guards.signed_thoughts import ThoughtReader
@@ -28,7 +28,7 @@ from proxy.types.guard import GuardResult, StageRules
 
 T = TypeVar("T")
 
-MAX_OPENING = 16
+MAX_OPENING_FRAMES = 16
 """Frames that wait for the first content."""
 
 
@@ -56,7 +56,7 @@ def _is_content(event: Event) -> bool:
 
 
 @frozen
-class WithDeadlines:
+class DeadlineRunner:
     """Runs one heavy inspection at a time in a thread. Each rule has its deadline."""
 
     tallies: Sequence[RuleTally]
@@ -65,12 +65,12 @@ class WithDeadlines:
     async def __call__(self, job: Callable[[], T]) -> T:
         def bounded() -> T:
             for tally in self.tallies:
-                tally.until = tally.clock() + tally.rule.deadline_s
+                tally.deadline_at = tally.clock() + tally.rule.deadline_s
             try:
                 return job()
             finally:
                 for tally in self.tallies:
-                    tally.until = inf
+                    tally.deadline_at = inf
 
         return await self.run_job(bounded)
 
@@ -78,28 +78,30 @@ class WithDeadlines:
 class StreamInspector:
     """Inspects the frames of one stream. Raises ``GuardBlocked``.
 
-    If a rule enforces, the first frames wait until one has content, or until ``MAX_OPENING`` frames
-    wait. A guard that blocks the first words can then send an error status instead of ending a
-    stream. Keepalives pass.
+    If a rule enforces, up to ``MAX_OPENING_FRAMES`` frames wait until one has content. A guard that
+    blocks the first words can then send an error status instead of ending a stream. Keepalives
+    pass.
     """
 
     __slots__ = ("_frames", "_opening", "_stages", "_tallies")
 
     def __init__(self, engine: Engine, rules: StageRules, body: Json, record: Record) -> None:
-        detectors, services = bind_stage_to_prompt(rules, body)
+        rules = bind_to_prompt(rules, body)
         threads = engine.threads(record.key)
-        most_texts = engine.most_texts
-        self._tallies = [RuleTally(rule, engine.clock, most_texts=most_texts) for rule in detectors]
-        calls = engine.service_calls(body, record) if services else None
+        max_texts = engine.max_texts
+        self._tallies = [
+            RuleTally(rule, engine.clock, max_texts=max_texts) for rule in rules.detectors
+        ]
+        calls = engine.build_service_calls(body, record) if rules.services else None
         self._stages = [
-            ServiceStage(group, calls, replace_by_kind, threads, most_texts)
-            for group in split_enforcing(services)
+            ServiceStage(group, calls, threads, max_texts)
+            for group in split_by_enforcement(rules.services)
             if group and calls is not None
         ]
-        holds = any(tally.rule.enforces for tally in self._tallies)
-        waits = holds or any(stage.holds for stage in self._stages)
+        holds_response = any(tally.rule.enforces for tally in self._tallies)
+        waits = holds_response or any(stage.holds for stage in self._stages)
         self._opening: list[Frame] | None = [] if waits else None
-        run_job = WithDeadlines(self._tallies, threads)
+        run_job = DeadlineRunner(self._tallies, threads)
         self._frames = StreamFilter.for_rules(self._tallies, run_job=run_job)
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
@@ -126,7 +128,7 @@ class StreamInspector:
         alive = [frame for frame in frames if not frame.events and frame.doc is None]
         self._opening += [frame for frame in frames if frame.events or frame.doc is not None]
         has_content = any(frame.last or any(map(_is_content, frame.events)) for frame in frames)
-        if len(self._opening) <= MAX_OPENING and not has_content:
+        if len(self._opening) <= MAX_OPENING_FRAMES and not has_content:
             return alive
         opening, self._opening = self._opening, None
         return [*alive, *opening]
@@ -168,13 +170,22 @@ class ValueRestorer:
 class OutputInspector:
     """The output guards of one response.
 
-    With ``holds``, all frames wait until the end, because a guard may request another response:
-    then ``retry_requested`` is True and no frame of this one is sent. If ``guarded``, documents are
-    sent instead of the bytes they were read from: a member that occurs twice was read once.
+    With ``holds_response``, all frames wait until the end, because a guard may request another
+    response. Then ``retry_requested`` is True and no frame of this response is sent. With
+    ``drops_raw_bytes``, documents are sent instead of the bytes they were read from: the bytes may
+    have a member twice, of which guards read one.
     """
 
     __slots__ = (
-        *("_capturing", "_guarded", "_held", "_inspector", "_restorer", "_thoughts", "_waits"),
+        *(
+            "_capturing",
+            "_drops_raw_bytes",
+            "_held",
+            "_inspector",
+            "_restorer",
+            "_thoughts",
+            "_waits",
+        ),
         *("_was_shown", "retry_requested"),
     )
 
@@ -183,19 +194,19 @@ class OutputInspector:
         inspector: FrameInspector,
         *,
         restorer: ValueRestorer | None = None,
-        capturing: Capturing | None = None,
+        capturing: CallCapture | None = None,
         thoughts: ThoughtReader | None = None,
-        holds: bool = False,
-        guarded: bool = False,
+        holds_response: bool = False,
+        drops_raw_bytes: bool = False,
     ) -> None:
         self.retry_requested = False
         self._inspector = inspector
         self._restorer = restorer
         self._capturing = capturing
         self._thoughts = thoughts
-        self._guarded = guarded
-        self._held: list[Frame] | None = [] if holds else None
-        self._waits = holds or restorer is not None or capturing is not None
+        self._drops_raw_bytes = drops_raw_bytes
+        self._held: list[Frame] | None = [] if holds_response else None
+        self._waits = holds_response or restorer is not None or capturing is not None
         self._was_shown = False
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
@@ -223,7 +234,7 @@ class OutputInspector:
         self._was_shown = self._was_shown or bool(released)
         return released
 
-    async def _capture(self, frames: Sequence[Frame], capturing: Capturing) -> None:
+    async def _capture(self, frames: Sequence[Frame], capturing: CallCapture) -> None:
         turn = TimeSlice(capturing.clock)
         turn.start()
         for frame in frames:  # all frames that were held may be released at once
@@ -235,7 +246,7 @@ class OutputInspector:
         if self._thoughts is not None:
             for frame in frames:
                 self._thoughts.feed(frame)
-        if not self._guarded:
+        if not self._drops_raw_bytes:
             return frames
         return [frame if frame.raw is None else without_raw_bytes(frame) for frame in frames]
 
@@ -249,14 +260,4 @@ class OutputInspector:
 
 def without_raw_bytes(frame: Frame) -> Frame:
     """Return a frame whose document is sent instead of its bytes."""
-    if frame.doc is None:
-        return frame
-    return Frame(  # runs for each chunk, and ``_replace`` takes twice as long
-        events=frame.events,
-        family=frame.family,
-        doc=frame.doc,
-        model_call=frame.model_call,
-        size=frame.size,
-        last=frame.last,
-        quarters=frame.quarters,
-    )
+    return frame if frame.doc is None else frame._replace(raw=None)

@@ -13,8 +13,8 @@ from functools import partial
 from proxy.call.record import Record
 from proxy.dialects.families import FAMILIES, find_client_family
 from proxy.errors import GuardBlocked, ProxyError, UpstreamError
-from proxy.guards.capture import Capturing, redaction_rules
-from proxy.guards.engine import Engine, bind_stage_to_prompt
+from proxy.guards.capture import CallCapture, build_redaction_rules
+from proxy.guards.engine import Engine, bind_to_prompt
 from proxy.guards.findings import Replace, RuleTally, replace_by_kind
 from proxy.guards.inspector import DocumentInspector, Walk, WholeResponseInspector
 from proxy.guards.output import FrameInspector, OutputInspector, StreamInspector, ValueRestorer
@@ -42,29 +42,29 @@ from proxy.types import ABOUT_STATE, Call, Endpoint, Plan, ResponseHead
 from proxy.types.events import Kind
 from proxy.types.guard import StageRules
 
-OPAQUE = (
+OPAQUE_MESSAGE = (
     'This policy rejects content of the kind "{}", because its guards cannot inspect it. '
     "Send text only, or ask the operator to set `opaque: allow`."
 )
-OPAQUE_RESPONSE = (
+OPAQUE_RESPONSE_MESSAGE = (
     "This policy rejects the responses of this path, because its guards cannot inspect them. "
     "Ask the operator to set `opaque: allow`."
 )
-NO_RETRY: frozenset[Endpoint] = ABOUT_STATE | {"passthrough"}
+ENDPOINTS_WITHOUT_RETRY: frozenset[Endpoint] = ABOUT_STATE | {"passthrough"}
 """Endpoints whose responses are stored, or must not be requested twice."""
 
-MESSAGE: Path = ("error", "message")
-PARAM: Path = ("error", "param")
-CODE: Path = ("error", "code")
-TYPE: Path = ("error", "type")
+MESSAGE_PATH: Path = ("error", "message")
+PARAM_PATH: Path = ("error", "param")
+CODE_PATH: Path = ("error", "code")
+TYPE_PATH: Path = ("error", "type")
 
 
 @frozen
 class PolicyGuards:
-    """Runs the guards of policies. ``masks_key`` is the key of placeholders."""
+    """Runs the guards of policies. ``placeholder_key`` is the key of placeholders."""
 
     engine: Engine
-    masks_key: bytes = field(default_factory=derive_key, repr=False)
+    placeholder_key: bytes = field(default_factory=derive_key, repr=False)
     thoughts: ShownThoughts = field(default_factory=ShownThoughts, repr=False)
 
     def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
@@ -107,10 +107,10 @@ class GuardedCall:
         call, guards = self.call, self.guards
         if read.opaque and not self.plan.guards.opaque and rules.enforces:
             kind = read.opaque[0].kind
-            raise GuardBlocked(OPAQUE.format(kind), guard="opaque", kind=kind)
+            raise GuardBlocked(OPAQUE_MESSAGE.format(kind), guard="opaque", kind=kind)
         replacement: Replace = replace_by_kind
         if rules.restores:
-            self._masks = Masks.for_key(guards.masks_key, self.record.key)
+            self._masks = Masks.for_key(guards.placeholder_key, self.record.key)
             replacement = self._masks.replace
         inspector = DocumentInspector(
             engine=guards.engine,
@@ -150,13 +150,11 @@ class GuardedCall:
         # Enforcing rules apply to errors, regardless of their fields and roles.
         rules = [replace(rule, fields=None, roles=None) for rule in guards.output if rule.enforces]
         if texts and rules:
-            detectors, services = bind_stage_to_prompt(
-                StageRules.from_rules(tuple(rules)), self.call.body
-            )
-            inspection = await engine.inspect(detectors, texts, caller=self.record.key)
-            results = (*inspection.results, *engine.uncalled_results(services))
+            bound = bind_to_prompt(StageRules.from_rules(tuple(rules)), self.call.body)
+            inspection = await engine.inspect(bound.detectors, texts, caller=self.record.key)
+            results = (*inspection.results, *engine.build_uncalled_results(bound.services))
             self.record.add_guard_results("output", results)
-            if services or inspection.blocked is not None:
+            if bound.services or inspection.blocked is not None:
                 remove_error_texts(error)
             else:
                 rewrite_error(error, inspection.changes)
@@ -175,12 +173,16 @@ class GuardedCall:
         rules, engine = self.plan.guards.output_stage, self.guards.engine
         if head.passthrough is not None and head.streamed:
             if rules.enforces and not self.plan.guards.opaque:
-                raise GuardBlocked(OPAQUE_RESPONSE, guard="opaque", kind="file")
+                raise GuardBlocked(OPAQUE_RESPONSE_MESSAGE, guard="opaque", kind="file")
             tallies = [RuleTally(rule, engine.clock, opaque=True) for rule in rules.every]
             self.record.add_guard_results("output", [tally.to_result() for tally in tallies])
             return NO_OUTPUT_GUARDS
-        holds = rules.retries
-        if self._has_response or call.head.endpoint in NO_RETRY or (holds and call.creates_state):
+        holds_response = rules.retries
+        if (
+            self._has_response
+            or call.head.endpoint in ENDPOINTS_WITHOUT_RETRY
+            or (holds_response and call.creates_state)
+        ):
             blocking = (
                 replace(rule, action="block") if rule.action == "retry" else rule
                 for rule in rules.every
@@ -191,7 +193,7 @@ class GuardedCall:
         inspector = self._build_inspector(call, rules)
         capturing = self._start_capture(call)
         if capturing is not None:
-            self.record.captured = capturing.captured
+            self.record.captured = capturing.build_captured
         has_input = bool(self.plan.guards.input_stage.every)
         key = self.record.key
         return OutputInspector(
@@ -199,8 +201,8 @@ class GuardedCall:
             restorer=ValueRestorer(self._masks, engine, key, call) if self._masks else None,
             capturing=capturing,
             thoughts=ThoughtReader(self.guards.thoughts, self.record) if has_input else None,
-            holds=holds,
-            guarded=rules.in_force,
+            holds_response=holds_response,
+            drops_raw_bytes=rules.in_force,
         )
 
     def _build_inspector(self, call: Call, rules: StageRules) -> FrameInspector:
@@ -217,13 +219,13 @@ class GuardedCall:
             engine=engine, record=self.record, rules=rules, call=call, walk=walk
         )
 
-    def _start_capture(self, call: Call) -> Capturing | None:
+    def _start_capture(self, call: Call) -> CallCapture | None:
         """Return the capture of a call, or None unless the policy captures it."""
         guards = self.plan.guards
         if guards.capture is None or not self.record.is_sampled(guards.capture.share):
             return None
-        rules = redaction_rules(guards.capture, guards)
-        return Capturing(
+        rules = build_redaction_rules(guards.capture, guards)
+        return CallCapture(
             capture=guards.capture, rules=rules, request=call.body, clock=self.guards.engine.clock
         )
 
@@ -247,9 +249,13 @@ def list_error_texts(error: ProxyError) -> list[Text]:
     """Return the texts of an error that an upstream wrote: they may quote the request."""
     words: dict[Path, str | None] = {}
     if error.upstream_message is not None:
-        words[MESSAGE] = error.message
+        words[MESSAGE_PATH] = error.message
     if isinstance(error, UpstreamError):
-        words |= {PARAM: error.param, CODE: error.upstream_code, TYPE: error.upstream_type}
+        words |= {
+            PARAM_PATH: error.param,
+            CODE_PATH: error.upstream_code,
+            TYPE_PATH: error.upstream_type,
+        }
     return [
         Text(path=path, text=text, kind="content", role="assistant")
         for path, text in words.items()
@@ -259,16 +265,16 @@ def list_error_texts(error: ProxyError) -> list[Text]:
 
 def rewrite_error(error: ProxyError, changes: Mapping[Path, str]) -> None:
     """Replace the message of an upstream, and remove its other words that have changed."""
-    error.set_message(changes.get(MESSAGE, error.message))
-    if PARAM in changes:
+    error.set_message(changes.get(MESSAGE_PATH, error.message))
+    if PARAM_PATH in changes:
         error.param = None
     if isinstance(error, UpstreamError):
-        error.upstream_code = None if CODE in changes else error.upstream_code
-        error.upstream_type = None if TYPE in changes else error.upstream_type
+        error.upstream_code = None if CODE_PATH in changes else error.upstream_code
+        error.upstream_type = None if TYPE_PATH in changes else error.upstream_type
 
 
 def remove_error_texts(error: ProxyError) -> None:
     """Remove all words of an upstream."""
-    rewrite_error(error, dict.fromkeys((PARAM, CODE, TYPE), ""))
+    rewrite_error(error, dict.fromkeys((PARAM_PATH, CODE_PATH, TYPE_PATH), ""))
     if error.upstream_message is not None:
         error.set_message(error.own_message)

@@ -100,7 +100,7 @@ def iter_guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
     guards = [*deployment.guards.input, *deployment.guards.output]
     guards += [g for rule in deployment.rules for g in (*rule.guards.input, *rule.guards.output)]
     for guard in guards:
-        name: str | None = getattr(guard.detector, "asked_deployment", None)
+        name: str | None = getattr(guard.detector, "model_deployment", None)
         if name is not None:
             yield guard.name, name
 

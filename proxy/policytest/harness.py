@@ -184,7 +184,7 @@ class _LocalGuards:
 
 def _calls_service(rule: GuardRule) -> bool:
     kind = KINDS.get(rule.kind)  # None for a guard of another distribution
-    return is_service(rule.detector) if kind is None else kind.asks
+    return is_service(rule.detector) if kind is None else kind.calls_service
 
 
 @frozen

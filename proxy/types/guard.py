@@ -94,11 +94,11 @@ class Preparable(Protocol):
 class PromptContext:
     """Texts of a request by which guards judge the response. Empty if the request has none.
 
-    ``system`` is the system prompt, ``asked`` the last user message, ``context`` reference text.
+    ``user_message`` is the last message of the user, and ``context`` is reference text.
     """
 
     system: str = ""
-    asked: str = ""
+    user_message: str = ""
     context: str = ""
 
 
@@ -112,7 +112,7 @@ class ContextualDetector(Protocol):
     @property
     def lookback(self) -> int | None: ...
 
-    def for_prompt(self, question: PromptContext) -> Detector | Service | None:
+    def for_prompt(self, prompt: PromptContext) -> Detector | Service | None:
         """Return the detector for one call, or None if the call lacks the context to judge by."""
 
 
@@ -123,7 +123,7 @@ class HasContextChars(Protocol):
     def context_chars(self) -> int: ...
 
 
-class Piece(Protocol):
+class ServiceText(Protocol):
     """A text of a call with the role of its message and the kind of its field."""
 
     @property
@@ -156,8 +156,8 @@ class GuardClient(Protocol):
 class Service(Protocol):
     """A guard that calls an external service or a model. It inspects whole texts only."""
 
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
+    async def find_all(
+        self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         """Return the findings of each text. Any exception counts as a failure of the guard."""
 
@@ -186,7 +186,7 @@ def is_preparable(detector: object) -> TypeGuard[Preparable]:
 
 
 def is_service(detector: AnyDetector) -> TypeGuard[Service]:
-    return hasattr(detector, "ask")
+    return hasattr(detector, "find_all")
 
 
 @frozen
@@ -198,7 +198,7 @@ class GuardRule:
     - ``on_error`` applies if the detector raises or takes longer than ``deadline_s``: ``closed``
       blocks the call, unless the action is ``flag``.
     - ``roles`` and ``fields`` restrict the inspected texts. None means all, except messages of
-      ``roles_left_out``.
+      ``excluded_roles``.
     - ``cased`` passes text with its capitals to the detector.
     - ``message`` is the error text for clients. ``digest`` identifies the configuration.
     - ``restore`` puts masked values back into the response, in URLs only for ``restore_hosts``.
@@ -215,7 +215,7 @@ class GuardRule:
     on_error: Literal["closed", "open"] = "closed"
     deadline_s: float = 1.0
     roles: frozenset[str] | None = None
-    roles_left_out: frozenset[str] = frozenset()
+    excluded_roles: frozenset[str] = frozenset()
     fields: frozenset[str] | None = None
     cased: bool = False
     message: str = ""
@@ -264,7 +264,7 @@ class GuardRule:
             return False
         if self.roles is not None:
             return role in self.roles
-        return role not in self.roles_left_out
+        return role not in self.excluded_roles
 
 
 class GuardResult(NamedTuple):

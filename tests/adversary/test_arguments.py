@@ -20,7 +20,7 @@ import pytest
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
 from proxy.guards.stream.arguments import ArgumentsWindow
-from proxy.guards.stream.text_filter import ReleasedPiece
+from proxy.guards.stream.text_filter import ReleasedText
 from proxy.guards.stream.window import Window
 from proxy.guards.text.documents import MOST_TEXTS, collect_request_texts, collect_response_texts
 from proxy.types.guard import Action, GuardRule
@@ -61,7 +61,7 @@ VALUES: dict[str, Callable[[random.Random], object]] = {
 class PieceByPiece(Window):
     __slots__ = ()
 
-    def take(self, text: str) -> list[ReleasedPiece]:
+    def take(self, text: str) -> list[ReleasedText]:
         return [*self.feed(text), *self.close()]
 
 

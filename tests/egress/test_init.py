@@ -14,12 +14,12 @@ from proxy.cache import NullCache
 from proxy.call.record import Record, new_record, new_request_id
 from proxy.egress import (
     MAX_RESPONSE_BYTES,
-    HttpEgress,
-    HttpGuardEgress,
+    HttpGuardClient,
+    HttpGuardClients,
     InternalExchange,
     ResponseTooLong,
 )
-from proxy.errors import InvalidField, LimitExceeded, NotFound, ProxyError, UpstreamInvalid
+from proxy.errors import InvalidField, LimitExceeded, NotFound, ProxyError
 from proxy.guards.engine import Engine
 from proxy.guards.run import PolicyGuards
 from proxy.limits import Limiter
@@ -27,8 +27,7 @@ from proxy.limits.stores.memory import MemoryStore
 from proxy.pipeline import Pipeline
 from proxy.policy.decide import ActivePolicy
 from proxy.telemetry import Emitters
-from proxy.types import RequestHead, ResponseHead
-from proxy.types.events import STOP, Frame
+from proxy.types import RequestHead
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
@@ -46,7 +45,6 @@ from tests.doubles import (
     head,
 )
 from tests.fakes import MemorySink
-from tests.for_each import for_each
 from tests.guards.guard_clients import guard_clients
 from tests.policy.decisions import read_text
 
@@ -81,7 +79,7 @@ def outer() -> Record:
 @asynccontextmanager
 async def guard_egress(
     folder: Path, upstream: ScriptedUpstream
-) -> AsyncIterator[tuple[HttpGuardEgress, MemorySink]]:
+) -> AsyncIterator[tuple[HttpGuardClient, MemorySink]]:
     """Yield the egress of a client's call, in front of a real pipeline."""
     snapshot, sink = read_text(folder, POLICIES.format(url=upstream.url)), MemorySink()
     async with HttpClient(TRUST) as http:
@@ -96,7 +94,7 @@ async def guard_egress(
             emitter=Emitters((sink,), _raise),
             start_record=new_record,
         )
-        yield HttpEgress(http, pipeline.run, new_request_id).for_record(outer()), sink
+        yield HttpGuardClients(http, pipeline.run, new_request_id).for_record(outer()), sink
 
 
 def _raise(sink: object, error: BaseException) -> None:
@@ -266,34 +264,3 @@ async def test_guard_call_names_the_deployment() -> None:
     assert exchange.is_disconnected
     with pytest.raises(InvalidField):
         await InternalExchange(HEAD, {"messages": []}).read_call(HEAD)
-
-
-async def test_response_is_its_first_choice() -> None:
-    exchange, record = InternalExchange(HEAD, QUESTION), new_record()
-    await exchange.read_call(HEAD)
-    await exchange.start(ResponseHead(streamed=False), record)
-    await exchange.send([Frame((STOP,), "chat", chat("It is."), last=True)])
-
-    assert exchange.text() == "It is."
-    assert record.status == 200
-    assert record.first_sent is not None
-
-
-@for_each("fields", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
-async def test_response_without_text_is_invalid(fields: Any) -> None:
-    exchange = InternalExchange(HEAD, QUESTION)
-    await exchange.read_call(HEAD)
-    await exchange.start(ResponseHead(streamed=False), new_record())
-    await exchange.send([Frame((STOP,), "chat", fields, last=True)])
-
-    with pytest.raises(UpstreamInvalid):
-        exchange.text()
-
-
-async def test_refusal_is_raised() -> None:
-    exchange, record = InternalExchange(HEAD, QUESTION), new_record()
-    await exchange.send_error(LimitExceeded("No.", "two", "requests", 1.0), record)
-
-    with pytest.raises(LimitExceeded):
-        exchange.text()
-    assert record.status == 429

@@ -19,8 +19,8 @@ from proxy.types.guard import (
     Finding,
     GuardClient,
     GuardRule,
-    Piece,
     PromptContext,
+    ServiceText,
     StageRules,
 )
 
@@ -59,14 +59,14 @@ class SlowService:
     """A service that waits, then finds words, and records what it received."""
 
     words: Words = Words(("secret",))
-    asked: list[Sequence[Piece]] = field(default_factory=list)
+    asked: list[Sequence[ServiceText]] = field(default_factory=list)
     questions: list[PromptContext] = field(default_factory=list)
 
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
+    async def find_all(
+        self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         self.asked.append(texts)
-        self.questions.append(question)
+        self.questions.append(prompt)
         turn = asyncio.Event()
         asyncio.get_running_loop().call_soon(turn.set)
         await turn.wait()
@@ -79,8 +79,8 @@ class EchoOfPrompt:
 
     lookback: int | None = None
 
-    def for_prompt(self, question: PromptContext) -> Detector | None:
-        return Words((question.asked,)) if question.asked else None
+    def for_prompt(self, prompt: PromptContext) -> Detector | None:
+        return Words((prompt.user_message,)) if prompt.user_message else None
 
 
 @dataclass(slots=True)

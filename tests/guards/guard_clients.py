@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.call.record import new_record
-from proxy.egress import HttpEgress, HttpGuardEgress
+from proxy.egress import HttpGuardClient, HttpGuardClients
 from proxy.ports import Exchange
 from proxy.types import RequestHead
 from proxy.types.guard import PromptContext
@@ -32,12 +32,12 @@ async def nowhere(exchange: Exchange) -> None:
 
 
 @asynccontextmanager
-async def guard_clients() -> AsyncIterator[HttpGuardEgress]:
+async def guard_clients() -> AsyncIterator[HttpGuardClient]:
     """Return the guard clients of a call with the id ``req_1``."""
     record = new_record()
     record.set_head(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"))
     async with HttpClient(TRUST) as http:
-        yield HttpEgress(http, nowhere, lambda: "req_2").for_record(record)
+        yield HttpGuardClients(http, nowhere, lambda: "req_2").for_record(record)
 
 
 @dataclass

@@ -8,22 +8,22 @@ import pytest
 
 from proxy.guards.engine import Engine, bind_to_prompt, build_prompt_context
 from proxy.guards.text.documents import collect_request_texts
-from proxy.types.guard import Detector, GuardRule, PromptContext
+from proxy.types.guard import Detector, GuardRule, PromptContext, StageRules
 from tests.for_each import for_each
 from tests.guards.doubles import EchoOfPrompt, SlowService, Ticks, rule
 
-REQUEST = GuardRule("asked", EchoOfPrompt())
+REQUEST = StageRules.from_rules((GuardRule("asked", EchoOfPrompt()),))
 SERVICE = GuardRule("service", SlowService())
 
 
 @for_each(
-    ("body", "question"),
+    ("body", "prompt"),
     [
         ({}, PromptContext()),
-        ({"prompt": "Hi"}, PromptContext(asked="Hi")),
-        ({"prompt": ["Hi", "there"]}, PromptContext(asked="Hi\nthere")),
+        ({"prompt": "Hi"}, PromptContext(user_message="Hi")),
+        ({"prompt": ["Hi", "there"]}, PromptContext(user_message="Hi\nthere")),
         ({"prompt": [1, 2]}, PromptContext()),
-        ({"input": "Hi"}, PromptContext(asked="Hi")),
+        ({"input": "Hi"}, PromptContext(user_message="Hi")),
         (
             {
                 "messages": [
@@ -49,12 +49,12 @@ SERVICE = GuardRule("service", SlowService())
         ({"messages": "no list", "context": {"text": 3}}, PromptContext()),
     ],
 )
-def test_context_contains_texts_of_a_prompt(body: dict[str, Any], question: PromptContext) -> None:
-    assert build_prompt_context(body) == question
+def test_context_contains_texts_of_a_prompt(body: dict[str, Any], prompt: PromptContext) -> None:
+    assert build_prompt_context(body) == prompt
 
 
 def test_static_rules_are_not_copied() -> None:
-    rules = [rule("secret"), SERVICE]
+    rules = StageRules.from_rules((rule("secret"), SERVICE))
 
     assert bind_to_prompt(rules, {"prompt": "Hi"}) is rules
 
@@ -62,7 +62,7 @@ def test_static_rules_are_not_copied() -> None:
 async def test_rule_is_bound_to_the_prompt() -> None:
     body = {"prompt": "hippo"}
     inspection = await Engine(Ticks()).inspect(
-        bind_to_prompt([REQUEST], body), collect_request_texts(body).texts
+        bind_to_prompt(REQUEST, body).detectors, collect_request_texts(body).texts
     )
 
     assert [result.verdict for result in inspection.results] == ["blocked"]
@@ -71,7 +71,7 @@ async def test_rule_is_bound_to_the_prompt() -> None:
 async def test_rule_without_context_is_not_applicable() -> None:
     body = {"suffix": "a text"}
     inspection = await Engine(Ticks()).inspect(
-        bind_to_prompt([REQUEST], body), collect_request_texts(body).texts
+        bind_to_prompt(REQUEST, body).detectors, collect_request_texts(body).texts
     )
 
     [result] = inspection.results
@@ -83,15 +83,16 @@ class Clumsy:
 
     lookback = None
 
-    def for_prompt(self, question: PromptContext) -> Detector | None:
+    def for_prompt(self, prompt: PromptContext) -> Detector | None:
         raise ZeroDivisionError
 
 
 @pytest.mark.parametrize(("on_error", "stops"), [("closed", True), ("open", False)])
 async def test_rule_that_raises_when_bound_has_failed(on_error: Any, stops: bool) -> None:
     body = {"prompt": "hippo"}
-    rules = bind_to_prompt([GuardRule("clumsy", Clumsy(), on_error=on_error)], body)
-    inspection = await Engine(Ticks()).inspect(rules, collect_request_texts(body).texts)
+    clumsy = StageRules.from_rules((GuardRule("clumsy", Clumsy(), on_error=on_error),))
+    rules = bind_to_prompt(clumsy, body)
+    inspection = await Engine(Ticks()).inspect(rules.detectors, collect_request_texts(body).texts)
 
     assert inspection.results[0].error == "ZeroDivisionError"
     assert (inspection.blocked is not None) is stops

@@ -13,10 +13,10 @@ import pytest
 
 from proxy.call.record import new_record
 from proxy.fields.field_table import FIELDS
-from proxy.guards.capture import Capturing
+from proxy.guards.capture import CallCapture
 from proxy.policy.compile.guards import compile_capture
 from proxy.policy.schema import CaptureConfig
-from proxy.types.guard import Capture, Finding, GuardRule
+from proxy.types.guard import Capture, GuardRule
 from tests.conftest import policies_for, running_proxy
 from tests.doubles import (
     Json,
@@ -30,6 +30,7 @@ from tests.doubles import (
     stream,
 )
 from tests.for_each import for_each
+from tests.guards.doubles import Broken
 from tests.guards.stream import frames as made
 from tests.telemetry.collector import Collector, attributes_of
 from tests.test_pipeline import BEARER
@@ -69,15 +70,36 @@ def texts(attribute: str) -> list[tuple[str, str]]:
     return [(load["role"], load["parts"][0]["content"]) for load in json.loads(attribute)]
 
 
-async def test_without_capture_no_text_is_in_any_span(
-    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+HIPPO = "{guard: keywords, words: [hippo], action: mask}"
+
+
+@pytest.mark.parametrize(
+    ("rules", "prompt", "output"),
+    [
+        (f"input: [{HIPPO}]", None, None),
+        (f"capture: {{share: 100%}}, input: [{HIPPO}]", "A [WORD]?", "A [WORD]."),
+        ("capture: {share: 100%, fields: [output], max_chars: 5}", None, "A hip…"),
+    ],
+    ids=["no capture", "masking guard", "side and bound"],
+)
+async def test_policy_selects_captured_texts(
+    rules: str,
+    prompt: str | None,
+    output: str | None,
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+    collector: Collector,
 ) -> None:
-    word = "input: [{guard: keywords, words: [nobody]}]"
+    body, script = question("A hippo?"), answer(chat("A hippo."))
 
-    span = await traced(tmp_path, upstream, collector, word, question("Hi"), answer(chat("Yes")))
+    span = await traced(tmp_path, upstream, collector, rules, body, script)
 
-    assert not {INPUT_MESSAGES, OUTPUT_MESSAGES} & span.keys()
-    assert b"Be brief" not in b"".join(collector.bodies)
+    sent, received = (
+        texts(span[name])[-1][1] if name in span else None
+        for name in (INPUT_MESSAGES, OUTPUT_MESSAGES)
+    )
+    assert (sent, received) == (prompt, output)
+    assert (b"Be brief" in b"".join(collector.bodies)) is (prompt is not None)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -113,32 +135,6 @@ async def test_choice_with_an_invalid_index_is_captured(
     assert texts(span[OUTPUT_MESSAGES]) == [("assistant", "ab")]
 
 
-async def test_guards_that_mask_redact_both_sides(
-    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
-) -> None:
-    rules = "capture: {share: 100%}, input: [{guard: keywords, words: [hippo], action: mask}]"
-
-    span = await traced(
-        tmp_path, upstream, collector, rules, question("A hippo?"), answer(chat("A hippo."))
-    )
-
-    assert texts(span[INPUT_MESSAGES])[1] == ("user", "A [WORD]?")
-    assert texts(span[OUTPUT_MESSAGES]) == [("assistant", "A [WORD].")]
-
-
-async def test_capture_has_sides_and_a_bound(
-    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
-) -> None:
-    rules = "capture: {share: 100%, fields: [output], max_chars: 10}"
-
-    span = await traced(
-        tmp_path, upstream, collector, rules, question("Hi"), answer(chat("x" * 50))
-    )
-
-    assert INPUT_MESSAGES not in span
-    assert texts(span[OUTPUT_MESSAGES]) == [("assistant", "x" * 10 + "…")]
-
-
 def test_calls_are_sampled_by_trace() -> None:
     record = new_record()
 
@@ -151,22 +147,13 @@ def test_calls_are_sampled_by_trace() -> None:
     ] * 4 + [False] * 12
 
 
-class Broken:
-    """A detector that raises."""
-
-    lookback: int | None = 0
-
-    def find(self, text: str) -> list[Finding]:
-        raise ValueError(text)
-
-
-def capturing(*rules: GuardRule, maximum: int = 100) -> Capturing:
+def capturing(*rules: GuardRule, maximum: int = 100) -> CallCapture:
     request = {"messages": [{"role": "user", "content": "Where?"}]}
-    return Capturing(Capture(1.0, max_chars=maximum), rules, request, lambda: 0.0)
+    return CallCapture(Capture(1.0, max_chars=maximum), rules, request, lambda: 0.0)
 
 
 def test_text_that_cannot_be_redacted_is_withheld() -> None:
-    captured = capturing(GuardRule("mask", Broken(), action="mask")).captured()
+    captured = capturing(GuardRule("mask", Broken(), action="mask")).build_captured()
 
     assert [text.text for text in captured.prompt] == ["[WITHHELD]"]
 
@@ -178,7 +165,7 @@ def test_capture_of_endless_response_is_bounded() -> None:
         stored.feed(frame)
 
     assert sum(len(part) for parts in stored._responses.values() for part in parts) <= 9000
-    assert [len(text.text) for text in stored.captured().response] == [101]
+    assert [len(text.text) for text in stored.build_captured().response] == [101]
 
 
 SHAPES: dict[str, Callable[[str], Any]] = {
@@ -197,9 +184,9 @@ SHAPES: dict[str, Callable[[str], Any]] = {
 def test_fields_of_any_shape_are_redacted(shape: str, name: str) -> None:
     body = {"model": "m", name: SHAPES[shape](f"Hi {TOKEN}")}
     capture = compile_capture(CaptureConfig.model_validate({"share": "100%"}))
-    stored = Capturing(capture, capture.redact, body, lambda: 0.0)
+    stored = CallCapture(capture, capture.redact, body, lambda: 0.0)
 
-    output = "".join(text.text for text in stored.captured().prompt)
+    output = "".join(text.text for text in stored.build_captured().prompt)
 
     assert TOKEN not in output
     if name in ("input", "prompt") and shape in ("string", "strings", "content"):
@@ -240,29 +227,17 @@ async def test_string_input_is_captured_at_every_endpoint(
 
 def test_choices_and_calls_are_captured_separately() -> None:
     stored = capturing()
-    call = {"id": "a", "function": {"name": "find", "arguments": '{"city": "Oslo"}'}}
-    deltas = [{"content": "a"}, {"content": "b"}, {"tool_calls": [{"index": 0, **call}]}]
+    call = {"id": "a", "function": {"name": "find", "arguments": '{"city": '}}
+    rest = {"function": {"arguments": '"Oslo"}'}}
+    deltas = [
+        {"content": "a"},
+        {"tool_calls": [{"index": 0, **call}]},
+        {"content": "b"},
+        {"tool_calls": [{"index": 0, **rest}]},
+    ]
     docs: list[Any] = [{"choices": [{"index": 1, "delta": delta}]} for delta in deltas]
     for frame in made.read(*docs, {"choices": [{"index": 0, "delta": {"content": "c"}}]}):
         stored.feed(frame)
 
-    answered = [text.text for text in stored.captured().response]
+    answered = [text.text for text in stored.build_captured().response]
     assert answered == ["ab", "find", '{"city": "Oslo"}', "c"]
-
-
-def test_frame_parts_are_captured_by_kind() -> None:
-    stored = capturing()
-    texts = [made.part(number=number) for number in range(2)]
-    call = made.part("arguments", 2, closing="json")
-    frames = [
-        *made.text_frames(texts[0], ["a", "b"]),
-        made.call(call, "find"),
-        made.delta_frame(call, '{"city": '),
-        made.delta_frame(texts[1], "c"),
-        made.delta_frame(call, '"Oslo"}'),
-    ]
-    for frame in frames:
-        stored.feed(frame)
-
-    answered = [text.text for text in stored.captured().response]
-    assert answered == ["abc", "find", '{"city": "Oslo"}']

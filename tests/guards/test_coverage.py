@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.wire.strict_json import read_json
 from proxy.errors import GuardBlocked, InvalidField
 from proxy.guards.engine import Engine
 from proxy.guards.text.documents import collect_request_texts, collect_response_texts
@@ -140,12 +139,6 @@ async def test_no_position_in_a_text_hides_text(disguise: str) -> None:
         assert await silent_rules(body, disguise) == set(), position
 
 
-async def test_text_after_two_mebibytes_is_found() -> None:
-    text = "All is well. " * (2 * 1024 * 1024 // 13) + disguise_words("as it is")
-
-    assert await silent_rules({"prompt": text}, "as it is") == set()
-
-
 @for_each("index", [0, 1, 2])
 @for_each("role", ["system", "developer", "user", "assistant", "tool", "stranger"])
 async def test_every_message_of_every_role_is_inspected(role: str, index: int) -> None:
@@ -157,13 +150,6 @@ async def test_every_message_of_every_role_is_inspected(role: str, index: int) -
         await silent_rules({"messages": messages[:1], "prompt": disguise_words("as it is")}, "")
         == set()
     )
-
-
-async def test_json_escapes_hide_no_text() -> None:
-    escaped = "".join(f"\\u{ord(letter):04x}" for letter in disguise_words("as it is"))
-    raw = f'{{"messages": [{{"role": "user", "content": "{escaped}"}}]}}'
-
-    assert await silent_rules(read_json(raw.encode()), "as it is") == set()
 
 
 # Places of a streamed text: a piece as a choice of a chunk.

@@ -11,7 +11,7 @@ import pytest
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guards.engine import inspect_now
 from proxy.guards.findings import (
-    MOST_FINDINGS,
+    MAX_FINDINGS,
     RuleTally,
     TextMatch,
     apply_masks,
@@ -74,8 +74,8 @@ def test_time_is_counted_and_bounded() -> None:
     )
 
     assert tally.find(View("x"))
-    assert not tally.find(View("x"), 0, left_s=1)
-    assert (tally.error, tally.seconds) == ("deadline", 4)
+    assert not tally.find(View("x"), 0, remaining_s=1)
+    assert (tally.error, tally.cpu_s) == ("deadline", 4)
 
 
 RULES = [rule("x", name="one"), rule("y", name="two")]
@@ -137,7 +137,7 @@ def texts(lines: int, place: str) -> list[Text]:
 def test_too_many_masks_block_a_call(on_error: str, place: str) -> None:
     inspection, remainder = (
         inspect_now([tally(action="mask", on_error=on_error)], texts(lines, place), replace_by_kind)
-        for lines in (MOST_FINDINGS // 500, 4 * MOST_FINDINGS // 500)
+        for lines in (MAX_FINDINGS // 500, 4 * MAX_FINDINGS // 500)
     )
 
     assert inspection.blocked is None
@@ -156,7 +156,7 @@ def test_too_many_masks_block_a_stream(on_error: str) -> None:
     window, output = Window([tally(action="mask", on_error=on_error)]), ""
 
     with pytest.raises(GuardBlocked) as blocked:
-        for _ in range(2 * MOST_FINDINGS // 500):
+        for _ in range(2 * MAX_FINDINGS // 500):
             output += "".join(piece.text for piece in window.feed(LINE))
 
     assert blocked.value.kind == "too_many_findings"
@@ -178,10 +178,10 @@ def test_other_rules_stop_at_the_bound(
 ) -> None:
     looking = tally(**keys)
 
-    inspection = inspect_now([looking], texts(10 * MOST_FINDINGS // 500, place), replace_by_kind)
+    inspection = inspect_now([looking], texts(10 * MAX_FINDINGS // 500, place), replace_by_kind)
 
     assert inspection.results[0].verdict == verdict
     assert inspection.results[0].error is None
     assert (inspection.blocked is not None) is blocks
     assert isinstance(looking.detector, Counting)
-    assert sum(looking.detector.characters) < MOST_FINDINGS * len(WORD) + 2 * SHEET
+    assert sum(looking.detector.characters) < MAX_FINDINGS * len(WORD) + 2 * SHEET

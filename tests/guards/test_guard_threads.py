@@ -15,8 +15,8 @@ import pytest
 
 from proxy import guards
 from proxy.call.record import new_record
-from proxy.guards.engine import ABOVE, Engine
-from proxy.guards.guard_threads import MODEL_CALLS, MODEL_THREADS, GuardThreads, ModelPool
+from proxy.guards.engine import MAX_LOOP_WEIGHT, Engine
+from proxy.guards.guard_threads import MAX_MODEL_CALLS, MODEL_THREADS, GuardThreads, ModelPool
 from proxy.guards.output import StreamInspector, ValueRestorer
 from proxy.guards.stream.placeholders import Masks, derive_key
 from proxy.guards.text.documents import LIGHT, SHEET, collect_request_texts
@@ -70,11 +70,11 @@ def read(engine: Engine) -> Awaitable[object]:
 
 
 def join_messages(engine: Engine) -> Awaitable[object]:
-    return engine.offload(ABOVE + 1, lambda: None, "many")
+    return engine.offload(MAX_LOOP_WEIGHT + 1, lambda: None, "many")
 
 
-def bind_context(engine: Engine) -> Awaitable[object]:
-    calls = engine.service_calls({}, new_record())
+def for_prompt(engine: Engine) -> Awaitable[object]:
+    calls = engine.build_service_calls({}, new_record())
     return engine.ask_services([], collect_request_texts(LONG), calls, caller="many")
 
 
@@ -87,13 +87,13 @@ def bind_context(engine: Engine) -> Awaitable[object]:
         restore_response,
         read,
         join_messages,
-        bind_context,
+        for_prompt,
     ],
 )
 async def test_small_caller_does_not_wait_for_a_large_one(work: Work) -> None:
     result = 0
     with ThreadPoolExecutor(1) as pool:
-        engine = Engine(Ticks(), pool, turns=FairSemaphore(1))
+        engine = Engine(Ticks(), pool, slots=FairSemaphore(1))
 
         async def busy() -> None:
             nonlocal result
@@ -131,7 +131,7 @@ def test_guards_use_no_other_threads() -> None:
 async def test_full_queue_refuses_its_own_caller() -> None:
     pool = ModelPool()
     with ExitStack() as calls:
-        for caller, maximum in (("a", MODEL_CALLS), ("b", MODEL_CALLS // 2)):
+        for caller, maximum in (("a", MAX_MODEL_CALLS), ("b", MAX_MODEL_CALLS // 2)):
             for _ in range(maximum):
                 calls.enter_context(pool.reserve_threads(caller))
         for caller in ("a", "b"):

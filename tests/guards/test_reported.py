@@ -195,17 +195,6 @@ async def test_guard_without_context_reports_nothing(
     assert results == ["not_applicable", "not_applicable"]
 
 
-async def test_stream_waits_for_whole_sentences(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(stream(chat_events("Members may borrow ", "books for 9", " weeks.")))
-    proxy = await guard("output: [{guard: grounded, action: block}]")
-    fields = {"messages": [REQUEST], "context": CONTEXT}
-
-    reply = await ask_route(proxy, OPENAI, fields, streamed=True)
-
-    assert b"guardrail_blocked" in reply.raw
-    assert b"borrow" not in reply.raw
-
-
 async def test_protected_file_is_found(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "song.txt").write_text(PROMPT)

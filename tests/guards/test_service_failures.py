@@ -44,9 +44,14 @@ MISPLACED: dict[str, Any] = {
 }
 
 
+FAILURES = [
+    *(("webhook", fault) for fault in FAULTS),  # all kinds share the client
+    *((kind, fault) for kind in GUARDS for fault in ("failing", "other", "misplaced")),
+]
+
+
 @pytest.mark.parametrize("stage", ["input", "output"])
-@pytest.mark.parametrize("fault", [*FAULTS, "misplaced"])
-@pytest.mark.parametrize("kind", GUARDS)
+@pytest.mark.parametrize(("kind", "fault"), dict.fromkeys(FAILURES))
 async def test_failed_service_blocks_unless_the_policy_is_open(
     kind: str, fault: str, stage: str, remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
 ) -> None:

@@ -24,22 +24,6 @@ STREAMED = pytest.mark.parametrize("streamed", [False, True])
 REFRESH = {"x-headrace-refresh-cache": "true"}
 
 
-@pytest.mark.parametrize("kind", GUARDS)
-async def test_finding_in_request_blocks(
-    kind: str, remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(answer(chat("Sure.")))
-    running = await remote_guard(kind)
-
-    good = await ask(running.proxy, "Is there a horse?")
-    bad = await ask(running.proxy, "Is there a hippo?")
-
-    assert (good.status, bad.status, bad.error["code"]) == (200, 400, "guardrail_blocked")
-    assert bad.error["guard"]["name"] == kind
-    assert len(upstream.requests) == 1
-    assert len(running.service.requests) >= 2
-
-
 @STREAMED
 @pytest.mark.parametrize("kind", GUARDS)
 async def test_finding_in_response_blocks(
@@ -84,16 +68,20 @@ async def test_finding_in_response_is_masked(
 
 
 @pytest.mark.parametrize("kind", GUARDS)
-async def test_inspected_text_is_in_no_log_or_metric(
+async def test_finding_blocks_and_is_in_no_log_or_metric(
     kind: str, remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
 ) -> None:
     canary = "Xyzzy-7 told the judge"
     upstream.answer_with(answer(chat("Sure.")))
     running = await remote_guard(kind)
 
-    for animal in ("horse", "hippo"):
-        await ask(running.proxy, f"{canary} of a {animal}")
+    good, bad = [
+        await ask(running.proxy, f"{canary} of a {animal}") for animal in ("horse", "hippo")
+    ]
 
+    assert (good.status, bad.status, bad.error["code"]) == (200, 400, "guardrail_blocked")
+    assert bad.error["guard"]["name"] == kind
+    assert len(upstream.requests) == 1
     records = await running.proxy.sink.wait(4 if kind == "judge" else 2)
     lines = b"\n".join(orjson.dumps(build_call_line(record)) for record in records).decode()
     for output in (await running.proxy.metrics(), lines):

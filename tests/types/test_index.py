@@ -12,7 +12,7 @@ from proxy.dialects.chat.merging import LegacyToChat
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.errors import UpstreamInvalid
-from proxy.guards.capture import Capturing
+from proxy.guards.capture import CallCapture
 from proxy.types.events import get_index
 from proxy.types.guard import Capture
 from tests.doubles import Json
@@ -60,13 +60,13 @@ def test_all_readers_of_an_index_agree(index: object) -> None:
 
 
 def captured(pieces: list[Json]) -> list[str]:
-    capturing = Capturing(Capture(1.0), (), {}, lambda: 0.0)
+    capturing = CallCapture(Capture(1.0), (), {}, lambda: 0.0)
     call = call_of("completions")
     reader = FAMILIES["completions"].reader(ReadOptions(call, inspect=True))
     for piece in pieces:
         for frame in reader.read({"choices": [piece]}, b""):
             capturing.feed(frame)
-    return [text.text for text in capturing.captured().response]
+    return [text.text for text in capturing.build_captured().response]
 
 
 def metered(pieces: list[Json]) -> dict[int, Any]:

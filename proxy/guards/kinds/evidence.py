@@ -30,7 +30,7 @@ from proxy.guards.matching.english import Sentence
 from proxy.guards.matching.re2set import replace_surrogates
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Action, Finding, GuardClient, Piece, PromptContext
+from proxy.types.guard import Action, Finding, GuardClient, PromptContext, ServiceText
 
 KINDS = ("number", "name", "negation", "unsupported")
 MIN_ANSWER_STEMS = 4  # minimum stems of a response; a name, a number or "yes" has fewer
@@ -162,8 +162,8 @@ class EntailmentModel:
 
     lookback = None
 
-    def for_prompt(self, question: PromptContext) -> EntailmentCheck | None:
-        context = question.context.strip()
+    def for_prompt(self, prompt: PromptContext) -> EntailmentCheck | None:
+        context = prompt.context.strip()
         return EntailmentCheck(self, replace_surrogates(context)) if context else None
 
     async def judge_claim(
@@ -190,8 +190,8 @@ class EntailmentCheck:
     by: EntailmentModel
     context: str
 
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
+    async def find_all(
+        self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         """Return the findings for each text.
 
@@ -199,7 +199,7 @@ class EntailmentCheck:
         """
         if max(len(self.context), sum(len(piece.text) for piece in texts)) > MAX_CHARACTERS:
             raise CannotClassify
-        with self.by.model.pool.reserve_threads(outside.caller) as in_thread:
+        with self.by.model.pool.reserve_threads(client.caller) as in_thread:
             sources = await in_thread(lambda: list(english.split_sentences(self.context)))
             return [
                 await self._judge_sentences(replace_surrogates(piece.text), sources, in_thread)
@@ -253,8 +253,8 @@ class GroundedConfig(Section):
 
 
 def build_grounded_detector(threshold: float) -> ByContext[Grounded]:
-    def for_prompt(question: PromptContext) -> Grounded | None:
-        return Grounded(question.context, threshold) if question.context.strip() else None
+    def for_prompt(prompt: PromptContext) -> Grounded | None:
+        return Grounded(prompt.context, threshold) if prompt.context.strip() else None
 
     return ByContext(for_prompt)
 
@@ -267,7 +267,7 @@ GROUNDED_GUARD = GuardKind(
         else build_grounded_detector(keys.threshold)
     ),
     fields=frozenset({"content"}),
-    answers=True,
+    is_output_only=True,
     detections=(
         DetectionFormat(
             "hallucination", "is_hallucination", lambda results: {"is_hallucination": results.flag}
@@ -327,10 +327,10 @@ class Relevant:
 
 
 def build_relevant_detector(threshold: float) -> ByContext[Relevant]:
-    def for_prompt(question: PromptContext) -> Relevant | None:
-        if not question.asked.strip():
+    def for_prompt(prompt: PromptContext) -> Relevant | None:
+        if not prompt.user_message.strip():
             return None
-        return Relevant(question.asked[:MAX_CONTEXT], question.context[:MAX_CONTEXT], threshold)
+        return Relevant(prompt.user_message[:MAX_CONTEXT], prompt.context[:MAX_CONTEXT], threshold)
 
     return ByContext(for_prompt)
 
@@ -348,7 +348,7 @@ RELEVANT_GUARD = GuardKind(
     RelevantConfig,
     lambda keys, context: build_relevant_detector(keys.threshold),
     fields=frozenset({"content"}),
-    answers=True,
+    is_output_only=True,
     detections=(
         DetectionFormat(
             "relevancy",

@@ -318,7 +318,7 @@ KIND = GuardKind(
     InjectionConfig,
     lambda keys, context: Injection(keys.threshold),
     cased=False,
-    roles_left_out=APPLICATION,
+    excluded_roles=APPLICATION,
     detections=(
         DetectionFormat(
             "injection_attack",

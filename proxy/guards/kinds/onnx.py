@@ -25,7 +25,7 @@ from proxy.guards.guard_kind import GuardKind
 from proxy.guards.guard_threads import GuardThreads, ModelPool
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.re2set import replace_surrogates
-from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
+from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
 REQUIRED_PACKAGES = ("numpy", "onnxruntime", "tokenizers")
@@ -101,14 +101,14 @@ class Onnx:
                 raise ValueError(f"the model has no label {name!r}; its labels are {label_list}")
         self._labels = dict(labels)
 
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
+    async def find_all(
+        self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         """Return the findings for each text.
 
         Raises ``CannotClassify``, and ``Busy`` if too many calls wait.
         """
-        with self._model.pool.reserve_threads(outside.caller) as in_thread:
+        with self._model.pool.reserve_threads(client.caller) as in_thread:
             return [
                 await self._classify_text(replace_surrogates(piece.text), in_thread)
                 for piece in texts

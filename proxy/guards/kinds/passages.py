@@ -200,7 +200,7 @@ def build_system_prompt_detector(words: int = LEAK_WORDS) -> ByContext[Passages]
         return Passages([prompt], min(words, count)) if count >= MIN_PROMPT_WORDS else None
 
     lookback = words * (WORD + GAP)
-    return ByContext(lambda question: passages(question.system[:MAX_PROMPT]), lookback)
+    return ByContext(lambda prompt: passages(prompt.system[:MAX_PROMPT]), lookback)
 
 
 class SystemPromptConfig(Section):
@@ -214,7 +214,7 @@ class SystemPromptConfig(Section):
 SYSTEM_PROMPT_GUARD = GuardKind(
     SystemPromptConfig,
     lambda keys, context: build_system_prompt_detector(keys.words),
-    answers=True,
+    is_output_only=True,
     detections=(
         DetectionFormat("system_prompt", "system_prompt_similarity", make_similarity_details),
     ),

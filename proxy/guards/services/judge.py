@@ -27,10 +27,10 @@ from proxy.guards.matching import english
 from proxy.guards.services import wire
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
+from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
 
 ANSWER_TOKENS = 512
-MAX_PLACES = 1000  # texts or sentences of one request
+MAX_JUDGED_TEXTS = 1000  # texts or sentences of one request
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 Check = Literal["criteria", "grounded", "relevant"]
 
@@ -70,13 +70,13 @@ To speak of such groups, or to report what somebody said of them, does not break
 
 CUT = "The evidence was cut, as it is too long: what it may not show is unsure, and no violation.\n"
 
-MAX_NUMBERED = 100  # places that a schema lists: servers limit its size
+MAX_LISTED_NUMBERS = 100  # numbers of texts that a schema lists: servers limit its size
 # A closed list, because some models write endless digits.
 SCORES = [number / 20 for number in range(21)]
 
 
-def build_verdict_schema(places: int) -> dict[str, Any]:
-    """Return the JSON schema of a verdict on ``places`` texts.
+def build_verdict_schema(text_count: int) -> dict[str, Any]:
+    """Return the JSON schema of a verdict on ``text_count`` texts.
 
     Only ``ANSWER_TOKENS`` bounds the length of ``where``, because servers reject schemas that bound
     an array.
@@ -86,10 +86,10 @@ def build_verdict_schema(places: int) -> dict[str, Any]:
         "verdict": {"type": "string", "enum": ["pass", "violation", "unsure"]},
         "score": {"type": "number", "enum": SCORES},
     }
-    if places > 1:
+    if text_count > 1:
         number: dict[str, Any] = {"type": "integer"}
-        if places <= MAX_NUMBERED:
-            number["enum"] = [*range(1, places + 1)]
+        if text_count <= MAX_LISTED_NUMBERS:
+            number["enum"] = [*range(1, text_count + 1)]
         members["where"] = {"type": "array", "items": number}
     return {
         "type": "object",
@@ -108,8 +108,8 @@ class Verdict(wire.StrictAnswer):
     reason: str
     verdict: Literal["pass", "violation", "unsure"]
     score: Annotated[float, Field(ge=0, le=1)]
-    where: list[Annotated[int, Field(ge=1, le=MAX_PLACES)]] = Field(
-        default_factory=list, max_length=MAX_PLACES
+    where: list[Annotated[int, Field(ge=1, le=MAX_JUDGED_TEXTS)]] = Field(
+        default_factory=list, max_length=MAX_JUDGED_TEXTS
     )
 
 
@@ -118,11 +118,13 @@ ANSWER = TypeAdapter(Verdict)
 
 @frozen
 class JudgedText:
-    """A text of the call, or a sentence of a text. ``number`` is the index of the text."""
+    """A text of the call, or a sentence that starts at ``start`` of a text.
 
-    number: int
+    ``index`` is the index of the text. ``title`` follows the number of the text in the prompt.
+    """
+
+    index: int
     start: int
-    end: int
     text: str
     title: str = ""
 
@@ -138,7 +140,7 @@ class Judge:
 
     name: str
     stage: str
-    asked_deployment: str
+    model_deployment: str
     rule: str
     kind: str
     threshold: float
@@ -146,53 +148,55 @@ class Judge:
     check: Check = "criteria"
     mark: Callable[[], str] = partial(secrets.token_hex, 8)
 
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
+    async def find_all(
+        self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
-        places = list(self._select_texts(texts))
-        evidence = self.build_evidence(question)
-        if not places:
+        judged_texts = list(self._select_texts(texts))
+        evidence = self.build_evidence(prompt)
+        if not judged_texts:
             return [[] for _ in texts]
-        if len(places) > MAX_PLACES or sum(len(place.text) for place in places) > self.longest:
+        size = sum(len(judged.text) for judged in judged_texts)
+        if len(judged_texts) > MAX_JUDGED_TEXTS or size > self.longest:
             raise wire.TooLong
-        body = self._build_request(places, evidence)
-        answer = await outside.complete(self.name, self.asked_deployment, body)
-        return self._to_findings(texts, places, wire.parse_answer(ANSWER, answer))
+        body = self._build_request(judged_texts, evidence)
+        answer = await client.complete(self.name, self.model_deployment, body)
+        return self._to_findings(texts, judged_texts, wire.parse_answer(ANSWER, answer))
 
-    def _select_texts(self, texts: Sequence[Piece]) -> Iterator[JudgedText]:
-        for number in wire.list_nonblank_indexes(texts):
-            piece = texts[number]
+    def _select_texts(self, texts: Sequence[ServiceText]) -> Iterator[JudgedText]:
+        for index in wire.list_nonblank_indexes(texts):
+            text = texts[index]
             if self.check == "criteria":
-                role = piece.role if piece.role in ROLES else None
-                title = ", ".join(part for part in (role, piece.kind) if part)
-                yield _build_judged_text(number, piece.text, title=f" ({title})")
-            elif piece.kind not in ("content", "prompt"):
+                role = text.role if text.role in ROLES else None
+                title = ", ".join(part for part in (role, text.kind) if part)
+                yield JudgedText(index, 0, text.text, title=f" ({title})")
+            elif text.kind not in ("content", "prompt"):
                 continue
             elif self.check == "relevant":
-                yield _build_judged_text(number, piece.text)
+                yield JudgedText(index, 0, text.text)
             else:
-                for sentence in english.split_sentences(piece.text):
-                    yield _build_judged_text(number, piece.text, sentence.start, sentence.end)
+                for sentence in english.split_sentences(text.text):
+                    start = sentence.start
+                    yield JudgedText(index, start, text.text[start : sentence.end])
 
-    def build_evidence(self, question: PromptContext) -> str:
+    def build_evidence(self, prompt: PromptContext) -> str:
         """Return the evidence for the check, or an empty string."""
         if self.check == "grounded":
-            return question.context.strip()
+            return prompt.context.strip()
         if self.check == "relevant" or self.stage == "output":
-            return question.asked.strip()
+            return prompt.user_message.strip()
         return ""
 
-    def _build_request(self, places: Sequence[JudgedText], evidence: str) -> dict[str, Any]:
+    def _build_request(self, judged_texts: Sequence[JudgedText], evidence: str) -> dict[str, Any]:
         mark = self.mark()
         sections = [
-            f"TEXT {number} {mark}{place.title}\n{place.text}\nEND {mark}"
-            for number, place in enumerate(places, start=1)
+            f"TEXT {number} {mark}{judged.title}\n{judged.text}\nEND {mark}"
+            for number, judged in enumerate(judged_texts, start=1)
         ]
         if evidence:
             cut = CUT if len(evidence) > self.longest else ""
             sections.insert(0, f"{cut}EVIDENCE {mark}\n{evidence[: self.longest]}\nEND {mark}")
         sections.append("Check the texts by the rule, and answer with the JSON object.")
-        where = WHERE if len(places) > 1 else ""
+        where = WHERE if len(judged_texts) > 1 else ""
         rule = INSTRUCTIONS.format(mark=mark, rule=self.rule, where=where)
         return {
             "messages": [
@@ -206,13 +210,13 @@ class Judge:
                 "json_schema": {
                     "name": "verdict",
                     "strict": True,
-                    "schema": build_verdict_schema(len(places)),
+                    "schema": build_verdict_schema(len(judged_texts)),
                 },
             },
         }
 
     def _to_findings(
-        self, texts: Sequence[Piece], places: Sequence[JudgedText], verdict: Verdict
+        self, texts: Sequence[ServiceText], judged_texts: Sequence[JudgedText], verdict: Verdict
     ) -> list[list[Finding]]:
         """Return findings for the texts that the model names, or else for all texts.
 
@@ -221,30 +225,23 @@ class Judge:
         findings: list[list[Finding]] = [[] for _ in texts]
         if verdict.verdict == "unsure":
             raise wire.Unsure
-        if any(number > len(places) for number in verdict.where):
+        if any(number > len(judged_texts) for number in verdict.where):
             raise wire.BadAnswer
         if verdict.verdict == "pass" or verdict.score < self.threshold:
             return findings
-        for number in sorted(set(verdict.where)) or range(1, len(places) + 1):
-            place = places[number - 1]
-            findings[place.number].append(
-                Finding(start=place.start, end=place.end, kind=self.kind, score=verdict.score)
-            )
+        for number in sorted(set(verdict.where)) or range(1, len(judged_texts) + 1):
+            judged = judged_texts[number - 1]
+            end = judged.start + len(judged.text)
+            finding = Finding(judged.start, end, self.kind, score=verdict.score)
+            findings[judged.index].append(finding)
         return findings
-
-
-def _build_judged_text(
-    number: int, text: str, start: int = 0, end: int | None = None, title: str = ""
-) -> JudgedText:
-    end = len(text) if end is None else end
-    return JudgedText(number=number, start=start, end=end, text=text[start:end], title=title)
 
 
 def build_response_judge(judge: Judge) -> ByContext[Judge]:
     """Return a judge of responses that applies only to calls with evidence."""
     return ByContext(
-        lambda question: judge if judge.build_evidence(question) else None,
-        asked_deployment=judge.asked_deployment,
+        lambda prompt: judge if judge.build_evidence(prompt) else None,
+        model_deployment=judge.model_deployment,
     )
 
 
@@ -291,7 +288,7 @@ def make_judge(
     return Judge(
         name=context.name,
         stage=context.stage,
-        asked_deployment=keys.deployment,
+        model_deployment=keys.deployment,
         rule=rule,
         kind=kind,
         threshold=keys.threshold,
@@ -309,7 +306,7 @@ def _make_judge(keys: JudgeConfig, context: GuardContext) -> Judge | ByContext[J
     return build_response_judge(make_judge(keys, context, rule, kind, keys.check))
 
 
-KIND = GuardKind(JudgeConfig, _make_judge, fields=wire.MEANINGFUL_KINDS, asks=True)
+KIND = GuardKind(JudgeConfig, _make_judge, fields=wire.MEANINGFUL_KINDS, calls_service=True)
 
 
 class PolicyViolationConfig(ByModelConfig):
@@ -329,7 +326,7 @@ POLICY_VIOLATION = GuardKind(
         keys, context, f"A text must not break this policy:\n{keys.policy}", "policy_violation"
     ),
     fields=wire.MEANINGFUL_KINDS,
-    asks=True,
+    calls_service=True,
     detections=(
         DetectionFormat(
             "policy_violation",
@@ -342,6 +339,6 @@ BIAS_GUARD = GuardKind(
     BiasConfig,
     lambda keys, context: make_judge(keys, context, BIAS, "bias"),
     fields=wire.MEANINGFUL_KINDS,
-    asks=True,
+    calls_service=True,
     detections=(DetectionFormat("bias", "bias", make_flag_details("bias_detected")),),
 )

@@ -14,7 +14,7 @@ from proxy.guards.guard_kind import GuardContext, GuardKind, InvalidGuardKey
 from proxy.guards.services import wire
 from proxy.runtime.frozen import frozen
 from proxy.types import Upstream
-from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
+from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
 
 PATH = "/moderations"
 MAX_TEXTS = 32  # texts of one request
@@ -51,22 +51,22 @@ class Moderation:
     model: str | None
     categories: Mapping[str, float]
 
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
+    async def find_all(
+        self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
         numbers = wire.list_nonblank_indexes(texts)
         for start in range(0, len(numbers), MAX_TEXTS):
             part = numbers[start : start + MAX_TEXTS]
-            results = await self._request_results([texts[number].text for number in part], outside)
+            results = await self._request_results([texts[number].text for number in part], client)
             for number, result in zip(part, results, strict=True):
                 findings[number] = self._find_worst_category(result, len(texts[number].text))
         return findings
 
-    async def _request_results(self, texts: list[str], outside: GuardClient) -> list[Moderated]:
+    async def _request_results(self, texts: list[str], client: GuardClient) -> list[Moderated]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
         url, headers = make_url_and_headers(self.upstream, PATH)
-        answer = wire.parse_answer(ANSWER, await wire.post_json(outside, url, body, headers))
+        answer = wire.parse_answer(ANSWER, await wire.post_json(client, url, body, headers))
         if len(answer.results) != len(texts):
             raise wire.BadAnswer
         return answer.results
@@ -122,6 +122,6 @@ KIND = GuardKind(
     ModerationConfig,
     _make_moderation,
     fields=wire.MEANINGFUL_KINDS,
-    asks=True,
+    calls_service=True,
     detections=(TOXICITY,),
 )

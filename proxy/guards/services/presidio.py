@@ -20,7 +20,7 @@ from proxy.guards.services.wire import (
     post_json,
 )
 from proxy.runtime.frozen import frozen
-from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
+from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
 
 MAX_REQUESTS = 4  # concurrent requests for the texts of one call
 OTHER_ENTITY = "other"  # kind of an entity that was not requested
@@ -47,15 +47,15 @@ class Presidio:
     language: str
     threshold: float
 
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
+    async def find_all(
+        self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
         slots = asyncio.Semaphore(MAX_REQUESTS)
 
         async def analyzed(number: int) -> None:
             async with slots:
-                findings[number] = await self._request_findings(texts[number].text, outside)
+                findings[number] = await self._request_findings(texts[number].text, client)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -65,14 +65,14 @@ class Presidio:
             raise errors.exceptions[0] from None
         return findings
 
-    async def _request_findings(self, text: str, outside: GuardClient) -> list[Finding]:
+    async def _request_findings(self, text: str, client: GuardClient) -> list[Finding]:
         body = {
             "text": text,
             "language": self.language,
             "entities": self.entities,
             "score_threshold": self.threshold,
         }
-        analysis = parse_answer(ANALYSIS, await post_json(outside, f"{self.url}/analyze", body, {}))
+        analysis = parse_answer(ANALYSIS, await post_json(client, f"{self.url}/analyze", body, {}))
         if not all(entity.start < entity.end <= len(text) for entity in analysis):
             raise BadAnswer
         kinds = {name: name.lower() for name in self.entities}
@@ -115,6 +115,6 @@ KIND = GuardKind(
     lambda keys, context: Presidio(
         keys.url.rstrip("/"), tuple(keys.entities), keys.language, threshold=keys.threshold
     ),
-    asks=True,
+    calls_service=True,
     detections=(PII,),
 )

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError
-from proxy.guards.findings import Clock, FailedDetector, Replace, RuleTally
+from proxy.guards.findings import Clock, FailedDetector, RuleTally
 from proxy.guards.services.wire import TooLong, Unsure
 from proxy.guards.stream.filter import JobRunner, StreamFilter
-from proxy.guards.text.walk import KINDS
+from proxy.guards.text.walk import KINDS, Text
 from proxy.ports import GuardClients
 from proxy.runtime.frozen import frozen
 from proxy.types.events import Frame
@@ -26,13 +26,11 @@ from proxy.types.guard import (
     GuardClient,
     GuardResult,
     GuardRule,
-    Piece,
     PromptContext,
-    Service,
     is_service,
 )
 
-OF_REQUEST = frozenset({400, 413, 422})
+REQUEST_ERRORS = frozenset({400, 413, 422})  # statuses that do not mean an unavailable service
 
 
 @frozen
@@ -50,15 +48,6 @@ class NoGuardClients:
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, object]) -> str:
         raise OSError("this command does not call guard services")
-
-
-@frozen
-class Reading:
-    """A text for a service, with its kind and role."""
-
-    text: str
-    kind: str
-    role: str | None
 
 
 @frozen
@@ -83,64 +72,64 @@ class MismatchedAnswer(Exception):
 class ServiceCalls:
     """Calls the services of one call. ``now`` measures the time of each service."""
 
-    question: PromptContext
+    prompt: PromptContext
     record: Record
-    outsides: GuardClients
+    clients: GuardClients
     clock: Clock
     now: Clock
 
-    async def call_all(
-        self, rules: Sequence[GuardRule], reads: Iterable[Reading]
-    ) -> list[RuleTally]:
+    async def call_all(self, rules: Sequence[GuardRule], texts: Iterable[Text]) -> list[RuleTally]:
         """Call all services concurrently, each with the texts of its rule and its deadline.
 
         A failed service is replaced by a detector that raises the error.
         """
-        readings = [*dict.fromkeys(reads)]
+        distinct_texts = [*dict.fromkeys(texts)]
         waits = any(rule.enforces for rule in rules)
-        outside = self.outsides.for_record(self.record, waits=waits)
+        client = self.clients.for_record(self.record, waits=waits)
         async with asyncio.TaskGroup() as group:
             jobs = [
-                group.create_task(self._call_service(rule, readings, outside)) for rule in rules
+                group.create_task(self._call_service(rule, distinct_texts, client))
+                for rule in rules
             ]
         return [job.result() for job in jobs]
 
     async def _call_service(
-        self, rule: GuardRule, reads: Sequence[Reading], outside: GuardClient
+        self, rule: GuardRule, texts: Sequence[Text], client: GuardClient
     ) -> RuleTally:
-        applicable = [read for read in reads if rule.applies_to(read.role, read.kind)]
+        applicable = [text for text in texts if rule.applies_to(text.role, text.kind)]
         service = rule.detector
         if not applicable or not is_service(service):
             return build_uncalled_tallies([rule], self.clock)[0]
         started_at = self.now()
+        detector: ServiceFindings | FailedDetector
+        is_away = False
         try:
             async with asyncio.timeout(rule.deadline_s):
-                findings = await self._ask_service(service, applicable, outside)
-            detector: ServiceFindings | FailedDetector = ServiceFindings(findings)
-            is_away = False
+                findings = await service.find_all(applicable, self.prompt, client)
+                detector = ServiceFindings(_group_by_text(applicable, findings))
         except Exception as error:  # noqa: BLE001  # any error is a failure of the guard
             detector = FailedDetector(error, lookback=None)
             if isinstance(error, ProxyError):  # an error of the guard's deployment
-                is_away = error.status not in OF_REQUEST
+                is_away = error.status not in REQUEST_ERRORS
             else:
                 is_away = not isinstance(error, TooLong | Unsure)
         tally = RuleTally(replace(rule, detector=detector), self.clock, is_away=is_away)
-        tally.waited = self.now() - started_at
+        tally.wait_s = self.now() - started_at
         return tally
 
-    async def _ask_service(
-        self, service: Service, applicable: Sequence[Reading], outside: GuardClient
-    ) -> Mapping[str, Sequence[Finding]]:
-        pieces: Sequence[Piece] = applicable
-        answers = await service.ask(pieces, self.question, outside)
-        findings_by_text: dict[str, list[Finding]] = {}
-        if len(answers) != len(applicable):
+
+def _group_by_text(
+    texts: Sequence[Text], answers: Sequence[Sequence[Finding]]
+) -> Mapping[str, Sequence[Finding]]:
+    """Return the findings by text. Raise ``MismatchedAnswer`` if they are of other texts."""
+    if len(answers) != len(texts):
+        raise MismatchedAnswer
+    findings_by_text: dict[str, list[Finding]] = {}
+    for text, findings in zip(texts, answers, strict=True):
+        if any(not 0 <= finding.start <= finding.end <= len(text.text) for finding in findings):
             raise MismatchedAnswer
-        for read, findings in zip(applicable, answers, strict=True):
-            if any(not 0 <= finding.start <= finding.end <= len(read.text) for finding in findings):
-                raise MismatchedAnswer
-            findings_by_text.setdefault(read.text, []).extend(findings)
-        return findings_by_text
+        findings_by_text.setdefault(text.text, []).extend(findings)
+    return findings_by_text
 
 
 def build_uncalled_tallies(
@@ -160,11 +149,11 @@ class TextCollector:
     """Collects the complete texts of one kind in a stream."""
 
     kind: str
-    collected: list[Reading]
+    collected: list[Text]
     lookback: int | None = None
 
     def find(self, text: str) -> Sequence[Finding]:
-        self.collected.append(Reading(text, self.kind, "assistant"))
+        self.collected.append(Text((), text, self.kind, role="assistant"))
         return ()
 
 
@@ -176,27 +165,20 @@ class ServiceStage:
     """
 
     def __init__(
-        self,
-        rules: Sequence[GuardRule],
-        calls: ServiceCalls,
-        replace: Replace,
-        run_job: JobRunner,
-        most_texts: int,
+        self, rules: Sequence[GuardRule], calls: ServiceCalls, run_job: JobRunner, max_texts: int
     ) -> None:
-        clock = calls.clock
         self._calls = calls
         self._rules = rules
-        self._most_texts = most_texts
+        self._max_texts = max_texts
         self._run_job = run_job
-        self._replace = replace
         self.holds = any(rule.enforces for rule in rules)
-        self._kept: list[Frame] = []
-        self._collected: list[Reading] = []
-        self._tallies = build_uncalled_tallies(rules, clock)
+        self._frames: list[Frame] = []
+        self._texts: list[Text] = []
+        self._tallies = build_uncalled_tallies(rules, calls.clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
-        collectors = (_build_collecting_rule(kind, rules, self._collected) for kind in kinds)
-        tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
-        self._collecting = StreamFilter.for_rules(tallies, run_job=run_job, to_last=True)
+        collectors = (_build_collecting_rule(kind, rules, self._texts) for kind in kinds)
+        tallies = [RuleTally(rule, calls.clock, max_texts=max_texts) for rule in collectors]
+        self._collecting = StreamFilter.for_rules(tallies, run_job=run_job, spans_finish=True)
 
     def results(self) -> list[GuardResult]:
         return [tally.to_result() for tally in self._tallies]
@@ -204,7 +186,7 @@ class ServiceStage:
     async def inspect(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Return the frames that may be sent. Raises ``GuardBlocked``."""
         await self._collecting.inspect_all(frames, self._calls.clock)
-        self._kept += frames
+        self._frames += frames
         ended = bool(frames) and frames[-1].last
         if self.holds:
             return await self._call_services() if ended else []
@@ -216,12 +198,12 @@ class ServiceStage:
         self._tallies = build_uncalled_tallies(self._rules, self._calls.clock, error)
 
     async def _call_services(self) -> Sequence[Frame]:
-        self._tallies = await self._calls.call_all(self._rules, self._collected)
+        self._tallies = await self._calls.call_all(self._rules, self._texts)
         for tally in self._tallies:
             tally.opaque = self._collecting.opaque
-            tally.most_texts = self._most_texts
-        frames = StreamFilter.for_rules(self._tallies, self._replace, self._run_job, to_last=True)
-        return await frames.inspect_all(self._kept, self._calls.clock)
+            tally.max_texts = self._max_texts
+        frames = StreamFilter.for_rules(self._tallies, run_job=self._run_job, spans_finish=True)
+        return await frames.inspect_all(self._frames, self._calls.clock)
 
 
 def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
@@ -229,7 +211,7 @@ def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
 
 
 def _build_collecting_rule(
-    kind: str, rules: Sequence[GuardRule], collected: list[Reading]
+    kind: str, rules: Sequence[GuardRule], collected: list[Text]
 ) -> GuardRule:
     """Return a rule that collects texts.
 

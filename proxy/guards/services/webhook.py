@@ -20,7 +20,7 @@ from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.services.wire import BadAnswer, StrictAnswer, parse_answer, post_json
 from proxy.runtime.frozen import frozen
 from proxy.types import Secret
-from proxy.types.guard import Finding, GuardClient, Piece, PromptContext
+from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
 
 VERSION = 1
 MAX_FINDINGS = 1000
@@ -69,15 +69,15 @@ class Webhook:
     kinds: frozenset[str] = frozenset()
     now: Callable[[], float] = lambda: datetime.now(UTC).timestamp()
 
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
+    async def find_all(
+        self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
         body = orjson.dumps(
             {
                 "version": VERSION,
                 "guard": self.name,
                 "stage": self.stage,
-                "request_id": outside.request_id,
+                "request_id": client.request_id,
                 "texts": [
                     {"text": text.text, "role": text.role, "kind": text.kind} for text in texts
                 ],
@@ -86,9 +86,9 @@ class Webhook:
         moment, secret = str(int(self.now())), self.secret.reveal().encode()
         digest = hmac.new(secret, moment.encode() + b"." + body, hashlib.sha256).hexdigest()
         headers = {"x-headrace-timestamp": moment, "x-headrace-signature": f"v1={digest}"}
-        return self._parse_findings(texts, await post_json(outside, self.url, body, headers))
+        return self._parse_findings(texts, await post_json(client, self.url, body, headers))
 
-    def _parse_findings(self, texts: Sequence[Piece], body: bytes) -> list[list[Finding]]:
+    def _parse_findings(self, texts: Sequence[ServiceText], body: bytes) -> list[list[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
         for finding in parse_answer(ANSWER, body).findings:
             if finding.text >= len(texts):
@@ -126,4 +126,4 @@ def _make_webhook(keys: WebhookConfig, context: GuardContext) -> Webhook:
     return Webhook(context.name, context.stage, keys.url, secret=secret, kinds=kinds)
 
 
-KIND = GuardKind(WebhookConfig, _make_webhook, asks=True)
+KIND = GuardKind(WebhookConfig, _make_webhook, calls_service=True)

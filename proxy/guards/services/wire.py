@@ -12,7 +12,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from proxy.dialects.wire.strict_json import read_without_duplicates
-from proxy.types.guard import GuardClient, Piece
+from proxy.types.guard import GuardClient, ServiceText
 
 MEANINGFUL_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
 """Kinds of text that are judged by their meaning."""
@@ -67,15 +67,15 @@ def parse_answer(form: TypeAdapter[T], body: bytes | str) -> T:
 
 
 async def post_json(
-    outside: GuardClient, url: str, payload: Any, headers: Mapping[str, str]
+    client: GuardClient, url: str, payload: Any, headers: Mapping[str, str]
 ) -> bytes:
     """Send JSON and return the body of the response. Raises ``NoAnswer`` and ``OSError``."""
     data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
-    status, body = await outside.post(url, {**HEADERS, **headers}, data)
+    status, body = await client.post(url, {**HEADERS, **headers}, data)
     if status != 200:
         raise NoAnswer
     return body
 
 
-def list_nonblank_indexes(texts: Sequence[Piece]) -> list[int]:
+def list_nonblank_indexes(texts: Sequence[ServiceText]) -> list[int]:
     return [number for number, piece in enumerate(texts) if piece.text.strip()]

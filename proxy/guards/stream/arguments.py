@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from proxy.guards.findings import Replace, RuleTally, replace_by_kind
-from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
+from proxy.guards.findings import RuleTally
+from proxy.guards.stream.text_filter import ReleasedText, TextFilter
 from proxy.guards.stream.window import Window
 from proxy.guards.text.documents import TEXT_WEIGHT, weigh
-from proxy.guards.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, quote_bare_word
+from proxy.guards.text.json_strings import (
+    LITERALS,
+    MOST_BARE,
+    Kind,
+    Splitter,
+    quote_bare_word,
+)
 
 
-def weigh_arguments(arguments: str) -> int:
+def estimate_arguments_weight(arguments: str) -> int:
     """Return the approximate inspection weight of the texts in arguments.
 
     Each string and each word outside of strings is a text.
@@ -43,37 +49,38 @@ class ArgumentsWindow:
         self._bare = ""
 
     @classmethod
-    def for_rules(cls, tallies: Sequence[RuleTally], replace: Replace = replace_by_kind) -> Self:
+    def for_rules(cls, tallies: Sequence[RuleTally]) -> Self:
         """Return a window that applies ``tallies`` to all values."""
-        string = Window(tallies, escaped=True, replace=replace)
-        return cls(string, Window(tallies, replace=replace), tallies)
+        return cls(Window(tallies, escaped=True), Window(tallies), tallies)
 
     @property
     def lookback(self) -> int:
         return self._plain.lookback
 
-    def weight(self, text: str) -> int:
-        return weigh_arguments(text) + max(self._string.weight(text), self._plain.weight(text))
+    def estimate_weight(self, text: str) -> int:
+        return estimate_arguments_weight(text) + max(
+            self._string.estimate_weight(text), self._plain.estimate_weight(text)
+        )
 
-    def weight_of_end(self) -> int:
-        ends = self._string.weight_of_end() + self._plain.weight_of_end()
+    def estimate_closing_weight(self) -> int:
+        ends = self._string.estimate_closing_weight() + self._plain.estimate_closing_weight()
         return ends + weigh(self._bare)
 
-    def feed(self, text: str) -> list[ReleasedPiece]:
-        released: list[ReleasedPiece] = []
+    def feed(self, text: str) -> list[ReleasedText]:
+        released: list[ReleasedText] = []
         unchanged: list[str] = []
         for kind, part in self._splitter.feed(text):
             if kind == "frame":
                 unchanged.append(part)
                 continue
             for piece in self._feed_part(kind, part):
-                if piece.changed:
+                if piece.is_changed:
                     released += (*_join_unchanged(unchanged), piece)
                 else:
                     unchanged.append(piece.text)
         return [*released, *_join_unchanged(unchanged)]
 
-    def _feed_part(self, kind: Kind, part: str) -> list[ReleasedPiece]:
+    def _feed_part(self, kind: Kind, part: str) -> list[ReleasedText]:
         if kind == "string":
             return self._string.feed(part)
         if kind == "plain":
@@ -82,33 +89,33 @@ class ArgumentsWindow:
         if kind == "end" or len(self._bare) > MOST_BARE:
             pieces = self._close_string()
             for tally in self._tallies:
-                if tally.fields > tally.most_texts and tally.error is None:
+                if tally.fields > tally.max_texts and tally.error is None:
                     tally.record_failure("too_many_texts")
             return pieces
         return []
 
-    def release(self) -> list[ReleasedPiece]:
+    def release(self) -> list[ReleasedText]:
         return self.close()
 
-    def close(self) -> list[ReleasedPiece]:
+    def close(self) -> list[ReleasedText]:
         self._splitter = Splitter()
         return [*self._close_string(), *self._plain.close()]
 
-    def _close_string(self) -> list[ReleasedPiece]:
+    def _close_string(self) -> list[ReleasedText]:
         if not self._bare:
             return self._string.close()
         bare, self._bare = self._bare, ""
         if bare in LITERALS:
-            return [ReleasedPiece(bare, len(bare), changed=False)]
+            return [ReleasedText(bare, len(bare), is_changed=False)]
         pieces = [*self._plain.feed(bare), *self._plain.close()]
-        if not any(piece.changed for piece in pieces):
+        if not any(piece.is_changed for piece in pieces):
             return pieces
         text = "".join(piece.text for piece in pieces)
-        return [ReleasedPiece(quote_bare_word("bare", text), len(bare), changed=True)]
+        return [ReleasedText(quote_bare_word("bare", text), len(bare), is_changed=True)]
 
 
-def _join_unchanged(unchanged: list[str]) -> list[ReleasedPiece]:
+def _join_unchanged(unchanged: list[str]) -> list[ReleasedText]:
     """Return the texts as one piece, and clear their list."""
     text = "".join(unchanged)
     unchanged.clear()
-    return [ReleasedPiece(text, len(text), changed=False)] if text else []
+    return [ReleasedText(text, len(text), is_changed=False)] if text else []

@@ -15,16 +15,16 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple, Protocol, Self, TypeVar
 
-from proxy.guards.findings import Replace, RuleTally, replace_by_kind
-from proxy.guards.stream.arguments import weigh_arguments
+from proxy.guards.findings import RuleTally
+from proxy.guards.stream.arguments import estimate_arguments_weight
 from proxy.guards.stream.frame_texts import (
     CHAT,
     KIND_OF,
-    FrameText,
-    Place,
+    ContinuedText,
+    TextKey,
     get_choice,
-    get_place,
-    get_unknown_place,
+    get_text_key,
+    get_unknown_text_key,
     is_json,
     iter_other_texts,
     list_delta_texts,
@@ -38,8 +38,8 @@ from proxy.guards.stream.part_stream import (
     close_streams,
     remove_broken_signature,
 )
-from proxy.guards.stream.text_filter import TextFilter, TextFilters
-from proxy.guards.stream.texts import JoinableTexts, RuleFilters
+from proxy.guards.stream.text_filter import TextFilter, TextFilterFactory
+from proxy.guards.stream.texts import JoinableTexts, RuleFilterFactory
 from proxy.guards.text.documents import (
     LIGHT,
     SHEET,
@@ -87,11 +87,11 @@ async def run_on_loop(job: Callable[[], T]) -> T:
 
 
 class FrameTexts(NamedTuple):
-    """Texts of a frame and their weight. Later frames may continue the texts in `going`."""
+    """Texts of a frame and their weight. Later frames may continue the ``open_texts``."""
 
     frame: Frame
-    going: Sequence[FrameText]
-    complete: Sequence[Text]
+    open_texts: Sequence[ContinuedText]
+    complete_texts: Sequence[Text]
     weight: int
 
 
@@ -106,15 +106,15 @@ class StreamFilter:
         *("_streams", "_unknown", "_waiting", "opaque"),
     )
 
-    def __init__(self, filters: TextFilters, run_job: JobRunner = run_on_loop) -> None:
+    def __init__(self, filters: TextFilterFactory, run_job: JobRunner = run_on_loop) -> None:
         self.opaque = False
         self._run_job = run_job
         self._filters = filters
         self._joinable = JoinableTexts(filters)
-        self._streams: dict[Part | Place, PartStream] = {}
+        self._streams: dict[Part | TextKey, PartStream] = {}
         self._idle: dict[tuple[int, Kind], PartStream] = {}  # streams of ended parts
-        self._unknown: dict[Place, TextFilter] = {}  # filters for texts of unknown events
-        self._latest: Part | Place | None = None
+        self._unknown: dict[TextKey, TextFilter] = {}  # filters for texts of unknown events
+        self._latest: Part | TextKey | None = None
         self._edited: set[Part] = set()
         bounded = not any(tally.rule.needs_whole_response for tally in filters.tallies)
         self._waiting = WaitingFrames(bounded=bounded)
@@ -125,12 +125,11 @@ class StreamFilter:
     def for_rules(
         cls,
         tallies: Sequence[RuleTally],
-        replace: Replace = replace_by_kind,
         run_job: JobRunner = run_on_loop,
         *,
-        to_last: bool = False,
+        spans_finish: bool = False,
     ) -> Self:
-        return cls(RuleFilters(tallies, replace, to_last), run_job)
+        return cls(RuleFilterFactory(tallies, spans_finish), run_job)
 
     def feed(self, frame: Frame) -> list[Frame]:
         """Take the next frame and return the frames that it releases."""
@@ -148,7 +147,7 @@ class StreamFilter:
             texts = self.read_texts(frame, walked_texts)
         if texts.weight <= LIGHT:
             return self.feed_texts(texts)
-        if all(len(going.text.text) <= SHEET for going in texts.going):
+        if all(len(item.text.text) <= SHEET for item in texts.open_texts):
             return await self._run_job(partial(self.feed_texts, texts))
         # Each piece of a long text has a deadline of its own, as it would have in its own frame.
         steps = self.feed_in_steps(texts)
@@ -176,7 +175,7 @@ class StreamFilter:
         if not isinstance(delta, Delta):
             return None
         stream = self._streams.get(delta.part)
-        if stream is None or TEXT_WEIGHT + stream.filter.weight(delta.text) > LIGHT:
+        if stream is None or TEXT_WEIGHT + stream.filter.estimate_weight(delta.text) > LIGHT:
             return None
         self._latest = delta.part
         path = delta.slot if delta.slot and frame.doc is not None else (0,)
@@ -186,23 +185,23 @@ class StreamFilter:
 
     def read_texts(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
         """Return a frame's texts. ``walked_texts`` are those outside of deltas, if known."""
-        concerns = self._filters.has_filter
-        going = [delta_text for delta_text in list_delta_texts(frame) if concerns(delta_text.text)]
-        complete: list[Text] = []
+        has_filter = self._filters.has_filter
+        open_texts = [delta for delta in list_delta_texts(frame) if has_filter(delta.text)]
+        complete_texts: list[Text] = []
         walked_texts = walked_texts or collect_texts(iter_other_texts(frame))
-        for text in filter(concerns, walked_texts.texts):
-            place = get_place(frame, text.path)
-            if place is None:
-                complete.append(text)
+        for text in filter(has_filter, walked_texts.texts):
+            key = get_text_key(frame, text.path)
+            if key is None:
+                complete_texts.append(text)
             else:
-                going.append(FrameText(text, place))
+                open_texts.append(ContinuedText(text, key))
         ending = chain.from_iterable(map(self._list_ended_streams, frame.events))
-        weight = sum(stream.filter.weight_of_end() for stream in ending)
-        weight += sum(map(self._weigh_text, going))
-        for text in complete:
+        weight = sum(stream.filter.estimate_closing_weight() for stream in ending)
+        weight += sum(map(self._estimate_text_weight, open_texts))
+        for text in complete_texts:
             repeated = LIGHT if self._joinable.may_repeat(frame, text) else 0
             weight += TEXT_WEIGHT + weigh(text.text) + repeated
-        return FrameTexts(frame, going, complete=complete, weight=weight)
+        return FrameTexts(frame, open_texts, complete_texts=complete_texts, weight=weight)
 
     def feed_texts(self, step: FrameTexts) -> list[Frame]:
         """Take a frame with its texts, and return the frames that it releases."""
@@ -210,16 +209,17 @@ class StreamFilter:
 
     def feed_in_steps(self, step: FrameTexts) -> Iterator[list[Frame]]:
         """Yield the frames that each step releases. A step inspects one batch of a long text."""
-        frame, going = self._mask_complete_texts(step)
-        finish = partial(self._finish, frame, carried=[self._streams.get(g.place) for g in going])
+        frame, open_texts = self._mask_complete_texts(step)
+        carried = [self._streams.get(item.key) for item in open_texts]
+        finish = partial(self._finish, frame, carried=carried)
         released = [*chain.from_iterable(map(finish, frame.events))]
         if frame.last:
             released += self.close()
-        if going:
+        if open_texts:
             if self._opening is None and any(isinstance(event, Start) for event in frame.events):
                 self._opening = []
             yield self._start_first(released)
-            yield from self._feed_texts(frame, going)
+            yield from self._feed_texts(frame, open_texts)
             finishes = (event for event in frame.events if isinstance(event, Finish))
             yield self._start_first([f for finish in finishes for f in self._finish(frame, finish)])
             return
@@ -237,11 +237,11 @@ class StreamFilter:
             text_filter.close()
         return self._start_first(close_streams([*self._streams.values(), *self._idle.values()]))
 
-    def _weigh_text(self, going: FrameText) -> int:
-        text, stream = going.text.text, self._streams.get(going.place)
+    def _estimate_text_weight(self, open_text: ContinuedText) -> int:
+        text, stream = open_text.text.text, self._streams.get(open_text.key)
         if stream is not None:
-            return TEXT_WEIGHT + stream.filter.weight(text)
-        parts = weigh_arguments(text) if is_json(going.place) else 0
+            return TEXT_WEIGHT + stream.filter.estimate_weight(text)
+        parts = estimate_arguments_weight(text) if is_json(open_text.key) else 0
         return TEXT_WEIGHT + weigh(text) + parts
 
     def _list_ended_streams(self, event: Event) -> Iterable[PartStream]:
@@ -252,96 +252,93 @@ class StreamFilter:
             return self._list_choice_streams(event.choice)
         return self._streams.values() if isinstance(event, Stop | Fault) else ()
 
-    def _mask_complete_texts(self, step: FrameTexts) -> tuple[Frame, list[FrameText]]:
+    def _mask_complete_texts(self, step: FrameTexts) -> tuple[Frame, list[ContinuedText]]:
         """Return a frame with its complete texts masked or removed, and the texts to inspect."""
-        frame, going, changes = step.frame, list[FrameText](), dict[Path, str]()
-        for text in step.complete:
+        frame, open_texts, changes = step.frame, list[ContinuedText](), dict[Path, str]()
+        for text in step.complete_texts:
             masked_text = self._mask_text(frame, text)
             if masked_text is not None:
                 changes[text.path] = masked_text
             if self._joinable.must_remove(frame, text):
                 changes[text.path] = ""
-        for item in step.going:
+        for item in step.open_texts:
             if self._joinable.must_remove_continued(frame, item):
                 changes[item.text.path] = ""
             else:
-                going.append(item)
+                open_texts.append(item)
         changed = replace_frame_texts(frame, changes)
         if any(isinstance(path[-1], MemberName) for path in changes):
-            going_paths = [item.text.path for item in going]
-            paths = map_paths_to_copy(frame.doc or {}, changed.doc or {}, going_paths)
-            going = [
+            open_paths = [item.text.path for item in open_texts]
+            paths = map_paths_to_copy(frame.doc or {}, changed.doc or {}, open_paths)
+            open_texts = [
                 item._replace(text=item.text._replace(path=path))
-                for item, path in zip(going, paths, strict=True)
+                for item, path in zip(open_texts, paths, strict=True)
             ]
-        return changed, going
+        return changed, open_texts
 
     def _mask_text(self, frame: Frame, text: Text) -> str | None:
         """Return a complete text with its findings masked, None if it has none.
 
-        Texts at one place of unknown events are also inspected as one text, because a client may
+        Texts of unknown events with one key are also inspected as one text, because a client may
         join them.
         """
-        place = get_unknown_place(frame, text.path)
-        text_filter = None if place is None else self._unknown.get(place)
+        key = get_unknown_text_key(frame, text.path)
+        text_filter = None if key is None else self._unknown.get(key)
         if text_filter is None:
-            text_filter = self._filters.make_filter(text, arguments=False, crowded=False)
+            text_filter = self._filters.make_filter(text, arguments=False, is_over_limit=False)
         released = [*chain.from_iterable(map(text_filter.feed, split_batches(text.text)))]
-        if place is not None and (place in self._unknown or len(self._unknown) < MAX_STREAMS):
-            self._unknown[place] = text_filter
+        if key is not None and (key in self._unknown or len(self._unknown) < MAX_STREAMS):
+            self._unknown[key] = text_filter
             released += text_filter.release()
         else:
             released += text_filter.close()
-        if not any(piece.changed for piece in released):
+        if not any(piece.is_changed for piece in released):
             return None
         return "".join(piece.text for piece in released)
 
-    def _feed_texts(self, frame: Frame, going: Sequence[FrameText]) -> Iterator[list[Frame]]:
+    def _feed_texts(
+        self, frame: Frame, open_texts: Sequence[ContinuedText]
+    ) -> Iterator[list[Frame]]:
         """Feed the texts of a frame to their filters."""
-        texts = [HeldText(frame, item.text.path, item.text.text) for item in going]
-        streams = [self._get_stream(item) for item in going]
+        texts = [HeldText(frame, item.text.path, item.text.text) for item in open_texts]
+        streams = [self._get_stream(item) for item in open_texts]
         group = HeldGroup(texts, streams) if len(texts) > 1 else None
         for held_text, stream in zip(texts, streams, strict=True):
             held_text.group = group
             stream.append(held_text)
-        for item, stream in zip(going, streams, strict=True):
-            self._latest = item.place
+        for item, stream in zip(open_texts, streams, strict=True):
+            self._latest = item.key
             for piece in split_batches(item.text.text):
                 yield self._start_first(stream.feed(piece))
-            if item.place not in self._streams:
+            if item.key not in self._streams:
                 yield self._start_first(stream.close())
 
-    def _get_stream(self, going: FrameText) -> PartStream:
+    def _get_stream(self, open_text: ContinuedText) -> PartStream:
         """Return the stream of a text. Above `MAX_STREAMS` each text has its own."""
-        place = going.place
-        stream = self._streams.get(place)
-        if stream is None and isinstance(place, Part):
-            stream = self._idle.pop((place.choice, place.kind), None)
-        elif stream is None and not self._joinable.is_complete(going.text):
-            stream = self._get_ended_stream(get_choice(place), going.text.kind)
-        names = () if isinstance(place, Part) else (s for s in place[1] if isinstance(s, str))
-        crowded = len(self._streams) >= MAX_STREAMS or sum(map(len, names)) > MAX_NAME
+        key = open_text.key
+        stream = self._streams.get(key)
+        if stream is None and isinstance(key, Part):
+            stream = self._idle.pop((key.choice, key.kind), None)
+        elif stream is None and not self._joinable.is_complete(open_text.text):
+            stream = self._get_ended_stream(get_choice(key), open_text.text.kind)
+        names = () if isinstance(key, Part) else (s for s in key[1] if isinstance(s, str))
+        is_over_limit = len(self._streams) >= MAX_STREAMS or sum(map(len, names)) > MAX_NAME
         if stream is None:
-            arguments = is_json(place)
             text_filter = self._filters.make_filter(
-                going.text, arguments=arguments, crowded=crowded
+                open_text.text, arguments=is_json(key), is_over_limit=is_over_limit
             )
-            ends = self._joinable.is_complete(going.text)
+            ends = self._joinable.is_complete(open_text.text)
             stream = PartStream(text_filter, self._edited, self._waiting, ends=ends)
-        if not crowded:
-            self._streams[place] = stream
+        if not is_over_limit:
+            self._streams[key] = stream
         return stream
 
     def _get_ended_stream(self, choice: int, kind: str) -> PartStream | None:
         """Return the stream of a text that continues after its choice has finished."""
-        if choice not in self._joinable.ended:
-            return None
-        streams = (
-            stream
-            for place, stream in self._streams.items()
-            if isinstance(place, Part) and (place.choice, KIND_OF[place.kind]) == (choice, kind)
-        )
-        return next(streams, None)
+        for key, stream in self._streams.items() if choice in self._joinable.ended else ():
+            if isinstance(key, Part) and (key.choice, KIND_OF[key.kind]) == (choice, kind):
+                return stream
+        return None
 
     def _get_blocking_stream(self, frame: Frame) -> PartStream | None:
         """Return the stream whose waiting frames must be sent before a frame without text."""
@@ -356,8 +353,8 @@ class StreamFilter:
 
     def _list_choice_streams(self, choice: int) -> list[PartStream]:
         return [
-            *(stream for place, stream in self._streams.items() if get_choice(place) == choice),
-            *(stream for place, stream in self._idle.items() if place[0] == choice),
+            *(stream for key, stream in self._streams.items() if get_choice(key) == choice),
+            *(stream for key, stream in self._idle.items() if key[0] == choice),
         ]
 
     def _finish(self, frame: Frame, event: Event, carried: Sequence[object] = ()) -> list[Frame]:
@@ -373,8 +370,8 @@ class StreamFilter:
     def _end_part(self, frame: Frame, part: Part) -> list[Frame]:
         released: list[Frame] = []
         if frame.family not in CHAT:  # release the texts of earlier documents without a type
-            for place, stream in self._streams.items():
-                if not isinstance(place, Part):
+            for key, stream in self._streams.items():
+                if not isinstance(key, Part):
                     released += stream.release()
         if (ended := self._streams.pop(part, None)) is not None:
             released += ended.release()

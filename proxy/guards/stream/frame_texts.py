@@ -56,33 +56,33 @@ _ARGUMENTS = frozenset({"arguments", "partial_json"})
 _UNDIVIDED = frozenset({"index", "name", "role", "type", "logprobs"})
 _ENDS = frozenset({"index", "finish_reason"})
 
-Place = tuple[int, tuple[object, ...]]
-"""A place where texts of several documents form one text: a choice, and steps within it."""
+TextKey = tuple[int, tuple[object, ...]]
+"""Key of a text that several documents continue: the index of a choice, and steps within it."""
 
 
-def is_json(place: Part | Place) -> bool:
-    """Return True if the texts of a place form JSON."""
-    if isinstance(place, Part):
-        return place.kind in JSON_KINDS
-    return place[1][-1] in _ARGUMENTS
+def is_json(key: Part | TextKey) -> bool:
+    """Return True if the text of a key is JSON."""
+    if isinstance(key, Part):
+        return key.kind in JSON_KINDS
+    return key[1][-1] in _ARGUMENTS
 
 
-def get_choice(place: Part | Place) -> int:
-    """Return the index of the choice of a place."""
-    return place.choice if isinstance(place, Part) else place[0]
+def get_choice(key: Part | TextKey) -> int:
+    """Return the index of the choice of a text."""
+    return key.choice if isinstance(key, Part) else key[0]
 
 
-class FrameText(NamedTuple):
-    """A text of a frame that later frames may continue at the same place."""
+class ContinuedText(NamedTuple):
+    """A text of a frame that later frames with the same key may continue."""
 
     text: Text
-    place: Part | Place
+    key: Part | TextKey
 
 
-def list_delta_texts(frame: Frame) -> list[FrameText]:
+def list_delta_texts(frame: Frame) -> list[ContinuedText]:
     """Return the texts of the deltas of a frame."""
     return [
-        FrameText(
+        ContinuedText(
             Text(
                 get_value_path(frame, number),
                 event.text,
@@ -143,21 +143,18 @@ def get_value_path(frame: Frame, number: int) -> Path:
     return (number,)
 
 
-def get_place(frame: Frame, path: Path) -> Place | None:
-    """Return the place of a text in a document, None if no other document may continue the text."""
+def get_text_key(frame: Frame, path: Path) -> TextKey | None:
+    """Return the key of a text in a document, None if no other document may continue the text."""
     doc = frame.doc or {}
     if isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED or is_in_event_value(frame, path):
         return None
     if frame.family in CHAT:
-        return number_path(doc, path) if is_in_choice(path) and path[2] not in _ENDS else None
+        return build_text_key(doc, path) if is_in_choice(path) and path[2] not in _ENDS else None
     return (0, (doc.get("type"), *_iter_delta_ids(doc), *path)) if path[0] == "delta" else None
 
 
-def get_unknown_place(frame: Frame, path: Path) -> Place | None:
-    """Return the place of a text in a document without known events, None for other documents.
-
-    `get_place` returns the place of the text of a delta.
-    """
+def get_unknown_text_key(frame: Frame, path: Path) -> TextKey | None:
+    """Return the key of a text in a document without known events, None for other documents."""
     doc = frame.doc or {}
     if frame.family in CHAT or isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED:
         return None
@@ -175,10 +172,10 @@ def is_in_event_value(frame: Frame, path: Path) -> bool:
     return isinstance(path[0], int)
 
 
-def number_path(doc: Json, path: Path) -> Place:
-    """Return a path in a choice with the index of each item instead of its position.
+def build_text_key(doc: Json, path: Path) -> TextKey:
+    """Return the key of a path in a choice: the index of each item replaces its position.
 
-    The parts of a message share one place.
+    The parts of a message share one key.
     """
     value: Any = doc
     steps: list[Any] = []
@@ -301,15 +298,13 @@ def _rebuild_frame(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Fram
         is_valued = isinstance(event, VALUED) and slot != (number,)
         if not is_valued or not _has_path(frame.doc, slot):
             continue
-        [place] = map_paths_to_copy(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
-        value: Any = doc
-        for step in place:
-            value = value[step]
-        if isinstance(event, Delta):
-            value = changes.get(slot, event.text)
+        [new_slot] = map_paths_to_copy(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
+        value = (
+            changes.get(slot, event.text) if isinstance(event, Delta) else _get_at(doc, new_slot)
+        )
         changed: Any = _set_event_value(event, value)
         is_placed = isinstance(event, Begin | Attach | Delta)
-        events[number] = changed._replace(slot=place) if is_placed else changed
+        events[number] = changed._replace(slot=new_slot) if is_placed else changed
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
 
@@ -323,17 +318,22 @@ def _has_path(value: Any, path: Path) -> bool:
     return True
 
 
-def _can_set_text(doc: Json | None, path: Path) -> bool:
+def _can_set_text(doc: Json, path: Path) -> bool:
     """Return True if a text can be set at a path of a document.
 
     Masked arguments become a text, even if they were an object, so a path into them is invalid.
     """
     if not _has_path(doc, path[:-1]):
         return False
-    parent: Any = doc
-    for step in path[:-1]:
-        parent = parent[step]
+    parent = _get_at(doc, path[:-1])
     return isinstance(parent, dict | list) or not isinstance(path[-1], str | MemberName)
+
+
+def _get_at(doc: Json, path: Path) -> Any:
+    value: Any = doc
+    for step in path:
+        value = value[step]
+    return value
 
 
 def _update_usage(report: UsageReport, old_doc: Json, new_doc: Json) -> UsageReport:

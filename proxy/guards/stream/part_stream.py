@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from proxy.errors import ResponseTooLarge
 from proxy.guards.stream.frame_texts import CHAT, get_delta, remove_attachment, replace_frame_texts
-from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
+from proxy.guards.stream.text_filter import ReleasedText, TextFilter
 from proxy.guards.text.walk import Path
 from proxy.types.events import CALLS, SHOWN, Attach, Delta, Frame, Part
 
@@ -16,26 +17,24 @@ MAX_WAITING = 4096
 BYTES_PER_FRAME = 2048  # a larger frame counts as several
 
 
+@dataclass(slots=True, eq=False)
 class HeldText:
     """A text of a frame that waits until the stream of its part is clear up to ``end``.
 
     ``path`` is the path of the text in the frame, and ``edits`` are its spans that were replaced.
-    ``group`` is None if the frame has no other text. ``weight`` is None until `WaitingFrames`
+    ``group`` is None if the frame has no other text. ``load`` is None until `WaitingFrames`
     counts the text.
     """
 
-    __slots__ = ("edits", "end", "frame", "group", "path", "text", "weight")
+    frame: Frame
+    path: Path
+    text: str
+    end: int = 0
+    edits: list[tuple[int, int, str]] = field(default_factory=list)
+    group: HeldGroup | None = None
+    load: int | None = None
 
-    def __init__(self, frame: Frame, path: Path, text: str) -> None:
-        self.frame = frame
-        self.path = path
-        self.text = text
-        self.end = 0
-        self.edits: list[tuple[int, int, str]] = []
-        self.group: HeldGroup | None = None
-        self.weight: int | None = None
-
-    def edited(self, end: int | None = None) -> str:
+    def apply_edits(self, end: int | None = None) -> str:
         """Return the text up to ``end`` with its edits."""
         parts: list[str] = []
         past = 0
@@ -45,15 +44,13 @@ class HeldText:
         return "".join([*parts, self.text[past:end]])
 
 
+@dataclass(slots=True, eq=False)
 class HeldGroup:
     """The texts of one frame and their streams. The texts are released together."""
 
-    __slots__ = ("_ready", "streams", "texts")
-
-    def __init__(self, texts: Sequence[HeldText], streams: Sequence[PartStream]) -> None:
-        self.texts = texts
-        self.streams = streams
-        self._ready = 0
+    texts: Sequence[HeldText]
+    streams: Sequence[PartStream]
+    _ready: int = 0
 
     def is_ready(self) -> bool:
         """Return True if each text is clear and first in its queue, apart from its group.
@@ -69,6 +66,7 @@ class HeldGroup:
         return True
 
 
+@dataclass(slots=True)
 class WaitingFrames:
     """Bounds the frames of a response that wait although their own text is clear.
 
@@ -76,22 +74,19 @@ class WaitingFrames:
     is a response that a rule holds to its end: `MemoryShare` counts it. Raises `ResponseTooLarge`.
     """
 
-    __slots__ = ("_bounded", "_weight")
-
-    def __init__(self, *, bounded: bool) -> None:
-        self._bounded = bounded
-        self._weight = 0
+    bounded: bool
+    _load: int = 0
 
     def add(self, frame: Frame) -> int:
-        """Count a frame and return its weight."""
-        weight = 1 + max(frame.size, len(frame.raw or b"")) // BYTES_PER_FRAME
-        self._weight += weight
-        if self._bounded and self._weight > MAX_WAITING:
+        """Count a frame and return its load, in units of ``BYTES_PER_FRAME``."""
+        load = 1 + max(frame.size, len(frame.raw or b"")) // BYTES_PER_FRAME
+        self._load += load
+        if self.bounded and self._load > MAX_WAITING:
             raise ResponseTooLarge("The upstream sent too many events while text was withheld.")
-        return weight
+        return load
 
-    def remove(self, weight: int) -> None:
-        self._weight -= weight
+    def remove(self, load: int) -> None:
+        self._load -= load
 
 
 class PartStream:
@@ -145,7 +140,7 @@ class PartStream:
         """Return all waiting frames, because the text has ended."""
         return self._release_pieces(self.filter.close())
 
-    def _release_pieces(self, pieces: Sequence[ReleasedPiece]) -> list[Frame]:
+    def _release_pieces(self, pieces: Sequence[ReleasedText]) -> list[Frame]:
         held = self._held
         for text, size, is_changed in pieces:
             if is_changed:
@@ -155,7 +150,7 @@ class PartStream:
                 self._ready.append(held.popleft())
         out = self._drain()
         for held_text in reversed(self._ready):  # their frames wait for other texts
-            if held_text.weight is not None:
+            if held_text.load is not None:
                 break
             self._count(held_text)
         if held and not self._ready:
@@ -168,7 +163,7 @@ class PartStream:
         """Count the frame of a text once."""
         group = held_text.group
         is_first = group is None or group.texts[0] is held_text
-        held_text.weight = self._waiting.add(held_text.frame) if is_first else 0
+        held_text.load = self._waiting.add(held_text.frame) if is_first else 0
 
     def _edit(self, start: int, end: int, replacement: str) -> None:
         """Replace a span of the stream, in the first text that the span covers."""
@@ -208,10 +203,10 @@ class PartStream:
         frame = texts[0].frame
         changes: dict[Path, str] = {}
         for text in texts:
-            if text.weight:
-                self._waiting.remove(text.weight)
+            if text.load:
+                self._waiting.remove(text.load)
             if text.edits:
-                changes[text.path] = text.edited()
+                changes[text.path] = text.apply_edits()
         if changes or self._edited:
             out += remove_broken_signature(replace_frame_texts(frame, changes), self._edited)
         else:
@@ -258,7 +253,7 @@ def _split_held_text(held_text: HeldText, cleared: int) -> list[Frame]:
         return []
     if frame.family == "responses" and not is_delta:
         return []
-    clear_frame = replace_frame_texts(frame, {held_text.path: held_text.edited(cleared)})
+    clear_frame = replace_frame_texts(frame, {held_text.path: held_text.apply_edits(cleared)})
     if not is_delta:
         events = (Delta(delta.part, ""),)
         held_text.frame = Frame(events, frame.family, model_call=frame.model_call, last=frame.last)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from proxy.guards.findings import RuleTally, replace_by_kind
 from proxy.guards.stream.arguments import ArgumentsWindow
-from proxy.guards.stream.text_filter import ReleasedPiece, TextFilter
+from proxy.guards.stream.text_filter import ReleasedText, TextFilter
 from proxy.guards.text.hosts import matches_entry
 from proxy.guards.text.link_addresses import MAILTO, Addresses, EscapedAddresses
 from proxy.guards.text.replace import replace_texts
@@ -37,18 +37,18 @@ _START = (
     r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=%[0-9A-Fa-f]{2})(?<!%5[Ff]))"
     r"(?<![A-Za-z0-9]_)(?<![A-Za-z0-9]\\_)(?<![A-Za-z0-9]\\\\_)[A-Z]"
 )
-_WRITTEN = re.compile(
+_WRITTEN_NAME = re.compile(
     rf"(?P<open>{_OPEN}){_BREAK}?(?:{_BREAK}?(?:[A-Za-z0-9]|{_LINE}))++{_BREAK}?{_CLOSE}"
     rf"|{_START}[A-Z0-9]*+(?:{_LINE}[A-Za-z0-9]++)++"
 )
-_BEGINS = re.compile(_START)
-_LOOSE = re.compile(rf"{_BREAK}|(?P<line>{_LINE})|(?P<close>{_CLOSE})")
-_PART = re.compile(  # start of an escape or a line break, at the end of a text
+_NAME_START = re.compile(_START)
+_ESCAPES = re.compile(rf"{_BREAK}|(?P<line>{_LINE})|(?P<close>{_CLOSE})")
+_PARTIAL_ESCAPE = re.compile(  # start of an escape or a line break, at the end of a text
     r"(?:[ \t]{1,4}\r?|\r|[ \t]{0,4}\\(?:r(?:\\n?)?)?|\\{1,2}|%5?)\Z"
 )
-_PART_OF_OPEN = re.compile(r"(?:\\{1,2}|%5?)\Z")
-_WORD = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_\\%"
-BEFORE = 8  # characters before a name that show whether a word or an e-mail address begins
+_PARTIAL_OPEN = re.compile(r"(?:\\{1,2}|%5?)\Z")
+_NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_\\%"
+CONTEXT_CHARS = 8  # characters before a name that show whether a word or an e-mail address begins
 
 
 class RewrittenName(NamedTuple):
@@ -81,7 +81,7 @@ class PlaceholderNames:
         if "_" not in text and "%5" not in text:
             return
         position = start_at
-        while (match := _WRITTEN.search(text, position)) is not None:
+        while (match := _WRITTEN_NAME.search(text, position)) is not None:
             start, end = match.span()
             opened = match["open"]
             name = _normalize_name(text[start + len(opened or "") : end]).removesuffix("]")
@@ -102,24 +102,24 @@ class PlaceholderNames:
             backslashes = text[max(start_at, begin - 2) : begin] if text[begin] == "[" else ""
             return begin - len(backslashes) + len(backslashes.rstrip("\\"))
         tail = text[low:]
-        word = size - len(tail) + len(tail.rstrip(_WORD))
+        word = size - len(tail) + len(tail.rstrip(_NAME_CHARS))
         if word == size:
             return size
-        for start in _BEGINS.finditer(text, max(word, start_at)):
+        for start in _NAME_START.finditer(text, max(word, start_at)):
             if self._is_name_or_prefix(text[start.start() :]):
                 return start.start()
-        part = _PART_OF_OPEN.search(text, max(start_at, size - 2))
+        part = _PARTIAL_OPEN.search(text, max(start_at, size - 2))
         return part.start() if part is not None else size
 
     def _may_become_name(self, text: str, begin: int) -> bool:
         """Return True if a word that begins with a bracket may become a placeholder."""
         inside = text[begin + (1 if text[begin] == "[" else 3) :]
-        name = _normalize_name(_PART.sub("", inside))
+        name = _normalize_name(_PARTIAL_ESCAPE.sub("", inside))
         return self._is_prefix(name.removesuffix("]")) and not name.endswith("]")
 
     def _is_name_or_prefix(self, word: str) -> bool:
         """Return True if a word is a placeholder without its brackets, or may become one."""
-        name = _normalize_name(_PART_OF_OPEN.sub("", word))
+        name = _normalize_name(_PARTIAL_OPEN.sub("", word))
         return self._is_prefix(name) or self._is_known(name.removesuffix("_"))
 
     def _is_known(self, name: str) -> bool:
@@ -135,18 +135,18 @@ def _normalize_name(written: str) -> str:
     """Return a placeholder name without escapes. Any closing bracket becomes ``]``."""
     if written.isalnum():
         return written
-    return _LOOSE.sub(lambda part: "_" if part["line"] else "]" if part["close"] else "", written)
+    return _ESCAPES.sub(lambda part: "_" if part["line"] else "]" if part["close"] else "", written)
 
 
-LETTERS = "bcdfghjkmnpqrstvwxz"
+DIGEST_LETTERS = "bcdfghjkmnpqrstvwxz"
 """Letters of digests. They spell no words, look unlike each other, and match no pattern of
 numbers."""
 DIGEST_LENGTH = 12  # letters, 50.9 bits
-EASY = 4  # characters processed in the time in which guards inspect one
+CHARS_PER_WEIGHT = 4  # characters processed in the time in which guards inspect one
 _MAIL_ADDRESS_END = r"[\s\"'<>|]|\\[nrt\"]"
 _ENDS_IN_MAIL_ADDRESS = re.compile(_MAIL_ADDRESS_END)
 _ENDS_MAIL_ADDRESS = re.compile(rf"[].,;:!?*_)]{{0,4}}(?:{_MAIL_ADDRESS_END}|\Z)|\)")
-NOT_IN_LABEL = re.compile("[^A-Z0-9]+")
+NON_LABEL_CHARS = re.compile("[^A-Z0-9]+")
 
 Digest = Callable[[str, str, Collection[str]], str]
 """Returns the digest of a label, a value and the hosts that the value may be sent to."""
@@ -169,7 +169,7 @@ def digest_value(
     """Return the digest of a value of a virtual key. No two virtual keys share one."""
     parts = json.dumps([virtual_key, label, value, sorted(hosts)]).encode()
     digest = blake2b(parts, digest_size=DIGEST_LENGTH, key=key).digest()
-    return "".join(LETTERS[byte % len(LETTERS)] for byte in digest)
+    return "".join(DIGEST_LETTERS[byte % len(DIGEST_LETTERS)] for byte in digest)
 
 
 class Masks:
@@ -182,7 +182,7 @@ class Masks:
 
     __slots__ = ("_digest", "_names", "_values")
     tallies: Sequence[RuleTally] = ()  # never counts findings: it restores values
-    to_last = False
+    spans_finish = False
 
     def __init__(self, digest: Digest) -> None:
         self._digest = digest
@@ -211,7 +211,7 @@ class Masks:
 
     def make_placeholder(self, kind: str, value: str, hosts: Collection[str] = ()) -> str:
         """Return the placeholder of a value, which may be restored in addresses of ``hosts``."""
-        label = NOT_IN_LABEL.sub("_", kind.upper()).strip("_") or "VALUE"
+        label = NON_LABEL_CHARS.sub("_", kind.upper()).strip("_") or "VALUE"
         name = f"{label}_{self._digest(label, value, hosts)}"
         restored = value, frozenset(hosts)
         if name not in self._values:
@@ -249,7 +249,7 @@ class Masks:
         """Return False for thoughts: providers sign them and verify them when they return."""
         return text.kind != "reasoning"
 
-    def make_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
+    def make_filter(self, text: Text, *, arguments: bool, is_over_limit: bool) -> TextFilter:
         """Return the filter that restores the values in one text of a stream."""
         plain = self.build_unmasker()
         return ArgumentsWindow(self.build_unmasker(escaped=True), plain) if arguments else plain
@@ -280,25 +280,25 @@ class Unmasker:
     def lookback(self) -> int:
         return self.names.longest
 
-    def weight(self, text: str) -> int:
-        return (len(self._held) + len(text)) // EASY
+    def estimate_weight(self, text: str) -> int:
+        return (len(self._held) + len(text)) // CHARS_PER_WEIGHT
 
-    def weight_of_end(self) -> int:
+    def estimate_closing_weight(self) -> int:
         return 0
 
-    def feed(self, text: str) -> list[ReleasedPiece]:
-        context_size = len(self._before)
+    def feed(self, text: str) -> list[ReleasedText]:
+        context_chars = len(self._before)
         text = self._before + self._held + text
         certain = self._find_open_mail_address(
-            text, context_size, self.names.find_partial_name(text, context_size)
+            text, context_chars, self.names.find_partial_name(text, context_chars)
         )
         self._held = text[certain:]
-        return self._restore(text[:certain], context_size)
+        return self._restore(text[:certain], context_chars)
 
-    def release(self) -> list[ReleasedPiece]:
+    def release(self) -> list[ReleasedText]:
         return self.close()
 
-    def close(self) -> list[ReleasedPiece]:
+    def close(self) -> list[ReleasedText]:
         pieces = self._restore(self._before + self._held, len(self._before)) if self._held else []
         self._held = self._before = ""
         self._addresses = self._addresses_of()
@@ -313,9 +313,9 @@ class Unmasker:
             return certain
         return start
 
-    def _restore(self, text: str, past: int) -> list[ReleasedPiece]:
+    def _restore(self, text: str, past: int) -> list[ReleasedText]:
         """Return the pieces of a text from ``past`` on, with values restored."""
-        pieces: list[ReleasedPiece] = []
+        pieces: list[ReleasedText] = []
         for occurrence in self.names.find_names(text, past):
             gap, placeholder = (
                 text[past : occurrence.start],
@@ -323,7 +323,7 @@ class Unmasker:
             )
             self._addresses.feed(gap)
             past = occurrence.end
-            pieces.append(ReleasedPiece(gap, len(gap), changed=False))
+            pieces.append(ReleasedText(gap, len(gap), is_changed=False))
             value, hosts = self._values[occurrence.name]
             is_kept = self._addresses.within and not matches_entry(
                 self._addresses.host or "", hosts
@@ -336,10 +336,10 @@ class Unmasker:
             restored = placeholder if is_kept else self._encode_value(value, occurrence)
             if self._addresses.within:
                 self._addresses.feed(placeholder)
-            pieces.append(ReleasedPiece(restored, len(placeholder), changed=not is_kept))
+            pieces.append(ReleasedText(restored, len(placeholder), is_changed=not is_kept))
         self._addresses.feed(text[past:])
-        pieces.append(ReleasedPiece(text[past:], len(text) - past, changed=False))
-        self._before = text[-BEFORE:]
+        pieces.append(ReleasedText(text[past:], len(text) - past, is_changed=False))
+        self._before = text[-CONTEXT_CHARS:]
         return [piece for piece in pieces if piece.size]
 
     def _encode_value(self, value: str, written: RewrittenName) -> str:

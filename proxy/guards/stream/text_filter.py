@@ -9,12 +9,12 @@ from proxy.guards.findings import RuleTally
 from proxy.guards.text.walk import Text
 
 
-class ReleasedPiece(NamedTuple):
-    """Text that replaces the next ``size`` characters. It equals them unless ``changed``."""
+class ReleasedText(NamedTuple):
+    """Text that replaces the next ``size`` characters. It equals them unless ``is_changed``."""
 
     text: str
     size: int
-    changed: bool
+    is_changed: bool
 
 
 class TextFilter(Protocol):
@@ -27,29 +27,29 @@ class TextFilter(Protocol):
     @property
     def lookback(self) -> int: ...
 
-    def weight(self, text: str) -> int:
+    def estimate_weight(self, text: str) -> int:
         """Return the weight of inspecting ``text`` as the next piece, in ASCII characters."""
 
-    def weight_of_end(self) -> int:
+    def estimate_closing_weight(self) -> int:
         """Return the weight of closing the text, which may inspect all of it."""
 
-    def feed(self, text: str) -> list[ReleasedPiece]:
+    def feed(self, text: str) -> list[ReleasedText]:
         """Add characters and return the pieces that are now safe."""
 
-    def release(self) -> list[ReleasedPiece]:
+    def release(self) -> list[ReleasedText]:
         """Release everything, because something else is sent after it.
 
         The text may continue, and a filter inspects it as one text if it can.
         """
 
-    def close(self) -> list[ReleasedPiece]:
+    def close(self) -> list[ReleasedText]:
         """End the text and return all remaining pieces. The next ``feed`` starts another text."""
 
 
-class TextFilters(Protocol):
+class TextFilterFactory(Protocol):
     """Makes the filters of the texts of a stream.
 
-    ``tallies`` are the rules that may withhold findings. ``to_last``: texts may continue after
+    ``tallies`` are the rules that may withhold findings. ``spans_finish``: texts may continue after
     their choice has finished.
     """
 
@@ -57,10 +57,10 @@ class TextFilters(Protocol):
     def tallies(self) -> Sequence[RuleTally]: ...
 
     @property
-    def to_last(self) -> bool: ...
+    def spans_finish(self) -> bool: ...
 
     def has_filter(self, text: Text) -> bool:
         """Return True if a text has a filter."""
 
-    def make_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        """Return a new filter. ``crowded``: there are as many filters as are allowed."""
+    def make_filter(self, text: Text, *, arguments: bool, is_over_limit: bool) -> TextFilter:
+        """Return a new filter. ``is_over_limit``: there are as many filters as are allowed."""

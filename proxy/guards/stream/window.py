@@ -21,12 +21,12 @@ from proxy.guards.findings import (
     RuleTally,
     TextMatch,
     escape_replacement,
-    last_settled_start,
+    find_final_end,
     replace_by_kind,
 )
-from proxy.guards.stream.text_filter import ReleasedPiece
+from proxy.guards.stream.text_filter import ReleasedText
 from proxy.guards.stream.word_scanner import (
-    WORDS,
+    STEP_CHARS,
     WordScanner,
     count_whole_text_matches,
     find_last_word_end,
@@ -46,13 +46,13 @@ from proxy.guards.text.documents import (
 from proxy.guards.text.normalize import read_beginning
 from proxy.types.guard import has_context_chars
 
-MAX_WHOLE = 8 * 1024 * 1024  # maximum characters kept for a rule that needs the whole text
-PACE = 8  # divisor: characters read one by one per new character of the next pause
-HELD_SHARE = 32  # divisor: held characters per new character before the next inspection
+MAX_WHOLE_CHARS = 8 * 1024 * 1024  # maximum characters kept for a rule that needs the whole text
+PAUSE_DIVISOR = 8  # divisor: characters read one by one per new character of the next pause
+HELD_DIVISOR = 32  # divisor: held characters per new character before the next inspection
 MAX_INSPECTIONS = 4  # inspections of the longest kept text that may follow without a pause
 MIN_UNREAD = 1024  # new characters after which the kept text is inspected and trimmed
-SEAM = "\u200b"  # joins two blocks: a word may end there, or continue in the reading without it
-LETTERS_A_SECOND = 20_000  # new characters required per second of the last inspection
+BLOCK_SEPARATOR = "\u200b"  # a word may end here, or continue in the reading without it
+PAUSE_CHARS_PER_S = 20_000  # new characters required per second of the last inspection
 _order = attrgetter("order")
 
 
@@ -64,7 +64,7 @@ class Window:
     """
 
     __slots__ = (
-        "_begin", "_context_weight", "_cpu_clock", "_credit", "_cursors", "_decided", "_escaped",
+        "_begin", "_context_size", "_cpu_clock", "_credit", "_cursors", "_escaped", "_final_end",
         "_is_ascii", "_is_new", "_last_cpu_s", "_last_weight", "_length", "_limit", "_max_credit",
         "_max_lookback", "_max_unread", "_min_pause", "_min_run", "_needs_whole", "_new_size",
         "_parts", "_pause", "_pending", "_preceding", "_released", "_replace", "_tallies",
@@ -92,55 +92,53 @@ class Window:
         self._words = make_word_scanner(self._cursors, escaped=escaped)
         self._min_run = 0 if self._words else max(0, min(finite, default=0) - 1)
         self._max_lookback = max(finite, default=0)
-        self._min_pause = self.lookback // HELD_SHARE if holding else self._max_lookback // 4
+        self._min_pause = self.lookback // HELD_DIVISOR if holding else self._max_lookback // 4
         self._limit = 4 * self._max_lookback + 2 * MOST_RUN
         self._max_unread = max(self._max_lookback, MIN_UNREAD)
         self._credit = self._max_credit = MAX_INSPECTIONS * self._limit
         judging = [cursor.tally.detector for cursor in self._cursors if cursor.lookback is None]
-        self._context_weight = sum(
+        self._context_size = sum(
             detector.context_chars for detector in judging if has_context_chars(detector)
         )
         self._parts: list[str] | None = [] if judging else None
         self._text = ""  # text from ``_text_start`` on
         self._preceding = ""
-        self._text_start = self._begin = self._decided = self._released = self._length = 0
+        self._text_start = self._begin = self._final_end = self._released = self._length = 0
         self._unread, self._pause = 0, 0 if self._words else self._min_pause
         self._cpu_clock = cpu_clock
-        self._last_weight = 0  # weight of the last inspection
-        self._last_cpu_s, self._new_size = 0.0, WORDS
+        self._last_weight = 0  # of the last inspection, in ASCII characters
+        self._last_cpu_s, self._new_size = 0.0, STEP_CHARS
         self._is_new = self._is_ascii = True
         self._pending: list[TextMatch] = []
 
     @property
     def held_size(self) -> int:
-        return max(0, self._length - max(self._decided, self._released))
+        return max(0, self._length - max(self._final_end, self._released))
 
-    def weight(self, text: str) -> int:
+    def estimate_weight(self, text: str) -> int:
+        unread = self._unread + len(text)
         if self._words is not None:
             size = len(text) + (self._unread // 4 if self._unread > self._max_unread else 0)
-            return self._last_weight + (
-                size if self._is_ascii and text.isascii() else BEYOND_ASCII * size
-            )
-        unread = self._unread + len(text)
-        if self._needs_whole or (
+        elif self._needs_whole or (
             unread <= self._pause and len(self._text) + len(text) <= self._limit
         ):
             return 0
-        return self._last_weight + (
-            unread if self._is_ascii and text.isascii() else BEYOND_ASCII * unread
-        )
+        else:
+            size = unread
+        is_ascii = self._is_ascii and text.isascii()
+        return self._last_weight + (size if is_ascii else BEYOND_ASCII * size)
 
-    def weight_of_end(self) -> int:
+    def estimate_closing_weight(self) -> int:
         if self._length == self._begin:
             return 0
         unread = self._unread if self._parts is None else self._length - self._begin
         return (
             self._last_weight
-            + self._context_weight
+            + self._context_size
             + (unread if self._is_ascii else BEYOND_ASCII * unread)
         )
 
-    def feed(self, text: str) -> list[ReleasedPiece]:
+    def feed(self, text: str) -> list[ReleasedText]:
         size = len(text)
         if size > SHEET:
             return [released for piece in split_batches(text) for released in self.feed(piece)]
@@ -163,13 +161,13 @@ class Window:
         self._unread += size
         self._new_size += size
         if self._words is not None:
-            is_due = self._new_size >= WORDS or (
+            is_due = self._new_size >= STEP_CHARS or (
                 not self._is_ascii and self._new_size >= self._words.get_step_size(text)
             )
             return self._inspect_words(self._words) if is_due else []
         return self._inspect_several_pieces()
 
-    def _inspect_several_pieces(self) -> list[ReleasedPiece]:
+    def _inspect_several_pieces(self) -> list[ReleasedText]:
         """Inspect several pieces together, and release the text before the longest lookback."""
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.is_incremental for cursor in self._cursors):
@@ -180,18 +178,22 @@ class Window:
             return []
         return self._release_or_give_up()
 
-    def _inspect_words(self, words: WordScanner) -> list[ReleasedPiece]:
+    def _inspect_words(self, words: WordScanner) -> list[ReleasedText]:
         """Release the text before the last word if nothing may begin there.
 
         Otherwise the rules that may have a finding inspect it, as often as new characters
         allow.
         """
-        text, base, pending_start = self._text, self._text_start, self._decided - self._text_start
+        text, base, pending_start = (
+            self._text,
+            self._text_start,
+            self._final_end - self._text_start,
+        )
         pending_size = len(text) - pending_start
         end = find_last_word_end(text, pending_start, len(text) - 1)
         moved = False
-        if end > pending_start and self._credit + HELD_SHARE * self._new_size >= pending_size:
-            self._credit += HELD_SHARE * self._new_size - pending_size
+        if end > pending_start and self._credit + HELD_DIVISOR * self._new_size >= pending_size:
+            self._credit += HELD_DIVISOR * self._new_size - pending_size
             self._pause -= self._new_size
             self._new_size = 0
             unclear = words.advance(text, pending_start, end, base)
@@ -200,7 +202,7 @@ class Window:
             if not unclear:
                 self._last_weight //= 2
             elif self._pause <= 0:
-                start = min(cursor.since for cursor in unclear) - base
+                start = min(cursor.inspect_from for cursor in unclear) - base
                 if self._credit >= len(text) - start:
                     self._inspect(unclear, max(0, start))
         if self._unread > self._max_unread or (
@@ -211,7 +213,7 @@ class Window:
             moved = True
         return self._release_or_give_up() if moved else []
 
-    def _release_or_give_up(self) -> list[ReleasedPiece]:
+    def _release_or_give_up(self) -> list[ReleasedText]:
         pieces = self._release()
         if len(self._text) > self._limit:
             for cursor in [cursor for cursor in self._cursors if cursor.is_incremental]:
@@ -221,17 +223,14 @@ class Window:
 
     def _is_rule_holding(self) -> bool:
         """Return True if a rule still holds everything that it has not inspected."""
-        released_end = self._decided
-        for cursor in self._cursors:
-            tally = cursor.tally
-            if cursor.decided <= released_end and tally.error is None and tally.rule.enforces:
-                return True
-        return False
+        return any(
+            cursor.may_withhold and cursor.final_end <= self._final_end for cursor in self._cursors
+        )
 
     def _keep_for_whole(self, text: str, parts: list[str]) -> None:
         """Keep a text for the rules that need the whole text, which fail if it is too long."""
         parts.append(text)
-        if self._length - self._begin <= MAX_WHOLE:
+        if self._length - self._begin <= MAX_WHOLE_CHARS:
             return
         self._parts = None
         for cursor in self._cursors:
@@ -241,7 +240,7 @@ class Window:
             self._needs_whole = False
             self._text = "".join(parts[:-1])
 
-    def release(self) -> list[ReleasedPiece]:
+    def release(self) -> list[ReleasedText]:
         """Release everything.
 
         The rest of a finding that crosses this position is masked, or blocks. A rule that needs the
@@ -249,7 +248,7 @@ class Window:
         """
         if self._needs_whole:
             return self.close()
-        pieces: list[ReleasedPiece] = []
+        pieces: list[ReleasedText] = []
         if self.held_size:
             preceding, text = self._preceding, self._text
             matches = find_undecided_matches(
@@ -260,13 +259,14 @@ class Window:
                     self._mask(match, pieces)
                 self._release_masked(match, pieces)  # counted later, when the match is final
             self._release_text(self._text_start + len(text), pieces)
-        if (self._text or self._preceding)[-1:] not in ("", SEAM):  # the client never gets the seam
-            self._text += SEAM
+        last = (self._text or self._preceding)[-1:]
+        if last and last != BLOCK_SEPARATOR:  # the client does not get the separator
+            self._text += BLOCK_SEPARATOR
             self._length += 1
             self._released = self._length
         return pieces
 
-    def close(self) -> list[ReleasedPiece]:
+    def close(self) -> list[ReleasedText]:
         whole_text = "".join(self._parts or ())
         if self._needs_whole:
             self._text = whole_text
@@ -276,8 +276,8 @@ class Window:
             count_whole_text_matches(self._cursors, whole_text, escaped=self._escaped)
         pieces = self._release()
         self._text = self._preceding = ""
-        self._text_start = self._begin = self._decided = self._released = self._length
-        self._last_weight, self._unread, self._new_size = 0, 0, WORDS
+        self._text_start = self._begin = self._final_end = self._released = self._length
+        self._last_weight, self._unread, self._new_size = 0, 0, STEP_CHARS
         self._is_new = self._is_ascii = True
         if self._parts is not None:
             self._parts = []
@@ -295,7 +295,8 @@ class Window:
         """
         clock = self._tallies[0].clock
         # The clock of the tallies is cheaper, but may include the work of others.
-        cpu_clock = self._cpu_clock if self._words or self._last_weight > LIGHT else clock
+        is_long = self._words or self._last_weight > LIGHT
+        cpu_clock = self._cpu_clock if is_long else clock
         started_at, cpu_before = clock(), cpu_clock()
         effort = self._read_text(cursors, start, final=final)
         cpu_s = clock() - started_at if cpu_clock is clock else cpu_clock() - cpu_before
@@ -305,7 +306,9 @@ class Window:
         min_pause = 0 if self._words else self._min_pause
         self._credit -= len(self._text) - start
         self._pause = max(
-            min_pause, effort // PACE, min(int(cpu_s * LETTERS_A_SECOND), self._max_lookback // 4)
+            min_pause,
+            effort // PAUSE_DIVISOR,
+            min(int(cpu_s * PAUSE_CHARS_PER_S), self._max_lookback // 4),
         )
         if not start:
             self._unread = 0
@@ -328,34 +331,34 @@ class Window:
         for cursor in cursors:
             if cursor.lookback is None and not self._needs_whole:
                 continue
-            decided = len(text) if final else last_settled_start(read, cursor.lookback or 0)
+            final_end = len(text) if final else find_final_end(read, cursor.lookback or 0)
             floor = None
             if not final and self._words and cursor.partial_matcher is not None:
-                floor, decided_before = decided, max(0, cursor.decided - base)
-                decided = max(
-                    decided,
-                    find_open_position(read, cursor, cursor.partial_matcher, decided_before),
+                floor, final_before = final_end, max(0, cursor.final_end - base)
+                final_end = max(
+                    final_end,
+                    find_open_position(read, cursor, cursor.partial_matcher, final_before),
                 )
             # A cursor that moved word by word updates how far back the text must be kept.
-            if base + decided <= cursor.decided and floor is None:
+            if base + final_end <= cursor.final_end and floor is None:
                 continue
-            for match in cursor.find_new_matches(read.views, base, base + decided, floor=floor):
+            for match in cursor.find_new_matches(read.views, base, base + final_end, floor=floor):
                 if cursor.tally.rule.enforces:
                     insort(self._pending, match, key=_order)
                 else:
                     cursor.tally.count_finding(match.kind, match.score)
         return min(read.effort, 2 * self._max_lookback)
 
-    def _release(self) -> list[ReleasedPiece]:
+    def _release(self) -> list[ReleasedText]:
         released_end = text_start = self._text_start + len(self._text)
         for cursor in self._cursors:
             if cursor.tally.error is None:
-                if cursor.tally.rule.enforces and cursor.decided < released_end:
-                    released_end = cursor.decided
-                if cursor.lookback is not None and cursor.since < text_start:
-                    text_start = cursor.since
-        self._decided = released_end
-        pieces: list[ReleasedPiece] = []
+                if cursor.tally.rule.enforces and cursor.final_end < released_end:
+                    released_end = cursor.final_end
+                if cursor.lookback is not None and cursor.inspect_from < text_start:
+                    text_start = cursor.inspect_from
+        self._final_end = released_end
+        pieces: list[ReleasedText] = []
         if self._pending:
             ready = [*takewhile(lambda match: match.start < released_end, self._pending)]
             del self._pending[: len(ready)]
@@ -369,14 +372,14 @@ class Window:
             self._text_start += cut
         return pieces
 
-    def _mask(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:
+    def _mask(self, match: TextMatch, pieces: list[ReleasedText]) -> None:
         tally = self._tallies[match.rule]
         tally.count_finding(match.kind, match.score)
         if tally.rule.can_block:
             raise tally.build_block_error(match.kind)
         self._release_masked(match, pieces)
 
-    def _release_masked(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:
+    def _release_masked(self, match: TextMatch, pieces: list[ReleasedText]) -> None:
         """Release the text before a match, and the replacement of its part not yet released."""
         if match.end <= self._released:
             return
@@ -384,11 +387,11 @@ class Window:
         self._release_text(match.start, pieces)
         covered = self._text[self._released - self._text_start : match.end - self._text_start]
         replacement = self._replace(tally.rule, match.kind, covered)
-        pieces.append(ReleasedPiece(replacement, len(covered), changed=True))
+        pieces.append(ReleasedText(replacement, len(covered), is_changed=True))
         self._released = match.end
 
-    def _release_text(self, upto: int, pieces: list[ReleasedPiece]) -> None:
+    def _release_text(self, upto: int, pieces: list[ReleasedText]) -> None:
         if upto > self._released:
             text = self._text[self._released - self._text_start : upto - self._text_start]
-            pieces.append(ReleasedPiece(text, len(text), changed=False))
+            pieces.append(ReleasedText(text, len(text), is_changed=False))
             self._released = upto

@@ -10,8 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from proxy.guards.findings import MARGIN, RuleCursor, TextMatch, find_matches
-from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, find_last_unspaced_letter
+from proxy.guards.findings import CONTEXT_MARGIN, RuleCursor, TextMatch, find_matches
+from proxy.guards.matching.pattern_syntax import (
+    SPACES,
+    UNSPACED_LETTER,
+    find_last_unspaced_letter,
+)
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN
 from proxy.guards.text.disguises import find_trailing_marks, has_one_reading
 from proxy.guards.text.documents import SHEET
@@ -34,8 +38,8 @@ def find_undecided_matches(
         replace(match, start=match.start + base, end=match.end + base)
         for cursor in cursors
         if cursor.may_withhold
-        for match in find_matches(cursor.tally, cursor.rule, views, cursor.since - base)
-        if match.start + base >= cursor.decided and match.end + base > cursor.until
+        for match in find_matches(cursor.tally, cursor.rule, views, cursor.inspect_from - base)
+        if match.start + base >= cursor.final_end and match.end + base > cursor.last_match_end
     ]
 
 
@@ -51,9 +55,9 @@ def count_whole_text_matches(cursors: Sequence[RuleCursor], text: str, *, escape
                 cursor.tally.count_finding(match.kind, match.score)
 
 
-WORDS = 24  # characters that are inspected together, about three words
-UNSPACED_WORDS = 6  # the same for scripts without spaces
-LEAST_REACH = 8  # characters; a shorter lookback fits in a word, and is held completely
+STEP_CHARS = 24  # characters that are inspected together, about three words
+UNSPACED_STEP_CHARS = 6  # the same for scripts without spaces
+MIN_LOOKBACK = 8  # characters; a shorter lookback fits in a word, and is held completely
 
 
 class WordScanner:
@@ -71,11 +75,15 @@ class WordScanner:
 
     def get_step_size(self, text: str) -> int:
         """Return the number of characters to inspect in one step."""
-        return WORDS if text.isascii() or not UNSPACED_LETTER.search(text) else UNSPACED_WORDS
+        return (
+            STEP_CHARS
+            if text.isascii() or not UNSPACED_LETTER.search(text)
+            else UNSPACED_STEP_CHARS
+        )
 
     def get_final_position(self) -> float:
         """Return the position before which every finding of the rules is final."""
-        working = (cursor.decided for cursor, _ in self._rules if cursor.tally.error is None)
+        working = (cursor.final_end for cursor, _ in self._rules if cursor.tally.error is None)
         return min(working, default=inf)
 
     def advance(self, text: str, start_at: int, end: int, base: int) -> list[RuleCursor]:
@@ -84,7 +92,7 @@ class WordScanner:
         A cursor moves to ``end``, the end of the last complete word, or to the start of a
         partial match. ``text`` begins at ``base``.
         """
-        start = max(0, start_at - MARGIN)
+        start = max(0, start_at - CONTEXT_MARGIN)
         tail = text[start : end + 1]
         plain = text[end + 1].isascii() and tail.isascii() and has_one_reading(tail.encode())
         if not plain or find_trailing_marks(tail) < len(tail):
@@ -93,16 +101,18 @@ class WordScanner:
             return []  # a single letter, which may start a longer word
         raw, end = tail.encode(), end - start
         unclear = []
-        for cursor, hold in self._rules:
-            cursor_at = cursor.decided - base
+        for cursor, partial_matcher in self._rules:
+            cursor_at = cursor.final_end - base
             if cursor_at >= start + end or cursor.tally.error is not None:
                 continue
             cursor_at = (cursor_at if cursor_at > start_at else start_at) - start  # for each word
             edge = cursor_at - 1 if cursor_at > 1 else 0
-            if not cursor.ahead and not hold.ends_in_partial_match(raw[edge:] if edge else raw):
-                cursor.decided = base + start + end
+            if not cursor.has_open_match and not partial_matcher.ends_in_partial_match(
+                raw[edge:] if edge else raw
+            ):
+                cursor.final_end = base + start + end
             elif not _hold_partial_match(
-                cursor, hold, tail[edge:], cursor_at - edge, base + start + edge
+                cursor, partial_matcher, tail[edge:], cursor_at - edge, base + start + edge
             ):
                 unclear.append(cursor)
         return unclear
@@ -124,20 +134,24 @@ class WordScanner:
         if any(view.whole is not None for view in read.views):
             return rules
         unclear = []
-        for cursor, hold in self._rules:
-            cursor_at = max(start_at, cursor.decided - base) - start
+        for cursor, partial_matcher in self._rules:
+            cursor_at = max(start_at, cursor.final_end - base) - start
             if cursor.tally.error is not None or cursor_at >= end:
                 continue
-            if not cursor.ahead and _is_free_of_matches(read.views, cursor, hold, cursor_at, end):
-                cursor.decided = base + start + end
+            if not cursor.has_open_match and _is_free_of_matches(
+                read.views, cursor, partial_matcher, cursor_at, end
+            ):
+                cursor.final_end = base + start + end
                 continue
-            place = find_open_position(read, cursor, hold, cursor_at)
+            place = find_open_position(read, cursor, partial_matcher, cursor_at)
             if place <= cursor_at:
                 continue
-            if cursor.ahead or _may_match_any_view(read.views, cursor, hold, cursor_at, end):
+            if cursor.has_open_match or _may_match_any_view(
+                read.views, cursor, partial_matcher, cursor_at, end
+            ):
                 unclear.append(cursor)
             else:
-                cursor.decided = base + start + place
+                cursor.final_end = base + start + place
         return unclear
 
 
@@ -148,47 +162,55 @@ def make_word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordSc
     """
     holding = [cursor for cursor in cursors if cursor.may_withhold]
     longest = max((cursor.lookback or 0 for cursor in holding), default=0)
-    if longest <= LEAST_REACH or any(cursor.partial_matcher is None for cursor in holding):
+    if longest <= MIN_LOOKBACK or any(cursor.partial_matcher is None for cursor in holding):
         return None
     return WordScanner(holding, escaped=escaped)
 
 
 def _hold_partial_match(
-    cursor: RuleCursor, hold: PartialMatcher, text: str, start_at: int, base: int
+    cursor: RuleCursor, partial_matcher: PartialMatcher, text: str, start_at: int, base: int
 ) -> bool:
     """Return True if an ASCII text has no match before its partial match.
 
     Moves the cursor to the partial match. The text begins at ``base``.
     """
-    place = min(hold.find_partial_match(text, start_at), len(text) - 1)
+    place = min(partial_matcher.find_partial_match(text, start_at), len(text) - 1)
     if place <= start_at:
         return True
-    if cursor.ahead or hold.may_match(text.encode()):
+    if cursor.has_open_match or partial_matcher.may_match(text.encode()):
         return False
-    cursor.decided = base + place
+    cursor.final_end = base + place
     return True
 
 
 def _is_free_of_matches(
-    views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, start_at: int, end: int
+    views: Sequence[View],
+    cursor: RuleCursor,
+    partial_matcher: PartialMatcher,
+    start_at: int,
+    end: int,
 ) -> bool:
     for view in views:
         reading = _view_text(view, cursor)[: view.index_of_original(end + 1)]
         part = reading[max(0, view.index_of_original(start_at) - 1) :]
-        if not is_word_end(reading[-1:]) or hold.is_text_open(part):
+        if not is_word_end(reading[-1:]) or partial_matcher.is_text_open(part):
             return False
     return True
 
 
 def _may_match_any_view(
-    views: Sequence[View], cursor: RuleCursor, hold: PartialMatcher, start_at: int, end: int
+    views: Sequence[View],
+    cursor: RuleCursor,
+    partial_matcher: PartialMatcher,
+    start_at: int,
+    end: int,
 ) -> bool:
     """Return True if any reading may have a match, even if none is partial."""
     for view in views:
         reading = _view_text(view, cursor)[
             max(0, view.index_of_original(start_at) - 1) : view.index_of_original(end + 1)
         ]
-        if hold.may_match(hold.encode_text(reading)):
+        if partial_matcher.may_match(partial_matcher.encode_text(reading)):
             return True
     return False
 
@@ -210,7 +232,7 @@ def find_last_word_end(text: str, start_at: int, end: int) -> int:
 
 
 def find_open_position(
-    read: Beginning, cursor: RuleCursor, hold: PartialMatcher, start_at: int
+    read: Beginning, cursor: RuleCursor, partial_matcher: PartialMatcher, start_at: int
 ) -> int:
     """Return the first position that may still become part of a finding.
 
@@ -226,8 +248,10 @@ def find_open_position(
         end = find_last_word_end(reading, view_start, view.index_of_original(read.upto))
         if end <= view_start:
             return start_at
-        start = max(0, view_start - MARGIN)
-        place = start + hold.find_partial_match(reading[start : end + 1], view_start - start)
+        start = max(0, view_start - CONTEXT_MARGIN)
+        place = start + partial_matcher.find_partial_match(
+            reading[start : end + 1], view_start - start
+        )
         places.append(view.original_start(min(place, end)))
     return max(start_at, min(places))
 

@@ -91,8 +91,8 @@ def _prefilter_results(
             cpu_s, started_at = now - started_at, now
             if not has_match and cpu_s <= rule.deadline_s:
                 size, fields = total, len(texts)
-                if rule.roles_left_out:
-                    skipped = [text.text for text in texts if text.role in rule.roles_left_out]
+                if rule.excluded_roles:
+                    skipped = [text.text for text in texts if text.role in rule.excluded_roles]
                     size -= len("".join(skipped).encode())
                     fields -= len(skipped)
                 verdict = VERDICTS[size > 0]

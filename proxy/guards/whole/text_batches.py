@@ -27,7 +27,7 @@ from proxy.guards.text.normalize import (
     read_beginning,
 )
 from proxy.guards.text.walk import Text
-from proxy.guards.whole.joined_parts import FoundSpans, JoinedParts, iter_joined_texts
+from proxy.guards.whole.joined_parts import JoinedParts, MergedSpans, iter_joined_texts
 from proxy.types.guard import GuardRule, is_detector
 
 
@@ -92,8 +92,8 @@ class RuleInspection:
 
         Reading the batch for all rules took ``read_s`` seconds.
         """
-        self.tally.seconds += read_s
-        if self._left_s < 0:
+        self.tally.cpu_s += read_s
+        if self._remaining_s < 0:
             self.record_failure(findings.DEADLINE)
             return
         try:
@@ -124,11 +124,13 @@ class RuleInspection:
         return not (part.long and finds_spans(rule))
 
     @property
-    def _left_s(self) -> float:
-        return self.tally.rule.deadline_s - self.tally.seconds
+    def _remaining_s(self) -> float:
+        return self.tally.rule.deadline_s - self.tally.cpu_s
 
     def _inspect_part(self, part: TextViews) -> None:
-        matches = findings.find_matches(self.tally, self.number, part.views, left_s=self._left_s)
+        matches = findings.find_matches(
+            self.tally, self.number, part.views, remaining_s=self._remaining_s
+        )
         if self.has_failed:
             return
         if part.joined is not None:
@@ -148,10 +150,12 @@ class RuleInspection:
         These are earlier matches of each text, and matches within the cut part of one message:
         cutting may cause a match that the whole message does not have.
         """
-        known_matches = {number: [*self._by_text.get(number, ())] for number in joined.numbers}
-        for start, end in joined.shares:
+        known_matches = {number: [*self._by_text.get(number, ())] for number in joined.text_indexes}
+        for start, end in joined.message_spans:
             views = build_views(joined.text.text[start:end])
-            matches = findings.find_matches(self.tally, self.number, views, left_s=self._left_s)
+            matches = findings.find_matches(
+                self.tally, self.number, views, remaining_s=self._remaining_s
+            )
             shifted = (replace(m, start=m.start + start, end=m.end + start) for m in matches)
             for pieces in joined.split_matches(shifted):
                 for number, piece in pieces:
@@ -164,11 +168,13 @@ class RuleInspection:
             return
         is_last = piece.bytes is not None
         size = len(piece.read.views[0].cased)
-        decided = piece.base + (
-            size if is_last else findings.last_settled_start(piece.read, cursor.lookback or 0)
+        final_end = piece.base + (
+            size if is_last else findings.find_final_end(piece.read, cursor.lookback or 0)
         )
-        if decided > cursor.decided:
-            matches = cursor.find_new_matches(piece.read.views, piece.base, decided, self._left_s)
+        if final_end > cursor.final_end:
+            matches = cursor.find_new_matches(
+                piece.read.views, piece.base, final_end, self._remaining_s
+            )
             outside = []
             for match in matches:
                 index = bisect_right(self._runs, match.start, key=itemgetter(0))
@@ -184,7 +190,9 @@ class RuleInspection:
     def _inspect_run(self, run: Base64Run) -> None:
         if not (finds_spans(self.tally.rule) and self._applies(run.text)):
             return
-        matches = findings.find_matches(self.tally, self.number, (run.view,), left_s=self._left_s)
+        matches = findings.find_matches(
+            self.tally, self.number, (run.view,), remaining_s=self._remaining_s
+        )
         if not self.has_failed:
             self._record(run.place, matches)
             self._runs += [(match.start, match.end) for match in matches]
@@ -302,7 +310,8 @@ def _iter_pieces(
             return
         end = base + size
         next_start = min(
-            (cursor.since for cursor in cursors.values() if cursor.is_incremental), default=end
+            (cursor.inspect_from for cursor in cursors.values() if cursor.is_incremental),
+            default=end,
         )
         size_beyond = batch if next_start - base >= batch // 2 else max(batch, size)
         base, size = next_start, end - next_start + size_beyond
@@ -321,13 +330,16 @@ def _find_joint_matches(
     """
     if not matches:
         return []
-    spans = {number: FoundSpans.of(known_matches.get(number, ())) for number in joined.numbers}
+    spans = {
+        number: MergedSpans.from_matches(known_matches.get(number, ()))
+        for number in joined.text_indexes
+    }
     new: list[tuple[int, findings.TextMatch]] = []
     for match, pieces in zip(matches, joined.split_matches(matches), strict=True):
         new_pieces = [piece for piece in pieces if not spans[piece[0]].contains(piece[1])]
-        known_in = next((number for number, part in pieces if spans[number].overlaps(part)), None)
+        known_in = next((n for n, part in pieces if spans[n].find_overlap(part)), None)
         if known_in is not None:
-            new += joined.pieces_outside(match, new_pieces, known_in, tally.detector)
+            new += joined.list_parts_outside(match, new_pieces, known_in, tally.detector)
         elif joined.is_single_finding(match, tally.detector):
             tally.count_finding(match.kind, match.score)
             new += new_pieces
@@ -339,12 +351,12 @@ async def inspect_in_threads(
     clock: findings.Clock,
     tallies: Sequence[findings.RuleTally],
     texts: Sequence[Text],
-    most_wait_s: float,
+    max_wait_s: float,
 ) -> list[RuleInspection]:
     """Inspect texts batch by batch in guard threads, all rules of a batch in parallel.
 
     Returns one inspection per rule, each with a new tally. ``clock`` measures the CPU time of its
-    thread. Rules fail if they do not end within the longest deadline plus ``most_wait_s``.
+    thread. Rules fail if they do not end within the longest deadline plus ``max_wait_s``.
     """
 
     def read() -> tuple[TextBatch | None, float]:
@@ -355,16 +367,16 @@ async def inspect_in_threads(
     remaining = split_into_batches(texts, inspections)
     longest_s = max([tally.rule.deadline_s for tally in tallies], default=0)
     try:
-        async with asyncio.timeout(longest_s + most_wait_s):
+        async with asyncio.timeout(longest_s + max_wait_s):
             while pending := [each for each in inspections if not each.has_failed]:
-                async with threads.wait_for_turn():
-                    batch, seconds = await threads.run_in_turn(read)
+                async with threads.acquire_slot():
+                    batch, seconds = await threads.run_in_thread(read)
                     if batch is None:
                         break
                     async with asyncio.TaskGroup() as group:
                         for inspection in pending:
                             job = partial(inspection.inspect, batch, seconds)
-                            group.create_task(threads.run_in_turn(job))
+                            group.create_task(threads.run_in_thread(job))
     except TimeoutError:  # a running thread continues with a tally that nobody reads
         for inspection in [each for each in inspections if not each.has_failed]:
             inspections[inspection.number] = _new_inspection(inspection.tally, inspection.number)

@@ -136,7 +136,7 @@ class GuardCompiler:
             on_error=config.on_error,
             deadline_s=config.deadline,
             roles=frozenset(map(str, config.roles)) if config.roles is not None else None,
-            roles_left_out=kind.roles_left_out if config.roles is None else frozenset(),
+            excluded_roles=kind.excluded_roles if config.roles is None else frozenset(),
             fields=kind.fields if config.fields is None else frozenset(map(str, config.fields)),
             cased=kind.cased,
             message=config.message or guard.BLOCKED.format(name),
@@ -185,7 +185,11 @@ class GuardCompiler:
             self._context.check_reference((*path, key), "upstreams", "upstream", name)
         if any(name not in upstreams for _, name in names):
             return None
-        if stage == "input" and not isinstance(config, PluginGuard) and KINDS[config.guard].answers:
+        if (
+            stage == "input"
+            and not isinstance(config, PluginGuard)
+            and KINDS[config.guard].is_output_only
+        ):
             raise ValueError(guard_kind.wrong_stage_message(config.guard, "output"))
         document, secrets = self._context.document, iter_references(config, "secret")
         return guard_kind.GuardContext(

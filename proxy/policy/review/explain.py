@@ -284,8 +284,8 @@ def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
             action = f"{rule.action}{to}{', shadow mode' if rule.shadow else ''}"
             included = sorted(rule.roles or ()) + sorted(rule.fields or ())
             scope = f"only {', '.join(included)}" if included else None
-            if not included and rule.roles_left_out:
-                scope = f"except {', '.join(sorted(rule.roles_left_out))}"
+            if not included and rule.excluded_roles:
+                scope = f"except {', '.join(sorted(rule.excluded_roles))}"
             parts.append(_explain_guard(f"{stage} {rule.name}: {action}", scope, rule, snapshot))
     for cap in guards.cost_caps:
         shadow = ", shadow mode" if cap.shadow else ""

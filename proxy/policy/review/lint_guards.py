@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from proxy.config.scalars import iter_references
 from proxy.errors.words import join_names, quote
-from proxy.guards.stream.word_scanner import LEAST_REACH
+from proxy.guards.stream.word_scanner import MIN_LOOKBACK
 from proxy.policy import schema
 from proxy.policy.catalog import iter_guard_deployments
 from proxy.policy.compile.deployments import DEFAULT_POLICY
@@ -117,7 +117,11 @@ def _describe_withheld_text(detector: Detector | None) -> str:
     if detector is None:
         return "streamed responses until their end"
     lookback = detector.lookback
-    if partial_matcher_of(detector) is not None and lookback is not None and lookback > LEAST_REACH:
+    if (
+        partial_matcher_of(detector) is not None
+        and lookback is not None
+        and lookback > MIN_LOOKBACK
+    ):
         return f"text that may become a finding, up to {lookback} characters"
     return f"the last {lookback} characters of streamed text"
 

@@ -11,7 +11,8 @@ import pytest
 
 from proxy.guards.kinds.evidence import MAX_MODEL_PAIRS, EntailmentModel
 from proxy.guards.kinds.onnx import HINT, MAX_CHARACTERS, REQUIRED_PACKAGES, CannotClassify
-from proxy.guards.services.stage import NoGuardClients, Reading
+from proxy.guards.services.stage import NoGuardClients
+from proxy.guards.text.walk import Text
 from proxy.types.guard import Finding, PromptContext
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guards.calls import ask
@@ -36,7 +37,9 @@ async def judge(guard: EntailmentModel, text: str, context: str = CONTEXT) -> Se
     question = PromptContext(context=context)
     way = guard.for_prompt(question)
     assert way is not None
-    [finding] = await way.ask([Reading(text, "content", "assistant")], question, NoGuardClients())
+    [finding] = await way.find_all(
+        [Text((), text, "content", "assistant")], question, NoGuardClients()
+    )
     return finding
 
 
@@ -54,7 +57,8 @@ async def test_unsupported_sentences_are_found_with_reason(folder: str) -> None:
 
 async def test_call_without_context_is_not_applicable(folder: str) -> None:
     assert (
-        EntailmentModel(folder, 0.9).for_prompt(PromptContext(asked="What?", context=" ")) is None
+        EntailmentModel(folder, 0.9).for_prompt(PromptContext(user_message="What?", context=" "))
+        is None
     )
 
 

@@ -60,13 +60,16 @@ def test_supported_or_empty_sentence_passes(text: str) -> None:
 
 
 def test_context_comes_from_the_call() -> None:
-    about = build_grounded_detector(0.5).for_prompt(PromptContext(asked="When?", context=CONTEXT))
+    about = build_grounded_detector(0.5).for_prompt(
+        PromptContext(user_message="When?", context=CONTEXT)
+    )
 
     assert about is not None
     assert [finding.kind for finding in about.find("Fines are 9 cents per day.")] == ["number"]
     assert about.context_chars == len(CONTEXT)
     assert (
-        build_grounded_detector(0.5).for_prompt(PromptContext(asked="When?", context=" ")) is None
+        build_grounded_detector(0.5).for_prompt(PromptContext(user_message="When?", context=" "))
+        is None
     )
 
 
@@ -132,7 +135,7 @@ def test_relevant_or_very_short_response_passes(text: str) -> None:
 
 
 def test_question_comes_from_the_call() -> None:
-    about = build_relevant_detector(0.8).for_prompt(PromptContext(asked=QUESTION))
+    about = build_relevant_detector(0.8).for_prompt(PromptContext(user_message=QUESTION))
 
     assert about is not None
     assert about.find("Simmer the rice with the lid on, then fluff it with a fork.")

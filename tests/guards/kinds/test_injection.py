@@ -115,7 +115,7 @@ SYSTEM = {"role": "system", "content": OVERRIDE}
 DEVELOPER = {"role": "developer", "content": OVERRIDE}
 TOOL = {"role": "tool", "tool_call_id": "1", "content": OVERRIDE}
 USER = {"role": "user", "content": OVERRIDE}
-BY_RULES = GuardRule("injection", Injection(), "flag", roles_left_out=KIND.roles_left_out)
+BY_RULES = GuardRule("injection", Injection(), "flag", excluded_roles=KIND.excluded_roles)
 SOME = replace(BY_RULES, roles=frozenset({"system", "user"}))
 
 

@@ -20,7 +20,8 @@ from proxy.guards.kinds.onnx import (
     CannotClassify,
     Onnx,
 )
-from proxy.guards.services.stage import NoGuardClients, Reading
+from proxy.guards.services.stage import NoGuardClients
+from proxy.guards.text.walk import Text
 from proxy.types.guard import Busy, Finding, PromptContext
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guards.calls import ask
@@ -39,8 +40,8 @@ def folder(tmp_path: Path) -> str:
 
 
 async def classify(guard: Onnx, *texts: str) -> Sequence[Sequence[Finding]]:
-    return await guard.ask(
-        [Reading(text, "content", "user") for text in texts], PromptContext(), NoGuardClients()
+    return await guard.find_all(
+        [Text((), text, "content", "user") for text in texts], PromptContext(), NoGuardClients()
     )
 
 

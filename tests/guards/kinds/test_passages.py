@@ -144,7 +144,8 @@ def test_index_of_a_repeated_prompt_is_cached() -> None:
     guard = build_system_prompt_detector()
 
     detector, cached_detector = (
-        guard.for_prompt(PromptContext(system=PROMPT, asked=question)) for question in ("a", "b")
+        guard.for_prompt(PromptContext(system=PROMPT, user_message=question))
+        for question in ("a", "b")
     )
 
     assert detector is cached_detector

@@ -36,9 +36,9 @@ async def test_each_text_is_analyzed_for_policy_entities(upstream: ScriptedUpstr
         await answer(entities)(request, wire)
 
     upstream.answer_with(by_text)
-    async with guard_clients() as outside:
+    async with guard_clients() as client:
         texts = [ScriptedPiece("Ich, Jörg."), ScriptedPiece("  "), ScriptedPiece("Hallo")]
-        results = await presidio(upstream).ask(texts, UNASKED, outside)
+        results = await presidio(upstream).find_all(texts, UNASKED, client)
 
     assert [list(findings) for findings in results] == [[Finding(4, 8, "person", 0.85)], [], []]
     requests = sorted(upstream.requests, key=lambda request: len(request.body), reverse=True)
@@ -58,8 +58,8 @@ async def test_each_text_is_analyzed_for_policy_entities(upstream: ScriptedUpstr
 
 async def test_unrequested_entity_is_reported_as_other(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer([result("DRUG_NAME", 0, 2), result("PERSON", 1, 3, 0.9)]))
-    async with guard_clients() as outside:
-        [finding] = await presidio(upstream).ask([ScriptedPiece("abc")], UNASKED, outside)
+    async with guard_clients() as client:
+        [finding] = await presidio(upstream).find_all([ScriptedPiece("abc")], UNASKED, client)
 
     assert list(finding) == [Finding(0, 1, "other", 0.85), Finding(1, 3, "person", 0.9)]
 
@@ -78,17 +78,17 @@ async def test_unrequested_entity_is_reported_as_other(upstream: ScriptedUpstrea
 )
 async def test_impossible_result_is_invalid(reply: Any, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer(reply))
-    async with guard_clients() as outside:
+    async with guard_clients() as client:
         with pytest.raises(BadAnswer):
-            await presidio(upstream).ask([ScriptedPiece("abc")], UNASKED, outside)
+            await presidio(upstream).find_all([ScriptedPiece("abc")], UNASKED, client)
 
 
 async def test_one_failed_text_fails_the_guard(upstream: ScriptedUpstream) -> None:
     upstream.then(answer([]), answer({"error": "language"}, 500))
-    async with guard_clients() as outside:
+    async with guard_clients() as client:
         with pytest.raises(NoAnswer):
-            await presidio(upstream).ask(
-                [ScriptedPiece("abc"), ScriptedPiece("def")], UNASKED, outside
+            await presidio(upstream).find_all(
+                [ScriptedPiece("abc"), ScriptedPiece("def")], UNASKED, client
             )
 
 
@@ -106,8 +106,10 @@ async def test_number_of_requests_at_once_is_bounded(upstream: ScriptedUpstream)
         await answer([])(request, wire)
 
     upstream.answer_with(slowly)
-    async with guard_clients() as outside:
-        await presidio(upstream).ask([ScriptedPiece(str(n)) for n in range(20)], UNASKED, outside)
+    async with guard_clients() as client:
+        await presidio(upstream).find_all(
+            [ScriptedPiece(str(n)) for n in range(20)], UNASKED, client
+        )
 
     assert (highest, len(upstream.requests)) == (MAX_REQUESTS, 20)
 
@@ -125,12 +127,12 @@ def webhook(upstream: ScriptedUpstream, *kinds: str) -> Webhook:
 
 async def ask_webhook(upstream: ScriptedUpstream, reply: Any, *kinds: str) -> list[list[Finding]]:
     upstream.answer_with(answer(reply))
-    async with guard_clients() as outside:
-        findings = await webhook(upstream, *kinds).ask(TEXTS, UNASKED, outside)
+    async with guard_clients() as client:
+        findings = await webhook(upstream, *kinds).find_all(TEXTS, UNASKED, client)
     return [list(item) for item in findings]
 
 
-async def test_request_has_texts_roles_and_kinds(upstream: ScriptedUpstream) -> None:
+async def test_signed_request_has_texts_roles_and_kinds(upstream: ScriptedUpstream) -> None:
     await ask_webhook(upstream, {"findings": []})
     [request] = upstream.requests
 
@@ -145,42 +147,37 @@ async def test_request_has_texts_roles_and_kinds(upstream: ScriptedUpstream) -> 
             {"text": "smol", "role": None, "kind": "user"},
         ],
     }
-
-
-async def test_time_and_body_are_signed(upstream: ScriptedUpstream) -> None:
-    await ask_webhook(upstream, {"findings": []})
-    [request] = upstream.requests
-
     signed = hmac.new(b"s3cret", b"1000." + request.body, hashlib.sha256).hexdigest()
     assert request.headers["x-headrace-timestamp"] == "1000"
     assert request.headers["x-headrace-signature"] == f"v1={signed}"
 
 
-async def test_findings_are_character_ranges_or_whole_texts(upstream: ScriptedUpstream) -> None:
-    reply = [
-        {"text": 0, "start": 16, "end": 17, "kind": "animal", "score": 0.5},
-        {"text": 0, "start": 11, "end": 15, "kind": "name"},
-        {"text": 1, "kind": "sort"},
-    ]
-
-    assert await ask_webhook(upstream, {"findings": reply}, "name", "animal") == [
-        [Finding(11, 15, "name"), Finding(16, 17, "animal", 0.5)],
-        [Finding(0, 4, "other")],
-    ]
-
-
-async def test_finding_without_kind_has_the_default(upstream: ScriptedUpstream) -> None:
-    assert await ask_webhook(upstream, {"findings": [{"text": 1}]}) == [
-        [],
-        [Finding(0, 4, "found")],
-    ]
-
-
-async def test_overlapping_findings_are_separated(upstream: ScriptedUpstream) -> None:
-    reply = [{"text": 1, "start": 0, "end": 3}, {"text": 1, "start": 2, "end": 4}]
-
-    text_findings = await ask_webhook(upstream, {"findings": reply})
-    assert [(finding.start, finding.end) for finding in text_findings[1]] == [(0, 3), (3, 4)]
+@pytest.mark.parametrize(
+    ("reply", "findings"),
+    [
+        (
+            [
+                {"text": 0, "start": 16, "end": 17, "kind": "animal", "score": 0.5},
+                {"text": 0, "start": 11, "end": 15, "kind": "name"},
+                {"text": 1, "kind": "sort"},
+            ],
+            [
+                [Finding(11, 15, "name"), Finding(16, 17, "animal", 0.5)],
+                [Finding(0, 4, "other")],
+            ],
+        ),
+        ([{"text": 1}], [[], [Finding(0, 4, "found")]]),
+        (
+            [{"text": 1, "start": 0, "end": 3}, {"text": 1, "start": 2, "end": 4}],
+            [[], [Finding(0, 3, "found"), Finding(3, 4, "found")]],
+        ),
+    ],
+    ids=["kinds", "no kind", "overlap"],
+)
+async def test_findings_are_character_ranges_or_whole_texts(
+    reply: list[Any], findings: list[Any], upstream: ScriptedUpstream
+) -> None:
+    assert await ask_webhook(upstream, {"findings": reply}, "name", "animal") == findings
 
 
 @pytest.mark.parametrize(
@@ -233,8 +230,8 @@ async def ask_moderation(
     upstream.answer_with(answer(reply))
     openai = Upstream("openai", "openai", upstream.url, Secret("sk-1"))
     guard = Moderation(openai, "omni", categories)
-    async with guard_clients() as outside:
-        findings = await guard.ask([ScriptedPiece(text) for text in texts], UNASKED, outside)
+    async with guard_clients() as client:
+        findings = await guard.find_all([ScriptedPiece(text) for text in texts], UNASKED, client)
     return [list(item) for item in findings]
 
 
@@ -249,36 +246,6 @@ async def test_nonblank_texts_share_one_request(upstream: ScriptedUpstream) -> N
     assert (request.path, request.headers["authorization"]) == ("/v1/moderations", "Bearer sk-1")
 
 
-async def test_threshold_overrides_the_flag(upstream: ScriptedUpstream) -> None:
-    reply = answered(moderated("violence", violence=0.9, hate=0.3), moderated(hate=0.29))
-
-    assert await ask_moderation(upstream, reply, ["one", "two"], {"hate": 0.3}) == [
-        [Finding(0, 3, "hate", 0.3)],
-        [],
-    ]
-
-
-async def test_category_with_the_highest_score_is_reported(upstream: ScriptedUpstream) -> None:
-    reply = answered(moderated("violence", "hate", violence=0.8, hate=0.7))
-
-    assert await ask_moderation(upstream, reply, ["x"], {}) == [[Finding(0, 1, "violence", 0.8)]]
-
-
-async def test_unknown_category_is_reported_as_other(upstream: ScriptedUpstream) -> None:
-    reply = answered(moderated("rudeness", rudeness=0.8))
-
-    assert await ask_moderation(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 0.8)]]
-    assert await ask_moderation(upstream, reply, ["x"], {"rudeness": 0.5}) == [
-        [Finding(0, 1, "rudeness", 0.8)]
-    ]
-
-
-async def test_flag_without_category_is_a_finding(upstream: ScriptedUpstream) -> None:
-    reply = answered({**moderated(), "flagged": True})
-
-    assert await ask_moderation(upstream, reply, ["x"], {}) == [[Finding(0, 1, "other", 1.0)]]
-
-
 async def test_many_texts_are_sent_in_several_requests(upstream: ScriptedUpstream) -> None:
     upstream.then(answer(answered(*[moderated()] * MAX_TEXTS)))
 
@@ -291,21 +258,36 @@ async def test_many_texts_are_sent_in_several_requests(upstream: ScriptedUpstrea
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("result", "thresholds", "findings"),
     [
-        answered(),
-        answered(moderated(), moderated()),
-        {"results": [{"flagged": False}]},
-        {"results": [{**moderated(), "flagged": "no"}]},
-        {"error": {"message": "no"}},
-        b"",
+        (moderated("violence", violence=0.9, hate=0.3), {"hate": 0.3}, [("hate", 0.3)]),
+        (moderated(hate=0.29), {"hate": 0.3}, []),
+        (moderated("violence", "hate", violence=0.8, hate=0.7), {}, [("violence", 0.8)]),
+        (moderated("rudeness", rudeness=0.8), {}, [("other", 0.8)]),
+        (moderated("rudeness", rudeness=0.8), {"rudeness": 0.5}, [("rudeness", 0.8)]),
+        ({**moderated(), "flagged": True}, {}, [("other", 1.0)]),
     ],
 )
-async def test_results_must_match_the_texts(reply: Any, upstream: ScriptedUpstream) -> None:
-    with pytest.raises(BadAnswer):
-        await ask_moderation(upstream, reply, ["x"], {})
+async def test_worst_category_above_its_threshold_is_found(
+    result: Any, thresholds: dict[str, float], findings: list[Any], upstream: ScriptedUpstream
+) -> None:
+    assert await ask_moderation(upstream, answered(result), ["x"], thresholds) == [
+        [Finding(0, 1, kind, score) for kind, score in findings]
+    ]
 
 
-async def test_missing_category_is_invalid(upstream: ScriptedUpstream) -> None:
+@pytest.mark.parametrize(
+    ("reply", "thresholds"),
+    [
+        (answered(), {}),
+        (answered(moderated(), moderated()), {}),
+        ({"results": [{**moderated(), "flagged": "no"}]}, {}),
+        ({"error": {"message": "no"}}, {}),
+        (answered(moderated()), {"rudeness": 0.5}),
+    ],
+)
+async def test_results_must_match_texts_and_categories(
+    reply: Any, thresholds: dict[str, float], upstream: ScriptedUpstream
+) -> None:
     with pytest.raises(BadAnswer):
-        await ask_moderation(upstream, answered(moderated()), ["x"], {"rudeness": 0.5})
+        await ask_moderation(upstream, reply, ["x"], thresholds)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from proxy.call.record import Record, new_record
 from proxy.errors import GuardBlocked
 from proxy.guards.engine import Engine
 from proxy.guards.run import PolicyGuards
-from proxy.guards.services.stage import NoGuardClients
 from proxy.ports import OutputGuards
 from proxy.types import Call, Json, Plan, RequestHead, ResponseHead
 from proxy.types.events import Frame
@@ -27,8 +26,8 @@ from proxy.types.guard import (
     GuardPlan,
     GuardResult,
     GuardRule,
-    Piece,
     PromptContext,
+    ServiceText,
 )
 from tests.for_each import for_each
 from tests.guards.doubles import SlowService, Ticks, Words, pieces, rule
@@ -121,7 +120,7 @@ async def test_service_gets_kinds_roles_and_question() -> None:
         ("Hi", "content", "user"),
         ("Hi", "prompt", "user"),
     ]
-    assert way.questions == [PromptContext(asked="Hi")]
+    assert way.questions == [PromptContext(user_message="Hi")]
 
 
 async def test_service_gets_decoded_text_of_a_file() -> None:
@@ -142,7 +141,7 @@ async def test_masked_text_is_not_sent_to_services() -> None:
     await inspected(new_record(), body, *rules)
 
     assert [piece.text for piece in way.asked[0]] == ["a [WORD] pin"]
-    assert way.questions[0].asked == "a [WORD] pin"
+    assert way.questions[0].user_message == "a [WORD] pin"
 
 
 async def test_service_is_not_called_for_a_blocked_call() -> None:
@@ -157,69 +156,52 @@ async def test_service_is_not_called_for_a_blocked_call() -> None:
 
 
 @dataclass(slots=True)
-class ConcurrentService:
-    """Responds once ``most`` services are called at the same time."""
+class ScriptedService:
+    """Responds as ``script`` does, which gets the texts and the guard client."""
 
-    all_here: asyncio.Barrier
+    script: Callable[[Sequence[ServiceText], GuardClient], Awaitable[Any]]
 
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
+    async def find_all(
+        self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
-        await self.all_here.wait()
-        return [() for _ in texts]
+        return await self.script(texts, client)  # type: ignore[no-any-return]  # also wrong types
 
 
 async def test_services_are_called_concurrently() -> None:
-    way, record = ConcurrentService(asyncio.Barrier(2)), new_record()
+    both, record = asyncio.Barrier(2), new_record()
 
-    await inspected(record, {"prompt": "Hi"}, service(way=way), service(way=way))
+    async def wait_for_both(texts: Sequence[ServiceText], client: GuardClient) -> Any:
+        await both.wait()
+        return [() for _ in texts]
+
+    rules = [service(way=ScriptedService(wait_for_both)) for _ in range(2)]
+    await inspected(record, {"prompt": "Hi"}, *rules)
 
     assert [result.verdict for _, result in record.guard_results()] == ["passed", "passed"]
 
 
-@dataclass(slots=True)
-class ScriptedService:
-    """Responds as the test sets."""
+def returning(answer: Any) -> ScriptedService:
+    async def respond(texts: Sequence[ServiceText], client: GuardClient) -> Any:
+        return answer
 
-    answer: Any
-    asked: list[Sequence[Piece]] = field(default_factory=list)
-
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
-    ) -> Sequence[Sequence[Finding]]:
-        self.asked.append(texts)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer  # type: ignore[no-any-return]  # any exception
+    return ScriptedService(respond)
 
 
-class HangingService:
-    """Never responds."""
-
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
-    ) -> Sequence[Sequence[Finding]]:
-        await asyncio.Event().wait()
-        return ()
+async def divide_by_zero(texts: Sequence[ServiceText], client: GuardClient) -> Any:
+    return 1 // 0
 
 
-class CallingService:
-    """Uses the guard clients of a process that has none."""
-
-    async def ask(
-        self, texts: Sequence[Piece], question: PromptContext, outside: GuardClient
-    ) -> Sequence[Sequence[Finding]]:
-        await outside.post("http://localhost", {}, b"")
-        return ()
+async def hang(texts: Sequence[ServiceText], client: GuardClient) -> Any:
+    await asyncio.Event().wait()
 
 
 WRONG = {
-    "ZeroDivisionError": ScriptedService(ZeroDivisionError()),
-    "OSError": CallingService(),
-    "deadline": HangingService(),
-    "MismatchedAnswer": ScriptedService([]),
-    "MismatchedAnswer places": ScriptedService([[Finding(0, 99, "x")]]),
-    "TypeError": ScriptedService(None),
+    "ZeroDivisionError": ScriptedService(divide_by_zero),
+    "OSError": ScriptedService(lambda texts, client: client.post("http://localhost", {}, b"")),
+    "deadline": ScriptedService(hang),
+    "MismatchedAnswer": returning([]),
+    "MismatchedAnswer places": returning([[Finding(0, 99, "x")]]),
+    "TypeError": returning(None),
 }
 
 
@@ -321,14 +303,6 @@ async def test_service_is_not_called_for_a_broken_stream() -> None:
     results = [result for _, result in record.guard_results()]
     assert way.asked == []
     assert [outcome.verdict for outcome in results] == ["not_applicable"]
-
-
-async def test_process_without_guard_clients_fails_closed() -> None:
-    outside = NoGuardClients().for_record(record := new_record())
-
-    assert isinstance(record, Record)
-    with pytest.raises(OSError, match="does not call guard services"):
-        await outside.complete("house", "support-chat", {})
 
 
 CUT: dict[str, list[Json]] = {

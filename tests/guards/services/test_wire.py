@@ -11,29 +11,17 @@ from proxy.guards.services.wire import (
     BadAnswer,
     NoAnswer,
     ServiceAnswer,
-    StrictAnswer,
-    list_nonblank_indexes,
     parse_answer,
     post_json,
 )
 from tests.doubles import ScriptedUpstream, answer
 from tests.for_each import for_each
-from tests.guards.guard_clients import ScriptedPiece, guard_clients
+from tests.guards.guard_clients import guard_clients
 
 
 class Loose(ServiceAnswer):
     score: Annotated[float, Field(ge=0, le=1)]
     number: int = 0
-
-
-class Close(StrictAnswer):
-    score: float
-
-
-def test_unknown_members_are_ignored() -> None:
-    assert parse_answer(TypeAdapter(Loose), b'{"score": 1, "number": 2, "more": []}') == Loose(
-        score=1.0, number=2
-    )
 
 
 @for_each(
@@ -61,25 +49,14 @@ def test_invalid_response_is_not_quoted(raw: bytes) -> None:
     assert refused.value.__cause__ is None
 
 
-def test_strict_model_refuses_unknown_members() -> None:
-    with pytest.raises(BadAnswer):
-        parse_answer(TypeAdapter(Close), b'{"score": 1, "more": []}')
-
-
-@pytest.mark.parametrize("status", [201, 204, 301, 404, 500])
+@pytest.mark.parametrize("status", [201, 301, 500])
 async def test_other_status_than_200_is_an_error(status: int, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(answer({}, status, "location: /elsewhere"))
 
-    async with guard_clients() as outside:
+    async with guard_clients() as client:
         with pytest.raises(NoAnswer):
-            await post_json(outside, upstream.url, {"text": "é"}, {"x-more": "1"})
+            await post_json(client, upstream.url, {"text": "é"}, {"x-more": "1"})
     [request] = upstream.requests
 
     assert (request.path, request.json, request.headers["x-more"]) == ("/", {"text": "é"}, "1")
     assert request.headers["content-type"] == "application/json"
-
-
-def test_white_space_is_blank() -> None:
-    assert list_nonblank_indexes(
-        [ScriptedPiece("a"), ScriptedPiece(" \n"), ScriptedPiece(""), ScriptedPiece("b")]
-    ) == [0, 3]

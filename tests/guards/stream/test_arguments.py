@@ -92,7 +92,7 @@ def test_arguments_without_findings_are_unchanged(value: Any, cuts: list[int]) -
     matches += window.close()
 
     assert "".join(piece.text for piece in matches) == arguments
-    assert not any(piece.changed for piece in matches)
+    assert not any(piece.is_changed for piece in matches)
 
 
 def test_ended_string_is_released() -> None:

@@ -11,7 +11,7 @@ import pytest
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
 from proxy.guards.kinds.evidence import Grounded
-from proxy.guards.output import MAX_OPENING, StreamInspector, WithDeadlines
+from proxy.guards.output import MAX_OPENING_FRAMES, DeadlineRunner, StreamInspector
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.documents import IN_A_SECOND, LIGHT, SHEET
 from proxy.types import Json
@@ -37,7 +37,7 @@ class Counting:
 
 def feeding(action: str = "mask") -> tuple[StreamFilter, Counting]:
     counting, work = Counting(), tallies(rule("secret", action=action))
-    return StreamFilter.for_rules(work, run_job=WithDeadlines(work, counting)), counting
+    return StreamFilter.for_rules(work, run_job=DeadlineRunner(work, counting)), counting
 
 
 async def test_light_frame_is_inspected_at_once() -> None:
@@ -114,11 +114,11 @@ async def test_frame_with_content_opens(frame: Frame) -> None:
 
 async def test_opening_is_bounded() -> None:
     stream = opening()
-    frames = [made.native({"type": "odd"}) for _ in range(MAX_OPENING + 1)]
+    frames = [made.native({"type": "odd"}) for _ in range(MAX_OPENING_FRAMES + 1)]
 
     released = [len(await stream.inspect(frame)) for frame in frames]
 
-    assert released == [0] * MAX_OPENING + [MAX_OPENING + 1]
+    assert released == [0] * MAX_OPENING_FRAMES + [MAX_OPENING_FRAMES + 1]
 
 
 @dataclass

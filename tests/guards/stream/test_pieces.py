@@ -10,7 +10,7 @@ import pytest
 
 from proxy.errors import GuardBlocked
 from proxy.guards.stream.filter import StreamFilter
-from proxy.guards.stream.texts import MAX_PLACES, JoinableTexts, RuleFilters
+from proxy.guards.stream.texts import MAX_TEXT_KEYS, JoinableTexts, RuleFilterFactory
 from proxy.guards.text.walk import Text
 from proxy.types import Json
 from tests.for_each import for_each
@@ -257,18 +257,19 @@ def test_text_in_a_filter_result_is_inspected() -> None:
 
 
 def test_number_and_size_of_places_are_bounded() -> None:
-    texts, value = JoinableTexts(RuleFilters(tallies(rule("absent", action="mask")))), "x" * 10_000
+    filters = RuleFilterFactory(tallies(rule("absent", action="mask")))
+    texts, value = JoinableTexts(filters), "x" * 10_000
     tracemalloc.start()
     try:
         omitted = [
             texts.must_remove(made.chat({name: value}), Text((name,), value, "other"))
-            for name in (f"{number}{value}" for number in range(MAX_PLACES + 1))
+            for name in (f"{number}{value}" for number in range(MAX_TEXT_KEYS + 1))
         ]
         held_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
-    assert omitted == [False] * MAX_PLACES + [True]
+    assert omitted == [False] * MAX_TEXT_KEYS + [True]
     assert held_bytes < 1024 * 1024
 
 

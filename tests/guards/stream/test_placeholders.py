@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from proxy.guards.stream.placeholders import (
-    LETTERS,
+    DIGEST_LETTERS,
     Masks,
     PlaceholderNames,
     Unmasker,
@@ -48,6 +48,13 @@ def mask(masks: Masks, text: str, findings: list[Finding]) -> str:
     return "".join([*parts, text[past:]])
 
 
+def masks_of_prompt() -> Masks:
+    """Return masks that have replaced the address of the prompt by ``[EMAIL_x7f]``."""
+    masks = Masks(short_digests())
+    mask(masks, PROMPT, mails(PROMPT))
+    return masks
+
+
 def released(unmasker: Unmasker, *pieces: str) -> list[str]:
     return ["".join(item.text for item in unmasker.feed(piece)) for piece in pieces]
 
@@ -81,8 +88,7 @@ def test_kinds_may_share_a_label() -> None:
 
 
 def test_unknown_placeholder_is_unchanged() -> None:
-    masks = Masks(short_digests())
-    mask(masks, PROMPT, mails(PROMPT))
+    masks = masks_of_prompt()
 
     assert masks.unmask("[EMAIL_y7f] [EMAIL_x7g] [email_x7f]") == (
         "[EMAIL_y7f] [EMAIL_x7g] [email_x7f]"
@@ -108,8 +114,7 @@ def test_restored_value_is_not_scanned_again() -> None:
 
 
 def test_only_a_possible_placeholder_is_held() -> None:
-    masks = Masks(short_digests())
-    mask(masks, PROMPT, mails(PROMPT))
+    masks = masks_of_prompt()
     unmasker = masks.build_unmasker()
 
     fed = released(unmasker, "To [EM", "AIL_", "x7f", "] [[", "[EX", "[", "a[")
@@ -171,8 +176,7 @@ def restored_text(masks: Masks, text: str, *, escaped: bool = False) -> str:
 @for_each(("context", "remaining"), IN_WORDS)
 @for_each("how", REWRITTEN)
 def test_rewritten_placeholder_is_restored(how: str, context: str, remaining: str) -> None:
-    masks = Masks(short_digests())
-    mask(masks, PROMPT, mails(PROMPT))
+    masks = masks_of_prompt()
 
     text = context.replace("{}", REWRITTEN[how])
     assert restored_text(masks, text) == remaining.replace("{}", "ada@mill.example")
@@ -187,8 +191,7 @@ BACKSLASHES = (
 @for_each("how", ["[EMAIL_x7f]", "EMAIL_x7f"])
 @for_each("text", BACKSLASHES)
 def test_backslashes_around_a_placeholder_stay(text: str, how: str) -> None:
-    masks = Masks(short_digests())
-    mask(masks, PROMPT, mails(PROMPT))
+    masks = masks_of_prompt()
     restored = text.replace("{}", "ada@mill.example")
 
     assert restored_text(masks, text.replace("{}", how)) == restored
@@ -198,8 +201,7 @@ def test_backslashes_around_a_placeholder_stay(text: str, how: str) -> None:
 
 @pytest.mark.parametrize(("written", "remaining"), HALF.values(), ids=HALF)
 def test_single_bracket_stays(written: str, remaining: str) -> None:
-    masks = Masks(short_digests())
-    mask(masks, PROMPT, mails(PROMPT))
+    masks = masks_of_prompt()
 
     assert restored_text(masks, f"see {written} now") == f"see {remaining} now".format(
         "ada@mill.example"
@@ -238,15 +240,14 @@ def test_value_is_restored_in_either_quotes_of_arguments(quotes: str, how: str) 
     full_value = restored["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
     assert ast.literal_eval(full_value) == {"to": [f"to {value}\nnow"], "n": 1}
     for cut in range(len(arguments)):
-        window = masks.make_filter(ARGUMENTS, arguments=True, crowded=False)
+        window = masks.make_filter(ARGUMENTS, arguments=True, is_over_limit=False)
         fed = [*window.feed(arguments[:cut]), *window.feed(arguments[cut:]), *window.close()]
         assert "".join(piece.text for piece in fed) == full_value
 
 
 def test_unquoted_placeholder_in_arguments_becomes_a_string() -> None:
-    masks = Masks(short_digests())
-    mask(masks, PROMPT, mails(PROMPT))
-    window = masks.make_filter(ARGUMENTS, arguments=True, crowded=False)
+    masks = masks_of_prompt()
+    window = masks.make_filter(ARGUMENTS, arguments=True, is_over_limit=False)
 
     fed = [*window.feed('{"to": [EMAIL_x7f, EMAIL_'), *window.feed("x7f]}"), *window.close()]
     assert json.loads("".join(piece.text for piece in fed)) == {"to": ["ada@mill.example"] * 2}
@@ -265,8 +266,7 @@ def test_unquoted_placeholder_in_arguments_becomes_a_string() -> None:
     ],
 )
 def test_similar_text_is_no_placeholder(text: str) -> None:
-    masks = Masks(short_digests())
-    mask(masks, PROMPT, mails(PROMPT))
+    masks = masks_of_prompt()
 
     assert restored_text(masks, text) == text
 
@@ -375,14 +375,13 @@ def test_digest_has_50_bits_and_no_words(value: str) -> None:
     """Letters only: no guard for numbers, and no vowel that would make a word."""
     digest = digest_value(*CALL[:3], value, ())
 
-    assert len(LETTERS) ** len(digest) >= 2**50
+    assert len(DIGEST_LETTERS) ** len(digest) >= 2**50
     assert not set(digest) & set("aeiouly")
     assert digest.isalpha()
 
 
 def test_repr_hides_values() -> None:
-    masks = Masks(short_digests())
-    mask(masks, PROMPT, mails(PROMPT))
+    masks = masks_of_prompt()
     unmasker = masks.build_unmasker()
     unmasker.feed("[EMAIL_1")
 
@@ -432,8 +431,7 @@ def test_masked_value_is_restored_at_any_cut(text: str, cuts: list[int]) -> None
 def test_rewritten_placeholder_is_restored_at_any_cut(
     answer: str, cuts: list[int], escaped: bool
 ) -> None:
-    masks = Masks(short_digests())
-    mask(masks, PROMPT, mails(PROMPT))
+    masks = masks_of_prompt()
     full_text = masks.unmask(answer, escaped=escaped)
 
     assert fed(masks.build_unmasker(escaped=escaped), answer, []) == full_text

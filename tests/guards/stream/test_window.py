@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally, apply_masks, find_matches
-from proxy.guards.services.stage import Reading, TextCollector
-from proxy.guards.stream.window import MAX_WHOLE, Window
+from proxy.guards.services.stage import TextCollector
+from proxy.guards.stream.window import MAX_WHOLE_CHARS, Window
 from proxy.guards.text.base64_text import MOST_RUN
 from proxy.guards.text.documents import SHEET
 from proxy.guards.text.normalize import build_views
+from proxy.guards.text.walk import Text
 from proxy.types.guard import Finding, GuardResult, GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import Broken, Ticks, pieces, rule, tallies
@@ -230,21 +231,16 @@ def test_held_base64_is_bounded() -> None:
     assert pending[-1] < 100
 
 
-def test_invisible_flood_fails_closed() -> None:
-    window = Window(tallies(rule("secret", action="block")))
-
-    with pytest.raises(GuardBlocked) as blocked:
-        window.feed("s" + "\u200b" * 20_000)
-
-    assert blocked.value.kind == "could_not_check"
-
-
-def test_invisible_flood_passes_if_errors_do() -> None:
-    at_work = tallies(rule("secret", action="block", on_error="open"))
+@pytest.mark.parametrize("on_error", ["closed", "open"])
+def test_invisible_flood_fails_the_rule(on_error: Any) -> None:
+    at_work = tallies(rule("secret", action="block", on_error=on_error))
     text = "s" + "\u200b" * 20_000
 
-    assert "".join(piece.text for piece in Window(at_work).feed(text)) == text
+    released, blocked = stream(Window(at_work), [text])
+
     assert results_of(at_work)[0].error == "too_long_to_hold"
+    expected = (text, None) if on_error == "open" else ("", "words could_not_check")
+    assert (released, blocked) == expected
 
 
 def test_flagging_rule_fails_without_holding() -> None:
@@ -258,7 +254,7 @@ def test_flagging_rule_fails_without_holding() -> None:
 
 
 def test_too_long_text_fails_an_unbounded_rule() -> None:
-    half = "it is known " * (MAX_WHOLE // 20)
+    half = "it is known " * (MAX_WHOLE_CHARS // 20)
     opened = tallies(rule("secret", unbounded=True, on_error="open", action="mask"))
 
     assert stream(Window(opened), [half, half, "z"]) == (half + half + "z", None)
@@ -333,7 +329,7 @@ def _at_once(text: str) -> None:
 
 @pytest.mark.parametrize(("size", "count"), [(SHEET, 2), (SHEET + 3, 1)])
 def test_unbounded_rule_sees_a_long_text_raw(size: int, count: int) -> None:
-    readings: list[Reading] = []
+    readings: list[Text] = []
     window = Window(
         [RuleTally(GuardRule("ear", TextCollector("content", readings), "flag"), Ticks())]
     )

@@ -23,7 +23,7 @@ from proxy.guards.kinds.pii import ENTITIES
 from proxy.guards.kinds.wordlist import PHRASES_FILE
 from proxy.guards.matching.phrase_rules import WORD_SEPARATOR, PhraseRule, read_rules
 from proxy.guards.stream.window import Window
-from proxy.guards.stream.word_scanner import LEAST_REACH
+from proxy.guards.stream.word_scanner import MIN_LOOKBACK
 from proxy.guards.text.normalize import build_views
 from proxy.types.guard import Action, GuardRule, PromptContext, is_contextual
 from tests.for_each import for_each
@@ -342,9 +342,9 @@ class Counted:
         self.read += len(data)
         return bool(self.detector.partial_matcher.ends_in_partial_match(data))  # type: ignore[union-attr]
 
-    def is_text_open(self, text: str) -> bool:
+    def may_continue(self, text: str) -> bool:
         self.read += len(text)
-        return bool(self.detector.partial_matcher.is_text_open(text))  # type: ignore[union-attr]
+        return bool(self.detector.partial_matcher.may_continue(text))  # type: ignore[union-attr]
 
     def find_partial_match(self, text: str, start: int) -> int:
         self.read += len(text)
@@ -363,7 +363,7 @@ def test_words_are_inspected_together() -> None:
 def test_short_lookback_holds_little() -> None:
     short = guard_rule("keywords", words=["hippo"])
     window = Window(tallies(short))
-    assert window.lookback <= LEAST_REACH
+    assert window.lookback <= MIN_LOOKBACK
 
     for letter in PROSE:
         window.feed(letter)

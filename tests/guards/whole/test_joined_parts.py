@@ -16,7 +16,7 @@ from proxy.guards.engine import Engine, Inspection
 from proxy.guards.findings import RuleTally, TextMatch
 from proxy.guards.text.documents import collect_request_texts
 from proxy.guards.text.replace import replace_texts
-from proxy.guards.whole.joined_parts import MAX_JOINED, iter_joined_parts
+from proxy.guards.whole.joined_parts import MAX_JOINED_CHARS, iter_joined_parts
 from proxy.guards.whole.text_batches import RuleInspection, split_into_batches
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
@@ -164,7 +164,7 @@ def test_parts_are_read_joined_and_alone(drawn: list[str], rules: tuple[GuardRul
     [
         {"prompt": ["the se", "cret"]},
         {"messages": [{"role": "user", "content": "se"}, {"role": "tool", "content": "cret"}]},
-        body({"text": "se"}, {"text": "x" * MAX_JOINED}, {"text": "cret"}),
+        body({"text": "se"}, {"text": "x" * MAX_JOINED_CHARS}, {"text": "cret"}),
         body({"text": "se", "name": "cret"}),
     ],
     ids=["prompts", "messages", "long", "names"],

@@ -22,9 +22,9 @@ from proxy.guards.text.documents import collect_request_texts, read_plain_reques
 from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import Texts
 from proxy.guards.whole.joined_parts import (
-    MAX_JOINED,
+    BOUNDARY_CHARS,
+    MAX_JOINED_CHARS,
     SEPARATORS,
-    WINDOW,
     JoinedParts,
     iter_message_boundaries,
 )
@@ -153,7 +153,7 @@ async def test_empty_message_separates_no_finding(nothing: Any) -> None:
 
 
 async def test_edge_of_a_window_makes_no_finding() -> None:
-    string = "rapist, said the miller, and".ljust(WINDOW, ".")
+    string = "rapist, said the miller, and".ljust(BOUNDARY_CHARS, ".")
     word = GuardRule("words", keywords.Keywords("word", ["rapist"]), "mask")
 
     inspection = await inspected(body(f"the{string}", PROSE), word)
@@ -306,7 +306,7 @@ def test_long_conversation_is_reread_at_boundaries_only() -> None:
 
     repeated = sum(len(joined.text.text) for joined in iter_message_boundaries(talk))
 
-    assert repeated == 9 * 2 * WINDOW  # text that ends in white space is read once
+    assert repeated == 9 * 2 * BOUNDARY_CHARS  # text that ends in white space is read once
 
 
 @for_each("size", [1, 300, 511, 600])
@@ -316,14 +316,14 @@ def test_each_character_is_reread_at_most_twice(size: int) -> None:
 
     repeated = sum(len(joined.text.text) for joined in rows)
 
-    assert repeated <= 2 * (700 * min(size, 2 * WINDOW) + 700 + 4 * WINDOW)
-    assert all(len(joined.text.text) <= 2 * MAX_JOINED for joined in rows)
+    assert repeated <= 2 * (700 * min(size, 2 * BOUNDARY_CHARS) + 700 + 4 * BOUNDARY_CHARS)
+    assert all(len(joined.text.text) <= 2 * MAX_JOINED_CHARS for joined in rows)
 
 
 @pytest.mark.parametrize(
     ("pair", "words", "match_count"),
     [(("a secret, the se", "cret"), ("secret",), 3), (("key1", "2b"), ("key1", "key12"), 2)],
-    ids=["cut", "continued"],
+    ids=["part", "continued"],
 )
 def test_many_messages_take_linear_time(
     pair: tuple[str, str], words: tuple[str, ...], match_count: int
@@ -349,10 +349,10 @@ def test_plain_reader_detects_adjacent_messages(roles: str, separate: bool) -> N
 def test_finding_over_many_messages_takes_linear_time() -> None:
     def case(count: int) -> tuple[JoinedParts, list[tuple[int, TextMatch]]]:
         joined = next(iter_message_boundaries(collect_request_texts(body(*"a" * count)).texts))
-        return joined, [(number, TextMatch(0, 1, 0, "word")) for number in joined.numbers]
+        return joined, [(number, TextMatch(0, 1, 0, "word")) for number in joined.text_indexes]
 
     def judged(values: tuple[JoinedParts, list[tuple[int, TextMatch]]]) -> None:
         joined, pieces = values
-        joined.pieces_outside(TextMatch(0, len(pieces), 0, "word"), pieces, 0, None)
+        joined.list_parts_outside(TextMatch(0, len(pieces), 0, "word"), pieces, 0, None)
 
     assert grown(judged, case(500), case(4000)) < LINEAR

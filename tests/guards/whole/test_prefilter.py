@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.call.record import Record, TraceIds
-from proxy.guards.engine import ABOVE, Engine
+from proxy.guards.engine import MAX_LOOP_WEIGHT, Engine
 from proxy.guards.inspector import WholeResponseInspector
 from proxy.guards.kinds import code, injection, keywords, pii, secrets, urls, wordlist
 from proxy.guards.text.documents import collect_request_texts
@@ -69,13 +69,13 @@ class Unprepared:
 class UnpreparedValues(Unprepared):
     """A detector without a prefilter that recognizes values cut between messages."""
 
-    def is_cut(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
+    def is_split_value(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
         assert is_cuttable(self.detector)
         return self.detector.is_split_value(text, finding, ends)
 
 
 def unprepared(detector: Detector) -> Detector:
-    result = UnpreparedValues if hasattr(detector, "is_cut") else Unprepared
+    result = UnpreparedValues if is_cuttable(detector) else Unprepared
     return result(detector)
 
 
@@ -102,7 +102,7 @@ async def test_prefilter_changes_no_result(messages: list[Any]) -> None:
 
 @given(st.lists(TEXT.filter(bool), max_size=4))
 def test_prefiltered_rule_finds_nothing(texts: list[str]) -> None:
-    results = prefilter_rules(RULES, read(*texts), ABOVE, Ticks())
+    results = prefilter_rules(RULES, read(*texts), MAX_LOOP_WEIGHT, Ticks())
 
     for rule, result in zip(PLAIN, results, strict=True):
         if result is not None:
@@ -123,7 +123,9 @@ def read(*texts: str) -> Texts:
 
 
 def test_prefilter_clears_clean_texts_for_all_rules() -> None:
-    results = prefilter_rules(RULES, read("Where is my order?", "It left today."), ABOVE, Ticks())
+    results = prefilter_rules(
+        RULES, read("Where is my order?", "It left today."), MAX_LOOP_WEIGHT, Ticks()
+    )
 
     remaining = [rule.name for rule, result in zip(RULES, results, strict=True) if result is None]
     assert remaining == [r"(?-m)^emu", r"\Qa.b\E$"]  # patterns anchored to the edges of a text
@@ -137,7 +139,7 @@ def test_partial_match_at_the_end_is_no_finding() -> None:
     """A stream would wait at ``api``, which may start the name of a key."""
     secrets = next(rule for rule in RULES if rule.name == "secrets")
 
-    [result] = prefilter_rules([secrets], read("Paris is the capital."), ABOVE, Ticks())
+    [result] = prefilter_rules([secrets], read("Paris is the capital."), MAX_LOOP_WEIGHT, Ticks())
 
     assert result is not None
 
@@ -148,12 +150,16 @@ def test_partial_match_at_the_end_is_no_finding() -> None:
     ids=["roles", "fields"],
 )
 def test_narrowed_rule_skips_the_prefilter(narrowed: dict[str, Any]) -> None:
-    assert prefilter_rules([replace(RULES[0], **narrowed)], read("Hi"), ABOVE, Ticks()) == [None]
+    assert prefilter_rules(
+        [replace(RULES[0], **narrowed)], read("Hi"), MAX_LOOP_WEIGHT, Ticks()
+    ) == [None]
 
 
-@pytest.mark.parametrize("text", ["half of a pair: \ud800", "Hi " * ABOVE, "\u00e9" * (ABOVE // 4)])
+@pytest.mark.parametrize(
+    "text", ["half of a pair: \ud800", "Hi " * MAX_LOOP_WEIGHT, "\u00e9" * (MAX_LOOP_WEIGHT // 4)]
+)
 def test_long_or_invalid_text_skips_the_prefilter(text: str) -> None:
-    assert prefilter_rules(RULES[:1], read(text), ABOVE, Ticks()) == [None]
+    assert prefilter_rules(RULES[:1], read(text), MAX_LOOP_WEIGHT, Ticks()) == [None]
 
 
 @for_each(
@@ -167,7 +173,7 @@ def test_long_or_invalid_text_skips_the_prefilter(text: str) -> None:
     ],
 )
 def test_clean_text_with_several_readings_passes(text: str) -> None:
-    [result] = prefilter_rules(RULES[:1], read(text), ABOVE, Ticks())
+    [result] = prefilter_rules(RULES[:1], read(text), MAX_LOOP_WEIGHT, Ticks())
 
     assert result is not None
     assert (result.verdict, result.bytes, result.fields) == ("passed", len(text.encode()), 1)
@@ -175,19 +181,21 @@ def test_clean_text_with_several_readings_passes(text: str) -> None:
 
 @for_each("text", ["g\u200bnu", "\uff47nu", "%67nu", "g n u", "&#103;nu"])
 def test_disguised_word_skips_the_prefilter(text: str) -> None:
-    assert prefilter_rules(RULES[:1], read(f"\u201c{text}\u201d"), ABOVE, Ticks()) == [None]
+    assert prefilter_rules(RULES[:1], read(f"\u201c{text}\u201d"), MAX_LOOP_WEIGHT, Ticks()) == [
+        None
+    ]
 
 
 def test_prefilter_after_the_deadline_is_ignored() -> None:
     slow = replace(RULES[0], deadline_s=0.5)
 
-    assert prefilter_rules([slow], read("Hi"), ABOVE, Ticks(step=1.0)) == [None]
+    assert prefilter_rules([slow], read("Hi"), MAX_LOOP_WEIGHT, Ticks(step=1.0)) == [None]
 
 
 def test_each_rule_reports_its_own_time() -> None:
     words, _, rhino, *_ = (replace(rule, deadline_s=9.0) for rule in RULES)
 
-    results = prefilter_rules([rhino, words], read("rhino"), ABOVE, Ticks(step=1.0))
+    results = prefilter_rules([rhino, words], read("rhino"), MAX_LOOP_WEIGHT, Ticks(step=1.0))
 
     assert [result and result.seconds for result in results] == [None, 1.0]
 
@@ -208,7 +216,7 @@ class Clumsy:
 def test_detector_with_failing_prefilter_runs() -> None:
     clumsy = GuardRule("clumsy", Clumsy())
 
-    assert prefilter_rules([RULES[0], clumsy], read("Hi"), ABOVE, Ticks()) == [None, None]
+    assert prefilter_rules([RULES[0], clumsy], read("Hi"), MAX_LOOP_WEIGHT, Ticks()) == [None, None]
 
 
 @dataclass(frozen=True, slots=True)

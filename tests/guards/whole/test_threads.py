@@ -64,7 +64,7 @@ async def test_no_batch_is_read_after_all_deadlines() -> None:
 async def test_wait_for_a_slot_is_bounded() -> None:
     """Waiting does not use up the deadline of a rule."""
     with ThreadPoolExecutor(2) as pool:
-        engine = Engine(Ticks(), pool, turns=FairSemaphore(0), most_wait_s=0.01)
+        engine = Engine(Ticks(), pool, slots=FairSemaphore(0), max_wait_s=0.01)
         single_rule = rule("word", deadline_s=0.01)
         inspection = await engine.inspect([single_rule], collect_request_texts(BODY).texts)
 
@@ -75,7 +75,7 @@ async def test_wait_for_a_slot_is_bounded() -> None:
 async def test_late_rule_releases_its_slot() -> None:
     clock = Ticks()
     with ThreadPoolExecutor(2) as pool:
-        engine = Engine(clock, pool, turns=FairSemaphore(1))
+        engine = Engine(clock, pool, slots=FairSemaphore(1))
         texts = collect_request_texts(BODY).texts
         await engine.inspect([GuardRule("late", Counting(clock, seconds=9))], texts)
         inspection = await engine.inspect([rule("word", action="flag", deadline_s=60)], texts)

@@ -89,7 +89,7 @@ def read(folder: Path, texts: str, *, answers: bool = False) -> Snapshot:
 
 @for_each("kind", sorted(KINDS))
 def test_every_kind_is_compiled_from_its_config(kind: str, tmp_path: Path) -> None:
-    answers = KINDS[kind].answers
+    answers = KINDS[kind].is_output_only
     guards = read(tmp_path, WRITTEN[kind], answers=answers).deployments["chat"].guards
 
     rules = guards.output if answers else guards.input
@@ -116,8 +116,8 @@ def test_injection_skips_application_text_by_default(tmp_path: Path) -> None:
         for roles in ("", ", roles: [system, user]")
     )
 
-    assert (loaded.roles, loaded.roles_left_out) == (None, frozenset({"system", "developer"}))
-    assert (second.roles, second.roles_left_out) == (frozenset({"system", "user"}), frozenset())
+    assert (loaded.roles, loaded.excluded_roles) == (None, frozenset({"system", "developer"}))
+    assert (second.roles, second.excluded_roles) == (frozenset({"system", "user"}), frozenset())
     assert not loaded.applies_to("developer", "content")
     assert loaded.applies_to(None, "prompt")
 
@@ -226,9 +226,9 @@ def test_guards_have_their_names_stages_and_upstreams(tmp_path: Path) -> None:
     assert isinstance(moderation, Moderation)
     assert moderation.upstream.base_url == "https://api.example.test"
     assert isinstance(bias, Judge)
-    assert (bias.name, bias.stage, bias.asked_deployment) == ("bias", "output", "chat")
+    assert (bias.name, bias.stage, bias.model_deployment) == ("bias", "output", "chat")
     assert isinstance(rests, ByContext)
-    assert rests.asked_deployment == "chat"
+    assert rests.model_deployment == "chat"
     judge = rests.for_prompt(PromptContext(context="Rooms are quiet."))
     assert isinstance(judge, Judge)
     assert (judge.name, judge.check) == ("rests", "grounded")

@@ -224,7 +224,8 @@ def profile(frame, event, _):
             frame = frame.f_back
         loaded.append(f"compile in {frame.f_code.co_filename}")
 
-from proxy.guards.services.stage import NoGuardClients, Reading
+from proxy.guards.services.stage import NoGuardClients
+from proxy.guards.text.walk import Text
 from proxy.policy.store import read_folder
 from proxy.types.guard import PromptContext
 
@@ -237,7 +238,7 @@ async def look(rule):
         if hasattr(detector, "find"):
             detector.find(text)
         else:
-            await detector.ask([Reading(text, "content", "user")], question, NoGuardClients())
+            await detector.find_all([Text((), text, "content", "user")], question, NoGuardClients())
 
 # A country's own pattern, when its first number is checked: a part of a millisecond each.
 SMALL = ("/asyncio/", "/phonenumbers/re_util", "/phonenumbers/phonenumberutil",
@@ -291,8 +292,10 @@ def test_first_inspection_imports_nothing(tmp_path: Path) -> None:
     model = classifier(tmp_path / "model", {"?": (1.0, 2.0)}, ["a", "rival"])
     pairs = classifier(tmp_path / "pairs", {"?": (1.0, 2.0)}, ["contradiction", "entailment"])
     local = [kind for kind in KINDS if kind not in UNAVAILABLE | NO_TEXT]
-    request = [WRITTEN[kind].replace("FOLDER", model) for kind in local if not KINDS[kind].answers]
-    judged = [WRITTEN[kind] for kind in local if KINDS[kind].answers]
+    request = [
+        WRITTEN[kind].replace("FOLDER", model) for kind in local if not KINDS[kind].is_output_only
+    ]
+    judged = [WRITTEN[kind] for kind in local if KINDS[kind].is_output_only]
     judged.append(f"{{guard: grounded, name: nli, nli: {pairs}}}")
     request += ["{guard: pii, name: people, entities: [email, phone, card, iban, ssn, ip]}"]
     folder = tmp_path / "policies"
