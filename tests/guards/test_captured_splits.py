@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 
-import aiohttp
-
-from tests.conftest import policies_for, running_proxy
-from tests.dialects.test_responses import BEARER
+from proxy.guards.capture import CallCapture
+from proxy.policy.compile.guards import compile_capture
+from proxy.policy.schema import CaptureConfig
+from proxy.types.events import FamilyName, Frame
 from tests.doubles import (
     Json,
-    Script,
-    ScriptedUpstream,
-    answer,
     chat,
     chat_events,
     item_events,
@@ -22,17 +18,15 @@ from tests.doubles import (
     message_events,
     response,
     response_events,
-    stream,
     text_events,
     text_item,
 )
 from tests.for_each import for_each
-from tests.guards.conversations import FORMS, Form
-from tests.telemetry.collector import Collector, attributes_of
+from tests.golden.pipeline import Pipeline
+from tests.guards.stream import frames as made
 
 HALVES = "ghp_aB3dE5fG7hI9jK1l", "M3nO5pQ7rS9tU1vW3xY5"
 CARD = "4111 1111 ", "1111 1111"
-CHAT, MESSAGES, RESPONSES = FORMS
 USER: Json = {"role": "user"}
 TEXT: Json = {"type": "text"}
 CALL: Json = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -86,118 +80,84 @@ def in_input_parts(text: str, two: str) -> list[Json]:
 
 
 REQUESTS = [
-    (CHAT, in_parts), (CHAT, in_messages), (CHAT, in_chat_results), (MESSAGES, in_parts),
-    (MESSAGES, in_messages), (MESSAGES, in_result_blocks), (RESPONSES, in_input_parts),
-    (RESPONSES, in_messages), (RESPONSES, in_outputs),
+    in_parts, in_messages, in_chat_results, in_result_blocks, in_input_parts, in_outputs,
 ]  # fmt: skip
 
-
-def chat_pieces(text: str, two: str, streamed: bool) -> Script:
-    return stream(chat_events(text, two)) if streamed else answer(chat(text + two))
-
-
-def blocks(text: str, two: str, streamed: bool) -> Script:
-    if streamed:
-        events = message_events(text_events(0, text), text_events(1, two))
-        return stream(events, is_done=False)
-    return answer(message({**TEXT, "text": text}, {**TEXT, "text": two}))
+Answer = tuple[list[Json], Json]
+"""Events of a stream, and the document of the same response."""
 
 
-def block_pieces(text: str, two: str, streamed: bool) -> Script:
-    if streamed:
-        return stream(message_events(text_events(0, text, two)), is_done=False)
-    return answer(message({**TEXT, "text": text + two}))
+def chat_pieces(text: str, two: str) -> Answer:
+    return chat_events(text, two), chat(text + two)
 
 
-def items(text: str, two: str, streamed: bool) -> Script:
-    first_document, second = text_item(text), text_item(two, "msg_2")
-    document = response(first_document, second)
-    if not streamed:
-        return answer(document)
-    events = (item_events(0, first_document, text), item_events(1, second, two))
-    return stream(response_events(*events, document=document), is_done=False)
+def blocks(text: str, two: str) -> Answer:
+    events = message_events(text_events(0, text), text_events(1, two))
+    return events, message({**TEXT, "text": text}, {**TEXT, "text": two})
 
 
-def item_parts(text: str, two: str, streamed: bool) -> Script:
+def block_pieces(text: str, two: str) -> Answer:
+    return message_events(text_events(0, text, two)), message({**TEXT, "text": text + two})
+
+
+def items(text: str, two: str) -> Answer:
+    first, second = text_item(text), text_item(two, "msg_2")
+    document = response(first, second)
+    events = item_events(0, first, text), item_events(1, second, two)
+    return response_events(*events, document=document), document
+
+
+def item_parts(text: str, two: str) -> Answer:
     item = text_item(text + two)
-    if streamed:
-        return stream(response_events(item_events(0, item, text, two)), is_done=False)
+    events = response_events(item_events(0, item, text, two))
     part = item["content"][0]
-    item["content"] = [{**part, "text": text}, {**part, "text": two}]
-    return answer(response(item))
+    return events, response({**item, "content": [{**part, "text": text}, {**part, "text": two}]})
 
 
-RESPONSES_MADE = [
-    (form, partial(split, streamed=streamed))
-    for form, split in (
-        (CHAT, chat_pieces), (MESSAGES, blocks), (MESSAGES, block_pieces), (RESPONSES, items),
-        (RESPONSES, item_parts),
-    )
-    for streamed in (False, True)
+RESPONSES: list[tuple[FamilyName, Callable[[str, str], Answer]]] = [
+    ("chat", chat_pieces), ("messages", blocks), ("messages", block_pieces), ("responses", items),
+    ("responses", item_parts),
 ]  # fmt: skip
-NAMES = [f"{split.func.__name__} {split.keywords}" for _, split in RESPONSES_MADE]
 
 
-async def spans_of(
-    form: Form, body: Json, script: Script, folder: Path, up: ScriptedUpstream, to: Collector
-) -> str:
-    """Return all spans of a call with captured texts."""
-    up.answer_with(script)
-    capture = "policies:\n  default: {match: all, capture: {share: 100%}}\n"
-    headers = {**BEARER, "x-headrace-deployment": form.deployment}
-    async with (
-        running_proxy(folder / "p", policies_for(up.url) + capture, otlp_endpoint=to.url) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
-    ):
-        async with client.post(form.path, headers=headers, json=body) as answered:
-            assert answered.status == 200, await answered.text()
-            await answered.read()
-        await proxy.sink.wait()
-    attributes = attributes_of(to.named("chat "))
-    spans = b"".join(to.bodies).decode(errors="replace")
-    to.bodies.clear()
-    to.spans.clear()
-    assert "gen_ai.input.messages" in attributes
-    assert "gen_ai.output.messages" in attributes
-    return spans
+def captured_texts(body: Json, *frames: Frame) -> str:
+    capture = compile_capture(CaptureConfig.model_validate({"share": "100%"}))
+    stored = CallCapture(capture, capture.redact, body, lambda: 0.0)
+    for frame in frames:
+        stored.feed(frame)
+    captured = stored.build_captured()
+    return " ".join(text.text for text in (*captured.prompt, *captured.response))
+
+
+def assert_redacted(texts: str, halves: tuple[str, str]) -> None:
+    assert "as you know" in texts
+    assert [half for half in halves if half.strip() in texts] == []
 
 
 @for_each("halves", [HALVES, CARD], ids=["token", "card"])
-@for_each(
-    ("form", "split"), REQUESTS, ids=[f"{form.name} {split.__name__}" for form, split in REQUESTS]
-)
-async def test_value_split_in_a_request_is_in_no_span(
-    form: Form,
-    split: Callable[[str, str], list[Json]],
-    halves: tuple[str, str],
-    tmp_path: Path,
-    upstream: ScriptedUpstream,
-    collector: Collector,
+@for_each("split", REQUESTS, ids=[split.__name__ for split in REQUESTS])
+def test_value_split_in_a_request_is_not_captured(
+    split: Callable[[str, str], list[Json]], halves: tuple[str, str]
 ) -> None:
-    field = "input" if form is RESPONSES else "messages"
-    body = {**form.body([]), field: split(f"Mine is {halves[0]}", f"{halves[1]} as you know")}
-    script = form.script(["Yes."], ["{}"], streamed=False)
+    field = "messages" if split in (in_chat_results, in_result_blocks) else "input"
+    turns = split(f"Mine is {halves[0]}", f"{halves[1]} as you know")
 
-    spans = await spans_of(form, body, script, tmp_path, upstream, collector)
-
-    assert "as you know" in spans
-    assert [half for half in halves if half.strip() in spans] == []
+    assert_redacted(captured_texts({field: turns}), halves)
 
 
 @for_each("halves", [HALVES, CARD], ids=["token", "card"])
-@for_each(("form", "split"), RESPONSES_MADE, ids=NAMES)
-async def test_value_split_in_a_response_is_in_no_span(
-    form: Form,
-    split: partial[Script],
+@for_each("inspect", [None, False, True], ids=["whole", "stream", "split stream"])
+@for_each(("family", "split"), RESPONSES, ids=[split.__name__ for _, split in RESPONSES])
+def test_value_split_in_a_response_is_not_captured(
+    family: FamilyName,
+    split: Callable[[str, str], Answer],
+    inspect: bool | None,
     halves: tuple[str, str],
-    tmp_path: Path,
-    upstream: ScriptedUpstream,
-    collector: Collector,
 ) -> None:
-    script = split(f"Mine is {halves[0]}", f"{halves[1]} as you know")
-    body = {**form.body(["Hi"]), "stream": split.keywords["streamed"]}
+    events, document = split(f"Mine is {halves[0]}", f"{halves[1]} as you know")
+    frames = [made.whole_answer(document, family)]
+    if inspect is not None:
+        documents = [json.dumps(event).encode() for event in events]
+        frames = Pipeline(family, family, inspect=inspect).frames([*documents, made.DONE])
 
-    spans = await spans_of(form, body, script, tmp_path, upstream, collector)
-
-    assert "as you know" in spans
-    assert [half for half in halves if half.strip() in spans] == []
+    assert_redacted(captured_texts({}, *frames), halves)

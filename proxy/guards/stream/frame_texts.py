@@ -257,10 +257,15 @@ def replace_frame_texts(frame: Frame, changes: Mapping[Path, str]) -> Frame:
             if not isinstance(path[0], int) and _can_set_text(doc, path)
         }
         frame = _rebuild_frame(frame, replace_texts(doc, in_doc), in_doc) if in_doc else frame
-    alone = {path: text for path, text in changes.items() if isinstance(path[0], int)}
-    values: Any = {number: _get_read_value(event) for number, event in enumerate(frame.events)}
-    for number, value in replace_texts(values, alone).items() if alone else ():
-        frame = _replace_event_value(frame, int(number), value)
+    in_events = {path: text for path, text in changes.items() if isinstance(path[0], int)}
+    if in_events:
+        values: Any = {number: _get_read_value(event) for number, event in enumerate(frame.events)}
+        changed: Any = replace_texts(values, in_events)
+        events = tuple(
+            event if changed[number] == values[number] else _set_event_value(event, changed[number])
+            for number, event in enumerate(frame.events)
+        )
+        frame = frame._replace(events=events, raw=None)
     return remove_attachment(frame, "logprobs") if deltas else frame
 
 
@@ -367,14 +372,6 @@ def _get_read_value(event: Event) -> Any:
             return value
         case _:
             return None
-
-
-def _replace_event_value(frame: Frame, number: int, value: Any) -> Frame:
-    event = frame.events[number]
-    if value == _get_read_value(event):
-        return frame
-    events = (*frame.events[:number], _set_event_value(event, value), *frame.events[number + 1 :])
-    return frame._replace(events=events, raw=None)
 
 
 def _set_event_value(event: Event, value: Any) -> Any:

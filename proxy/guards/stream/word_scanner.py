@@ -11,11 +11,7 @@ from dataclasses import replace
 from math import inf
 
 from proxy.guards.findings import CONTEXT_MARGIN, RuleCursor, TextMatch, find_matches
-from proxy.guards.matching.pattern_syntax import (
-    SPACES,
-    UNSPACED_LETTER,
-    find_last_unspaced_letter,
-)
+from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, find_last_unspaced_letter
 from proxy.guards.text.base64_text import ALPHABET, MOST_RUN
 from proxy.guards.text.disguises import find_trailing_marks, has_one_reading
 from proxy.guards.text.documents import SHEET
@@ -75,11 +71,8 @@ class WordScanner:
 
     def get_step_size(self, text: str) -> int:
         """Return the number of characters to inspect in one step."""
-        return (
-            STEP_CHARS
-            if text.isascii() or not UNSPACED_LETTER.search(text)
-            else UNSPACED_STEP_CHARS
-        )
+        is_spaced = text.isascii() or not UNSPACED_LETTER.search(text)
+        return STEP_CHARS if is_spaced else UNSPACED_STEP_CHARS
 
     def get_final_position(self) -> float:
         """Return the position before which every finding of the rules is final."""
@@ -101,18 +94,17 @@ class WordScanner:
             return []  # a single letter, which may start a longer word
         raw, end = tail.encode(), end - start
         unclear = []
-        for cursor, partial_matcher in self._rules:
+        for cursor, matcher in self._rules:
             cursor_at = cursor.final_end - base
             if cursor_at >= start + end or cursor.tally.error is not None:
                 continue
             cursor_at = (cursor_at if cursor_at > start_at else start_at) - start  # for each word
             edge = cursor_at - 1 if cursor_at > 1 else 0
-            if not cursor.has_open_match and not partial_matcher.ends_in_partial_match(
-                raw[edge:] if edge else raw
-            ):
+            end_of_text = raw[edge:] if edge else raw
+            if not (cursor.has_open_match or matcher.ends_in_partial_match(end_of_text)):
                 cursor.final_end = base + start + end
-            elif not _hold_partial_match(
-                cursor, partial_matcher, tail[edge:], cursor_at - edge, base + start + edge
+            elif not _move_to_partial_match(
+                cursor, matcher, tail[edge:], cursor_at - edge, base + start + edge
             ):
                 unclear.append(cursor)
         return unclear
@@ -134,20 +126,22 @@ class WordScanner:
         if any(view.whole is not None for view in read.views):
             return rules
         unclear = []
-        for cursor, partial_matcher in self._rules:
+        for cursor, matcher in self._rules:
             cursor_at = max(start_at, cursor.final_end - base) - start
             if cursor.tally.error is not None or cursor_at >= end:
                 continue
-            if not cursor.has_open_match and _is_free_of_matches(
-                read.views, cursor, partial_matcher, cursor_at, end
+            readings = [_cut_reading(view, cursor, cursor_at, end) for view in read.views]
+            if not cursor.has_open_match and not any(
+                not is_word_end(reading[-1:]) or matcher.is_text_open(reading)
+                for reading in readings
             ):
                 cursor.final_end = base + start + end
                 continue
-            place = find_open_position(read, cursor, partial_matcher, cursor_at)
+            place = find_open_position(read, cursor, matcher, cursor_at)
             if place <= cursor_at:
                 continue
-            if cursor.has_open_match or _may_match_any_view(
-                read.views, cursor, partial_matcher, cursor_at, end
+            if cursor.has_open_match or any(
+                matcher.may_match(matcher.encode_text(reading)) for reading in readings
             ):
                 unclear.append(cursor)
             else:
@@ -167,52 +161,26 @@ def make_word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordSc
     return WordScanner(holding, escaped=escaped)
 
 
-def _hold_partial_match(
-    cursor: RuleCursor, partial_matcher: PartialMatcher, text: str, start_at: int, base: int
+def _move_to_partial_match(
+    cursor: RuleCursor, matcher: PartialMatcher, text: str, start_at: int, base: int
 ) -> bool:
     """Return True if an ASCII text has no match before its partial match.
 
     Moves the cursor to the partial match. The text begins at ``base``.
     """
-    place = min(partial_matcher.find_partial_match(text, start_at), len(text) - 1)
+    place = min(matcher.find_partial_match(text, start_at), len(text) - 1)
     if place <= start_at:
         return True
-    if cursor.has_open_match or partial_matcher.may_match(text.encode()):
+    if cursor.has_open_match or matcher.may_match(text.encode()):
         return False
     cursor.final_end = base + place
     return True
 
 
-def _is_free_of_matches(
-    views: Sequence[View],
-    cursor: RuleCursor,
-    partial_matcher: PartialMatcher,
-    start_at: int,
-    end: int,
-) -> bool:
-    for view in views:
-        reading = _view_text(view, cursor)[: view.index_of_original(end + 1)]
-        part = reading[max(0, view.index_of_original(start_at) - 1) :]
-        if not is_word_end(reading[-1:]) or partial_matcher.is_text_open(part):
-            return False
-    return True
-
-
-def _may_match_any_view(
-    views: Sequence[View],
-    cursor: RuleCursor,
-    partial_matcher: PartialMatcher,
-    start_at: int,
-    end: int,
-) -> bool:
-    """Return True if any reading may have a match, even if none is partial."""
-    for view in views:
-        reading = _view_text(view, cursor)[
-            max(0, view.index_of_original(start_at) - 1) : view.index_of_original(end + 1)
-        ]
-        if partial_matcher.may_match(partial_matcher.encode_text(reading)):
-            return True
-    return False
+def _cut_reading(view: View, cursor: RuleCursor, start_at: int, end: int) -> str:
+    """Return the reading of a span of the original, and one character on either side."""
+    start = max(0, view.index_of_original(start_at) - 1)
+    return _view_text(view, cursor)[start : view.index_of_original(end + 1)]
 
 
 def is_word_end(character: str) -> bool:
@@ -232,7 +200,7 @@ def find_last_word_end(text: str, start_at: int, end: int) -> int:
 
 
 def find_open_position(
-    read: Beginning, cursor: RuleCursor, partial_matcher: PartialMatcher, start_at: int
+    read: Beginning, cursor: RuleCursor, matcher: PartialMatcher, start_at: int
 ) -> int:
     """Return the first position that may still become part of a finding.
 
@@ -249,9 +217,7 @@ def find_open_position(
         if end <= view_start:
             return start_at
         start = max(0, view_start - CONTEXT_MARGIN)
-        place = start + partial_matcher.find_partial_match(
-            reading[start : end + 1], view_start - start
-        )
+        place = start + matcher.find_partial_match(reading[start : end + 1], view_start - start)
         places.append(view.original_start(min(place, end)))
     return max(start_at, min(places))
 

@@ -127,10 +127,11 @@ class RuleInspection:
     def _remaining_s(self) -> float:
         return self.tally.rule.deadline_s - self.tally.cpu_s
 
+    def _find_matches(self, views: Sequence[View]) -> list[findings.TextMatch]:
+        return findings.find_matches(self.tally, self.number, views, remaining_s=self._remaining_s)
+
     def _inspect_part(self, part: TextViews) -> None:
-        matches = findings.find_matches(
-            self.tally, self.number, part.views, remaining_s=self._remaining_s
-        )
+        matches = self._find_matches(part.views)
         if self.has_failed:
             return
         if part.joined is not None:
@@ -153,9 +154,7 @@ class RuleInspection:
         known_matches = {number: [*self._by_text.get(number, ())] for number in joined.text_indexes}
         for start, end in joined.message_spans:
             views = build_views(joined.text.text[start:end])
-            matches = findings.find_matches(
-                self.tally, self.number, views, remaining_s=self._remaining_s
-            )
+            matches = self._find_matches(views)
             shifted = (replace(m, start=m.start + start, end=m.end + start) for m in matches)
             for pieces in joined.split_matches(shifted):
                 for number, piece in pieces:
@@ -190,9 +189,7 @@ class RuleInspection:
     def _inspect_run(self, run: Base64Run) -> None:
         if not (finds_spans(self.tally.rule) and self._applies(run.text)):
             return
-        matches = findings.find_matches(
-            self.tally, self.number, (run.view,), remaining_s=self._remaining_s
-        )
+        matches = self._find_matches((run.view,))
         if not self.has_failed:
             self._record(run.place, matches)
             self._runs += [(match.start, match.end) for match in matches]
