@@ -188,15 +188,6 @@ def test_verdict_is_mapped(verdict: Any, summary: Any, details: Any) -> None:
     assert event["output_guardrails"] == {"summary": {}, "details": {}}
 
 
-def test_input_and_output_results_are_separate() -> None:
-    event = make_enkrypt_detections(
-        [verdict_of("nsfw"), verdict_of("nsfw", 0.7, stage="output", sexual=1)]
-    )
-
-    assert event["input_guardrails"]["summary"] == {"nsfw": 0}
-    assert event["output_guardrails"]["summary"] == {"nsfw": 1}
-
-
 def test_guards_with_one_detector_are_joined() -> None:
     verdicts = [
         verdict_of("pii", email=1),

@@ -88,9 +88,6 @@ def test_unused_query_parameter_is_named(query: str, warned: tuple[str, ...]) ->
     ("path", "body"),
     [
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "p"}]}),
-        ("/v1/messages", {"messages": [{"role": "user", "content": "p"}]}),
-        ("/v1/embeddings", {"input": "p"}),
-        ("/v1/responses", {"input": "p"}),
         ("/v1/models", None),
     ],
 )
@@ -255,10 +252,6 @@ def test_bearer_token_is_read(header: str, token: str | None) -> None:
     assert (secret.reveal() if secret else None) == token
 
 
-def test_repr_hides_secret() -> None:
-    assert "abc" not in repr(read_key(("authorization",), {"authorization": "Bearer abc"}))
-
-
 def test_tags_are_pairs_or_bare_labels() -> None:
     headers = {"x-headrace-tags": "team=support, beta ,, a=b=c"}
 
@@ -296,15 +289,12 @@ def test_trace_of_the_caller_is_continued() -> None:
     assert context.trace_id == "0af7651916cd43dd8448eb211c80319c"
 
 
-@for_each("text", ["", "x", TRACE[:-1], TRACE.replace("0af765", "ZZZZZZ")])
+ZEROS = f"00-{'0' * 32}-{'1' * 16}-01"
+
+
+@for_each("text", ["", "x", TRACE[:-1], TRACE.replace("0af765", "ZZZZZZ"), ZEROS])
 def test_malformed_trace_is_replaced(text: str) -> None:
     assert request_headers.read_trace_context({"traceparent": text}) is None
-
-
-def test_all_zero_trace_is_replaced() -> None:
-    assert (
-        request_headers.read_trace_context({"traceparent": f"00-{'0' * 32}-{'1' * 16}-01"}) is None
-    )
 
 
 def test_headrace_headers_apply_in_every_dialect() -> None:

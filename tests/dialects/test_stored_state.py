@@ -134,24 +134,6 @@ def is_unknown(status: int, body: Json, text: str) -> bool:
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 
 
-async def test_client_continues_its_response(gateway: StatefulProxy) -> None:
-    first_text = await gateway.id_of()
-    status, second = await gateway.ask(previous_response_id=first_text)
-
-    assert first_text.startswith("resp_")
-    assert "resp_1" not in first_text
-    assert status == 200
-    assert second["id"] == first_text
-    assert gateway.last.json == {
-        "model": "gpt-4o-mini",
-        "input": "Go on.",
-        "previous_response_id": "resp_1",
-    }
-    records = await gateway.proxy.sink.wait(2)
-    assert {record.outcome for record in records} == {"success"}
-    assert [record.billing.cost for record in records] == [11_000, 11_000]
-
-
 def without_ids(event: Json) -> Json:
     bare = {name: value for name, value in event.items() if name != "item_id"}
     return bare | ({"item": {**event["item"], "id": ""}} if "item" in event else {})
@@ -217,16 +199,6 @@ async def test_null_previous_response_is_none(gateway: StatefulProxy) -> None:
     assert gateway.last.json.get("previous_response_id") is None
 
 
-async def test_response_of_a_fallback_is_found_there(gateway: StatefulProxy) -> None:
-    gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(response()))
-    first_text = await gateway.id_of(model="support-chat")
-
-    status, _ = await gateway.ask(model="support-chat", previous_response_id=first_text)
-
-    assert status == 200
-    assert (gateway.last.path, gateway.last.json["model"]) == ("/spare/v1/responses", "other")
-
-
 async def test_chat_upstream_stores_no_response(gateway: StatefulProxy) -> None:
     gateway.upstream.answer_with(answer(chat(" Paris.")))
     first_text = await gateway.id_of(model="chatting")
@@ -234,16 +206,6 @@ async def test_chat_upstream_stores_no_response(gateway: StatefulProxy) -> None:
     status, body = await gateway.ask(model="chatting", previous_response_id=first_text)
 
     assert is_unknown(status, body, first_text)
-
-
-async def test_other_model_does_not_have_the_response(gateway: StatefulProxy) -> None:
-    first_text = await gateway.id_of()
-
-    for model in ("kept", "resilient", "unheard-of"):
-        assert is_unknown(
-            *await gateway.ask(model=model, previous_response_id=first_text), first_text
-        )
-    assert len(gateway.upstream.requests) == 1
 
 
 @pytest.mark.parametrize(

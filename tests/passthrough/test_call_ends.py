@@ -61,11 +61,15 @@ async def endless(request: ReceivedRequest, wire: Wire) -> None:
 
 
 class Way(NamedTuple):
-    """How a call goes, and what it has used: as ``reported``, ``partly`` so, ``unknown``, or
-    ``nothing``. Its client has ``left`` or not."""
+    """Course of a call.
+
+    ``used`` is its usage: ``reported``, ``partly`` so, ``unknown``, or ``nothing``. ``left`` is
+    True if the client disconnects.
+    """
 
     script: Script
     used: str
+    outcome: str = "success"
     left: bool = False
 
 
@@ -75,24 +79,28 @@ WAYS: dict[str, Way] = {
     "says-nothing": Way(answer({}), "unknown"),
     "bytes": Way(answer(b"\xff", media_type=SOUND), "unknown"),
     "empty": Way(answer(b"", media_type=SOUND), "unknown"),
-    "left-before-head": Way(hang(), "unknown", left=True),
-    "left-midway": Way(started_response(SOUND, b"\xff"), "unknown", left=True),
-    "left-after-usage": Way(started_response(EVENTS, event(USED)), "partly", left=True),
-    "total-timeout": Way(hang(), "unknown"),
-    "idle-timeout": Way(started_response(SOUND, b"\xff"), "unknown"),
-    "gone-before-head": Way(cut_before_head(), "nothing"),
-    "gone-midway": Way(started_response(SOUND, b"\xff", cut=True), "unknown"),
-    "gone-midway-in-json": Way(started_response("application/json", b'{"a', cut=True), "unknown"),
-    "too-long": Way(endless, "unknown"),
-    "garbled": Way(answer(b"{"), "unknown"),
-    "encoded": Way(answer(b"\x1f\x8b", 200, "content-encoding: gzip"), "unknown"),
-    "blocked": Way(answer({"text": "hippo"}), "unknown"),
-    "blocked-with-usage": Way(answer({"text": "hippo", **USED}), "reported"),
-    "refused": Way(answer({"error": {"message": "no"}}, 400), "nothing"),
-    "not-found": Way(answer({"error": {"message": "no"}}, 404), "nothing"),
-    "denied": Way(answer({"error": {"message": "no"}}, 401), "nothing"),
-    "overloaded": Way(answer({}, 503), "nothing"),
-    "broken": Way(answer({}, 500), "nothing"),
+    "left-before-head": Way(hang(), "unknown", "client_abort", left=True),
+    "left-midway": Way(started_response(SOUND, b"\xff"), "unknown", "client_abort", left=True),
+    "left-after-usage": Way(
+        started_response(EVENTS, event(USED)), "partly", "client_abort", left=True
+    ),
+    "total-timeout": Way(hang(), "unknown", "client_error"),
+    "idle-timeout": Way(started_response(SOUND, b"\xff"), "unknown", "timeout"),
+    "gone-before-head": Way(cut_before_head(), "nothing", "upstream_error"),
+    "gone-midway": Way(started_response(SOUND, b"\xff", cut=True), "unknown", "upstream_error"),
+    "gone-midway-in-json": Way(
+        started_response("application/json", b'{"a', cut=True), "unknown", "upstream_error"
+    ),
+    "too-long": Way(endless, "unknown", "upstream_error"),
+    "garbled": Way(answer(b"{"), "unknown", "upstream_error"),
+    "encoded": Way(answer(b"\x1f\x8b", 200, "content-encoding: gzip"), "unknown", "upstream_error"),
+    "blocked": Way(answer({"text": "hippo"}), "unknown", "blocked"),
+    "blocked-with-usage": Way(answer({"text": "hippo", **USED}), "reported", "blocked"),
+    "refused": Way(answer({"error": {"message": "no"}}, 400), "nothing", "client_error"),
+    "not-found": Way(answer({"error": {"message": "no"}}, 404), "nothing", "client_error"),
+    "denied": Way(answer({"error": {"message": "no"}}, 401), "nothing", "upstream_error"),
+    "overloaded": Way(answer({}, 503), "nothing", "upstream_error"),
+    "broken": Way(answer({}, 500), "nothing", "upstream_error"),
 }
 BODY = {"prompt": "q" * 400}
 ESTIMATE = to_tokens(estimate_body(BODY)) * 5000
@@ -148,7 +156,7 @@ upstreams:
     base_url: '{upstream}/v1'
     breaker: off
     max_answer_bytes: 64KiB
-    timeouts: {{first_byte: 30s, idle: 300ms, total: 60s}}
+    timeouts: {{first_byte: 30s, idle: 2s, total: 60s}}
 deployments:{deployments}
 policies:
   here:
@@ -218,10 +226,12 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
         name, way = record.plan.deployment, record.head.passthrough.path.rpartition("/")[2]
         billing, method = record.billing, record.head.method
         charged = sum(charge.cost for charge in record.charges)
-        observed = (billing.source, billing.cost, charged)
-        if observed != expected_money(name, way, method):
-            wrong[name, way, method] = observed, expected_money(name, way, method)
+        observed = (record.outcome, billing.source, billing.cost, charged)
+        expected = (WAYS[way].outcome, *expected_money(name, way, method))
+        if observed != expected:
+            wrong[name, way, method] = observed, expected
     assert not wrong, "\n".join(map(str, wrong.items()))
+    assert "/ways/" not in metrics
     assert len(records) == len(calls) == metric_total(metrics, "headrace_requests_total")
     tokens = sum(record.billing.tokens.total for record in records)
     assert tokens == metric_total(metrics, "headrace_tokens_total")

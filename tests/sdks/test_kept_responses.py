@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, policies_for, running_proxy
-from tests.dialects.responses.test_conversations import DELETED, PAGE, QUESTION, TALK, USER_ITEM
+from tests.dialects.responses.test_conversations import PAGE, QUESTION, TALK, USER_ITEM
+from tests.dialects.responses.test_id_fields import DELETED
 from tests.dialects.responses.test_items import NUMBERS, STREAM, drop_members
 from tests.doubles import (
     Json,

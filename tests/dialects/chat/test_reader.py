@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -291,16 +290,3 @@ def test_whole_response_is_one_frame_or_a_stream() -> None:
     assert parts[-1].events == (STOP,)
     assert all(part.raw is None for part in parts)
     assert b'"annotations":["c"]' in written("chat", parts)
-
-
-def test_choices_are_finished_one_by_one() -> None:
-    counts: dict[int, int] = defaultdict(int)
-    docs = [
-        {**HEAD, "choices": [{"index": index, "delta": {"content": "a"}}]} for index in (0, 1)
-    ] + [{**HEAD, "choices": [{"index": 1, "delta": {}, "finish_reason": "stop"}]}]
-
-    for event in events(*docs, b"[DONE]"):  # type: ignore[arg-type]
-        if isinstance(event, Finish):
-            counts[event.choice] += 1
-
-    assert counts == {0: 1, 1: 1}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -141,6 +142,7 @@ def loop(form: str, own_text: str) -> Json:
 def test_signature_returns_with_the_call(signature: str) -> None:
     for form in ("messages", "responses"):
         output = make_client_call_id("call_1", signature)
+        assert re.fullmatch("[A-Za-z0-9_-]+", output)
         body, results = remove_signatures(loop(form, output), CALL_LISTS[form])
 
         assert body == loop(form, "call_1")
@@ -149,12 +151,6 @@ def test_signature_returns_with_the_call(signature: str) -> None:
             {"messages": [{"role": "assistant", "tool_calls": [call()]}]}, results
         )
         assert get_signature(returned["messages"][0]["tool_calls"][0]) == signature
-
-
-def test_id_has_only_allowed_characters() -> None:
-    output = make_client_call_id("call_1", "Eg+/x==")
-
-    assert set(output) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 @for_each(

@@ -44,6 +44,11 @@ def frame_of(*events: Event) -> Frame:
     return Frame(events)
 
 
+def frames_of(*events: Event) -> list[Frame]:
+    """Return the start of a response and a frame for each event."""
+    return [START, *map(frame_of, events)]
+
+
 def texts(frames: Iterable[Frame]) -> list[str]:
     """Return the texts of the parts in the order in which they begin."""
     results: dict[Part, list[str]] = {}
@@ -62,76 +67,49 @@ def flatten(kinds: Iterable[Closing]) -> list[Part]:
 
 def test_tool_call_ends_with_its_json() -> None:
     a, b = (Part("arguments", number, closing="json") for number in range(2))
-    frames = [
-        START,
-        frame_of(Begin(a)),
-        frame_of(Begin(b)),
-        frame_of(Delta(a, '{"a":')),
-        frame_of(Delta(b, '{"b"')),
-    ]
-    frames += [
-        frame_of(Delta(b, ":2}")),
-        frame_of(Delta(a, '"}"}')),
-        frame_of(Delta(a, " ")),
-        FINISH,
-        LAST_FRAME,
-    ]
+    frames = frames_of(Begin(a), Begin(b), Delta(a, '{"a":'), Delta(b, '{"b"'), Delta(b, ":2}"))
+    frames += map(frame_of, (Delta(a, '"}"}'), Delta(a, " ")))
 
-    assert texts(sequenced(frames)) == ['{"a":"}"}', '{"b":2}']
+    assert texts(sequenced([*frames, FINISH, LAST_FRAME])) == ['{"a":"}"}', '{"b":2}']
 
     with pytest.raises(UpstreamInvalid, match="continued a tool call"):
-        sequenced([*frames[:-2], frame_of(Delta(a, "x")), FINISH, LAST_FRAME])
+        sequenced([*frames, frame_of(Delta(a, "x")), FINISH, LAST_FRAME])
 
 
 def test_children_of_an_item_are_sequenced() -> None:
     item = Part("item", 0)
     children = [Part("text", number, parent=item) for number in range(3)]
-    frames = [START, frame_of(Begin(item)), *(frame_of(Begin(part)) for part in children)]
-    frames += [frame_of(Delta(part, str(part.number))) for part in (*children, *children)]
-    frames += [
-        *(frame_of(End(part)) for part in reversed(children)),
-        frame_of(End(item)),
-        FINISH,
-        LAST_FRAME,
-    ]
+    frames = frames_of(
+        *map(Begin, (item, *children)),
+        *(Delta(part, str(part.number)) for part in (*children, *children)),
+        *map(End, (*reversed(children), item)),
+    )
 
-    assert texts(sequenced(frames)) == ["", "00", "11", "22"]
+    assert texts(sequenced([*frames, FINISH, LAST_FRAME])) == ["", "00", "11", "22"]
 
 
 def test_waiting_children_follow_the_open_one_at_a_cut() -> None:
     item = Part("item", 0)
-    a, b, c = (Part("text", number, parent=item) for number in range(3))
-    frames = [
-        START,
-        frame_of(Begin(item)),
-        frame_of(Begin(a)),
-        frame_of(Delta(a, "a")),
-        frame_of(Begin(b)),
-    ]
-    frames += [frame_of(Delta(b, "b")), frame_of(Begin(c)), frame_of(Delta(c, "c"))]
+    children = [Part("text", number, parent=item) for number in range(3)]
+    opened = [event for part in children for event in (Begin(part), Delta(part, str(part.number)))]
 
-    assert texts(sequenced(frames)) == ["", "a", "b", "c"]
+    assert texts(sequenced(frames_of(Begin(item), *opened))) == ["", "0", "1", "2"]
 
 
 def test_waiting_items_follow_the_open_one_at_a_cut() -> None:
     items = [Part("item", number) for number in range(2)]
     children = [Part("text", 0, parent=item) for item in items]
-    frames = [START, *(frame_of(Begin(part)) for part in (*items, *children))]
-    frames += [frame_of(Delta(part, str(index))) for index, part in enumerate(children)]
+    deltas = [Delta(part, str(index)) for index, part in enumerate(children)]
 
-    assert texts(sequenced(frames)) == ["", "0", "", "1"]
+    assert texts(sequenced(frames_of(*map(Begin, (*items, *children)), *deltas))) == [
+        *("", "0"),
+        *("", "1"),
+    ]
 
 
 def test_frames_before_an_error_are_returned() -> None:
     a, b, c = (Part("arguments", number, closing="json") for number in range(3))
-    frames = [
-        START,
-        frame_of(Begin(a)),
-        frame_of(Delta(a, "{}")),
-        frame_of(Begin(b)),
-        frame_of(Begin(c)),
-    ]
-    frames += [frame_of(Delta(c, "{}")), frame_of(Delta(a, "x"))]
+    frames = frames_of(Begin(a), Delta(a, "{}"), Begin(b), Begin(c), Delta(c, "{}"), Delta(a, "x"))
     sequencer = Sequencer()
     out = [item for frame in frames for item in sequencer.feed(frame)]
 

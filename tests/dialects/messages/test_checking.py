@@ -59,6 +59,10 @@ WRONG = [
         id="result-content"),
     pytest.param([assistant(CALL), user({**RESULT, "content": [{"type": "text"}]})],
         "messages.1.content.0.content.0.text", id="block-of-a-result"),
+    pytest.param([user({"type": "tool_reference"})], "messages.0.content.0.tool_name",
+        id="reference-without-name"),
+    pytest.param([user({"type": "tool_reference", "tool_name": 5})],
+        "messages.0.content.0.tool_name", id="reference-by-number"),
 ]  # fmt: skip
 
 

@@ -180,17 +180,6 @@ def test_invalid_index_raises_no_internal_error(index: Any, mode: dict[str, bool
     assert "".join(event.text for event in matches if isinstance(event, Delta)) == "ab"
 
 
-@for_each("value", [None, 5, "x", [], {"type": 5}, {"type": ["x"], "text": 5}])
-@for_each("mode", [{}, {"inspect": True}, {"crossing": True}])
-@for_each("kind", ["message_start", "content_block_start", "content_block_delta", "message_delta"])
-def test_member_of_wrong_type_raises_no_internal_error(
-    kind: str, mode: dict[str, bool], value: Any
-) -> None:
-    members = dict.fromkeys(("message", "content_block", "delta", "usage"), value)
-
-    assert len(frames_of([{"type": kind, "index": 0, **members}], **mode)) <= 1
-
-
 @for_each("inspect", [True, False])
 def test_block_without_an_end_ends_with_the_message(inspect: bool) -> None:
     script = message_events(text_events(0, "a")[:-1], text_events(1, "b")[:-1])

@@ -35,20 +35,7 @@ PAGE: Json = {
     **{"object": "list", "data": [USER_ITEM]},
     **{"first_id": "msg_a1", "last_id": "msg_a1", "has_more": False},
 }
-DELETED: Json = {"id": "conv_1", "object": "conversation.deleted", "deleted": True}
 QUESTION: Json = {"type": "message", "role": "user", "content": "Where?"}
-WAYS: list[tuple[str, str, Json | None, Json]] = [
-    ("GET", "", None, TALK),
-    ("POST", "", {"metadata": {"a": "c"}}, TALK),
-    ("DELETE", "", None, DELETED),
-    ("GET", "/items", None, PAGE),
-    ("POST", "/items", {"items": [QUESTION]}, PAGE),
-    ("GET", "/items/{item}", None, USER_ITEM),
-    ("DELETE", "/items/{item}", None, TALK),
-]
-every_way = pytest.mark.parametrize(
-    ("method", "end", "request_body", "document"), WAYS, ids=[f"{m} {end}" for m, end, _, _ in WAYS]
-)
 
 
 @pytest.fixture
@@ -101,30 +88,6 @@ async def test_conversation_is_created_at_its_target_and_found_again(
         "resilient",
     )
     assert (record.billing.cost, record.billing.tokens.total) == (0, 0)
-
-
-@every_way
-async def test_calls_about_a_conversation_are_free(
-    method: str, end: str, request_body: Json | None, document: Json, gateway: StatefulProxy
-) -> None:
-    text = await create_conversation(gateway)
-    end = end.replace("{item}", await item_of(gateway, text) if "{item}" in end else "")
-    gateway.upstream.answer_with(answer(document))
-
-    status, body, headers = await call_conversation(gateway, f"/{text}{end}", method, request_body)
-
-    assert status == 200, body
-    assert body.keys() == document.keys()
-    assert '"msg_a1"' not in json.dumps(body)
-    assert '"conv_1"' not in json.dumps(body)
-    if document.get("id") == "conv_1":
-        assert body == {**document, "id": text}
-    request = gateway.last
-    own_end = end if "items/" not in end else "/items/msg_a1"
-    assert (request.method, request.path) == (method, f"/v1/conversations/conv_1{own_end}")
-    assert (json.loads(request.body) if request.body else None) == request_body
-    assert ("content-type" in request.headers) == (request_body is not None)
-    assert headers["x-headrace-cost-usd"] == "0"
 
 
 async def test_any_model_of_the_upstream_continues_it(
@@ -336,21 +299,6 @@ async def test_key_with_several_deployments_must_name_one(gateway: StatefulProxy
     assert alone == 200
     assert gateway.last.json == {}
     assert (chat, refused["error"]["param"]) == (400, "deployment")
-
-
-@pytest.mark.parametrize("ways", [WAYS[:4], WAYS[4:]])
-@pytest.mark.parametrize("document", [{}, {"id": 1}, {"object": "conversation"}, {"data": [1]}])
-async def test_unexpected_document_is_an_upstream_error(
-    ways: list[tuple[str, str, Json | None, Json]], document: Json, gateway: StatefulProxy
-) -> None:
-    text = await create_conversation(gateway)
-    item = await item_of(gateway, text)
-    gateway.upstream.answer_with(answer(document))
-
-    for method, end, fields, _ in ways:
-        path = f"/{text}{end.replace('{item}', item)}"
-        status, body, _ = await call_conversation(gateway, path, method, fields)
-        assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
 
 
 async def test_conversation_calls_are_explained_and_counted(gateway: StatefulProxy) -> None:

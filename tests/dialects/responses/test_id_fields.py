@@ -76,6 +76,10 @@ VALUES: dict[str, Json] = {
 """How a client gets ids, by what it asks for."""
 
 
+NATIVE = {"resp": "resp_1", "item": "msg_1", "conv": "conv_1", "talked": "msg_1"}
+"""Ids of the provider."""
+
+
 def id_policies(upstream: str) -> str:
     """Policies with two keys that share an upstream credential, and a renamed deployment."""
     alone, pair = "deployments: [support-chat]}", "deployments: [support-chat, kept, guarded]}"
@@ -86,8 +90,8 @@ def id_policies(upstream: str) -> str:
 
 async def send(
     context: StatefulProxy, use: Use, ids: Json, key: str, **headers: str
-) -> tuple[int, str]:
-    """Send ids in one place. Return status and body."""
+) -> tuple[int, str, dict[str, str]]:
+    """Send ids in one place. Return status, body and headers."""
     context.upstream.answer_with(answer(use.shown, use.status))
     body = None if use.body is None else json.dumps(use.body)
     for name, value in ids.items():
@@ -99,8 +103,29 @@ async def send(
     manager = context.session.request(
         use.method, use.path.format(**ids), headers=headers, json=sent_value
     )
-    async with manager as response_item:
-        return response_item.status, await response_item.text()
+    async with manager as reply:
+        lower = {name.lower(): value for name, value in reply.headers.items()}
+        return reply.status, await reply.text(), lower
+
+
+async def assert_served(
+    context: StatefulProxy, use: Use, ids: Json, key: str, **headers: str
+) -> None:
+    """Check that the upstream gets its own ids, and that a call that runs no model is free."""
+    status, text, shown = await send(context, use, ids, key, **headers)
+    request = context.last
+    assert status == 200, text
+    assert not any(f'"{native_id}"' in text for native_id in NATIVE.values()), text
+    if use.path == "/v1/responses":
+        native_body = json.dumps(use.body)
+        for name, native_id in NATIVE.items():
+            native_body = native_body.replace(f"{{{name}}}", native_id)
+        assert json.loads(request.body).items() >= json.loads(native_body).items()
+    else:
+        assert (request.method, request.path) == (use.method, use.path.format(**NATIVE))
+        assert (json.loads(request.body) if request.body else None) == use.body
+        assert ("content-type" in request.headers) == (use.body is not None)
+        assert shown["x-headrace-cost-usd"] == "0"
 
 
 async def ids_of(context: StatefulProxy, **request: Any) -> Json:
@@ -140,18 +165,18 @@ async def test_id_works_for_its_key(text: str, upstream: ScriptedUpstream, tmp_p
         ids = await ids_of(context, **VALUES[text])
         event = json.dumps(ids)
         assert not any(own_value in event for own_value in ("resp_1", "msg_1", "conv_1"))
-        for name, use in USES.items():
+        for use in USES.values():
             for key in (KEY, TURNED):
-                assert (await send(context, use, ids, key))[0] == 200, name
+                await assert_served(context, use, ids, key)
             if ids["model"] == "gpt-4o-mini" and not use.path.startswith(PLACE):
                 alias = {"x-headrace-deployment": "chat-of-support"}
-                assert (await send(context, use, ids, KEY, **alias))[0] == 200, name
+                await assert_served(context, use, ids, KEY, **alias)
         await assert_refused(context, ids, OTHER_KEY)
     async with stateful_proxy(
         tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)
     ) as replica:
-        for name, use in USES.items():
-            assert (await send(replica, use, ids, KEY))[0] == 200, name
+        for use in USES.values():
+            await assert_served(replica, use, ids, KEY)
         await assert_refused(replica, ids, OTHER_KEY)
     async with stateful_proxy(
         tmp_path / "two", upstream, policies, id_secrets=(SECRET,)
@@ -163,19 +188,18 @@ async def assert_refused(context: StatefulProxy, ids: Json, key: str) -> None:
     """Check that no upstream receives ids from a key."""
     request_count = len(context.upstream.requests)
     for name, use in USES.items():
-        status, text = await send(context, use, ids, key)
+        status, text, _ = await send(context, use, ids, key)
         assert (status, "not found" in text) == (404, True), name
     assert len(context.upstream.requests) == request_count
 
 
 async def test_forged_ids_are_unknown(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    native = {"resp": "resp_1", "item": "msg_1", "conv": "conv_1", "talked": "msg_1"}
     async with stateful_proxy(tmp_path / "one", upstream, id_policies(upstream.url)) as context:
         ids = await ids_of(context, **VALUES["whole"])
-        forged = {n: ids[n][:-1] + ("A" if ids[n][-1] != "A" else "B") for n in native}
+        forged = {n: ids[n][:-1] + ("A" if ids[n][-1] != "A" else "B") for n in NATIVE}
         of_another_kind = {"resp": ids["conv"], "conv": ids["resp"]}
         of_another_kind |= {"item": ids["resp"], "talked": ids["conv"]}
-        for other_ids in (native, forged, of_another_kind, dict.fromkeys(native, "x" * 3000)):
+        for other_ids in (NATIVE, forged, of_another_kind, dict.fromkeys(NATIVE, "x" * 3000)):
             await assert_refused(context, {**ids, **other_ids}, KEY)
 
 
@@ -203,13 +227,13 @@ async def test_shared_response_leaks_no_ids(upstream: ScriptedUpstream, tmp_path
 
 
 async def test_errors_name_sealed_id(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    native = {"resp": "resp_1", "item": "msg_1", "conv": "conv_1"}
     async with stateful_proxy(tmp_path / "one", upstream, id_policies(upstream.url)) as context:
         ids = await ids_of(context, **VALUES["whole"])
         for use in USES.values():
-            [placeholder, *_] = [n for n in native if f"{{{n}}}" in f"{use.path} {use.body}"]
-            error = {"error": {"message": f"No '{native[placeholder]}'.", "type": "t"}}
-            status, text = await send(context, use._replace(shown=error, status=404), ids, KEY)
+            names = ("resp", "item", "conv")
+            [placeholder, *_] = [n for n in names if f"{{{n}}}" in f"{use.path} {use.body}"]
+            error = {"error": {"message": f"No '{NATIVE[placeholder]}'.", "type": "t"}}
+            status, text, _ = await send(context, use._replace(shown=error, status=404), ids, KEY)
             assert (status, json.loads(text)["error"]["message"]) == (
                 404,
                 f"No '{ids[placeholder]}'.",
@@ -217,13 +241,12 @@ async def test_errors_name_sealed_id(upstream: ScriptedUpstream, tmp_path: Path)
 
 
 async def test_stored_state_requires_a_secret(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    ids = {"model": "gpt-4o-mini", "resp": "resp_1", "item": "msg_1", "conv": "conv_1"}
-    ids["talked"] = "msg_1"
+    ids = {"model": "gpt-4o-mini", **NATIVE}
     async with stateful_proxy(
         tmp_path / "one", upstream, id_policies(upstream.url), id_secrets=()
     ) as context:
         for name, use in USES.items():
-            status, text = await send(context, use, ids, KEY)
+            status, text, _ = await send(context, use, ids, KEY)
             expected = "Send the item itself" if name == "reference" else "HEADRACE_SECRET"
             assert (status, expected in text) == (400, True), text
         assert upstream.requests == []
@@ -231,6 +254,24 @@ async def test_stored_state_requires_a_secret(upstream: ScriptedUpstream, tmp_pa
         _, document = await context.ask()
 
     assert (document["id"], document["output"][0]["id"]) == ("resp_1", "msg_1")
+
+
+INVALID: list[Any] = [{}, {"id": 1}, {"output": "x"}, {"output": [1]}, [], {"data": [1]}]
+
+
+async def test_unexpected_document_is_an_upstream_error(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    policies = id_policies(upstream.url).replace(
+        "dialect: openai,", "dialect: openai, breaker: off,"
+    )
+    async with stateful_proxy(tmp_path / "one", upstream, policies) as context:
+        ids = await ids_of(context, **VALUES["whole"])
+        for use in USES.values():
+            for document in (*INVALID, {"object": "conversation"}):
+                status, text, _ = await send(context, use._replace(shown=document), ids, KEY)
+                if use.path != "/v1/responses":
+                    assert (status, "upstream_invalid_response" in text) == (502, True), text
 
 
 OWN_VALUE = "cntr_" + "0af1" * 12
@@ -313,18 +354,6 @@ async def test_ids_in_requests_require_accepts(
     assert sent_body == NAMING[name]
 
 
-@pytest.mark.parametrize("tool", [{"type": "auto"}, {"type": "auto", "memory_limit": "4g"}])
-async def test_new_containers_need_no_id(
-    tool: Json, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    upstream.answer_with(answer(response()))
-    tools = [{"type": "code_interpreter", "container": tool}]
-    async with stateful_proxy(tmp_path / "policies", upstream, listing(upstream.url)) as context:
-        status, _ = await post(context, "/v1/responses", {"tools": tools})
-
-    assert (status, upstream.requests[0].json["tools"]) == (200, tools)
-
-
 async def test_listed_paths_forward_ids(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.answer_with(answer(b"x", media_type="image/png"))
     path = f"/v1/containers/{OWN_VALUE}/files/cfile_1"
@@ -333,39 +362,3 @@ async def test_listed_paths_forward_ids(upstream: ScriptedUpstream, tmp_path: Pa
         assert (await context.proxy.send(path, headers=headers, method="GET")).status == 200
 
     assert upstream.requests[0].path == path
-
-
-ACCOUNT_STATE: list[Json] = [
-    {"container": OWN_VALUE},
-    {"previous_response_id": "resp_1"},
-    {"conversation": "conv_1"},
-    {"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
-]
-
-
-@pytest.mark.parametrize("body", ACCOUNT_STATE)
-async def test_listed_paths_refuse_account_state(
-    body: Json, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    async with stateful_proxy(tmp_path / "policies", upstream, listing(upstream.url)) as context:
-        status, assert_refused = await post(context, "/v1/anything", body)
-
-    assert status == 400, assert_refused
-    message = "clients may not set this field, unless the upstream accepts"
-    assert message in assert_refused["error"]["message"]
-    assert upstream.requests == []
-
-
-async def test_ids_of_files_require_accepts(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    part = {"type": "input_file", "file_id": "file-1"}
-    upstream.answer_with(answer(response()))
-    matches = []
-    for accepts in ("", "accepts: ['input[].content[].file_id'],"):
-        policies = listing(upstream.url, accepts)
-        async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
-            matches.append(
-                await context.ask(model="kept", input=[{"role": "user", "content": [part]}])
-            )
-
-    assert [status for status, _ in matches] == [400, 200]
-    assert matches[0][1]["error"]["param"] == "input[].content[].file_id"

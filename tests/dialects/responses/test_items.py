@@ -117,57 +117,42 @@ def test_items_without_id_are_identified_by_order() -> None:
     assert places(numbered(*bare)) == places(STREAM)
 
 
-def test_interleaved_calls_are_identified_by_id() -> None:
-    events = [item_added(0, id="a"), item_added(1, id="b")]
-    events += [delta(name, item_id=name, output_index=index) for index, name in enumerate("ab")] * 2
-
-    results = numbered(*(drop_members(document, "output_index") for document in events))
-
-    assert [document["output_index"] for document in results] == [0, 1, 0, 1, 0, 1]
-
-
-def test_item_that_was_not_added_is_a_new_item() -> None:
-    events = [item_added(0, id="a"), delta("1", item_id="a"), delta("2", item_id="b")]
-    events += [delta("3", item_id="a"), delta("4", item_id="b")]
-
-    results = numbered(*(drop_members(document, "output_index") for document in events))
-
-    assert [document["output_index"] for document in results] == [0, 0, 1, 0, 1]
+MESSAGE_ADDED: Json = {
+    "type": "response.output_item.added",
+    "item": {"type": "message", "id": "x"},
+}
+TEXT_DELTA: Json = {"type": "response.output_text.delta", "item_id": "x", "delta": "a"}
+CALL_DONE: Json = {
+    "type": "response.output_item.done",
+    "item": {**FUNCTION_CALL, "id": None, "call_id": "c1"},
+}
 
 
-def test_events_of_an_item_may_have_another_id() -> None:
-    events = [
-        item_added(0, id="a"),
-        item_added(1, id="b"),
-        delta("1", item_id="x"),
-        delta("2", item_id="y"),
-    ]
-    events += [delta("3", item_id="x"), delta("4", item_id="y")]
-
-    results = numbered(*(drop_members(document, "output_index") for document in events))
-
-    assert [document["output_index"] for document in results] == [0, 1, 0, 1, 0, 1]
+def deltas(ids: str) -> list[Json]:
+    return [delta("1", item_id=name) for name in ids]
 
 
-def test_call_may_be_identified_by_call_id() -> None:
-    events = [item_added(0, call_id="c1"), item_added(1, call_id="c2"), delta("1", item_id="c1")]
-    result = {
-        "type": "response.output_item.done",
-        "item": {**FUNCTION_CALL, "id": None, "call_id": "c1"},
-    }
+@for_each(
+    ("events", "indexes"),
+    [
+        ([item_added(0, id="a"), item_added(1, id="b"), *deltas("abab")], [0, 1, 0, 1, 0, 1]),
+        ([item_added(0, id="a"), *deltas("abab")], [0, 0, 1, 0, 1]),  # one was not added
+        ([item_added(0, id="a"), item_added(1, id="b"), *deltas("xyxy")], [0, 1, 0, 1, 0, 1]),
+        (
+            [
+                *(item_added(0, call_id="c1"), item_added(1, call_id="c2")),
+                *(delta("1", item_id="c1"), CALL_DONE),
+            ],
+            [0, 1, 0, 0],
+        ),
+        ([MESSAGE_ADDED, TEXT_DELTA, item_added(1, id="x"), TEXT_DELTA], [0, 0, 1, 0]),
+    ],
+    ids=["interleaved", "a new item", "other ids", "ids of calls", "equal ids of two types"],
+)
+def test_item_is_identified_by_id_type_or_order(events: list[Json], indexes: list[int]) -> None:
+    results = numbered(*(drop_members(event, "output_index") for event in events))
 
-    results = numbered(*(drop_members(document, "output_index") for document in [*events, result]))
-
-    assert [document["output_index"] for document in results] == [0, 1, 0, 0]
-
-
-def test_items_with_equal_ids_are_identified_by_type() -> None:
-    message = {"type": "response.output_item.added", "item": {"type": "message", "id": "x"}}
-    text = {"type": "response.output_text.delta", "item_id": "x", "delta": "a"}
-
-    results = numbered(message, text, drop_members(item_added(1, id="x"), "output_index"), text)
-
-    assert [document["output_index"] for document in results] == [0, 0, 1, 0]
+    assert [document["output_index"] for document in results] == indexes
 
 
 def test_part_begins_after_the_end_of_another() -> None:

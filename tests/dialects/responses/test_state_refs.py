@@ -3,7 +3,6 @@ sockets, with guards, cache, fallbacks, other keys and ids that were tampered.""
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,19 @@ from proxy.errors import InvalidField, NotFound
 from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_non_chat
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
-from tests.dialects.responses.test_sealing import CALL, FOREIGN, IDS, PLACE, STORED_AT, THOUGHT
+from tests.dialects.responses.test_sealing import CALL, IDS, PLACE, STORED_AT, THOUGHT
 from tests.dialects.test_stored_state import StatefulProxy, stateful_proxy
 from tests.doubles import (
     Json,
     ScriptedUpstream,
     answer,
     chat,
-    item_events,
     response,
-    response_events,
-    stream,
     text_item,
 )
 from tests.for_each import for_each
 
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
-OUTPUT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "Sunny."}
-PROVIDERS = {"rs_1", "msg_1", "fc_1"}
 
 
 def asking(*items: Json, ids: ResponseIds | None = IDS, **options: Any) -> Call:
@@ -184,51 +178,6 @@ def is_unknown(status: int, body: Json, text: str) -> bool:
     return (status, error["message"], error["param"]) == (404, words, "input.0.id")
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_tool_loop_refers_to_earlier_items(streamed: bool, gateway: StatefulProxy) -> None:
-    items = await items_of(gateway)
-    assert not PROVIDERS & {item["id"] for item in items}
-    document = response(text_item("Sunny."))
-    events = response_events(item_events(0, text_item("Sunny."), "Sun", "ny."), document=document)
-    gateway.upstream.answer_with(stream(events, is_done=False) if streamed else answer(document))
-
-    question = {"role": "user", "content": "Where?"}
-    values = [question, *(reference(item["id"]) for item in items), OUTPUT]
-    status, body = await gateway.ask(input=values, stream=streamed)
-
-    assert status == 200, body
-    assert "msg_1" not in json.dumps(body)
-    own_items = [reference(name) for name in ("rs_1", "msg_1", "fc_1")]
-    assert gateway.last.json == {
-        **{"model": "gpt-4o-mini", "input": [question, *own_items, OUTPUT]},
-        "stream": streamed,
-    }
-
-
-@pytest.mark.parametrize("store", [True, None, False])
-async def test_ids_are_sealed_with_and_without_store(
-    store: bool | None, gateway: StatefulProxy
-) -> None:
-    items = await items_of(gateway, store=store)
-    status, _ = await gateway.ask(input=[*items, OUTPUT], store=store)
-
-    assert not PROVIDERS & {item["id"] for item in items}
-    assert status == 200
-    assert {item.get("id") for item in gateway.last.json["input"]} == {*PROVIDERS, None}
-
-
-@pytest.mark.parametrize("model", ["gpt-4o-mini", "kept", "guarded", "resilient"])
-async def test_item_of_another_key_is_not_found(model: str, gateway: StatefulProxy) -> None:
-    gateway.upstream.answer_with(answer(response()))
-
-    for text in FOREIGN:
-        for store in (True, False):
-            item = {**THOUGHT, "id": text}
-            status, body = await gateway.ask(model=model, input=[item], store=store)
-            assert status == 200, body
-            assert gateway.last.json["input"][0]["id"] != text
-
-
 async def test_missing_item_is_named_by_the_id_of_the_client(gateway: StatefulProxy) -> None:
     await gateway.ask(input=[{**THOUGHT, "id": "rs_9"}])
     sent_value = gateway.last.json["input"][0]["id"]
@@ -266,33 +215,6 @@ async def test_call_with_references_stays_at_their_target(gateway: StatefulProxy
     status, _ = await gateway.ask(input=[reference(local_value["id"])])
     assert status == 503
     assert gateway.last.path == "/v1/responses"
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_guarded_calls_have_sealed_ids(streamed: bool, gateway: StatefulProxy) -> None:
-    item = text_item("Write to ann@example.com.")
-    document = response(item)
-    events = response_events(
-        item_events(0, item, "Write to ann@", "example.com."), document=document
-    )
-    gateway.upstream.answer_with(answer(document))
-    [first_document] = await items_of(gateway, model="guarded")
-    gateway.upstream.answer_with(stream(events, is_done=False) if streamed else answer(document))
-
-    refers = [reference(first_document["id"])]
-    status, body = await gateway.ask(model="guarded", input=refers, stream=streamed)
-    request_count = len(gateway.upstream.requests)
-    fields = [*refers, {"role": "user", "content": "forbidden"}]
-    blocked, refused = await gateway.ask(model="guarded", input=fields)
-
-    output = json.dumps(body)
-    assert status == 200
-    assert "ann@example.com" not in output
-    assert "msg_1" not in output
-    last_value = body["events"][-1]["response"] if streamed else body
-    assert last_value["output"][0]["id"] == first_document["id"]
-    assert (blocked, refused["error"]["code"]) == (400, "guardrail_blocked")
-    assert len(gateway.upstream.requests) == request_count
 
 
 async def test_references_are_part_of_the_cache_key(gateway: StatefulProxy) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,20 +36,6 @@ ITEMS: Json = {
     "last_id": "msg_0",
     "has_more": False,
 }  # fmt: skip
-DELETED: Json = {"id": "resp_1", "object": "response", "deleted": True}
-CANCELLED = response(status="cancelled", background=True, usage=None)
-WAYS: list[tuple[str, str, Json]] = [
-    ("GET", "", response(instructions="Be brief.", metadata={"a": "b"})),
-    ("DELETE", "", DELETED),
-    ("POST", "/cancel", CANCELLED),
-    ("GET", "/input_items", ITEMS),
-]
-every_way = pytest.mark.parametrize(
-    ("method", "suffix", "document"), WAYS, ids=["read", "delete", "cancel", "items"]
-)
-
-
-ID_OF_ITEM = re.compile(r'"(?:msg|rs|fc)_[0-9]+"')
 
 
 @pytest.fixture
@@ -80,45 +64,20 @@ def without_item_ids(document: Json) -> Json:
     return {name: value for name, value in document.items() if name not in items_of(document)}
 
 
-@every_way
-async def test_reads_are_free(
-    method: str, suffix: str, document: Json, gateway: StatefulProxy
-) -> None:
-    text = await gateway.id_of()
-    gateway.upstream.answer_with(answer(document))
+async def test_read_is_free_and_counts_as_a_call(gateway: StatefulProxy) -> None:
+    text = await gateway.id_of(model="guarded")
 
-    status, body, headers = await call_response(gateway, text, method, suffix)
+    calls = [await call_response(gateway, text) for _ in range(3)]
 
-    assert status == 200, body
-    own_document = {"id": text} if "id" in document else {}
-    assert body == {**without_item_ids(document), **own_document, **items_of(body)}
-    assert not ID_OF_ITEM.search(json.dumps(body))
-    request = gateway.last
-    assert (request.method, request.path) == (method, f"/v1/responses/resp_1{suffix}")
-    assert (request.body, "content-type" in request.headers) == (b"", False)
-    assert request.headers.get("content-length") == ("0" if method == "POST" else None)
-    assert request.headers["authorization"] == "Bearer sk-upstream-secret"
-    assert headers["x-headrace-cost-usd"] == "0"
-    [_, record] = await gateway.proxy.sink.wait(2)
+    assert [status for status, *_ in calls] == [200, 200, 429]
+    assert gateway.last.headers["authorization"] == "Bearer sk-upstream-secret"
+    [_, record, *_] = await gateway.proxy.sink.wait(4)
     assert (record.outcome, record.head.endpoint, record.head.method) == (
-        "success",
-        "stored",
-        method,
+        *("success", "stored"),
+        "GET",
     )
     assert (record.billing.cost, record.billing.tokens.total, record.cache) == (0, 0, "bypass")
-    assert record.plan.deployment == "support-chat"
-
-
-@every_way
-async def test_reads_count_as_calls(
-    method: str, suffix: str, document: Json, gateway: StatefulProxy
-) -> None:
-    text = await gateway.id_of(model="guarded")
-    gateway.upstream.answer_with(answer(document))
-
-    observed = [(await call_response(gateway, text, method, suffix))[0] for _ in range(3)]
-
-    assert observed == [200, 200, 429]
+    assert record.plan.deployment == "guarded"
 
 
 async def test_output_guards_inspect_stored_responses(gateway: StatefulProxy) -> None:
@@ -197,34 +156,6 @@ async def test_failed_response_is_returned(gateway: StatefulProxy) -> None:
     status, body, _ = await call_response(gateway, text)
 
     assert (status, body["status"], body["error"]["code"]) == (200, "failed", "server_error")
-
-
-@pytest.mark.parametrize("document", [{}, {"output": "x"}, {"output": [1]}, [], {"data": []}])
-async def test_invalid_document_is_fault_of_upstream(document: Any, gateway: StatefulProxy) -> None:
-    text = await gateway.id_of()
-    gateway.upstream.answer_with(answer(document))
-
-    for method in ("GET", "DELETE"):
-        status, body, _ = await call_response(gateway, text, method)
-        assert (status, body["error"]["code"]) == (502, "upstream_invalid_response")
-
-
-async def test_other_method_is_not_allowed(gateway: StatefulProxy) -> None:
-    status, _, headers = await call_response(gateway, "resp_1", "PUT")
-
-    assert (status, headers["allow"]) == (405, "DELETE, GET, HEAD")
-
-
-async def test_long_response_passes_and_is_inspected(gateway: StatefulProxy) -> None:
-    value = await gateway.id_of(model="guarded")
-    long = response(text_item("word " * 40_000 + "bob@example.com"))
-    gateway.upstream.answer_with(answer(long))
-
-    status, body, _ = await call_response(gateway, value)
-
-    assert status == 200
-    text = body["output"][0]["content"][0]["text"]
-    assert (len(text) > 200_000, "bob@example.com" in text) == (True, False)
 
 
 async def test_head_request_has_no_body(gateway: StatefulProxy) -> None:
@@ -311,19 +242,6 @@ async def test_references_to_chat_output_are_dropped(
     assert (status, warning) == (200, "item_reference dropped"), second
     roles = [message["role"] for message in upstream.requests[-1].json["messages"]]
     assert roles == ["user", "assistant", "tool"]
-
-
-async def test_references_never_reach_responses(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.answer_with(answer(chat("So.", reasoning_content="Hm.")))
-    async with stateful_proxy(tmp_path / "one", upstream) as context:
-        _, _, first_document = await ask(context, "chatter", input="Hi.")
-        upstream.answer_with(answer(response()))
-        references = [{"id": item["id"]} for item in first_document["output"]]
-        values = [*references, {"role": "user", "content": "Hi."}]
-        status, warning, _ = await ask(context, "gpt-4o-mini", input=values)
-
-    assert (status, warning) == (200, "item_reference dropped")
-    assert upstream.requests[-1].json["input"] == [{"role": "user", "content": "Hi."}]
 
 
 QUESTION: Json = {"type": "message", "role": "user", "content": "Where?"}

@@ -218,26 +218,18 @@ UNREADABLE: Json = {"type": "document", "source": {"type": "file"}}
 
 
 @for_each(
-    ("options", "to", "text"),
+    ("options", "text"),
     [
-        ({"max_tokens": -1}, None, "max_tokens: must be an integer between 0 and 2^53"),
-        ({"thinking": {"budget_tokens": -1}}, None, "thinking.budget_tokens: must be an integer"),
+        ({"max_tokens": -1}, "max_tokens: must be an integer between 0 and 2^53"),
+        ({"thinking": {"budget_tokens": -1}}, "thinking.budget_tokens: must be an integer"),
         ({"messages": [*REQUEST["messages"], LOOK_UP, {"role": "user", "content": [UNREADABLE]}]},
-            None, "messages.2.content.0: this value is not supported"),
-        ({"messages": [{"role": "user", "content": [RESULT]}]}, "via-anthropic",
-            "messages.0.content.0.tool_use_id: must be the id of a tool_use block"),
-        ({"system": [{"type": "image", "source": {}}]}, None,
-            "system.0: this value is not supported"),
-        ({"tools": [{"type": "bash_20250124"}]}, None,
-            'tools.0: type "bash_20250124" is not supported'),
+            "messages.2.content.0: this value is not supported"),
     ],
 )  # fmt: skip
 async def test_error_names_the_invalid_part(
-    options: Json, to: str | None, text: str, client: ClientSession, upstream: ScriptedUpstream
+    options: Json, text: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(message() if to else chat()))
-
-    status, raw, _ = await ask(client, to, **options)
+    status, raw, _ = await ask(client, **options)
 
     assert (status, upstream.requests) == (400, [])
     assert json.loads(raw)["error"]["message"].startswith(text)

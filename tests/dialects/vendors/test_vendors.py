@@ -12,53 +12,89 @@ from proxy.dialects.vendors import fireworks, multimodel, openai, scale
 from proxy.dialects.vendors.anthropic import check_page_size, convert_models
 from proxy.errors import InvalidField, Unauthorized, UpstreamRejected, UpstreamUnavailable
 from proxy.errors.wire import MethodNotAllowed
-from proxy.types import Json, RequestHead
+from proxy.types import Call, Json, RequestHead
 from tests.doubles import legacy
 from tests.for_each import for_each
 
-SCALE_HEAD = RequestHead("scale", "completions", "/v5/completions", "req_1")
+BODIES: dict[str, Json] = {
+    "completions": {"model": "m", "prompt": "p"},
+    "chat": {"model": "m", "messages": [{"role": "user", "content": "hi"}]},
+}
+EXTRA_HEADERS = {
+    "Authorization": "x",
+    "x-api-key": "x",
+    "Host": "x",
+    "X-Forwarded-For": "x",
+    "x-team": "support",
+    "bad": "a\r\nb",
+    "number": 5,
+}
+SCHEMA = {"type": "object"}
+FIREWORKS_FORMAT = {"type": "json_object", "schema": SCHEMA}
+OPENAI_FORMAT = {"type": "json_schema", "json_schema": {"name": "response", "schema": SCHEMA}}
 
 
-def read_for_scale(**fields: Any) -> Any:
-    return read_call(SCALE_HEAD, {"model": "openai/gpt-4o-mini", "prompt": "p", **fields})
+def read_for(dialect: str, endpoint: Any = "completions", **fields: Any) -> Call:
+    head = RequestHead(dialect, endpoint, "/", "req_1")
+    return read_call(head, {**BODIES[endpoint], **fields})
 
 
-def test_field_precedes_its_alias() -> None:
-    assert read_for_scale(max_new_tokens=7, max_tokens=9).body["max_tokens"] == 9
+@for_each(
+    ("dialect", "endpoint", "fields", "converted"),
+    [
+        ("scale", "completions", {"max_new_tokens": 7, "max_tokens": 9}, {"max_tokens": 9}),
+        ("scale", "completions", {"logprobs": True, "top_logprobs": 3}, {"logprobs": 3}),
+        ("scale", "completions", {"inference_extra_headers": EXTRA_HEADERS},
+            {"inference_extra_headers": {"x-team": "support"}}),
+        ("fireworks", "completions", {"response_format": FIREWORKS_FORMAT},
+            {"response_format": OPENAI_FORMAT}),
+        ("fireworks", "completions", {"max_completion_tokens": 7}, {"max_tokens": 7}),
+        ("fireworks", "chat", {"logprobs": 2}, {"logprobs": True, "top_logprobs": 2}),
+        ("multimodel", "completions", {"max_new_tokens": 9}, {"max_tokens": 9}),
+        ("enkrypt", "completions", {"context": "c", "prompt": None},
+            {"enkrypt_context": "c", "prompt": "<|endoftext|>"}),
+    ],
+)  # fmt: skip
+def test_fields_of_clients_become_those_of_openai(
+    dialect: str, endpoint: str, fields: Json, converted: Json
+) -> None:
+    assert read_for(dialect, endpoint, **fields).body == {**BODIES[endpoint], **converted}
 
 
-@pytest.mark.parametrize("fields", [{"logprobs": True, "top_logprobs": 3}, {"logprobs": 3}])
-def test_scale_logprobs_count_becomes_a_flag(fields: dict[str, Any]) -> None:
-    body = read_for_scale(**fields).body
+@for_each(
+    ("convert", "fields", "sent_fields"),
+    [
+        (scale.from_chat, {"logprobs": 3}, {"logprobs": True, "top_logprobs": 3}),
+        (fireworks.from_chat, {"response_format": OPENAI_FORMAT},
+            {"response_format": FIREWORKS_FORMAT}),
+    ],
+)  # fmt: skip
+def test_fields_of_openai_become_those_of_upstreams(
+    convert: Any, fields: Json, sent_fields: Json
+) -> None:
+    assert convert("completions", fields) == sent_fields
 
-    assert body["logprobs"] == 3
-    sent_body = scale.from_chat("completions", body)
-    assert (sent_body["logprobs"], sent_body["top_logprobs"]) == (True, 3)
 
+@for_each(
+    ("dialect", "fields", "name"),
+    [
+        ("scale", {"guided_json": {}, "guided_regex": "a"}, "guided_regex"),
+        ("fireworks", {"max_tokens": 1, "max_completion_tokens": 1}, "max_completion_tokens"),
+        ("multimodel", {"stream": True}, "stream"),
+        ("multimodel", {"n": 2}, "n"),
+        ("multimodel", {"model": ["m", "m"]}, "model"),
+        ("multimodel", {"model": ["m"] * 17}, "model"),
+    ],
+)
+def test_fields_unsupported_by_a_vendor_are_refused(dialect: str, fields: Json, name: str) -> None:
+    with pytest.raises(InvalidField) as refused:
+        read_for(dialect, **fields)
 
-def test_guided_decoding_fields_are_exclusive() -> None:
-    with pytest.raises(InvalidField, match="guided_regex"):
-        read_for_scale(guided_json={}, guided_regex="a")
-
-
-def test_extra_headers_cannot_authenticate_or_route() -> None:
-    extra = {
-        "Authorization": "x",
-        "x-api-key": "x",
-        "Host": "x",
-        "X-Forwarded-For": "x",
-        "x-team": "support",
-        "bad": "a\r\nb",
-        "number": 5,
-    }
-
-    assert read_for_scale(inference_extra_headers=extra).body["inference_extra_headers"] == {
-        "x-team": "support"
-    }
+    assert refused.value.param == name
 
 
 def test_timeout_field_bounds_the_call() -> None:
-    assert read_for_scale(inference_timeout=2.5).timeout_s == 2.5
+    assert read_for("scale", inference_timeout=2.5).timeout_s == 2.5
 
 
 def test_field_named_by_an_upstream_is_in_the_detail() -> None:
@@ -89,16 +125,6 @@ def test_enkrypt_headers_are_read() -> None:
     assert head.echo == (("x-enkrypt-correlation-id", "req_1"),)
 
 
-def test_context_field_has_an_alias() -> None:
-    head = parse_head("POST", "/ai-proxy/completions", HEADERS, RequestContext("req_1"))
-
-    body = read_call(head, {"model": "m", "prompt": None, "context": "c"}).body
-
-    assert body["enkrypt_context"] == "c"
-    assert "context" not in body
-    assert body["prompt"] == "<|endoftext|>"
-
-
 def test_invalid_key_error_has_the_form_of_enkrypt() -> None:
     refusal = refuse_for_enkrypt(Unauthorized(), "req_1")
 
@@ -113,41 +139,6 @@ def test_other_errors_keep_the_detections_readable() -> None:
     assert "enkrypt_policy_detections" in refusal.body
 
 
-FIREWORKS_HEAD = RequestHead("fireworks", "completions", "/inference/v1/completions", "req_1")
-FIREWORKS_CHAT_HEAD = RequestHead("fireworks", "chat", "/inference/v1/chat/completions", "req_1")
-SCHEMA = {"type": "object"}
-
-
-def read_for_fireworks(**fields: Any) -> Any:
-    return read_call(FIREWORKS_HEAD, {"model": "accounts/a/models/b", "prompt": "p", **fields})
-
-
-def test_fireworks_schema_is_converted_both_ways() -> None:
-    own_value = {"type": "json_object", "schema": SCHEMA}
-
-    chat = read_for_fireworks(response_format=own_value).body
-
-    assert chat["response_format"]["json_schema"]["schema"] == SCHEMA
-    assert fireworks.from_chat("completions", chat)["response_format"] == own_value
-
-
-def test_output_bounds_are_exclusive() -> None:
-    with pytest.raises(InvalidField, match="max_completion_tokens"):
-        read_for_fireworks(max_tokens=1, max_completion_tokens=1)
-
-
-def test_newer_output_bound_is_renamed_for_completions() -> None:
-    assert read_for_fireworks(max_completion_tokens=7).body["max_tokens"] == 7
-
-
-def test_logprobs_count_becomes_a_flag_in_chat() -> None:
-    messages = [{"role": "user", "content": "hi"}]
-
-    body = read_call(FIREWORKS_CHAT_HEAD, {"model": "m", "messages": messages, "logprobs": 2}).body
-
-    assert (body["logprobs"], body["top_logprobs"]) == (True, 2)
-
-
 def test_prompt_tokens_are_in_a_header_when_known() -> None:
     assert fireworks.make_response_headers({"usage": {"prompt_tokens": 5}}, 1, "bypass") == (
         ("fireworks-prompt-tokens", "5"),
@@ -155,29 +146,8 @@ def test_prompt_tokens_are_in_a_header_when_known() -> None:
     assert fireworks.make_response_headers(None, 1, "bypass") == ()
 
 
-MULTIMODEL_HEAD = RequestHead("multimodel", "completions", "/v1/completion", "req_1")
-
-
-def read_for_multimodel(**fields: Any) -> Any:
-    return read_call(MULTIMODEL_HEAD, {"model": "m", "prompt": "p", **fields})
-
-
-@for_each(
-    ("name", "value"), [("stream", True), ("n", 2), ("model", ["m", "m"]), ("model", ["m"] * 17)]
-)
-def test_fields_unsupported_by_multimodel_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(InvalidField) as refused:
-        read_for_multimodel(**{name: value})
-
-    assert refused.value.param == name
-
-
-def test_alias_bounds_the_output() -> None:
-    assert read_for_multimodel(max_new_tokens=9).body["max_tokens"] == 9
-
-
 def test_unknown_count_makes_the_total_unknown() -> None:
-    call = read_for_multimodel(model=["a", "b"])
+    call = read_for("multimodel", model=["a", "b"])
     silent = {k: v for k, v in legacy().items() if k != "usage"}
 
     fields = multimodel.compose_response(call, {0: legacy(), 1: silent})
@@ -186,7 +156,7 @@ def test_unknown_count_makes_the_total_unknown() -> None:
 
 
 def test_multimodel_response_is_read_as_completion() -> None:
-    call = read_for_multimodel(model=["a", "b"])
+    call = read_for("multimodel", model=["a", "b"])
 
     answer = multimodel.convert_response_to_chat(
         multimodel.compose_response(call, {0: legacy(" x"), 1: legacy(" y")})
