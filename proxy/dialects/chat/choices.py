@@ -155,11 +155,6 @@ class ChoiceReader:
     each tool call an id. With either it raises `ResponseTooLarge` for more than `MAX_PARTS` parts.
     """
 
-    __slots__ = (
-        *("_counts", "_crossing", "_form", "_homes", "_inspect", "_is_whole", "_max_parts"),
-        *("_numbers", "_parts", "_shown_as", "_split", "finished"),
-    )
-
     def __init__(self, form: ChatForm, options: ReadOptions) -> None:
         self._form = form
         self._crossing = options.crossing

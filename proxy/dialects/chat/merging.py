@@ -254,8 +254,6 @@ def make_converter(
 class _TextLengths:
     """Lengths of the texts so far, by the number of their choice."""
 
-    __slots__ = ("_lengths",)
-
     def __init__(self) -> None:
         self._lengths: dict[int, int] = {}
 
@@ -272,8 +270,6 @@ class ChatToLegacy(_TextLengths):
 
     Tool calls, refusal and reasoning of a message become members of the choice.
     """
-
-    __slots__ = ()
 
     def feed(self, doc: Json) -> Json | None:
         """Return a document as legacy completions, None for a chunk without a text there."""
@@ -301,8 +297,6 @@ class LegacyToChat:
     The first chunk of a choice has the role.
     """
 
-    __slots__ = ("_begun", "_streamed")
-
     def __init__(self, *, streamed: bool) -> None:
         self._streamed = streamed
         self._begun: set[int] = set()
@@ -329,8 +323,6 @@ class LegacyToChat:
 
 class LegacyLogprobs(_TextLengths):
     """Converts log-probabilities of legacy completions from chat's format to the legacy format."""
-
-    __slots__ = ()
 
     def feed(self, doc: Json) -> Json:
         """Return the converted document, or the same object if nothing needs conversion."""

@@ -55,11 +55,6 @@ class ChatReader:
     because some servers send them as a placeholder before the real ones.
     """
 
-    __slots__ = (
-        *("_choices", "_crossing", "_form", "_held", "_inspect", "_is_started"),
-        *("_only_choice", "_options", "_shape", "_splits"),
-    )
-
     def __init__(self, options: ReadOptions, form: ChatForm = CHAT) -> None:
         if options.whole and not options.stream and form.whole is not None:
             form = form.whole

@@ -19,11 +19,6 @@ class SameShape:
     make an event.
     """
 
-    __slots__ = (
-        *("_choice", "_exact", "_holder", "_index", "_member", "_message", "_part", "_rest"),
-        *("_size", "_slot"),
-    )
-
     def __init__(self, doc: Json, holder: str, delta: Delta, *, exact: bool) -> None:
         choice: Json = doc["choices"][0]
         message: Json = choice[holder] if holder else choice

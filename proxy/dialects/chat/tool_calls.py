@@ -112,8 +112,6 @@ class CallNumbers:
     the call is complete or has a fragment in the same chunk.
     """
 
-    __slots__ = ("_by_id", "_count", "_latest", "_max_calls")
-
     def __init__(self, max_calls: int) -> None:
         self._max_calls = max_calls
         self._latest: dict[int, _Call] = {}  # latest call, by the upstream's index

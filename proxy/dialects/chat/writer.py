@@ -53,8 +53,6 @@ TEXT_MEMBERS: Final[dict[Kind, str]] = {
 class ChunkMaker:
     """Makes the chunks of one response. `created` is the time for a response without one."""
 
-    __slots__ = ("_calls", "_counts", "_created", "_head", "_prefix", "_templates")
-
     def __init__(self, created: int) -> None:
         self._created = created
         self._head: Json = self._make_chunk_head(Start(None, None, None))

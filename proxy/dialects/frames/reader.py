@@ -66,11 +66,6 @@ class FamilyFrameReader:
     and `order` puts frames in sequence.
     """
 
-    __slots__ = (
-        *("_body", "_documents", "_family", "_is_checked", "_is_over", "_joiner", "_order"),
-        *("_placed", "_reader", "_rewrite", "_upstream", "close", "feed"),
-    )
-
     def __init__(  # noqa: PLR0913  # all settings that decide how a response is read
         self,
         family: Family,
@@ -220,8 +215,6 @@ class SurrogateJoiner:
 
     A high surrogate at the end of a delta moves to the next delta of the same part.
     """
-
-    __slots__ = ("_halves",)
 
     def __init__(self) -> None:
         self._halves: dict[Part, str] = {}

@@ -42,8 +42,6 @@ _OUTSIDE = re.compile(rf"[^{SPACE}]")
 class ObjectEnd:
     """Finds the end of a JSON object that arrives in pieces, in linear time."""
 
-    __slots__ = ("_begun", "_broken", "_depth", "_escaped", "_in_string")
-
     def __init__(self) -> None:
         self._begun = False
         self._broken = False  # True if there is anything but one object
@@ -112,11 +110,6 @@ class Sequencer:
     After the first frame that waited, frames have no `raw`. If clients join texts by the indexes of
     their parts (`is_joined_by_index`), texts in another order raise `UpstreamInvalid`.
     """
-
-    __slots__ = (
-        *("_bytes", "_child", "_children", "_closed", "_count", "_finishes", "_json", "_moved"),
-        *("_indexes", "_is_joined_by_index", "_ready", "_renamed", "_root", "_roots"),
-    )
 
     def __init__(self, *, is_joined_by_index: bool = False) -> None:
         self._is_joined_by_index = is_joined_by_index

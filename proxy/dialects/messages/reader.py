@@ -49,11 +49,6 @@ class MessageReader:
     client's tools. If the stream is not split, its events may come in any order.
     """
 
-    __slots__ = (
-        *("_delta_type", "_ended", "_has_finished", "_has_started", "_index", "_member"),
-        *("_members", "_open", "_options", "_part", "_slot", "_splits", "_usage"),
-    )
-
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._splits = options.inspect or options.crossing
@@ -344,8 +339,6 @@ class MessageReader:
 
 class WholeMessageReader:
     """Reads a whole message through the events of a stream with the same result."""
-
-    __slots__ = ("_options",)
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options

@@ -119,8 +119,6 @@ def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[st
 class _MessagesConversion:
     """Conversion of one request. `_place` is the path of the current block."""
 
-    __slots__ = ("_body", "_is_reasoning", "_keeps_thoughts", "_place", "dropped")
-
     def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
         self._body = body
         self._keeps_thoughts = keeps_thoughts

@@ -63,11 +63,6 @@ class MessageComposer:
     them as one text.
     """
 
-    __slots__ = (
-        *("_choice", "_events", "_has_calls", "_input", "_last_event", "_next_index", "_open"),
-        *("_reason", "_usage", "indexes"),
-    )
-
     def __init__(self) -> None:
         self.indexes: dict[Part, int] = {}  # index of each open block
         self._events: list[Json] = []  # events of the current frame
@@ -206,8 +201,6 @@ class MessageComposer:
 class MessageWriter:
     """Writes the events of a stream."""
 
-    __slots__ = ("_composer", "_indexes")
-
     def __init__(self) -> None:
         self._composer = MessageComposer()
         self._indexes = self._composer.indexes
@@ -239,8 +232,6 @@ class MessageWriter:
 class WholeMessageWriter(MessageWriter):
     """Writes one document at the last frame."""
 
-    __slots__ = ("_message", "_size")
-
     def __init__(self) -> None:
         super().__init__()
         self._message = MessageAccumulator()
@@ -264,8 +255,6 @@ class WholeMessageWriter(MessageWriter):
 
 class MessageAccumulator:
     """Composes a whole message of the events of a stream."""
-
-    __slots__ = ("_blocks", "_message", "_texts")
 
     def __init__(self) -> None:
         self._message: Json = {}

@@ -65,8 +65,6 @@ class FormUpload:
     the end of a refused form.
     """
 
-    __slots__ = ("_ahead", "_parts", "_upload")
-
     def __init__(
         self,
         upload: Upload,

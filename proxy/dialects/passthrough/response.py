@@ -68,7 +68,6 @@ def select_passthrough_headers(headers: Mapping[str, str]) -> tuple[tuple[str, s
 class PassthroughBytes:
     """Bytes that no guard reads. In a stream of events `find_usage` finds the reported usage."""
 
-    __slots__ = ("_events", "_find_usage", "_model_call")
     is_buffered: ClassVar[bool] = False
 
     def __init__(self, model_call: int, media_type: str, find_usage: FindUsage) -> None:
@@ -136,7 +135,6 @@ def _read_usage(event: bytes) -> Json:
 class PassthroughDocument:
     """One document of JSON, with at most `limit` bytes. `find_usage` finds the reported usage."""
 
-    __slots__ = ("_documents", "_find_usage", "_model_call", "_taken", "close", "feed")
     is_buffered: ClassVar[bool] = True
 
     def __init__(

@@ -84,11 +84,6 @@ class Composer:
     Consecutive texts and refusals form one message. Consecutive parts of one kind form one text.
     """
 
-    __slots__ = (
-        *("_call", "_open", "_out", "_part", "_reason", "_tokens"),
-        *("_has_ended", "_items", "response"),
-    )
-
     def __init__(self, call: Call, out: EventBytes) -> None:
         self._call = call
         self._out = out

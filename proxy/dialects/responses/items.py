@@ -79,11 +79,6 @@ class OpenItems:
     many items raise `ResponseTooLarge`. A crossing stream omits opaque items.
     """
 
-    __slots__ = (
-        *("__weakref__", "_crosses", "_is_strict", "_items", "_part_count", "_shown_as", "events"),
-        "has_calls",
-    )
-
     def __init__(self, events: list[Event], options: ReadOptions) -> None:
         self.events = events
         self.has_calls = False
@@ -250,8 +245,6 @@ class _NumberedItem:
 class EventNumbers:
     """Adds missing sequence numbers and indexes to the events of one stream."""
 
-    __slots__ = ("_by_id", "_items", "_next_index", "_open", "sequence")
-
     def __init__(self) -> None:
         self.sequence = -1  # number of the previous event
         self._next_index = 0
@@ -344,8 +337,6 @@ class EventNumbers:
 
 class ItemIds:
     """The ids of items in the events of texts. Clients tell texts apart by ids or by indexes."""
-
-    __slots__ = ("_by_index", "_indexes")
 
     def __init__(self) -> None:
         self._by_index: dict[tuple[str, int], str] = {}

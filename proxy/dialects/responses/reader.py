@@ -65,11 +65,6 @@ class ResponsesReader:
     writer restores both.
     """
 
-    __slots__ = (
-        *("_crosses", "_doc", "_events", "_has_started", "_has_stopped", "_ids", "_inspects"),
-        *("_items", "_model_call", "_numbers", "_other_parts", "_raw", "_shape", "_splits"),
-    )
-
     def __init__(self, options: ReadOptions) -> None:
         self._inspects = options.inspect
         self._crosses = options.crossing

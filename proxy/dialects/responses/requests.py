@@ -41,8 +41,6 @@ def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[st
 class _ResponsesConversion:
     """Conversion of one request. `_thought` is the reasoning for the next assistant message."""
 
-    __slots__ = ("_body", "_keeps_thoughts", "_messages", "_thought", "dropped")
-
     def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
         self._body = body
         self._keeps_thoughts = keeps_thoughts

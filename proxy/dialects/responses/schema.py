@@ -224,8 +224,6 @@ RULED_FIELDS = frozenset({"background", "input"})
 class EventBytes:
     """Writes numbered events. For a whole response it writes none."""
 
-    __slots__ = ("is_whole", "number")
-
     def __init__(self, *, is_whole: bool) -> None:
         self.is_whole = is_whole
         self.number = 0

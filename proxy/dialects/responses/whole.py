@@ -21,8 +21,6 @@ ItemText = tuple[TextType, int, str, Slot]
 class WholeResponseReader:
     """Reads one document. It becomes the frames of a stream if the client requested one."""
 
-    __slots__ = ("_options",)
-
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 

@@ -64,11 +64,6 @@ class ResponsesWriter:
     renumbered, and repeated texts are replaced by the texts that were sent.
     """
 
-    __slots__ = (
-        *("_composer", "_has_ended", "_is_native", "_items", "_options", "_out", "_reason"),
-        *("_response", "_rewrites", "_size", "_text_by_key", "_text_by_part", "_usage"),
-    )
-
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._out = EventBytes(is_whole=options.whole)

@@ -29,8 +29,6 @@ class EventReader:
     more than ``limit`` bytes, empty lines included. Takes linear time.
     """
 
-    __slots__ = ("_begun", "_data", "_limit", "_line", "_size", "_skip_lf")
-
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._line = bytearray()

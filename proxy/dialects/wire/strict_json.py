@@ -244,8 +244,6 @@ def read_json(raw: bytes) -> Json:
 class DocumentBuffer:
     """Collects the bytes of one document. Raises ``ResponseTooLarge`` above `limit` bytes."""
 
-    __slots__ = ("_raw", "_remaining")
-
     def __init__(self, limit: int) -> None:
         self._remaining = limit
         self._raw = bytearray()  # a list of small pieces could take a multiple of their bytes
