@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.dialects.families import FAMILIES, find_client_family, get_no_guard_results
+from proxy.dialects.families import FAMILIES, find_client_family
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import is_flagged
 from proxy.dialects.wire import sse
@@ -121,9 +121,7 @@ def _split_documents(encoded: bytes) -> list[bytes]:
 
 def open_recorder(head: ResponseHead, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
     def open_writer(family: events.FamilyName) -> FamilyWriter:
-        return FAMILIES[family].writer(
-            WriteOptions(call, not head.streamed, get_no_guard_results, complete=True)
-        )
+        return FAMILIES[family].writer(WriteOptions(call, not head.streamed, complete=True))
 
     family, streamed = find_client_family(call), head.streamed
     return AnswerRecorder(rule, expected, family=family, open_writer=open_writer, streamed=streamed)

@@ -30,7 +30,7 @@ from proxy.dialects.family import (
     RequestForm,
     WriteOptions,
 )
-from proxy.dialects.findings import is_flagged
+from proxy.dialects.findings import drop_shadow_results, is_flagged
 from proxy.dialects.messages import from_chat, to_chat
 from proxy.dialects.messages.reader import MessageReader, WholeMessageReader
 from proxy.dialects.messages.writer import MessageWriter, WholeMessageWriter
@@ -163,13 +163,8 @@ def crosses_families(client: FamilyName, upstream: FamilyName) -> bool:
 # Responses in the client's dialect
 
 
-def get_no_guard_results() -> GuardResults:
-    """Return no guard results."""
-    return ()
-
-
 def choose_status(
-    client: ClientDialect, verdicts: GuardResults, *, flagged: bool, data: Json | None = None
+    client: ClientDialect, results: GuardResults, *, flagged: bool, data: Json | None = None
 ) -> int:
     """Return the status of a successful response.
 
@@ -178,27 +173,23 @@ def choose_status(
     if client.choose_status is None:
         return 200
     flagged = flagged or (data is not None and is_flagged(data))
-    return client.choose_status(_drop_shadow_results(verdicts), flagged)
+    return client.choose_status(drop_shadow_results(results), flagged)
 
 
 def write_error(
     client: ClientDialect,
     error: ProxyError,
     request_id: str,
-    verdicts: GuardResults,
+    results: GuardResults,
     *,
     ends_stream: bool = False,
 ) -> ErrorResponse:
     """Return an error in the client's format, with guard results if the format has them."""
     response = client.make_error_response(error, request_id, ends_stream=ends_stream)
-    visible = _drop_shadow_results(verdicts)
+    visible = drop_shadow_results(results)
     if client.add_guard_results is None or not (visible or error.findings):
         return response
     return replace(response, body=client.add_guard_results(response.body, visible, error.findings))
-
-
-def _drop_shadow_results(verdicts: GuardResults) -> GuardResults:
-    return [(stage, result) for stage, result in verdicts if not result.shadow]
 
 
 def get_head_members(frame: Frame) -> Json:
@@ -221,9 +212,9 @@ def has_content(frame: Frame) -> bool:
 
 
 def make_answer_writer(
-    call: Call, head: ResponseHead, verdicts: Callable[[], GuardResults]
+    call: Call, head: ResponseHead, get_guard_results: Callable[[], GuardResults]
 ) -> FamilyWriter:
     if head.passthrough is not None:
         return PassthroughWriter()
-    options = WriteOptions(call, whole=not head.streamed, verdicts=verdicts)
+    options = WriteOptions(call, whole=not head.streamed, get_guard_results=get_guard_results)
     return FAMILIES[find_client_family(call)].writer(options)

@@ -76,10 +76,10 @@ class WriteOptions:
     call: Call
     whole: bool
     """Write one document."""
-    verdicts: Callable[[], GuardResults]
-    """Returns the guard results so far."""
     complete: bool = False
     """Write all members except those that only one vendor adds."""
+    get_guard_results: Callable[[], GuardResults] = tuple
+    """Returns the guard results so far."""
 
 
 class FamilyWriter(Protocol):

@@ -204,7 +204,12 @@ TOXICITY = DetectionFormat(
 PII = DetectionFormat("pii", "pii", count_details("pii"))
 
 
-def make_enkrypt_detections(verdicts: GuardResults) -> Json:
+def drop_shadow_results(results: GuardResults) -> GuardResults:
+    """Return the results that a client may see, without results of shadow policies."""
+    return [(stage, result) for stage, result in results if not result.shadow]
+
+
+def make_enkrypt_detections(results: GuardResults) -> Json:
     """Return guard results of both stages as Enkrypt's detections.
 
     A kind of guard without a format is a detector with its name. A guard that failed or did not
@@ -212,7 +217,7 @@ def make_enkrypt_detections(verdicts: GuardResults) -> Json:
     """
     return {
         f"{stage}_guardrails": _make_stage_detections(
-            [result for result_stage, result in verdicts if result_stage == stage]
+            [result for result_stage, result in results if result_stage == stage]
         )
         for stage in ("input", "output")
     }

@@ -16,7 +16,7 @@ import orjson
 from proxy import dialects
 from proxy.call.record import Record
 from proxy.dialects.chat.merging import get_choices, get_message
-from proxy.dialects.families import FAMILIES, find_client_family, get_no_guard_results
+from proxy.dialects.families import FAMILIES, find_client_family
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.errors import (
     ProxyError,
@@ -191,7 +191,7 @@ class InternalExchange:
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
-        options = WriteOptions(self._call, whole=True, verdicts=get_no_guard_results)
+        options = WriteOptions(self._call, whole=True)
         self._writer = FAMILIES[find_client_family(self._call)].writer(options)
 
     async def send(self, frames: Sequence[Frame]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from proxy.dialects.families import FAMILIES, get_no_guard_results
+from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.responses.stored import CONVERSATIONS_PATH
 from proxy.dialects.vendors import anthropic, openai
@@ -61,7 +61,7 @@ def write_frames(frames: Sequence[events.Frame], url: str, request: Json) -> lis
     dialect, endpoint, family = _get_api(url)
     head = RequestHead(dialect=dialect, endpoint=endpoint, route=url, request_id="simulated")
     call = Call(head, request, wants_usage=True)
-    options = WriteOptions(call, whole=not request.get("stream"), verdicts=get_no_guard_results)
+    options = WriteOptions(call, whole=not request.get("stream"))
     writer = FAMILIES[family].writer(options)
     return [writer.feed(frame) for frame in frames]
 

@@ -134,9 +134,7 @@ def test_document_is_miss_or_replayable(documents: list[Any], metadata: AnswerMe
         for stream in (False, True):
             call = call_of(client, stream=stream)
             answer = read(value, call)
-            writer = FAMILIES[find_client_family(call)].writer(
-                WriteOptions(call, not stream, tuple)
-            )
+            writer = FAMILIES[find_client_family(call)].writer(WriteOptions(call, not stream))
             with suppress(UpstreamInvalid):  # invalid responses are never stored
                 for frame in answer.frames if answer is not None else ():
                     writer.feed(frame)
@@ -163,7 +161,7 @@ def test_replay_keeps_cached_response(metadata: AnswerMetadata, stream: bool, na
     verdict = GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 10, 1, 0.1, kind="pii")
 
     for _ in range(2):
-        options = WriteOptions(call, not stream, lambda: [("output", verdict)])
+        options = WriteOptions(call, not stream, get_guard_results=lambda: [("output", verdict)])
         writer = FAMILIES["completions"].writer(options)
         for frame in answer.frames:
             writer.feed(frame)

@@ -152,7 +152,7 @@ def read(doc: Json) -> Frame:
 def test_document_keeps_its_bytes() -> None:
     raw = b'{ "data": [] }'
     [frame] = EMBEDDINGS.reader(ReadOptions(CALL, whole=True)).read({"data": []}, raw)
-    writer = EMBEDDINGS.writer(WriteOptions(CALL, True, tuple))
+    writer = EMBEDDINGS.writer(WriteOptions(CALL, True))
 
     assert writer.feed(frame._replace(last=True)) == raw
 
@@ -160,7 +160,7 @@ def test_document_keeps_its_bytes() -> None:
 def test_changed_document_is_serialized() -> None:
     frame = read(DOC)._replace(raw=None, last=True)
 
-    assert orjson.loads(EMBEDDINGS.writer(WriteOptions(CALL, True, tuple)).feed(frame)) == DOC
+    assert orjson.loads(EMBEDDINGS.writer(WriteOptions(CALL, True)).feed(frame)) == DOC
 
 
 def test_usage_and_findings_are_events() -> None:

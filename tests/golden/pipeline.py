@@ -49,7 +49,7 @@ def call_of(client: str, *, stream: bool = True) -> Call:
 def written(client: FamilyName, frames: Iterable[Frame], *, stream: bool = True) -> bytes:
     """Return what a client gets for frames."""
     call = call_of(client, stream=stream)
-    writer = FAMILIES[client].writer(WriteOptions(call, not stream, tuple))
+    writer = FAMILIES[client].writer(WriteOptions(call, not stream))
     return b"".join(map(writer.feed, frames))
 
 

@@ -16,7 +16,7 @@ from proxy.dialects.chat.merging import Converter, get_choices, make_converter, 
 from proxy.dialects.chat.splitting import keep_only_text
 from proxy.dialects.chat.tool_calls import CALL_TEXT_MEMBERS
 from proxy.dialects.family import FamilyWriter, WriteOptions
-from proxy.dialects.findings import DETECTIONS, HOOKS
+from proxy.dialects.findings import DETECTIONS, HOOKS, drop_shadow_results
 from proxy.dialects.wire import sse
 from proxy.dialects.wire.strict_json import dump
 from proxy.money.usage import USAGE_GROUPS, Tokens
@@ -256,9 +256,8 @@ class _ChatWriter:
             if converted is not None:
                 yield converted
 
-    def guard_results(self) -> GuardResults:
-        """Return the results that a client may see, without results of shadow policies."""
-        return [result for result in self._options.verdicts() if not result[1].shadow]
+    def get_guard_results(self) -> GuardResults:
+        return drop_shadow_results(self._options.get_guard_results())
 
     def encode_error(self, document: bytes) -> bytes:
         return sse.encode_event(document)
@@ -274,10 +273,10 @@ class ChatStreamWriter(_ChatWriter):
     def __init__(self, options: WriteOptions, family: FamilyName) -> None:
         super().__init__(options, family)
         client = self.client
-        self._add_verdicts = client.add_guard_results if client.streams_guard_results else None
+        self._add_results = client.add_guard_results if client.streams_guard_results else None
         self._wants_usage = options.complete or options.call.wants_usage
         self._passes_raw = (
-            self._add_verdicts is None and make_converter(options, family, family) is None
+            self._add_results is None and make_converter(options, family, family) is None
         )
 
     def feed(self, frame: Frame) -> bytes:
@@ -317,12 +316,12 @@ class ChatStreamWriter(_ChatWriter):
     def _serialize_event(self, document: Json, frame: Frame) -> bytes:
         if self._is_unrequested_usage(document):
             return b""
-        if self._add_verdicts is not None:
+        if self._add_results is not None:
             self._findings |= _collect_findings(frame)
             # some servers send an empty finish reason in each chunk
             if any(choice.get("finish_reason") for choice in get_choices(document)):
                 document = {**document, **self._findings}
-                document = self._add_verdicts(document, self.guard_results(), ())
+                document = self._add_results(document, self.get_guard_results(), ())
         return sse.encode_event(dump(document, frame.size))
 
     def _is_unrequested_usage(self, document: Json) -> bool:
@@ -354,7 +353,7 @@ class ChatWholeWriter(_ChatWriter):
             document = client.compose_document(self._options.call, answers)
         if client.add_guard_results is not None:
             document = {**document, **self._findings} if self._findings else document
-            document = client.add_guard_results(document, self.guard_results(), ())
+            document = client.add_guard_results(document, self.get_guard_results(), ())
         if document is frame.doc and frame.raw is not None:
             return frame.raw
         return dump(document, self._size)

@@ -24,8 +24,8 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def add_guard_results(data: Json, verdicts: GuardResults, findings: base.Findings = ()) -> Json:
-    return {**data, DETECTIONS: join_detections(data, findings, make_enkrypt_detections(verdicts))}
+def add_guard_results(data: Json, results: GuardResults, findings: base.Findings = ()) -> Json:
+    return {**data, DETECTIONS: join_detections(data, findings, make_enkrypt_detections(results))}
 
 
 def read_enkrypt_headers(headers: base.Headers, head: RequestHead) -> RequestHead:

@@ -170,10 +170,10 @@ def make_response_headers(
     )
 
 
-def add_guard_results(data: Json, verdicts: GuardResults, findings: base.Findings = ()) -> Json:
-    if not verdicts and not findings and DETECTIONS not in data:
+def add_guard_results(data: Json, results: GuardResults, findings: base.Findings = ()) -> Json:
+    if not results and not findings and DETECTIONS not in data:
         return data
-    return {**data, HOOKS: join_hooks(data, findings, make_hook_results(verdicts))}
+    return {**data, HOOKS: join_hooks(data, findings, make_hook_results(results))}
 
 
 def make_error_response(
@@ -187,28 +187,27 @@ def make_error_response(
     return replace(response, status=HOOK_DENIED, body={"error": denial})
 
 
-def make_hook_results(verdicts: GuardResults) -> Json:
+def make_hook_results(results: GuardResults) -> Json:
     """Return guard results as hooks with one check each.
 
     As at Portkey, neither a check with an error nor a check that changed a text fails its hook.
     """
 
     def hooks(stage: Stage) -> list[Json]:
-        return [_make_hook(result) for result_stage, result in verdicts if result_stage == stage]
+        return [_make_hook(result) for result_stage, result in results if result_stage == stage]
 
     return {"before_request_hooks": hooks("input"), "after_request_hooks": hooks("output")}
 
 
 # Called by name from the dialect's record.
-def choose_status(verdicts: GuardResults, flagged: bool) -> int:
+def choose_status(results: GuardResults, flagged: bool) -> int:
     """Return the status of a response: ``HOOK_FAILED`` if it passes although a hook has failed.
 
     A hook that ends a streamed response reports that in the stream.
     """
     has_passed = not flagged and all(
-        _has_passed(result)
-        or (stage == "output" and result.verdict == "blocked" and not result.shadow)
-        for stage, result in verdicts
+        _has_passed(result) or (stage == "output" and result.verdict == "blocked")
+        for stage, result in results
     )
     return 200 if has_passed else HOOK_FAILED
 

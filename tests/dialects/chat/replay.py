@@ -15,7 +15,6 @@ from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import UpstreamInvalid
 from proxy.types import Call, RequestHead
 from proxy.types.events import FamilyName, Frame
-from proxy.types.guard import GuardResults
 from tests.checked import checked
 from tests.doubles import Json
 
@@ -87,10 +86,6 @@ def written(
     family: FamilyName, frames: Iterable[Frame], call: Call | None = None, *, is_whole: bool = False
 ) -> bytes:
     """Return the bytes for a client."""
-    options = WriteOptions(call or call_for(family), is_whole, no_verdicts)
+    options = WriteOptions(call or call_for(family), is_whole)
     writer = FAMILIES[family].writer(options)
     return b"".join([writer.feed(frame) for frame in frames])
-
-
-def no_verdicts() -> GuardResults:
-    return ()

@@ -60,7 +60,7 @@ FOREIGN: Sequence[Frame] = [
 
 def writer(call: Call, *, is_whole: bool = False, verdicts: GuardResults = ()) -> FamilyWriter:
     family: Any = call.head.endpoint
-    return FAMILIES[family].writer(WriteOptions(call, is_whole, lambda: verdicts))
+    return FAMILIES[family].writer(WriteOptions(call, is_whole, get_guard_results=lambda: verdicts))
 
 
 def frames_of(docs: Sequence[Json], family: FamilyName = "chat") -> list[Frame]:

@@ -48,7 +48,7 @@ RICH = message(
 
 
 def written(frames: Iterable[Frame], *, is_whole: bool = False) -> bytes:
-    writer = MESSAGES.writer(WriteOptions(CALL, is_whole, tuple))
+    writer = MESSAGES.writer(WriteOptions(CALL, is_whole))
     return b"".join([writer.feed(frame) for frame in frames])
 
 

@@ -44,7 +44,7 @@ def without_bytes(frames: Iterable[Frame]) -> list[Frame]:
 
 
 def written(frames: Iterable[Frame], call: Call = CALL, *, is_whole: bool = False) -> bytes:
-    options = WriteOptions(call=call, whole=is_whole, verdicts=lambda: ())
+    options = WriteOptions(call=call, whole=is_whole)
     return b"".join(map(RESPONSES.writer(options).feed, frames))
 
 

@@ -134,7 +134,7 @@ def test_echoed_request_is_that_of_the_client() -> None:
 
 @for_each("stops_at", [0, 2, 5])
 def test_error_has_the_members_that_sdks_raise(stops_at: int) -> None:
-    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False, verdicts=lambda: ()))
+    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False))
     data_before = b"".join(map(writer.feed, read(STREAM[:stops_at])))
     error = {"message": "m", "code": "c", "type": "t", "param": None}
 
@@ -149,7 +149,7 @@ def test_error_has_the_members_that_sdks_raise(stops_at: int) -> None:
 
 
 def test_blocked_stream_has_a_code_codex_does_not_retry() -> None:
-    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False, verdicts=lambda: ()))
+    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False))
     error = {"message": "m", "code": "guardrail_blocked", "type": "t", "param": None}
 
     raised, failed = streamed(writer.encode_error(json.dumps({"error": error}).encode()))

@@ -250,8 +250,7 @@ def test_failed_hook_has_its_own_status(verdicts: Any, code: int) -> None:
     assert HOOK_DENIED == 446
 
 
-def test_block_ends_a_started_stream_unless_in_shadow() -> None:
+def test_block_ends_a_started_stream() -> None:
     stage, block = hook_verdict("blocked", "block", "output")
 
     assert choose_status([(stage, block)], flagged=False) == 200
-    assert choose_status([(stage, block._replace(shadow=True))], flagged=False) == HOOK_FAILED
