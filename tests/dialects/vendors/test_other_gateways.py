@@ -74,14 +74,8 @@ def test_every_supported_header_is_documented() -> None:
 @for_each(
     "name",
     [
-        *("x-litellm-num-retries", "x-litellm-api-base", "x-litellm-enable-message-redaction"),
-        *(
-            "helicone-target-url",
-            "helicone-retry-enabled",
-            "helicone-auth",
-            "helicone-omit-request",
-        ),
-        *("cf-aig-cache-ttl", "cf-aig-max-attempts", "cf-aig-custom-cost", "cf-aig-collect-log"),
+        *("x-litellm-num-retries", "x-litellm-api-base", "helicone-target-url", "helicone-auth"),
+        *("cf-aig-cache-ttl", "cf-aig-custom-cost"),
     ],
 )
 def test_ignored_header_is_named_once(name: str) -> None:
@@ -193,9 +187,6 @@ def test_tags_in_metadata_are_not_forwarded() -> None:
 
     assert call.head.tags == (("team", "support"), ("beta", None))
     assert call.body["metadata"] == {"job": "7"}
-
-
-def test_metadata_with_only_tags_is_removed() -> None:
     assert "metadata" not in read_call(read_head(), chat({"tags": []})).body
 
 
