@@ -37,16 +37,18 @@ MAX_STEPS = 8  # steps of a path in a message
 class PathGroup:
     """The objects and lists of equal paths.
 
-    ``depth_in_free`` counts steps within free-form JSON, ``is_schema`` is True within a JSON
-    schema. The name of a list ends in ``[]``. No place refers to inner ones: a cycle would keep
-    bodies in memory.
+    No group refers to inner ones: a cycle would keep bodies in memory.
     """
 
     outer: PathGroup | None
     name: str
-    is_group: bool
+    """Ends in ``[]`` for a list."""
+    is_option_group: bool
+    """True for the body, and for groups of options in it."""
     depth_in_free: int = 0
+    """The number of steps within free-form JSON."""
     is_schema: bool = False
+    """True within a JSON schema."""
     values: list[Any] = field(default_factory=list)
 
 
@@ -54,7 +56,7 @@ class RestrictedField(NamedTuple):
     """A field to which a rule applies, and the object that has it."""
 
     rule: FieldRule
-    place: PathGroup
+    group: PathGroup
     name: str
     value: Any
     parent: Json
@@ -68,11 +70,11 @@ def filter_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json
     """
     dropped: set[str] = set()
     unsent: set[tuple[int, str]] = set()
-    for listed in find_restricted_fields(body, upstream.rules, model):
-        if listed.rule.verdict != "drop":
-            raise _make_refusal(listed, model)
-        dropped.add(listed.rule.name)
-        unsent.add((id(listed.parent), listed.name))
+    for found in find_restricted_fields(body, upstream.rules, model):
+        if found.rule.verdict != "drop":
+            raise _make_refusal(found, model)
+        dropped.add(found.rule.name)
+        unsent.add((id(found.parent), found.name))
     return _remove_fields(body, unsent) if unsent else dict(body), sorted(dropped)
 
 
@@ -98,30 +100,30 @@ def find_restricted_fields(
 ) -> Iterator[RestrictedField]:
     """Yield the fields that a rule drops or refuses, outer objects first."""
     rules_by_name: dict[str, tuple[FieldRule, ...]] = {}
-    places = [PathGroup(None, "", is_group=True, values=[body])]
-    for place in places:
+    groups = [PathGroup(None, "", is_option_group=True, values=[body])]
+    for group in groups:
         inner: dict[str, PathGroup] = {}
-        for parent in _collect_objects(place.values):
+        for parent in _collect_objects(group.values):
             for name, value in parent.items():
                 rules_of_name = rules_by_name.get(name)
                 if rules_of_name is None:
                     rules_of_name = rules_by_name[name] = rules.get(
                         NORMALIZED_NAMES.get(name) or normalize_name(name), ()
                     )
-                is_set = rules_of_name and value is not None
-                listed = (
-                    _find_deciding_rule(rules_of_name, place, name, value, parent)
-                    if is_set
+                has_rule = rules_of_name and value is not None
+                found = (
+                    _find_deciding_rule(rules_of_name, group, name, value, parent)
+                    if has_rule
                     else None
                 )
-                if listed is not None and not _is_harmless(listed, model):
-                    if listed.rule.verdict != "accept":
-                        yield listed
+                if found is not None and not _is_harmless(found, model):
+                    if found.rule.verdict != "accept":
+                        yield found
                 elif value and isinstance(value, dict | list):
                     step = name + LIST_SUFFIX if isinstance(value, list) else name
-                    inner_place = inner.get(step) or _add_place(inner, place, name, step)
-                    inner_place.values.append(value)
-        places += inner.values()
+                    inner_group = inner.get(step) or _add_inner_group(inner, group, name, step)
+                    inner_group.values.append(value)
+        groups += inner.values()
 
 
 def _collect_objects(values: list[Any]) -> list[Json]:
@@ -132,27 +134,29 @@ def _collect_objects(values: list[Any]) -> list[Json]:
     return objects
 
 
-def _add_place(inner: dict[str, PathGroup], outer: PathGroup, name: str, step: str) -> PathGroup:
+def _add_inner_group(
+    inner: dict[str, PathGroup], outer: PathGroup, name: str, step: str
+) -> PathGroup:
     end = NORMALIZED_NAMES.get(name) or normalize_name(name)
-    is_group = outer.is_group and name in OPTION_GROUPS
+    is_option_group = outer.is_option_group and name in OPTION_GROUPS
     is_free = outer.depth_in_free > 0 or (outer.is_schema and end in SCHEMA_MAP_NAMES)
     is_free = is_free or any(_matches_path(rule, outer) for rule in FREE_FORM_RULES.get(end, ()))
-    is_schema = not is_group and (end in SCHEMA_NAMES or end.endswith(SCHEMA))
+    is_schema = not is_option_group and (end in SCHEMA_NAMES or end.endswith(SCHEMA))
     inner[step] = PathGroup(
         outer=outer,
         name=step,
-        is_group=is_group,
+        is_option_group=is_option_group,
         depth_in_free=outer.depth_in_free + 1 if is_free else 0,
         is_schema=outer.is_schema or is_schema,
     )
     return inner[step]
 
 
-def _matches_path(rule: FieldRule, place: PathGroup) -> bool:
+def _matches_path(rule: FieldRule, group: PathGroup) -> bool:
     # Inside of free-form JSON, only rules that begin outside of it apply.
-    if len(rule.steps) <= place.depth_in_free or (rule.is_anchored and not place.is_group):
+    if len(rule.steps) <= group.depth_in_free or (rule.is_anchored and not group.is_option_group):
         return False
-    outer: PathGroup | None = place
+    outer: PathGroup | None = group
     for step in rule.steps[1:]:
         if outer is None or normalize_name(outer.name.removesuffix(LIST_SUFFIX)) != step:
             return False
@@ -161,19 +165,19 @@ def _matches_path(rule: FieldRule, place: PathGroup) -> bool:
 
 
 def _find_deciding_rule(
-    rules: Iterable[FieldRule], place: PathGroup, name: str, value: Any, parent: Json
+    rules: Iterable[FieldRule], group: PathGroup, name: str, value: Any, parent: Json
 ) -> RestrictedField | None:
     """Return the field with the rule that decides, or None without such a rule.
 
     If the upstream accepts a field and no other rule matches it, its members are inspected.
     """
-    matching = [rule for rule in rules if _matches_path(rule, place)]
+    matching = [rule for rule in rules if _matches_path(rule, group)]
     matching = [rule for rule in matching if not rule.is_text or _has_text(value)]
     if all(rule.verdict == "accept" for rule in matching):
         return None
-    if place.outer is None and matching[0].steps == (MODEL,):
+    if group.outer is None and matching[0].steps == (MODEL,):
         return None  # the target's value replaces it
-    return RestrictedField(rule=matching[0], place=place, name=name, value=value, parent=parent)
+    return RestrictedField(rule=matching[0], group=group, name=name, value=value, parent=parent)
 
 
 def _has_text(value: Any) -> bool:
@@ -181,13 +185,13 @@ def _has_text(value: Any) -> bool:
     return any(isinstance(item, str) and item for item in items)
 
 
-def _is_harmless(listed: RestrictedField, model: str) -> bool:
+def _is_harmless(found: RestrictedField, model: str) -> bool:
     """Return True for a value that has no effect, such as the target's own model."""
-    rule, value = listed.rule, listed.value
+    rule, value = found.rule, found.value
     if rule.verdict == "limit":
         return not isinstance(value, str) or value in FIELDS[rule.name].client_values
     is_harmless = HARMLESS_CHECKS.get(rule.steps[0])
-    return is_harmless is not None and is_harmless(value, listed.parent, model)
+    return is_harmless is not None and is_harmless(value, found.parent, model)
 
 
 def _is_target_model(value: Any, _: Json, model: str) -> bool:
@@ -206,8 +210,8 @@ HARMLESS_CHECKS: Mapping[str, Callable[[Any, Json, str], bool]] = {
 model, a file in an output, and a skill that Anthropic publishes."""
 
 
-def _make_refusal(listed: RestrictedField, model: str) -> InvalidField:
-    rule = listed.rule
+def _make_refusal(found: RestrictedField, model: str) -> InvalidField:
+    rule = found.rule
     if rule.verdict == "limit":
         allowed = ", ".join(sorted(FIELDS[rule.name].client_values))
         problem = f"only {allowed} may be set: other values can cost more than the model's price"
@@ -216,22 +220,22 @@ def _make_refusal(listed: RestrictedField, model: str) -> InvalidField:
     else:
         problem = NOT_ALLOWED
     step = rule.name.rpartition(".")[2]
-    if not rule.is_text and listed.name not in (step, step.removesuffix(LIST_SUFFIX)):
-        problem += f', also not as "{shorten_to_ascii(listed.name)}"'
+    if not rule.is_text and found.name not in (step, step.removesuffix(LIST_SUFFIX)):
+        problem += f', also not as "{shorten_to_ascii(found.name)}"'
     if rule.verdict != "drop":
         problem += f', unless the upstream accepts "{rule.name}"'
-    return InvalidField(_spell_field_path(listed), problem)
+    return InvalidField(_spell_field_path(found), problem)
 
 
-def _spell_field_path(listed: RestrictedField) -> str:
+def _spell_field_path(found: RestrictedField) -> str:
     """Return the full path of a rejected field: its outer objects, then the name in its rule."""
-    names = [listed.rule.name]
-    place: PathGroup | None = listed.place
-    for _ in listed.rule.steps[1:]:
-        place = place and place.outer
-    while place is not None and place.outer is not None:
-        names.append(shorten_to_ascii(place.name))
-        place = place.outer
+    names = [found.rule.name]
+    group: PathGroup | None = found.group
+    for _ in found.rule.steps[1:]:
+        group = group and group.outer
+    while group is not None and group.outer is not None:
+        names.append(shorten_to_ascii(group.name))
+        group = group.outer
     return ".".join(reversed(names[: MAX_STEPS + 1]))
 
 
