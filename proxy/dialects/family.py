@@ -153,7 +153,7 @@ Check = Callable[[Any], bool]
 Shape = Check | Mapping[str, Any]
 """A check of a value, or the shapes of the members that an object may have."""
 
-COUNTS = frozenset(
+COUNT_NAMES = frozenset(
     {"accepted_prediction_tokens", "audio_tokens", "cache_creation_input_tokens"}
     | {"cache_read_input_tokens", "cache_write_tokens", "cached_tokens", "completion_tokens"}
     | {"completion_tokens_details", "cost", "image_tokens", "input_tokens", "output_tokens"}
@@ -181,11 +181,11 @@ def is_number(value: Any) -> bool:
 
 
 def is_count_tree(value: Any, depth: int = 2) -> bool:
-    """Return True for a number, and for numbers under the names of `COUNTS` in up to two levels."""
+    """Return True for a number, or numbers named in `COUNT_NAMES`, in up to two levels."""
     if value.__class__ is not dict:
         return is_number(value)
     return depth > 0 and all(
-        name in COUNTS and is_count_tree(part, depth - 1) for name, part in value.items()
+        name in COUNT_NAMES and is_count_tree(part, depth - 1) for name, part in value.items()
     )
 
 

@@ -18,12 +18,12 @@ from proxy.dialects.chat.choices import (
     Unit,
 )
 from proxy.dialects.chat.merging import split_into_chunks
-from proxy.dialects.chat.same_shape import NEW, SameShape
+from proxy.dialects.chat.same_shape import MAKE_TUPLE, SameShape
 from proxy.dialects.chat.splitting import split_document
 from proxy.dialects.chat.tool_calls import EMPTY_ARGUMENTS
 from proxy.dialects.family import ReadOptions, has_shape, make_incomplete_stream_error
 from proxy.dialects.findings import DETECTIONS, HOOKS
-from proxy.dialects.frames.sequencer import SPACE
+from proxy.dialects.frames.sequencer import JSON_SPACE
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import read_usage
 from proxy.types import Json
@@ -77,7 +77,7 @@ class ChatReader:
             delta = self._shape.read_delta(doc)
             if delta is not None:
                 fields = (delta,), self._form.family, doc, raw, options.model_call, 0, False, None
-                return (NEW(Frame, fields),)
+                return (MAKE_TUPLE(Frame, fields),)
         if self._splits and (options.crossing or options.stream or not options.whole):
             numbered = self._renumber_choices(doc)
             doc, raw = numbered, raw if numbered is doc else None
@@ -246,8 +246,8 @@ class ChatReader:
         if _is_placeholder(unit):
             self._held[delta.part] = delta.text
             return events[:-1]
-        pending = self._held.pop(delta.part, "") if delta.text.strip(SPACE) else ""
-        if pending and not delta.text.lstrip(SPACE).startswith("{"):
+        pending = self._held.pop(delta.part, "") if delta.text.strip(JSON_SPACE) else ""
+        if pending and not delta.text.lstrip(JSON_SPACE).startswith("{"):
             delta = delta._replace(text=pending + delta.text)
         return (*events[:-1], delta)
 
@@ -357,7 +357,7 @@ def _is_placeholder(unit: Unit) -> bool:
     if unit.name != "tool_calls" or len(events) != 2 or type(events[0]) is not Begin:
         return False
     delta = events[1]
-    return type(delta) is Delta and delta.text.strip(SPACE) == EMPTY_ARGUMENTS
+    return type(delta) is Delta and delta.text.strip(JSON_SPACE) == EMPTY_ARGUMENTS
 
 
 def _convert_finish_reasons(

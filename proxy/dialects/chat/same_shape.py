@@ -8,7 +8,7 @@ from proxy.dialects.findings import DETECTIONS, HOOKS
 from proxy.types import Json
 from proxy.types.events import Delta
 
-NEW: Final = tuple.__new__
+MAKE_TUPLE: Final = tuple.__new__
 """Creates a named tuple from all of its fields, three times as fast as its class does."""
 
 
@@ -53,7 +53,7 @@ class SameShape:
                 return None
         elif choice.get("finish_reason") or choice.get("index") != self._index or _has_more(doc):
             return None
-        return NEW(Delta, (self._part, text, self._slot))
+        return MAKE_TUPLE(Delta, (self._part, text, self._slot))
 
 
 def _has_more(doc: Json) -> bool:

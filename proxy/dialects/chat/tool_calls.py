@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, Literal
 
-from proxy.dialects.frames.sequencer import SPACE, ObjectEnd
+from proxy.dialects.frames.sequencer import JSON_SPACE, ObjectEnd
 from proxy.dialects.wire.strict_json import dump
 from proxy.errors import ResponseTooLarge
 from proxy.types import Json
@@ -125,7 +125,7 @@ class CallNumbers:
         the chunk. Raises ``ResponseTooLarge`` for more than `max_calls`.
         """
         index, id_ = get_index(fragment, position), _to_comparable_id(fragment.get("id"))
-        text = get_call_text(fragment)[1].strip(SPACE)
+        text = get_call_text(fragment)[1].strip(JSON_SPACE)
         call, part = self._find_call_to_continue(fragment, index, id_), fragment
         if call is not None:
             call, part = _continue_call(call, fragment, id_, text, call.number in numbers)
@@ -185,7 +185,7 @@ def _begins_another_call(
 
 SIGNATURE_MARK = "_signed_"
 MAX_SIGNATURE = 64 * 1024  # characters
-BESIDE, VENDOR, SIGNATURE = "extra_content", "google", "thought_signature"
+EXTRA_CONTENT, VENDOR, SIGNATURE = "extra_content", "google", "thought_signature"
 UNSIGNED_PLACEHOLDER = "skip_thought_signature_validator"
 """Value that Google accepts as the signature of a call that another model made."""
 
@@ -198,7 +198,7 @@ CALL_LISTS: Mapping[str, str] = {"messages": "messages", "responses": "input"}
 def get_signature(call: Json) -> str | None:
     """Return the signature of a tool call in a chat."""
     value: Any = call
-    for name in (BESIDE, VENDOR, SIGNATURE):
+    for name in (EXTRA_CONTENT, VENDOR, SIGNATURE):
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, str) else None
 
@@ -272,4 +272,4 @@ def _sign_message_calls(message: Any, signatures: Mapping[str, str]) -> Any:
 def _sign_call(call: Json, signature: str | None) -> Json:
     if signature is None:
         return call
-    return {**call, BESIDE: {VENDOR: {SIGNATURE: signature}}}
+    return {**call, EXTRA_CONTENT: {VENDOR: {SIGNATURE: signature}}}

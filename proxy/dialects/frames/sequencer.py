@@ -33,10 +33,10 @@ MAX_BYTES = 8 * 1024 * 1024
 """Maximum size of the waiting frames in bytes."""
 FRAME_BYTES = 256
 """Memory of a frame in addition to its text."""
-SPACE = " \t\r\n"
+JSON_SPACE = " \t\r\n"
 _MARK = re.compile(r'["{}\[\]]')
 _IN_STRING = re.compile(r'["\\]')
-_OUTSIDE = re.compile(rf"[^{SPACE}]")
+_OUTSIDE = re.compile(rf"[^{JSON_SPACE}]")
 
 
 class ObjectEnd:
@@ -136,7 +136,7 @@ class Sequencer:
                 is_open = part is self._child or (part is self._root and self._child is None)
                 if is_open and self._json is None and part not in self._renamed:
                     return [frame if not self._moved else frame._replace(raw=None)]
-        self._place_frame(frame, self._ready)
+        self._add_frame_to_parts(frame, self._ready)
         out, self._ready = self._ready, []
         return out
 
@@ -163,7 +163,7 @@ class Sequencer:
             self._end_open_part(out)
         self._pass_finishes(out)
 
-    def _place_frame(self, frame: Frame, out: list[Frame]) -> None:
+    def _add_frame_to_parts(self, frame: Frame, out: list[Frame]) -> None:
         for event in frame.events:
             if type(event) is Finish:
                 self._finish_choice(event.choice, out)
@@ -185,7 +185,7 @@ class Sequencer:
                 return
             self._end_open_part(out)
         if self._root is None and part in self._closed and part.closing == "json":
-            if any(type(event) is Delta and event.text.strip(SPACE) for event in frame.events):
+            if any(type(event) is Delta and event.text.strip(JSON_SPACE) for event in frame.events):
                 raise UpstreamInvalid("The upstream continued a tool call that had ended.")
             return
         if part is not root and self._child is not None and part is not self._child:

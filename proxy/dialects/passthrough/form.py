@@ -20,7 +20,7 @@ from proxy.fields.spelling import normalize_name
 from proxy.types import Target
 from proxy.types.passthrough import Upload
 
-FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
+MULTIPART, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
 MAX_PART_HEADER_BYTES = 8 * 1024
 LINE_END = b"\r\n"
 MAX_JSON_BYTES = 16 * 1024  # bytes of one field
@@ -30,7 +30,7 @@ PLAIN_TEXT_FIELDS = frozenset(
 """Squeezed names of fields that servers never read as JSON."""
 MAX_PARTS = 1024  # each part takes a few microseconds
 _BOUNDARY = re.compile(
-    rf"{FORM} *; *boundary=(\"?)([A-Za-z0-9'()+_,./:=?-]{{1,70}})\1 *", re.IGNORECASE
+    rf"{MULTIPART} *; *boundary=(\"?)([A-Za-z0-9'()+_,./:=?-]{{1,70}})\1 *", re.IGNORECASE
 )
 _HEADER = re.compile(r"([A-Za-z-]+): *([ -~\x80-\U0010ffff]*)")
 _DISPOSITION = re.compile(
@@ -77,7 +77,7 @@ class FormUpload:
         """Raise ``InvalidField`` for a media type without a usable boundary."""
         match = _BOUNDARY.fullmatch(media_type)
         if match is None:
-            problem = f'must be "{FORM}; boundary=..." without other parameters'
+            problem = f'must be "{MULTIPART}; boundary=..." without other parameters'
             raise InvalidField("content-type", problem)
         self._upload = upload
         self._ahead: bytes | None = None

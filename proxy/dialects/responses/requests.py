@@ -57,7 +57,7 @@ class _ResponsesConversion:
         if isinstance(items, str):
             self._messages.append({"role": "user", "content": items})
         for index, item in enumerate(items if isinstance(items, list) else ()):
-            convert = ITEMS.get(item.get("type") or "message")
+            convert = ITEM_CONVERTERS.get(item.get("type") or "message")
             if convert is None:
                 raise InvalidField(f"input.{index}", NOT_SUPPORTED)
             convert(self, item, f"input.{index}")
@@ -168,7 +168,7 @@ class _ResponsesConversion:
             self.dropped.add("reasoning")
 
 
-ITEMS: Mapping[str, Callable[[_ResponsesConversion, Json, str], None]] = {
+ITEM_CONVERTERS: Mapping[str, Callable[[_ResponsesConversion, Json, str], None]] = {
     "message": _ResponsesConversion.add_message,
     "function_call": _ResponsesConversion.add_call,
     "function_call_output": _ResponsesConversion.add_tool_result,
@@ -241,7 +241,7 @@ def _convert_input_part(part: Json, place: str) -> Json:
     raise InvalidField(place, NOT_SUPPORTED)
 
 
-BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+OUTPUT_LIMIT_NAMES = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 ROLES = frozenset({"assistant", "developer", "system", "user"})
 
 
@@ -269,7 +269,7 @@ def convert_from_chat(body: Json) -> Json:
 def rename_chat_fields(body: Json) -> Json:
     """Rename fields that rules set under chat's names. The lowest output bound applies."""
     request = dict(body)
-    bounds = [request.pop(name) for name in BOUNDS if request.get(name) is not None]
+    bounds = [request.pop(name) for name in OUTPUT_LIMIT_NAMES if request.get(name) is not None]
     if bounds:
         request["max_output_tokens"] = min(bounds)
     return convert_to_api(request, "responses", {"response_format": _convert_response_format})

@@ -38,7 +38,7 @@ MAX_IDS = 4096  # ids per request; each takes a few microseconds
 NOT_SEALED = "requires stored state. The operator can enable it with HEADRACE_SECRET."
 SEND_ITEM = "Send the item itself: clients do so with store: false."
 OTHER_TARGET = "is stored at another target than the other items of this request"
-AFTER = "after"
+CURSOR_NAME = "after"
 
 
 def resolve_state(call: Call, ids: ResponseIds | None) -> Call:
@@ -202,12 +202,12 @@ def _rename_ids(item: Json, names: Mapping[str, str | None]) -> Json:
 
 def resolve_page(call: Call, ids: ResponseIds | None) -> Call:
     """Resolve the item in the query parameter ``after``, if the call's target stores it."""
-    cursor, call_ref = call.head.parameter(AFTER), call.state_ref
+    cursor, call_ref = call.head.parameter(CURSOR_NAME), call.state_ref
     ref = None if cursor is None or ids is None else ids.open(cursor, call.scheduling_key, ITEMS)
     if ref is None or call_ref is None or not call_ref.is_same_target(ref):
         return call
     parameters = tuple(
-        (name, ref.id if (name, value) == (AFTER, cursor) else value)
+        (name, ref.id if (name, value) == (CURSOR_NAME, cursor) else value)
         for name, value in call.head.parameters
     )
     return replace(call, head=replace(call.head, parameters=parameters))

@@ -42,7 +42,7 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/models", "models"),
     ("GET", "/models/{model}", "models"),
 )
-VERSION = "2023-06-01"
+API_VERSION = "2023-06-01"
 MAX_PAGE_MODELS = 1000
 THREADS_UNSUPPORTED = {"error_code": "thread_unsupported_request"}
 """Error details that make a client send its whole conversation instead of a thread."""
@@ -199,6 +199,6 @@ ANTHROPIC = Dialect(
         forwarded_response_headers=("anthropic-ratelimit-",),
         statuses={**DEFAULT_STATUSES, 402: "credential"},
         forwarded_header_prefix="anthropic-",
-        default_headers={"anthropic-version": VERSION},
+        default_headers={"anthropic-version": API_VERSION},
     ),
 )

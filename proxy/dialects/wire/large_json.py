@@ -20,7 +20,7 @@ from proxy.runtime.frozen import frozen
 
 PIECE_BYTES = 64 * 1024  # bytes or characters per call into C, which takes less than 1 ms
 SHORT_LENGTH = 1024  # characters that are scanned first, because most values are short
-MAX_LIGHT_VALUES = 16  # values of a list or an object that are written in one call
+MAX_FLAT_VALUES = 16  # values of a list or an object that are written in one call
 MAX_DEPTH = 254  # maximum depth that orjson can write
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -242,9 +242,9 @@ def serialize_large(value: Any) -> bytes:
     return b"".join(serialize_to_pieces(value))
 
 
-def _is_light(container: dict[str, Any] | list[Any]) -> bool:
+def _is_short_and_flat(container: dict[str, Any] | list[Any]) -> bool:
     """Return True for a few short values, none of them nested, which one call writes quickly."""
-    if len(container) > MAX_LIGHT_VALUES:
+    if len(container) > MAX_FLAT_VALUES:
         return False
     values = (*container, *container.values()) if isinstance(container, dict) else container
     return all([type(v) in _PLAIN or (type(v) is str and len(v) <= SHORT_LENGTH) for v in values])
@@ -258,7 +258,7 @@ class _Writer:
     def write(self, value: Any, depth: int) -> None:
         if isinstance(value, str):
             self._write_text(value)
-        elif isinstance(value, dict | list) and depth < MAX_DEPTH and _is_light(value):
+        elif isinstance(value, dict | list) and depth < MAX_DEPTH and _is_short_and_flat(value):
             self.emit(orjson.dumps(value))
         elif isinstance(value, dict):
             self._write_items(b"{", value.items(), b"}", self._write_member, depth + 1)

@@ -30,7 +30,7 @@ WRITER_LEVELS = "abcdefgh"  # one letter for each level that the proxy may add a
 MAX_RESPONSE_DEPTH = large_json.MAX_DEPTH - len(WRITER_LEVELS)
 SHALLOW_BYTES = 2 * MAX_RESPONSE_DEPTH  # a document of fewer bytes cannot be too deep
 SMALL_BYTES = 4 * 1024  # a request of fewer bytes needs no exact count of its values
-SPACE = b" \t\r\n"
+JSON_SPACE = b" \t\r\n"
 TOO_DEEP = f"The body must not be nested more than {large_json.MAX_DEPTH} levels deep."
 SERIALIZATION_ERRORS = {
     "Integer exceeds 64-bit range": "The body contains an integer that does not fit in 64 bits.",
@@ -65,7 +65,7 @@ def count_values(raw: bytes, maximum: int, size: int = large_json.PIECE_BYTES) -
             piece = raw[position : position + size + 1]
         position += len(piece)
         parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"x".join(parts[inside::2]).translate(None, SPACE)
+        outside = b"x".join(parts[inside::2]).translate(None, JSON_SPACE)
         values += sum(map(outside.count, (b",", b"[", b"{")))
         # Empty lists and objects have no first value.
         values -= sum(map((previous + outside).count, (b"[]", b"{}")))
@@ -94,7 +94,7 @@ def read_without_duplicates(raw: bytes) -> Any:
         written = orjson.dumps(document)
     except TypeError:  # too deep
         written = b""
-    if written == raw or written.translate(None, SPACE) == raw.translate(None, SPACE):
+    if written == raw or written.translate(None, JSON_SPACE) == raw.translate(None, JSON_SPACE):
         return document  # it serializes to the same tokens, so no name is repeated
     if count_values(raw, len(raw)) != count_parsed_values(document):
         raise ValueError("an object has the same name twice")

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import COUNTS, allow_null, is_count_tree, is_number, make_word_check
+from proxy.dialects.family import COUNT_NAMES, allow_null, is_count_tree, is_number, make_word_check
 from proxy.dialects.wire.strict_json import is_name
 from proxy.guards.text.base64_text import LEAST_OPAQUE, MEDIA_MEMBERS, parse_data
 from proxy.types import Json
@@ -199,7 +199,7 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
 
 NO_TEXTS = (
     frozenset(name for names in SILENT_ANSWER.values() for name in names if name != _FILTER)
-    | COUNTS
+    | COUNT_NAMES
     | OF_BLOCKS
     | OF_ITEMS
 )
