@@ -33,8 +33,7 @@ def snapshot_of(text: str) -> Snapshot:
 
 
 def key_in(snapshot: Snapshot, name: str) -> VirtualKey:
-    key = snapshot.find_key(name)
-    assert key is not None
+    key = snapshot.keys[name]
     return key
 
 

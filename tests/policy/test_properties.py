@@ -147,8 +147,7 @@ def calls(draw: Callable[[Any], Any]) -> Given:
 @given(snapshots(), calls())
 @settings(max_examples=150, deadline=None)
 def test_decisions_are_total_and_deterministic(snapshot: Snapshot, config: Given) -> None:
-    key = snapshot.find_key(config.key)
-    assert key is not None
+    key = snapshot.keys[config.key]
     call = build_sample_call(config.body or {}, config.headers, config.at)
 
     outcomes: list[Plan | tuple[int, str]] = []
@@ -174,8 +173,7 @@ def outcome(decided: Callable[[Call], Plan], call: Call) -> Json | tuple[int, st
 @settings(max_examples=150, deadline=None)
 def test_shared_plan_equals_own_plan(snapshot: Snapshot, series: list[Given]) -> None:
     for item in [*series, *series]:
-        key = snapshot.find_key(item.key)
-        assert key is not None
+        key = snapshot.keys[item.key]
         call = build_sample_call(item.body or {}, item.headers, item.at)
 
         shared = outcome(KeyCaller(snapshot, key).decide, call)
@@ -186,8 +184,7 @@ def test_shared_plan_equals_own_plan(snapshot: Snapshot, series: list[Given]) ->
 @given(snapshots(), calls())
 @settings(max_examples=150, deadline=None)
 def test_explanation_equals_the_decision(snapshot: Snapshot, config: Given) -> None:
-    key = snapshot.find_key(config.key)
-    assert key is not None
+    key = snapshot.keys[config.key]
     explanation = explain(
         snapshot, key, build_sample_call(config.body or {}, config.headers, config.at)
     )

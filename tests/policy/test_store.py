@@ -115,16 +115,6 @@ async def test_rejected_change_is_logged(text: str, problem: str, stored: StoreO
     assert (event, fields["problems"]) == ("policy.rejected", [problem])
 
 
-async def test_explicitly_empty_keys_are_accepted(stored: StoreOverFolder) -> None:
-    stored.file.write_text("keys: {}\n")
-
-    await stored.store.refresh()
-
-    assert stored.store.current.credentials == {}
-    assert stored.events()[1:] == ["policy.in_force", "policy.no_keys"]
-    assert stored.told[-1] == "in_force"
-
-
 @pytest.mark.parametrize("keys", ["keys: {}\n", "keys:\n", ""])
 def test_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
     stored = StoreOverFolder(tmp_path, f"tags: {{team: [support]}}\n{keys}")
@@ -132,27 +122,33 @@ def test_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
     assert stored.events() == ["policy.in_force", "policy.no_keys"]
 
 
-async def test_restored_folder_is_logged_once(stored: StoreOverFolder) -> None:
-    good = stored.file.read_text()
-    stored.file.write_text("upstream: {}\n")
-    await stored.store.refresh()
-    stored.file.write_text(good)
-
-    await stored.store.refresh()
-    await stored.store.refresh()
-
-    assert stored.events() == ["policy.in_force", "policy.rejected", "policy.restored"]
-    assert stored.log.entries[-1][1] == {"revision": stored.store.current.revision}
-    assert stored.told == ["in_force", "rejected", "restored", "unchanged"]
+WRONG, GOOD = "upstream: {}\n", policies_for("http://127.0.0.1:9")
 
 
-async def test_new_revision_after_rejection_is_not_restored(stored: StoreOverFolder) -> None:
-    good = stored.file.read_text()
-    for text in ("upstream: {}\n", good.replace("gpt-4o-mini", "new"), good):
+@pytest.mark.parametrize(
+    ("texts", "events", "results"),
+    [
+        ([WRONG, GOOD, GOOD], ["rejected", "restored"], ["rejected", "restored", "unchanged"]),
+        (
+            [WRONG, GOOD.replace("gpt-4o-mini", "new"), GOOD],
+            ["rejected", "in_force", "in_force"],
+            ["rejected", "in_force", "in_force"],
+        ),
+        (["keys: {}\n"], ["in_force", "no_keys"], ["in_force"]),
+    ],
+    ids=["restored", "new revision after a rejection", "explicitly no keys"],
+)
+async def test_reloads_have_results_and_events(
+    texts: list[str], events: list[str], results: list[str], stored: StoreOverFolder
+) -> None:
+    for text in texts:
         stored.file.write_text(text)
         await stored.store.refresh()
 
-    assert stored.told == ["in_force", "rejected", "in_force", "in_force"]
+    assert stored.events() == ["policy.in_force", *(f"policy.{event}" for event in events)]
+    assert stored.told == ["in_force", *results]
+    assert stored.log.entries[-1][1] == {"revision": stored.store.current.revision}
+    assert bool(stored.store.current.credentials) == (texts[-1] == GOOD)
 
 
 async def test_revocations_of_a_pending_change_apply(stored: StoreOverFolder) -> None:

@@ -150,8 +150,7 @@ def test_semantic_cache_defaults_to_shadow(
 
 def test_cache_of_a_rule_overrides_its_policy(tmp_path: Path) -> None:
     snapshot = read_text(tmp_path, SCOPED_POLICIES)
-    key = snapshot.find_key("widget")
-    assert key is not None
+    key = snapshot.keys["widget"]
 
     call = build_sample_call(make_chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
     rule = decide(snapshot, key, call).cache
@@ -197,8 +196,7 @@ def test_most_specific_cache_setting_applies(
 ) -> None:
     text = CACHE_POLICIES.replace("CACHE", policy).replace("OWN", own_text).replace("RULES", rules)
     snapshot = read_text(tmp_path, text)
-    key = snapshot.find_key("widget")
-    assert key is not None
+    key = snapshot.keys["widget"]
 
     call = build_sample_call(make_chat_body("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
 

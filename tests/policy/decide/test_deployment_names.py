@@ -1,4 +1,4 @@
-"""A deployment name means all targets in decisions, explanations and failover."""
+"""A deployment name means all targets in decisions, explanations and policy tests."""
 
 from __future__ import annotations
 
@@ -19,17 +19,7 @@ from proxy.policy.review.sample_call import build_sample_call
 from proxy.policytest.cases import Given
 from proxy.policytest.harness import run_case, run_simulated
 from proxy.types import Call, Json, Plan
-from tests.conftest import KEY, running_proxy
-from tests.doubles import (
-    ReceivedRequest,
-    Script,
-    ScriptedUpstream,
-    Wire,
-    answer,
-    chat,
-    legacy,
-    response,
-)
+from tests.conftest import KEY
 from tests.passthrough.listed_policies import digest
 from tests.policy.decisions import read_text
 
@@ -38,28 +28,26 @@ PAIR = {EU, US}
 NAME = "gpt-4o"
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 MESSAGES: Json = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9}
-BEARER = {"authorization": f"Bearer {KEY}"}
 CHAT = "/v1/chat/completions"
 
 
-def named_policies(upstream: str) -> str:
-    price = "price: {input: 1, output: 2}"
-    return f"""
+PRICE = "price: {input: 1, output: 2}"
+NAMED_POLICIES = f"""
 upstreams:
-  eu: {{dialect: openai, base_url: '{upstream}/eu/v1', breaker: off, provider: azure}}
-  us: {{dialect: openai, base_url: '{upstream}/us/v1', breaker: off}}
-  local: {{dialect: openai, base_url: '{upstream}/local/v1', breaker: off, provider: nobody}}
+  eu: {{dialect: openai, base_url: 'http://127.0.0.1:9/eu', provider: azure}}
+  us: {{dialect: openai, base_url: 'http://127.0.0.1:9/us'}}
+  local: {{dialect: openai, base_url: 'http://127.0.0.1:9/local', provider: nobody}}
 deployments:
   gpt-4o:
     also_known_as: [gpt-4o-latest, our/chat]
     targets:
-      - {{upstream: eu, model: gpt-4o-eu, weight: 1, {price}}}
-      - {{upstream: us, model: gpt-4o, weight: 1, {price}}}
+      - {{upstream: eu, model: gpt-4o-eu, weight: 1, {PRICE}}}
+      - {{upstream: us, model: gpt-4o, weight: 1, {PRICE}}}
     passthrough:
       - {{path: /v1/rerank, idempotent: true}}
       - {{path: /v1/images/generations, idempotent: true}}
   support:
-    targets: [{{upstream: local, model: gpt-4o, {price}}}]
+    targets: [{{upstream: local, model: gpt-4o, {PRICE}}}]
 keys:
   widget: {{sha256: {digest(KEY)}, deployments: [gpt-4o, support]}}
 """
@@ -149,7 +137,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 
 def read_world(folder: Path, policies: str = "") -> Snapshot:
-    return read_text(folder, named_policies("http://127.0.0.1:9") + policies)
+    return read_text(folder, NAMED_POLICIES + policies)
 
 
 def call_of(snapshot: Snapshot, ask: NamedRequest, nonce: str = "1") -> Call:
@@ -205,53 +193,14 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
     ],
 )
 def test_rules_use_deployment_name(rule: str, asks: dict[str, set[str]], tmp_path: Path) -> None:
-    price = "price: {input: 1, output: 2}"
-    rule = rule.replace("EU1", f"{{upstream: eu, model: gpt-4o-eu, weight: 1, {price}}}")
-    rule = rule.replace("EU", f"{{upstream: eu, model: gpt-4o-eu, {price}}}")
-    rule = rule.replace("PRICE", price)
+    rule = rule.replace("EU1", f"{{upstream: eu, model: gpt-4o-eu, weight: 1, {PRICE}}}")
+    rule = rule.replace("EU", f"{{upstream: eu, model: gpt-4o-eu, {PRICE}}}")
+    rule = rule.replace("PRICE", PRICE)
     snapshot = read_world(tmp_path, f"policies: {{default: {{rules: [{{name: r, {rule}}}]}}}}\n")
 
     for model, targets in asks.items():
         [result] = first_targets(snapshot, by_chat(model))
         assert set(result) == targets, model
-
-
-DATA = {"embedding": [0.1], "index": 0, "object": "embedding"}
-USAGE = {"prompt_tokens": 1, "total_tokens": 1}
-EMBEDDINGS: Json = {"object": "list", "data": [DATA], "model": "m", "usage": USAGE}
-BY_ENDPOINT = {"/chat/completions": chat(), "/completions": legacy(), "/responses": response()}
-
-
-def failing_script(failing: str) -> Script:
-    """Respond to requests, but fail those to the upstream of ``failing``."""
-    upstream, _, _ = failing.partition("/")
-
-    async def script(request: ReceivedRequest, wire: Wire) -> None:
-        by_path = {**BY_ENDPOINT, "/embeddings": EMBEDDINGS}
-        body = next((by_path[end] for end in by_path if request.path.endswith(end)), {})
-        fails = request.path.startswith(f"/{upstream}/")
-        await answer({} if fails else body, 503 if fails else 200)(request, wire)
-
-    return script
-
-
-@pytest.mark.parametrize("failing", [EU, US])
-async def test_failover_applies_however_a_deployment_is_named(
-    failing: str, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    """Each request is repeated until some repetition tries the failing target first."""
-    upstream.answer_with(failing_script(failing))
-    async with running_proxy(tmp_path / "policies", named_policies(upstream.url)) as proxy:
-        for name, ask in ASKS.items():
-            statuses: Counter[int] = Counter()
-            for _ in range(6):
-                headers = {**BEARER, "x-api-key": KEY, "apikey": KEY, **ask.headers}
-                answered = await proxy.send(ask.path, ask.content, headers)
-                statuses[answered.status] += 1
-            if all(targets - {failing} for targets in ask.targets):
-                assert statuses == {200: 6}, name
-            elif len(ask.targets) == 1:
-                assert 200 not in statuses, name
 
 
 HI: Json = {"messages": [{"role": "user", "content": "Hi"}]}

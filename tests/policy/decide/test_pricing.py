@@ -58,8 +58,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
 
 
 def widget(snapshot: Snapshot) -> VirtualKey:
-    key = snapshot.find_key("widget")
-    assert key is not None
+    key = snapshot.keys["widget"]
     return key
 
 

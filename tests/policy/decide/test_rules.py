@@ -37,6 +37,7 @@ NEAR_ROUTES, FAR_ROUTES = (
 )
 SPARE = (Target(UP, "spare"),)
 NEVER = IsStreamed(stream=True)
+NOT_NOW = RuleRefusal("d", "not now", 403)
 KNOWN_VALUES = StaticFacts("k", {"team": "support"}, frozenset({"beta"}))
 FACTS = Facts(
     "k", "openai", "chat", frozenset({"m"}), False, {}, {}, datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,12 +68,14 @@ def test_earliest_rule_with_an_effect_wins() -> None:
             model="smol",
             changes=ParameterOverrides({"temperature": 0.9, "n": 1}),
         ),
-        rule("d", routes=FAR_ROUTES, model="large", fallback=()),
+        rule("d", routes=FAR_ROUTES, model="large", fallback=(), refusal=NOT_NOW),
+        rule("e", refusal=RuleRefusal("e", "never", 451)),
     )
 
-    assert effects.rules == ("b", "c", "d")
+    assert effects.rules == ("b", "c", "d", "e")
     assert (effects.routes, effects.model, effects.fallback) == (NEAR_ROUTES, "smol", None)
     assert effects.changes.set == {"temperature": 0.1, "n": 1}
+    assert effects.refusal == NOT_NOW
 
 
 @for_each(
@@ -114,15 +117,6 @@ def test_rule_with_targets_also_decides_the_fallback(
 
     assert effects.fallback == fallback
     assert effects.rule_by_effect.get("fallback") == by
-
-
-def test_first_refusal_is_reported() -> None:
-    effects = combined_effects(
-        rule("a", refusal=RuleRefusal("a", "not now", 403)),
-        rule("b", refusal=RuleRefusal("b", "never", 451)),
-    )
-
-    assert effects.refusal == RuleRefusal("a", "not now", 403)
 
 
 KEY = Comparison("key", OneOf(frozenset({"k"})))

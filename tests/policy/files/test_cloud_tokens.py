@@ -161,15 +161,6 @@ def test_late_failure_of_a_cloud_delays_its_retry() -> None:
     assert not tokens.list_due_clouds()
 
 
-async def test_tokens_are_renewed_in_a_background_thread() -> None:
-    cloud = Cloud()
-    tokens = cloud.tokens()
-    tokens.list_token_states([AZURE])
-    async with run_in_background(renew_tokens(tokens)):
-        await eventually(lambda: cloud.issued == 1)
-    assert tokens.get_token(AZURE) == "token-1"
-
-
 async def test_clouds_are_called_concurrently() -> None:
     hung, answers = Cloud(hangs=threading.Event()), Cloud()
     factories = {"azure": hung.make, "google": answers.make}

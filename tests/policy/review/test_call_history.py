@@ -101,11 +101,9 @@ def test_guard_with_findings_is_explained(snapshot: Snapshot) -> None:
     ]
 
 
-def test_stored_call_has_no_texts_and_no_key(snapshot: Snapshot) -> None:
+def test_stored_call_has_no_texts_and_no_key() -> None:
     stored = remove_texts(CALL, frozenset({"x-region", "x-not-there"}))
-    key = snapshot.find_key("support-widget")
 
-    assert key is not None
     assert stored.body == {"n": 1}
     assert stored.head.headers == {"x-region": "eu"}
     assert stored.head.digest is None

@@ -78,8 +78,7 @@ def explain_call(
     snapshot: Snapshot, deployment: str = "support-chat", **fields: Any
 ) -> CallExplanation:
     headers = fields.pop("headers", {})
-    key = snapshot.find_key("widget")
-    assert key is not None
+    key = snapshot.keys["widget"]
     return explain(
         snapshot,
         key,
@@ -138,8 +137,7 @@ def test_call_is_explained_from_key_to_targets(snapshot: Snapshot) -> None:
 )
 def test_dropped_tag_names_the_gap(setup: str, why: str, snapshot: Snapshot) -> None:
     call = build_sample_call(make_chat_body("even"), {"x-headrace-tags": setup}, POSITION)
-    key = snapshot.find_key("widget")
-    assert key is not None
+    key = snapshot.keys["widget"]
 
     [dropped] = [
         part for part in decision_on(explain(snapshot, key, call), "tags").parts if part.reason

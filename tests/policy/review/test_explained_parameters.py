@@ -121,8 +121,7 @@ async def received_parameters(
 
 
 def explained_parameters(snapshot: Snapshot, call: Call) -> dict[str, str]:
-    key = snapshot.find_key("widget")
-    assert key is not None
+    key = snapshot.keys["widget"]
     reasons = explain(snapshot, key, call).decisions
     parts = [part for reason in reasons for part in reason.parts if part.subject == "parameter"]
     outputs = (part.result.partition(": ") for part in parts)
