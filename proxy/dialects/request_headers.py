@@ -255,7 +255,7 @@ def _suggest_path(path: str, known_paths: Collection[str]) -> str:
             if path.startswith(begin):
                 return hint
     if path.rstrip("/") in known_paths:
-        return "Remove the slash at the end of the path."
+        return "Remove the slash at the end of the request path."
     if path.lower() in known_paths:
         return "Write the path in lower case."
     return _suggest_base_url(path, end, known_paths) if end else PASSTHROUGH_HINT

@@ -93,8 +93,8 @@ class CallCapture:
     def _redact(self, texts: Sequence[Text]) -> tuple[CapturedText, ...]:
         """Return the texts with every finding replaced, or ``WITHHELD`` if a rule failed.
 
-        The texts of a message are inspected as its parts, and messages of one role as guards
-        inspect them.
+        Texts of one message are inspected together, and so are adjacent messages of one role,
+        because a finding may span them.
         """
         remaining = self.capture.max_chars + LOOKAHEAD_CHARS
         inspected: list[Text] = []

@@ -114,7 +114,7 @@ KNOWN_VALUES = {path for _, path in PLAIN_ROUTES}
         ("/azure/openai/v1/responses", "/openai/v1/responses is available"),
         ("/anthropic/v1/messages", "/v1/messages is available"),
         ("/v1beta/models/gemini-pro:generateContent", "This path belongs to Gemini's API"),
-        ("/v1/chat/completions/", "Remove the slash at the end of the path"),
+        ("/v1/chat/completions/", "Remove the slash at the end of the request path"),
         ("//v1/chat/completions", "Remove the slash at the end of the client's base URL"),
         ("/V1/Chat/Completions", "Write the path in lower case"),
     ],

@@ -272,7 +272,7 @@ class ChatToLegacy(_TextLengths):
     """
 
     def feed(self, doc: Json) -> Json | None:
-        """Return a document as legacy completions, None for a chunk without a text there."""
+        """Return a legacy document, None for a chunk without text, finish reason and usage."""
         choices, is_chunk = list[Json](), doc.get("object") == CHUNK
         for choice in get_choices(doc):
             message = join_text_parts(get_message(choice, is_chunk=is_chunk))

@@ -249,7 +249,7 @@ class ByModelConfig(Section):
     """Keys of all guards that ask a model."""
 
     deployment: Annotated[Name, Reference("deployment")]
-    """Deployment of the judging model. Its calls have no guards, and its own limits and cost."""
+    """Deployment of the judging model. Its calls run without guards, within its own limits."""
     threshold: Share = 0.5
     """Minimum confidence of a finding."""
     longest: PositiveInt = 32_000

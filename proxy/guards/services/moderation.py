@@ -72,7 +72,7 @@ class Moderation:
         return answer.results
 
     def _find_worst_category(self, result: Moderated, length: int) -> list[Finding]:
-        """Return one finding for the category with the highest score, if any category applies."""
+        """Return a finding for the highest score of the flagged or exceeded categories."""
         scores = {name: score or 0.0 for name, score in result.category_scores.items()}
         if self.categories:
             # The endpoint does not know a listed category.

@@ -238,7 +238,7 @@ def list_unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
 
 
 def _unshown_strings(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Iterator[str]:
-    """Yield all strings and unknown names except the chosen ``tokens``.
+    """Yield the strings and unknown member names of log probabilities that are not in ``tokens``.
 
     The bytes of tokens that were not chosen are included.
     """

@@ -98,7 +98,7 @@ def merge_tags(
         if is_allowed and tags.get(name, value) == value:
             tags[name] = value
         elif snapshot.refuse_caller_tags:
-            message = f'clients may not set tag "{shorten_to_ascii(name)}" to this value'
+            message = f'clients may not set tag "{shorten_to_ascii(name)}", or not to this value'
             raise InvalidField("tags", message)
         else:
             dropped.append(name)

@@ -72,7 +72,7 @@ def load_policies(folder: Path) -> LoadedFolder:
 
 
 def read_policies(folder: Path) -> LoadedFolder:
-    """Load a folder. The document lists problems. If there are any, the policies may be empty."""
+    """Load a folder. ``document`` lists problems. If there are any, the policies may be empty."""
     document = Document(folder=get_folder_name(folder))
     try:
         return _read(folder, document)

@@ -226,8 +226,8 @@ def _check_path_costs(
     if routes and budgets:
         yield (
             path,
-            f"{routes} has no most_usd. Concurrent calls may together spend more than is left "
-            f"of {', '.join(budgets)}. Add most_usd, the maximum cost of one call.",
+            f"lists {routes} without most_usd. Concurrent calls may together spend more than is "
+            f"left of {', '.join(budgets)}. Add most_usd, the maximum cost of one call.",
         )
 
 

@@ -75,7 +75,7 @@ def _list_guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, Any
 
 
 def iter_opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:
-    """Yield a note on deployments whose guards reject images. ``opaque: refuse`` turns it off."""
+    """Yield a note on deployments whose guards reject images, unless the policy sets ``opaque``."""
     names = []
     for name, deployment in snapshot.deployments.items():
         policy = policies.policies.get(policies.deployments[name].policy or DEFAULT_POLICY)
@@ -110,7 +110,7 @@ def iter_stream_delay_notes(snapshot: Snapshot) -> Iterator[str]:
         for guard, detector in detectors:
             yield f"{name}: output guard {guard} withholds {_describe_withheld_text(detector)}"
         if rules:
-            yield f"{name}: streamed responses are {_format_delay(detectors)}"
+            yield f"{name}: streamed responses are delayed {_format_delay(detectors)}"
 
 
 def _describe_withheld_text(detector: Detector | None) -> str:
@@ -128,16 +128,16 @@ def _describe_withheld_text(detector: Detector | None) -> str:
 
 def _format_delay(detectors: Sequence[tuple[str, Detector | None]]) -> str:
     if waiting := [name for name, detector in detectors if detector is None]:
-        return f"delayed until their end, because of {', '.join(waiting)}"
+        return f"until their end, because of {', '.join(waiting)}"
     lookbacks = {
         name: detector.lookback or 0
         for name, detector in detectors
         if detector is not None and partial_matcher_of(detector) is None
     }
     if not lookbacks:
-        return "delayed by one or two words, and for longer only where text may become a finding"
+        return "by one or two words, and for longer only where text may become a finding"
     words = -(-max(lookbacks.values()) // CHARACTERS_PER_WORD)
-    return f"delayed by about {words} words, because of {', '.join(lookbacks)}"
+    return f"by about {words} words, because of {', '.join(lookbacks)}"
 
 
 def _find_stream_detector(rule: GuardRule) -> Detector | None:
