@@ -30,7 +30,7 @@ class Pipeline:
     upstreams: ports.Forwarder
     emitter: ports.Emitter
     start_record: Callable[[], Record]
-    turns: TimeSlices = field(default_factory=TimeSlices)
+    time_slices: TimeSlices = field(default_factory=TimeSlices)
 
     async def run(self, client: ports.Exchange) -> None:
         """Serve one call from its request head to the end of its response.
@@ -96,7 +96,7 @@ class Pipeline:
                 ) as response:
                     output_guards = guards.guard_output(call, response.head)
                     await sink.start(response.head, record)
-                    await relay(response, output_guards, record, sink, self.turns)
+                    await relay(response, output_guards, record, sink, self.time_slices)
             except ProxyError as error:
                 await guards.redact_error(error)
                 raise
@@ -114,7 +114,7 @@ async def relay(
     guards: ports.OutputGuards,
     record: Record,
     client: ports.Sink,
-    turns: TimeSlices,
+    time_slices: TimeSlices,
 ) -> None:
     """Relay all frames of a response. Frames that arrive together are sent together.
 
@@ -124,16 +124,16 @@ async def relay(
         GuardBlocked: A guard blocks the response. Text that it had cleared was sent.
         UpstreamError: The upstream failed. Text that waited for more context was sent.
     """
-    turn = TimeSlice(record.now, turns, record.key)
-    relayed = Relay(guards, record, client, turn)
+    time_slice = TimeSlice(record.now, time_slices, record.key)
+    relayed = Relay(guards, record, client, time_slice)
     try:
         async for frames in response.frames(relayed.feed):
-            turn.start()
+            time_slice.start()
             pending = relayed.feed(frames)
             if pending is not None:
                 await pending
-            if turn.is_over():
-                await turn.pause()
+            if time_slice.is_over():
+                await time_slice.pause()
     except RetryRequested:
         return
     except UpstreamError:
@@ -144,15 +144,15 @@ async def relay(
 class Relay:
     """Relays frames to the client, including frames that arrive while the reading task waits."""
 
-    __slots__ = ("_cleared", "_client", "_guards", "_record", "_turn")
+    __slots__ = ("_cleared", "_client", "_guards", "_record", "_time_slice")
 
     def __init__(
-        self, guards: ports.OutputGuards, record: Record, client: ports.Sink, turn: TimeSlice
+        self, guards: ports.OutputGuards, record: Record, client: ports.Sink, time_slice: TimeSlice
     ) -> None:
         self._guards = guards
         self._record = record
         self._client = client
-        self._turn = turn
+        self._time_slice = time_slice
         self._cleared: list[Frame] = []
 
     def feed(self, frames: Sequence[Frame]) -> Coroutine[Any, Any, None] | None:
@@ -175,7 +175,7 @@ class Relay:
     async def _feed_slowly(self, frames: Sequence[Frame]) -> None:
         """Relay frames with waits. The first frame is already metered."""
         guards, safe_frames = self._guards, None
-        self._turn.start()
+        self._time_slice.start()
         try:
             for index, frame in enumerate(frames):
                 if index:
@@ -185,8 +185,8 @@ class Relay:
                     safe_frames = await guards.inspect(frame)
                     if guards.retry_requested:
                         raise RetryRequested
-                    if self._turn.is_over():
-                        await self._turn.pause()
+                    if self._time_slice.is_over():
+                        await self._time_slice.pause()
                 self._cleared += safe_frames
         except ProxyError:
             await self.send()
@@ -206,5 +206,5 @@ class Relay:
         frames, self._cleared = [*self._cleared, *released], []
         for start in range(0, len(frames), SEND_BATCH_SIZE):
             await self._client.send(frames[start : start + SEND_BATCH_SIZE])
-            if self._turn.is_over():
-                await self._turn.pause()
+            if self._time_slice.is_over():
+                await self._time_slice.pause()

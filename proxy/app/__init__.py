@@ -200,7 +200,7 @@ async def _build_pipeline(
         upstreams=upstreams,
         emitter=emitters,
         start_record=new_record,
-        turns=upstreams.turns,
+        time_slices=upstreams.time_slices,
     )
     outside = HttpGuardClients(http, internal.run, new_request_id)
     guards = GuardsOnDemand(partial(_build_guards, context, pool, outside))
@@ -209,7 +209,7 @@ async def _build_pipeline(
         now=unix_time_s,
         semantic=stores.build_semantic_cache(context, outside),
         offload=offload,
-        time_slices=upstreams.turns,
+        time_slices=upstreams.time_slices,
     )
     return replace(internal, guards=guards, cache=response_cache), limits, upstreams
 

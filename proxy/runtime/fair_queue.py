@@ -25,14 +25,14 @@ class FairSemaphore:
     served one, so idle time earns no credit.
     """
 
-    def __init__(self, max_turns: int) -> None:
-        self._free = self._most = max_turns
+    def __init__(self, max_slots: int) -> None:
+        self._free = self._max_slots = max_slots
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
         self._charged: dict[object, float] = {}
-        self._level = 0.0  # charge of the caller that was served last, before its turn
+        self._level = 0.0  # charge of the caller that was served last, before its work
 
     def charge(self, caller: object, seconds: float) -> None:
-        """Charge a caller for the work of a turn that it still holds."""
+        """Charge a caller for the work of a slot that it still holds."""
         self._charged[caller] = self._charge_of(caller) + seconds
         if len(self._charged) > MAX_CHARGED_CALLERS:
             charges = self._charged.items()
@@ -42,60 +42,60 @@ class FairSemaphore:
         return max(self._charged.get(caller, 0.0), self._level)
 
     def slot_of(self, caller: object) -> FairSlot:
-        """Return a reusable context manager that waits for a turn of the caller and holds it."""
+        """Return a reusable context manager that waits for a slot of the caller and holds it."""
         return FairSlot(self, caller)
 
     def try_take(self) -> bool:
-        """Take a turn if one is free and no caller waits. Return True if it was taken."""
+        """Take a slot if one is free and no caller waits. Return True if it was taken."""
         if not self._free:
             return False
         self._free -= 1
         return True
 
     async def take(self, caller: object) -> None:
-        """Wait for a turn."""
+        """Wait for a slot."""
         if self.try_take():
             self._level = self._charge_of(caller)
             return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(caller, deque()).append(turn)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, deque()).append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
+            if waiter.done() and not waiter.cancelled():
                 self.release(caller)
             raise
 
     def release(self, caller: object) -> None:
-        """End a turn of ``caller`` and start the next one."""
+        """Release a slot of ``caller`` to the next caller."""
         while self._waiting:
             following = min(self._waiting, key=lambda one: (self._charge_of(one), one == caller))
             self._level = self._charge_of(following)
             queue = self._waiting.pop(following)
-            turn = queue.popleft()
+            waiter = queue.popleft()
             if queue:
                 self._waiting[following] = queue  # the caller goes to the end of the queue
-            if not turn.done():
-                turn.set_result(None)
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._free += 1
-        if self._free == self._most:
+        if self._free == self._max_slots:
             self._charged.clear()
             self._level = 0.0
 
 
 class CallerQuota:
-    """Counts places per caller. When all are taken, only callers below an equal share get one."""
+    """Counts slots per caller. When all are taken, only callers below an equal share get one."""
 
-    def __init__(self, max_places: int) -> None:
-        self._most = max_places
+    def __init__(self, max_slots: int) -> None:
+        self._max_slots = max_slots
         self._taken: Counter[object] = Counter()
 
     def is_full(self, caller: object) -> bool:
-        """Return True if the caller cannot get another place."""
-        caller_places = self._taken[caller]
-        callers = len(self._taken) + (not caller_places)
-        return self._taken.total() >= self._most and caller_places >= max(1, self._most // callers)
+        """Return True if the caller cannot get another slot."""
+        taken = self._taken[caller]
+        share = self._max_slots // (len(self._taken) + (not taken))
+        return self._taken.total() >= self._max_slots and taken >= max(1, share)
 
     def take(self, caller: object) -> None:
         self._taken[caller] += 1
@@ -108,20 +108,20 @@ class CallerQuota:
 
 @frozen
 class FairSlot:
-    """Context manager that holds a turn of one caller."""
+    """Context manager that holds a slot of the semaphore for one caller."""
 
-    turns: FairSemaphore
+    semaphore: FairSemaphore
     caller: object
 
     async def __aenter__(self) -> FairSlot:
-        await self.turns.take(self.caller)
+        await self.semaphore.take(self.caller)
         return self
 
     async def __aexit__(self, *ended: object) -> None:
-        self.turns.release(self.caller)
+        self.semaphore.release(self.caller)
 
     def charge(self, seconds: float) -> None:
-        self.turns.charge(self.caller, seconds)
+        self.semaphore.charge(self.caller, seconds)
 
 
 T = TypeVar("T")
@@ -135,46 +135,46 @@ class TimeSlices:
     A hundred busy streams of one key then take a hundred iterations instead of one long iteration.
     """
 
-    __slots__ = ("_is_due", "_resting")
+    __slots__ = ("_is_due", "_paused")
 
     def __init__(self) -> None:
-        self._resting: dict[object, deque[asyncio.Future[None]]] = {}
+        self._paused: dict[object, deque[asyncio.Future[None]]] = {}
         self._is_due = False
 
     async def pause(self, caller: object) -> None:
         """Pause until other callers, and earlier pauses of this caller, have continued."""
         loop = asyncio.get_running_loop()
-        rested = loop.create_future()
-        self._resting.setdefault(caller, deque()).append(rested)
+        waiter = loop.create_future()
+        self._paused.setdefault(caller, deque()).append(waiter)
         if not self._is_due:
             self._is_due = True
             loop.call_soon(self._resume_waiting_tasks)
-        await rested
+        await waiter
 
     def _resume_waiting_tasks(self) -> None:
-        for caller, resting in [*self._resting.items()]:
-            while resting:
-                rested = resting.popleft()
-                if not rested.done():  # done if the task was cancelled
-                    rested.set_result(None)
+        for caller, waiters in [*self._paused.items()]:
+            while waiters:
+                waiter = waiters.popleft()
+                if not waiter.done():  # done if the task was cancelled
+                    waiter.set_result(None)
                     break
-            if not resting:
-                del self._resting[caller]
-        self._is_due = bool(self._resting)
+            if not waiters:
+                del self._paused[caller]
+        self._is_due = bool(self._paused)
         if self._is_due:
             asyncio.get_running_loop().call_soon(self._resume_waiting_tasks)
 
 
 class TimeSlice:
-    """Time slice of one call. ``turns`` schedules its pauses by ``caller``."""
+    """Measures the work of one call. ``slices`` schedules its pauses by ``caller``."""
 
-    __slots__ = ("_began", "_caller", "_now", "_turns", "_worked")
+    __slots__ = ("_began", "_caller", "_now", "_slices", "_worked")
 
     def __init__(
-        self, now: Callable[[], float], turns: TimeSlices | None = None, caller: object = None
+        self, now: Callable[[], float], slices: TimeSlices | None = None, caller: object = None
     ) -> None:
         self._now = now
-        self._turns = turns
+        self._slices = slices
         self._caller = caller
         self._began = self._worked = 0.0
 
@@ -192,10 +192,10 @@ class TimeSlice:
 
     async def pause(self) -> None:
         """Yield to other calls and start a new slice."""
-        if self._turns is None:
+        if self._slices is None:
             await asyncio.sleep(0)
         else:
-            await self._turns.pause(self._caller)
+            await self._slices.pause(self._caller)
         self._worked = 0.0
         self._began = self._now()
 
@@ -205,15 +205,15 @@ class Offload:
     """Runs work on large bodies in ``executor`` (default: the loop's), and on small ones inline."""
 
     executor: Executor | None = None
-    turns: FairSemaphore | None = None
+    semaphore: FairSemaphore | None = None
 
     async def run(self, size: int, work: Callable[[], T], caller: object) -> T:
         """Return the result of work on a body of ``size`` bytes."""
         if size <= LARGE_BYTES:
             return work()
-        if self.turns is None:
+        if self.semaphore is None:
             return await self._run_in_thread(work)
-        async with self.turns.slot_of(caller):
+        async with self.semaphore.slot_of(caller):
             return await self._run_in_thread(work)
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:

@@ -85,7 +85,7 @@ class Upstreams:
     random: Callable[[], float] = random.random
     offload: Offload = Offload()  # immutable
     new_share: Callable[[str], MemoryShare] | None = None
-    turns: TimeSlices = field(default_factory=TimeSlices)
+    time_slices: TimeSlices = field(default_factory=TimeSlices)
     ids: ResponseIds | None = None
     registry: BillingRegistry | None = None
 
@@ -306,7 +306,7 @@ class Upstreams:
             open_attempt=open_attempt,
             offload=self.offload,
             share=share,
-            turns=self.turns,
+            time_slices=self.time_slices,
             settle=settle,
         )
 

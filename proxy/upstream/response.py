@@ -34,7 +34,7 @@ class HttpUpstreamResponse:
 
     - ``offload``: reads large documents.
     - ``share``: counts the memory of the response, None if it is not counted.
-    - ``turns``: schedules pauses between large reads that contain no frame.
+    - ``time_slices``: schedules pauses between large reads that contain no frame.
     - ``settle``: called with the first frames. It decides which call pays for the response.
     """
 
@@ -44,7 +44,7 @@ class HttpUpstreamResponse:
     open_attempt: OpenAttempt
     offload: Offload
     share: MemoryShare | None
-    turns: TimeSlices
+    time_slices: TimeSlices
     settle: Settle | None = None
     _documents: deque[Document] = field(default_factory=deque)
     _frames: Sequence[Frame] = field(default_factory=list)
@@ -116,7 +116,7 @@ class HttpUpstreamResponse:
                 await self._read_in_thread(self._documents.popleft())
             elif self._is_burst:  # reads without frames are not counted elsewhere
                 self._is_burst = False
-                await self.turns.pause(self.open_attempt.call.scheduling_key)
+                await self.time_slices.pause(self.open_attempt.call.scheduling_key)
             elif self._state == "over" or self.open_attempt.attempt.finished:
                 return ()
             elif self._state == "closed":

@@ -265,18 +265,14 @@ class Connection(asyncio.Protocol):
             return
         if body is None:
             return
-        if self._unsent or not self._is_writable:
-            self._stop_writing()
+        if self._unsent or not self._is_writable:  # drop the rest of the request
+            self._unsent, self._on_sent, self._was_cut_short = _NOTHING, None, True
+            self._can_write.set()
         if self._buffer:
             if self._on_data is not None and not body.ended and self._push_to_reader(self._on_data):
                 return
             self._count_buffered(len(data))  # includes the framing
         self._wake_waiter()
-
-    def _stop_writing(self) -> None:
-        """Drop the rest of a request whose response has begun."""
-        self._unsent, self._on_sent, self._was_cut_short = _NOTHING, None, True
-        self._can_write.set()
 
     def _count_buffered(self, size: int) -> None:
         self._buffer_bytes += size
