@@ -147,7 +147,7 @@ async def test_idle_connection_closed_by_the_server_is_dropped(upstream: Scripte
 @for_each("delayed", [OK, b""], ids=["an answer to nothing", "the end"])
 async def test_unread_close_of_an_idle_connection_is_noticed(delayed: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        pool = pool_of(5)
+        pool = pool_of(1)
         origin = Origin("127.0.0.1", int(listening.getsockname()[1]), tls=False)
         lent = await pool.take(origin, 1)
         peer, _ = listening.accept()
@@ -159,6 +159,7 @@ async def test_unread_close_of_an_idle_connection_is_noticed(delayed: bytes) -> 
             if not delayed:
                 peer.shutdown(socket.SHUT_WR)
 
+            assert pool.try_take_idle(origin) is None
             assert await pool.take(origin, 1) is not lent
     pool.close()
 

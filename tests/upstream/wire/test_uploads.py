@@ -215,6 +215,17 @@ async def test_upload_is_bounded_by_the_listed_size(
     assert store.seen == []
 
 
+async def test_cut_response_is_error(tmp_path: Path, aiohttp_raw_server: AiohttpRawServer) -> None:
+    async with stored(tmp_path, aiohttp_raw_server) as (store, proxy, client):
+        store.cut_at = MIB
+        async with client.get("/v1/files/file-1/content", headers=BEARER) as response:
+            assert response.status == 200
+            with pytest.raises(aiohttp.ClientError):
+                await response.read()
+        [record] = await proxy.sink.wait()
+    assert record.outcome == "upstream_error"
+
+
 class Transport:
     """A transport of a socket, with or without TLS."""
 
