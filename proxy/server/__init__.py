@@ -46,7 +46,7 @@ class Calls:
     def begin(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
         """Register the task of a connection as serving a call, and return it.
 
-        The caller passes the task: asking the loop for it would be a system call per request.
+        The task is a parameter, because asking the loop for it costs a system call per request.
         """
         if task is not None:
             self._tasks.add(task)
@@ -156,7 +156,7 @@ class CrossOrigin:
 
 @frozen
 class PublicRequests:
-    """Answers health checks and preflights.
+    """Answers requests that need no key: health checks and CORS preflights.
 
     ``is_ready`` is the state of ``/readyz``. Preflights of other origins are unknown paths.
     """
@@ -164,8 +164,8 @@ class PublicRequests:
     is_ready: Callable[[], bool] = lambda: True
     cross_origin: CrossOrigin = CrossOrigin()  # it is frozen
 
-    def answer(self, request: web.BaseRequest) -> web.Response | None:
-        """Return the response to a request without a key, or None for any other request."""
+    def respond(self, request: web.BaseRequest) -> web.Response | None:
+        """Return the response to a health check or preflight, None for any other request."""
         headers = request.headers
         if request.method == "OPTIONS" and "access-control-request-method" in headers:
             allowed = self.cross_origin.preflight_headers(headers)
@@ -207,22 +207,22 @@ class ListenerState:
 
 
 def make_data_handler(
-    pipeline: Pipeline, port: ListenerState, on_bug: Callable[[BaseException, str], None]
+    pipeline: Pipeline, state: ListenerState, on_bug: Callable[[BaseException, str], None]
 ) -> Handler:
     """Return the request handler. It runs the pipeline and sends a 500 after an internal error.
 
     ``on_bug`` gets the error and the request id.
     """
-    calls = port.calls
+    calls = state.calls
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        answered = port.public.answer(request)
-        if answered is not None:
-            return answered
+        response = state.public.respond(request)
+        if response is not None:
+            return response
         task = calls.begin(request.protocol._task_handler)
-        share = BodyShare(port.bounds.bodies)
+        share = BodyShare(state.bounds.bodies)
         try:
-            exchange = HttpExchange(request, port, share)
+            exchange = HttpExchange(request, state, share)
             try:
                 await pipeline.run(exchange)
             except Exception as bug:  # noqa: BLE001  # a bug must not reveal details to the client

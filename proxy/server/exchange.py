@@ -52,21 +52,21 @@ class HttpExchange:
     _record: Record
     _call: Call
 
-    def __init__(self, request: web.BaseRequest, port: ListenerState, share: BodyShare) -> None:
+    def __init__(self, request: web.BaseRequest, listener: ListenerState, share: BodyShare) -> None:
         self._request = request
-        self._port = port
+        self._listener = listener
         self._share = share
-        self._incoming = incoming = IncomingRequest(request, port.bounds, share)
-        self._parsing = port.bounds.parsing
-        self._out = ResponseWriter(request, port.bounds.stall_s)
+        self._incoming = incoming = IncomingRequest(request, listener.bounds, share)
+        self._parsing = listener.bounds.parsing
+        self._out = ResponseWriter(request, listener.bounds.stall_s)
         self._silence: SilenceTimer | None = None
         self._is_sending = False
         self._dialect_match = match = dialects.match_dialect(incoming.path, incoming.headers)
         self._client = match[0].client
-        self._call_id = self.request_id = call_id = port.new_id()
+        self._call_id = self.request_id = call_id = listener.new_id()
         self._cors: dict[str, str] = {}
         if "origin" in incoming.headers:
-            self._cors = port.public.cross_origin.response_headers(incoming.headers["origin"])
+            self._cors = listener.public.cross_origin.response_headers(incoming.headers["origin"])
         if "x-request-id" in incoming.headers:
             self.request_id = incoming.read_request_id() or call_id
 
@@ -93,7 +93,7 @@ class HttpExchange:
             received_at=datetime.now(UTC),
             query=incoming.query,
             matched_dialect=self._dialect_match,
-            get_passthrough_paths=self._port.passthrough_paths,
+            get_passthrough_paths=self._listener.passthrough_paths,
         )
         try:
             head = dialects.parse_head(
@@ -104,7 +104,7 @@ class HttpExchange:
             raise
         if "upgrade" in incoming.headers:
             incoming.check_upgrade()
-        if self._port.via in head.via or len(head.via) > MAX_HOPS:
+        if self._listener.via in head.via or len(head.via) > MAX_HOPS:
             raise LoopDetected
         return head
 
@@ -160,7 +160,7 @@ class HttpExchange:
         if call.head.endpoint == "conversations":
             resolve = stored.resolve_conversation_call
             return await self._parsing.offload.run(
-                call.size, partial(resolve, call, self._port.ids), call.scheduling_key
+                call.size, partial(resolve, call, self._listener.ids), call.scheduling_key
             )
         body = call.body
         plain = body.get(PREVIOUS_RESPONSE_ID) is None and body.get(CONVERSATION) is None
@@ -168,7 +168,7 @@ class HttpExchange:
         plain = plain and "tools" not in body and type(body.get("input")) is not list
         if plain and call.head.endpoint == "responses":
             return call
-        pinned = partial(resolve_state, call, self._port.ids)  # may decrypt thousands of ids
+        pinned = partial(resolve_state, call, self._listener.ids)  # may decrypt thousands of ids
         return await self._parsing.offload.run(call.size, pinned, call.scheduling_key)
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class HttpExchange:
 
     def start_keepalive(self, record: Record) -> None:
         self._record = record
-        silence_s = self._port.bounds.keepalive_s
+        silence_s = self._listener.bounds.keepalive_s
         if self._call.stream and silence_s > 0:
             self._silence = SilenceTimer(self._out, record, silence_s, self._send_keepalive)
 

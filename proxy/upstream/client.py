@@ -265,8 +265,9 @@ class HttpReply:
 class HttpClient:
     """An ``Http``. Enter it before use; leaving closes all connections.
 
-    ``trust`` is the TLS context (the system's if None). ``connections`` bounds the pool over all
-    upstreams. ``linger_s`` is the wait for the end of a response after its last frame.
+    - ``trust``: the TLS context, None for the system's.
+    - ``connections``: maximum connections over all upstreams.
+    - ``linger_s``: wait for the end of a response after its last frame.
     """
 
     def __init__(

@@ -41,12 +41,11 @@ V = TypeVar("V", "Load", "Circuit")
 class Circuit:
     """Circuit of one endpoint of a target, for all callers or for one failing caller.
 
-    Attributes:
-        open_until: End of the rest (monotonic), after which a probe is admitted.
-        probing_until: Time until which a probe keeps others from probing, 0 without a probe.
-        only_caller: The caller, as long as only one has used the endpoint.
-        is_shared: True once several callers have used the endpoint.
-        open_callers: Number of callers for which the circuit is open.
+    - ``open_until``: monotonic time from which a probe is admitted. None while it is closed.
+    - ``probing_until``: time until which a probe keeps others from probing. 0 without a probe.
+    - ``only_caller``: the caller, as long as only one has used the endpoint.
+    - ``is_shared``: several callers have used the endpoint.
+    - ``open_callers``: number of callers for which the circuit is open.
     """
 
     in_flight: int = 0
@@ -63,7 +62,7 @@ class Circuit:
 
     @property
     def name(self) -> CircuitName:
-        """State shown to operators. Half open also means: open for some callers only."""
+        """State shown to operators. A circuit that is open for some callers only is half open."""
         if self.open_until is not None:
             return "half_open" if self.probing_until else "open"
         return "half_open" if self.open_callers else "closed"
@@ -161,14 +160,14 @@ class Health:
         if self._callers or circuit.open_until is not None:
             key = target.upstream.name, target.model, endpoint, caller
             caller_circuit = self._callers.get(key)
-            is_probe, is_caller_probe = self._find_probes(target, circuit, caller_circuit)
+            is_probe, is_caller_probe = self._choose_probes(target, circuit, caller_circuit)
         max_concurrency = target.upstream.max_concurrency
         if max_concurrency is not None and upstream.in_flight >= max_concurrency:
             raise UpstreamBusy(BUSY_RETRY_S)
         if caller_circuit is not None and is_caller_probe:
-            caller_circuit.probing_until = self._circuit_opens_until(target)
+            caller_circuit.probing_until = self._compute_open_until(target)
         if is_probe:
-            circuit.probing_until = self._circuit_opens_until(target)
+            circuit.probing_until = self._compute_open_until(target)
             self.on_change(target, endpoint, "half_open")
         target_state.in_flight += 1
         circuit.in_flight += 1
@@ -185,7 +184,7 @@ class Health:
             is_caller_probe=is_caller_probe,
         )
 
-    def _find_probes(
+    def _choose_probes(
         self, target: Target, circuit: Circuit, caller: Circuit | None
     ) -> tuple[bool, bool]:
         """Return whether a request probes the circuit, and its caller's circuit."""
@@ -212,14 +211,15 @@ class Health:
         circuit.open_until, circuit.probing_until = None, 0.0
         return was_open
 
-    def _circuit_opens_until(self, target: Target) -> float:
+    def _compute_open_until(self, target: Target) -> float:
         breaker = target.upstream.breaker
         return self.now() + (breaker.open_s if breaker is not None else 0.0)
 
     def _must_probe(self, target: Target, circuit: Circuit) -> bool:
         """Return True if a request would probe an open circuit. Raises ``CircuitOpen``.
 
-        One probe runs at a time. Another may start if the first takes longer than a rest.
+        One probe runs at a time. Another may start after ``open_s``
+        if the first takes longer.
         """
         if circuit.open_until is None or target.upstream.breaker is None:
             return False
@@ -265,13 +265,13 @@ class Health:
 
         A connection that failed counts for all only.
         """
-        circuit, rest_end = slot.states.circuit, self._circuit_opens_until(slot.target)
+        circuit, open_until = slot.states.circuit, self._compute_open_until(slot.target)
         caller = self._get_caller_circuit(slot.caller_key) if slot.reached_upstream else None
         if caller is not None:
             caller.failures += 1
             must_open = caller.open_until is None and caller.failures >= breaker.failures
             if must_open or slot.is_caller_probe:
-                self._open_for_caller(circuit, caller, rest_end)
+                self._open_for_caller(circuit, caller, open_until)
         if (
             caller is None
             or not circuit.is_shared
@@ -280,11 +280,11 @@ class Health:
             circuit.failures += 1
         must_open = circuit.open_until is None and circuit.failures >= breaker.failures
         if must_open or slot.is_probe:
-            circuit.open_until = rest_end
+            circuit.open_until = open_until
 
-    def _open_for_caller(self, circuit: Circuit, caller: Circuit, rest_end: float) -> None:
+    def _open_for_caller(self, circuit: Circuit, caller: Circuit, open_until: float) -> None:
         circuit.open_callers += caller.open_until is None
-        caller.open_until = rest_end
+        caller.open_until = open_until
 
     def _get_caller_circuit(self, key: CallerKey) -> Circuit:
         circuit = self._callers.get(key)
