@@ -26,7 +26,7 @@ from proxy.types.events import (
     UsageReport,
 )
 
-MAX_FINISHES = 128  # choices of a response whose finish reason is recorded
+MAX_FINISH_REASONS = 128  # choices of a response whose finish reason is recorded
 REASONING_KINDS: frozenset[Kind] = frozenset({"reasoning", "summary"})
 CHAT_FAMILIES: frozenset[FamilyName] = frozenset({"", "chat", "completions"})
 """Families whose native finish reasons are recorded."""
@@ -56,16 +56,17 @@ def _is_text(event: Event) -> bool:
 class Meter:
     """Meters the response of one model call. Moments are monotonic seconds.
 
-    ``text_at`` is the time of the first text that is not reasoning, ``reasoning_quarters`` the
-    estimated reasoning before it. Reported usage is cumulative, so the last valid report counts,
-    unless more text follows. Without ``estimates`` only reported usage counts, and its source is
-    ``unreported`` if there is none.
+    - ``text_at``: time of the first text that is not reasoning.
+    - ``reasoning_quarters``: estimated reasoning before that text.
+    - ``reported``: the last valid usage report. Later text makes it a lower bound.
+    - ``estimates``: if False, only reported usage counts. ``unreported`` is then the source of a
+      response without a report.
     """
 
     estimates: bool = True
     unreported: Source = "none"
-    answer_id: BoundedText | None = None
-    answer_model: BoundedText | None = None
+    response_id: BoundedText | None = None
+    response_model: BoundedText | None = None
     first_token_at: float | None = None
     last_token_at: float | None = None
     text_at: float | None = None
@@ -80,9 +81,11 @@ class Meter:
         events, doc = frame.events, frame.doc
         if len(events) > 1 or (events and type(events[0]) is not Delta):
             self._record_identity(events, frame.family)
-        if self.answer_id is None and doc is not None:  # some servers send the id in a later chunk
-            self.answer_id = read_text(doc.get("id"), MAX_ID)
-            self.answer_model = read_text(doc.get("model"), MAX_ID)
+        if (
+            self.response_id is None and doc is not None
+        ):  # some servers send the id in a later chunk
+            self.response_id = read_text(doc.get("id"), MAX_ID)
+            self.response_model = read_text(doc.get("model"), MAX_ID)
         size = estimate_frame_quarters(frame) if frame.quarters is None else frame.quarters
         if size:
             self._add_estimate(events, size, now)
@@ -95,11 +98,11 @@ class Meter:
         """Record the identity of the response and its finish reasons."""
         for event in events:
             if type(event) is Start:
-                self.answer_id = read_text(event.id, MAX_ID)
-                self.answer_model = read_text(event.model, MAX_ID)
+                self.response_id = read_text(event.id, MAX_ID)
+                self.response_model = read_text(event.model, MAX_ID)
             elif type(event) is Finish:
                 reasons = self.finish_reasons
-                if event.choice in reasons or len(reasons) < MAX_FINISHES:
+                if event.choice in reasons or len(reasons) < MAX_FINISH_REASONS:
                     is_own = event.reason == "other" or family in CHAT_FAMILIES
                     reasons[event.choice] = shorten((is_own and event.native) or event.reason)
 

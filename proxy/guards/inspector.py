@@ -23,7 +23,7 @@ from proxy.guards.text.documents import (
 from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import Found, Path, Text, Texts, joined_parts_depth, walk_response
 from proxy.types import Call, Json
-from proxy.types.events import SHOWN, Delta, Fault, Frame, Stop
+from proxy.types.events import VISIBLE_KINDS, Delta, Fault, Frame, Stop
 from proxy.types.guard import GuardRule, Stage, StageRules
 
 Walk = Callable[[Json], Iterator[Found]]
@@ -86,7 +86,7 @@ def _join_runs(read: Texts, frame: Frame) -> Texts:
     runs: dict[Path, tuple[int, str]] = {
         event.slot: (event.part.choice, KIND_OF[event.part.kind])
         for event in frame.events
-        if isinstance(event, Delta) and event.part.kind in SHOWN
+        if isinstance(event, Delta) and event.part.kind in VISIBLE_KINDS
     }
     if len(runs) == len({*runs.values()}):  # no two texts to join
         return read

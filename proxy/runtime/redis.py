@@ -27,9 +27,9 @@ from redis.exceptions import (
 from proxy.errors.causes import get_cause
 from proxy.errors.words import join_names
 
-FREE_S = 0.02
+MIN_IDLE_S = 0.02
 MAX_CHECKS = 50
-BOUNDS: dict[str, Any] = {
+CONNECTION_OPTIONS: dict[str, Any] = {
     "socket_timeout": None,
     "socket_connect_timeout": None,
     "retry": Retry(NoBackoff(), 0),
@@ -72,7 +72,7 @@ async def fair_timeout(seconds: float) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as bound:
         busy_timeout = _BusyTimeout(loop, bound)
-        busy_timeout.start(max(0.0, seconds - FREE_S))
+        busy_timeout.start(max(0.0, seconds - MIN_IDLE_S))
         try:
             yield
         finally:
@@ -80,7 +80,7 @@ async def fair_timeout(seconds: float) -> AsyncIterator[None]:
 
 
 class _BusyTimeout:
-    """Ends the timeout once the event loop had ``FREE_S`` seconds to process replies."""
+    """Ends the timeout once the event loop had ``MIN_IDLE_S`` seconds to process replies."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout) -> None:
         self._loop = loop
@@ -95,9 +95,9 @@ class _BusyTimeout:
 
     def _check(self) -> None:
         self._checks += 1
-        busy = self._loop.time() - self._due > FREE_S / 2
+        busy = self._loop.time() - self._due > MIN_IDLE_S / 2
         if self._checks == 1 or (busy and self._checks < MAX_CHECKS):
-            self.start(FREE_S)
+            self.start(MIN_IDLE_S)
         else:
             self._bound.reschedule(self._loop.time())
 
@@ -106,7 +106,7 @@ class SingleServer:
     """Client of one server."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        pool = ConnectionPool.from_url(url, **BOUNDS)
+        pool = ConnectionPool.from_url(url, **CONNECTION_OPTIONS)
         pool.connection_class = _with_hiredis(pool.connection_class)
         pool.make_connection()  # type: ignore[no-untyped-call]  # tells of a wrong option now
         self._client = Redis.from_pool(pool)
@@ -137,18 +137,20 @@ class Cluster:
         nodes = [ClusterNode(part["host"], part.get("port", 6379)) for part in parts]
         options = {name: first_url[name] for name in first_url.keys() - {"host", "port", "db"}}
         secure = options.pop("connection_class", None) is not None
-        self._client = RedisCluster(startup_nodes=nodes, ssl=secure, **(options | BOUNDS))
+        self._client = RedisCluster(
+            startup_nodes=nodes, ssl=secure, **(options | CONNECTION_OPTIONS)
+        )
         kwargs = self._client.connection_kwargs
         kwargs["connection_class"] = _with_hiredis(kwargs["connection_class"])
         self._timeout_s = timeout_s
         self._failing = False
-        self._asked: str | None = None
+        self._last_node_name: str | None = None
 
     async def run_command(self, key: str | bytes, *command: CommandWord) -> Any:
         """Choose the server first, because the library would otherwise hash every argument."""
         async with self._round_trip():
             node = self._client.get_node_from_key(cast("str", key))
-            self._asked = node.name if node else None
+            self._last_node_name = node.name if node else None
             return await self._client.execute_command(*command, target_nodes=node)
 
     @asynccontextmanager
@@ -158,7 +160,7 @@ class Cluster:
             async with fair_timeout(self._timeout_s):
                 if self._failing:
                     await self._client.aclose()
-                _ = await self._client.initialize(last_failed_node_name=self._asked)
+                _ = await self._client.initialize(last_failed_node_name=self._last_node_name)
                 self._failing = False
                 yield
         except ResponseError:  # the server answered, so it is reachable

@@ -105,8 +105,8 @@ def get_model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
     attributes = {
         **get_model_labels(record, facts),
         "gen_ai.response.finish_reasons": tuple(facts.finish_reasons) or None,
-        "gen_ai.response.id": last_attempt.meter.answer_id,
-        "gen_ai.response.model": last_attempt.meter.answer_model,
+        "gen_ai.response.id": last_attempt.meter.response_id,
+        "gen_ai.response.model": last_attempt.meter.response_model,
         "gen_ai.response.time_to_first_chunk": seconds_to_first_chunk(record, facts),
         "error.type": facts.error,
         **_get_request_parameters(record, last_attempt),

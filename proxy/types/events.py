@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from proxy.money.usage import Tokens
 
-MAX_DIGITS = 1024  # characters of a number that is written as a string
+MAX_INDEX_CHARS = 1024  # characters of a number that is written as a string
 Json = dict[str, Any]
 Slot = tuple[str | int, ...]
 """Path of a text in the document of its frame. Only the family of the frame interprets it. An empty
@@ -45,7 +45,7 @@ Kind = Literal[
     "item",  # a container of other parts, without a text of its own
     "opaque",  # anything else
 ]
-SHOWN: Final[frozenset[Kind]] = frozenset({"text", "reasoning", "summary", "refusal"})
+VISIBLE_KINDS: Final[frozenset[Kind]] = frozenset({"text", "reasoning", "summary", "refusal"})
 """Kinds of text that an application shows to people."""
 CALLS: Final[frozenset[Kind]] = frozenset({"arguments", "input"})
 """Kinds of text of a tool call."""
@@ -70,8 +70,9 @@ class ToolCall(NamedTuple):
 class Part:
     """A run of text or an opaque item of a response. Parts compare by identity.
 
-    `number` is the position among the parts of the choice, or among the children of `parent`. `id`
-    is the identifier on the wire, if any. `continues` is the ended part that this one continues.
+    - `number`: position among the parts of the choice, or among the children of `parent`.
+    - `id`: identifier on the wire, if any.
+    - `continues`: the ended part that this one continues.
     """
 
     kind: Kind
@@ -181,13 +182,15 @@ Event = (
 class Frame(NamedTuple):
     """One wire event, or a whole response.
 
-    `events` is empty for a keep-alive. `doc` is the parsed document in the API of `family`; frames
-    made by a stage have none. `raw` are the bytes of `doc` as received: they are sent unchanged to
-    a client of the same family, and any edit or reordering removes them. Bytes without a document
-    belong to a passthrough response that is not JSON. `model_call` is the index of the model call
-    in the plan. `size` is the size of the source in bytes if it is above
-    `proxy.runtime.fair_queue.LARGE_BYTES`, otherwise 0; such a frame has its estimated output in
-    `quarters` of a token. `last` is True for the last frame of all model calls.
+    - `events`: empty for a keep-alive.
+    - `doc`: the parsed document in the API of `family`. Frames made by a stage have none.
+    - `raw`: the bytes of `doc` as received. They are sent unchanged to a client of the same family.
+      An edit removes them. Bytes without a document belong to a passthrough response that is not
+      JSON.
+    - `model_call`: index of the model call in the plan.
+    - `size`: size of the source in bytes if it is above `LARGE_BYTES`, otherwise 0.
+    - `quarters`: estimated output of a large frame, in quarters of a token.
+    - `last`: True for the last frame of all model calls.
     """
 
     events: tuple[Event, ...]
@@ -222,17 +225,17 @@ def replace_at_slot(doc: Json, slot: Slot, value: Any) -> Json:
     return root
 
 
-def get_index(item: object, place: int) -> int:
-    """Return an item's ``index`` as an integer, or its ``place`` if it has none. Never raises.
+def get_index(item: object, position: int) -> int:
+    """Return an item's ``index`` as an integer, or its ``position`` if it has none. Never raises.
 
-    Numeric strings are parsed. Any other value is hashed, so that all stages join the pieces of
+    Numeric strings are parsed. Any other value is hashed, so that all stages join the deltas of
     an item by the same number.
     """
     index = item.get("index") if isinstance(item, dict) else None
     if index is None:
-        return place
+        return position
     if isinstance(index, str):
-        return _parse_index(index.strip()) if len(index) <= MAX_DIGITS else hash(index)
+        return _parse_index(index.strip()) if len(index) <= MAX_INDEX_CHARS else hash(index)
     if isinstance(index, int | float):
         return int(index) if isinstance(index, int) or index.is_integer() else hash(str(index))
     return hash(type(index).__name__)

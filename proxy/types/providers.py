@@ -25,8 +25,8 @@ COMMON_FIELDS = frozenset(
     | {"tool_choice", "tools", "top_p"}
 )
 """Fields of a chat request that all providers take."""
-SAMPLING = frozenset({"frequency_penalty", "n", "presence_penalty", "seed"})
-LOGPROBS = frozenset({"logprobs", "top_logprobs"})
+SAMPLING_FIELDS = frozenset({"frequency_penalty", "n", "presence_penalty", "seed"})
+LOGPROBS_FIELDS = frozenset({"logprobs", "top_logprobs"})
 MAX_TOKENS = ("max_completion_tokens", "max_tokens")
 
 
@@ -34,19 +34,18 @@ MAX_TOKENS = ("max_completion_tokens", "max_tokens")
 class Provider:
     """A provider. The defaults of ``endpoints`` and all below it are OpenAI's.
 
-    Attributes:
-        base_url: Public address. None if each customer has a separate address.
-        variable: Environment variable that LiteLLM reads its key from. Empty if servers need none.
-        words: Names of the provider in LiteLLM's models.
-        is_priced: True if the price table has its models.
-        fields: Fields of OpenAI's chat that it takes. None for all of them, and for the role
-            ``developer``.
-        renamed: Its names for fields of OpenAI's chat.
-        thoughts: ``required`` if an assistant message with tool calls must have
-            ``reasoning_content``, ``refused`` if no message may have it.
-        signs_calls: True if tool calls have a thought signature that must be sent back.
-        has_short_ids: True if ids of tool calls must be nine letters and digits.
-        is_gateway: True if it forwards calls to other providers, named by fields of a request.
+    - ``base_url``: public address. None if each customer has a separate address.
+    - ``variable``: variable from which LiteLLM reads its key. Empty if no key is needed.
+    - ``words``: names of the provider in LiteLLM's models.
+    - ``is_priced``: the price table has its models.
+    - ``fields``: accepted fields of OpenAI's chat. None for all of them, and for the role
+      ``developer``.
+    - ``renamed``: its names for fields of OpenAI's chat.
+    - ``thoughts``: ``required`` if an assistant message with tool calls must have
+      ``reasoning_content``, ``refused`` if no message may have it.
+    - ``signs_calls``: tool calls have a thought signature that must be sent back.
+    - ``has_short_ids``: ids of tool calls must be nine letters and digits.
+    - ``is_gateway``: forwards calls to other providers, named by fields of a request.
     """
 
     name: str
@@ -74,7 +73,7 @@ class Provider:
         return self.fields is None and self.thoughts == "optional" and not changes
 
 
-WITHOUT_RESPONSES = ENDPOINTS - {RESPONSES}
+ENDPOINTS_WITHOUT_RESPONSES = ENDPOINTS - {RESPONSES}
 
 _TABLE = (
     Provider(
@@ -97,27 +96,27 @@ _TABLE = (
     Provider(
         name="groq", base_url="https://api.groq.com/openai/v1", variable="GROQ_API_KEY",
         words=("groq",), is_priced=True, endpoints=frozenset({CHAT, RESPONSES}),
-        fields=COMMON_FIELDS | SAMPLING | {"max_completion_tokens", "metadata",
+        fields=COMMON_FIELDS | SAMPLING_FIELDS | {"max_completion_tokens", "metadata",
             "parallel_tool_calls", "reasoning_effort", "service_tier", "stream_options", "user"},
         thoughts="refused",
     ),
     Provider(
         name="mistral", base_url="https://api.mistral.ai/v1", variable="MISTRAL_API_KEY",
         words=("mistral",), is_priced=True, endpoints=frozenset({CHAT, EMBEDDINGS}),
-        fields=COMMON_FIELDS | (SAMPLING - {"seed"}) | {"metadata", "parallel_tool_calls",
+        fields=COMMON_FIELDS | (SAMPLING_FIELDS - {"seed"}) | {"metadata", "parallel_tool_calls",
             "prediction", "reasoning_effort"}, renamed=(MAX_TOKENS, ("seed", "random_seed")),
         thoughts="refused", has_short_ids=True,
     ),
     Provider(
         name="deepseek", base_url="https://api.deepseek.com/v1", variable="DEEPSEEK_API_KEY",
         words=("deepseek",), is_priced=True, endpoints=frozenset({CHAT}),
-        fields=COMMON_FIELDS | LOGPROBS | {"frequency_penalty", "presence_penalty",
+        fields=COMMON_FIELDS | LOGPROBS_FIELDS | {"frequency_penalty", "presence_penalty",
             "reasoning_effort", "stream_options"}, renamed=(MAX_TOKENS,), thoughts="required",
     ),
     Provider(
         name="moonshotai", base_url="https://api.moonshot.ai/v1", variable="MOONSHOT_API_KEY",
         words=("moonshot",), endpoints=frozenset({CHAT}),
-        fields=COMMON_FIELDS | (SAMPLING - {"seed"}) | {"max_completion_tokens",
+        fields=COMMON_FIELDS | (SAMPLING_FIELDS - {"seed"}) | {"max_completion_tokens",
             "prompt_cache_key", "safety_identifier", "stream_options"}, thoughts="required",
     ),
     Provider(
@@ -130,9 +129,9 @@ _TABLE = (
     ),
     Provider(
         name="together", base_url="https://api.together.xyz/v1", variable="TOGETHERAI_API_KEY",
-        words=("together_ai",), is_priced=True, endpoints=WITHOUT_RESPONSES,
-        fields=COMMON_FIELDS | SAMPLING | LOGPROBS | {"logit_bias", "parallel_tool_calls",
-            "reasoning_effort", "stream_options"}, renamed=(MAX_TOKENS,),
+        words=("together_ai",), is_priced=True, endpoints=ENDPOINTS_WITHOUT_RESPONSES,
+        fields=COMMON_FIELDS | SAMPLING_FIELDS | LOGPROBS_FIELDS | {"logit_bias",
+            "parallel_tool_calls", "reasoning_effort", "stream_options"}, renamed=(MAX_TOKENS,),
     ),
     Provider(
         name="fireworks", base_url="https://api.fireworks.ai/inference/v1",
@@ -146,16 +145,16 @@ _TABLE = (
     Provider(
         name="cerebras", base_url="https://api.cerebras.ai/v1", variable="CEREBRAS_API_KEY",
         words=("cerebras",), is_priced=True, endpoints=frozenset({CHAT, COMPLETIONS}),
-        fields=COMMON_FIELDS | LOGPROBS | {"max_completion_tokens", "parallel_tool_calls",
+        fields=COMMON_FIELDS | LOGPROBS_FIELDS | {"max_completion_tokens", "parallel_tool_calls",
             "reasoning_effort", "seed", "service_tier", "user"}, thoughts="refused",
     ),
     Provider(
         name="deepinfra", base_url="https://api.deepinfra.com/v1/openai",
-        variable="DEEPINFRA_API_KEY", words=("deepinfra",), endpoints=WITHOUT_RESPONSES,
+        variable="DEEPINFRA_API_KEY", words=("deepinfra",), endpoints=ENDPOINTS_WITHOUT_RESPONSES,
     ),
     Provider(
         name="nvidia", base_url="https://integrate.api.nvidia.com/v1",
-        variable="NVIDIA_NIM_API_KEY", words=("nvidia_nim",), endpoints=WITHOUT_RESPONSES,
+        variable="NVIDIA_NIM_API_KEY", words=("nvidia_nim",), endpoints=ENDPOINTS_WITHOUT_RESPONSES,
     ),
     Provider(
         name="google", base_url="https://generativelanguage.googleapis.com/v1beta/openai",
@@ -206,7 +205,7 @@ _REASONING = re.compile(
 )
 _NOT_REASONING = re.compile("non[-_]?(?:thinking|reasoning)", re.IGNORECASE)
 REASONING_FIELDS = frozenset({"reasoning", "reasoning_effort", "thinking"})
-_OFF = (None, False, "none", "disabled", "off", 0)
+_DISABLED_VALUES = (None, False, "none", "disabled", "off", 0)
 
 
 def is_reasoning_model(model: str, body: Mapping[str, Any]) -> bool:
@@ -227,5 +226,5 @@ def _requests_reasoning(body: Mapping[str, Any]) -> bool:
     thinking = body.get("thinking")
     if isinstance(thinking, dict):
         thinking = thinking.get("type")
-    effort, reasoning = body.get("reasoning_effort"), body.get("reasoning")
-    return effort not in _OFF or reasoning not in _OFF or thinking not in _OFF
+    values = (body.get("reasoning_effort"), body.get("reasoning"), thinking)
+    return any(value not in _DISABLED_VALUES for value in values)

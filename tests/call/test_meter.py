@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.call.meter import MAX_FINISHES, Meter
+from proxy.call.meter import MAX_FINISH_REASONS, Meter
 from proxy.dialects.document import DocumentUsage, make_document_frame
 from proxy.errors.words import MAX_ID, MAX_WORD
 from proxy.money.estimate import TOKENS_PER_SECOND, HiddenOutput
@@ -144,9 +144,9 @@ def test_upstream_metadata_is_bounded() -> None:
     choices = [{"index": n, "text": "", "finish_reason": "f" * 10_000} for n in range(1000)]
     feed(meter, {"id": "i" * 10_000, "model": ["m"] * 10_000, "choices": choices}, 0.0)
 
-    assert meter.answer_id == "i" * MAX_ID
-    assert meter.answer_model is None
-    assert len(meter.finish_reasons) == MAX_FINISHES
+    assert meter.response_id == "i" * MAX_ID
+    assert meter.response_model is None
+    assert len(meter.finish_reasons) == MAX_FINISH_REASONS
     assert {*meter.finish_reasons.values()} == {"f" * MAX_WORD}
 
 
@@ -182,7 +182,7 @@ def test_events_of_frames_are_counted() -> None:
     for now, events in enumerate(frames):
         meter.feed(Frame(events), now)
 
-    assert (meter.answer_id, meter.answer_model) == ("id", "model")
+    assert (meter.response_id, meter.response_model) == ("id", "model")
     assert (meter.reasoning_quarters, meter.output_quarters) == (2, 2 + 3 + 5)
     assert (meter.first_token_at, meter.text_at, meter.last_token_at) == (1, 2, 3)
     assert meter.finish_reasons == {0: "eos"}
@@ -203,4 +203,4 @@ def test_response_id_is_read_from_a_later_frame() -> None:
     meter.feed(Frame((Start(None, None, None),), doc={"id": ""}), 1)
     meter.feed(Frame((Delta(Part("text", 0), "Paris"),), doc={"id": "a", "model": "m"}), 2)
 
-    assert (meter.answer_id, meter.answer_model) == ("a", "m")
+    assert (meter.response_id, meter.response_model) == ("a", "m")

@@ -28,8 +28,8 @@ from proxy.errors import UpstreamInvalid
 from proxy.money.usage import read_usage
 from proxy.types import Json
 from proxy.types.events import (
-    SHOWN,
     STOP,
+    VISIBLE_KINDS,
     Attach,
     Begin,
     Delta,
@@ -288,7 +288,7 @@ class ChatReader:
         """
         doc = frame.doc
         delta = next((event for event in frame.events if type(event) is Delta), None)
-        if doc is None or delta is None or delta.part.kind not in SHOWN:
+        if doc is None or delta is None or delta.part.kind not in VISIBLE_KINDS:
             return [frame]
         members = tuple(step for step in delta.slot[2:] if type(step) is str)
         if self._choices.claim_text_member(delta.part, members):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import (
-    SHOWN,
+    VISIBLE_KINDS,
     Begin,
     Delta,
     End,
@@ -223,7 +223,7 @@ class Sequencer:
         begun = [event.part for event in events if type(event) is Begin]
         for part in begun if self._is_joined_by_index else ():
             indexes = (part.number,) if part.parent is None else (part.parent.number, part.number)
-            if part.kind in SHOWN and indexes < self._indexes.get(part.kind, ()):
+            if part.kind in VISIBLE_KINDS and indexes < self._indexes.get(part.kind, ()):
                 raise UpstreamInvalid(
                     "The upstream sent texts in another order than their indexes."
                 )

@@ -14,8 +14,8 @@ from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import USAGE_GROUPS, read_usage
 from proxy.types import Json
 from proxy.types.events import (
-    SHOWN,
     STOP,
+    VISIBLE_KINDS,
     Attach,
     AttachName,
     Begin,
@@ -363,7 +363,7 @@ class WholeMessageReader:
 
 def _set_document_slot(event: Event) -> Event:
     """Return an event of a whole message. Only texts shown to people have a path."""
-    if isinstance(event, Delta) and event.part.kind in SHOWN:
+    if isinstance(event, Delta) and event.part.kind in VISIBLE_KINDS:
         return event._replace(slot=("content", event.part.number, event.slot[-1]))
     return event._replace(slot=()) if isinstance(event, Begin | Delta | Attach) else event
 
