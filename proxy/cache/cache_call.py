@@ -51,7 +51,7 @@ class CacheLookup:
     """Lookup of a call under its cache key.
 
     ``now`` returns seconds since the epoch, because stores outlive a process. ``decoded`` holds
-    recently read responses. ``offload`` reads and writes large responses.
+    recently decoded responses. ``offload`` decodes and encodes large responses in a thread.
     """
 
     plan: Plan
@@ -66,7 +66,7 @@ class CacheLookup:
     offload: Offload = Offload()
 
     @property
-    def echoed(self) -> Call | None:
+    def echoed_call(self) -> Call | None:
         """The call if its response repeats its request, otherwise None."""
         return self.call if self.call.head.endpoint in ECHOING_ENDPOINTS else None
 
@@ -121,7 +121,7 @@ class CacheLookup:
     def _get_answer_age_s(self, answer: CachedAnswer) -> float:
         return self.now() - answer.metadata.ended_at
 
-    def is_acceptable(self, answer: CachedAnswer) -> bool:
+    def is_young_enough(self, answer: CachedAnswer) -> bool:
         """Return True if the response is young enough for the client."""
         return (
             self.control.max_age is None or self._get_answer_age_s(answer) <= self.control.max_age
@@ -178,7 +178,7 @@ class CacheCall:
     async def run(self) -> None:
         if not self.lookup.control.allows_storing:  # the response must be neither stored nor shared
             answer = await self.lookup.find(self.record)
-            if answer is not None and self.lookup.is_acceptable(answer):
+            if answer is not None and self.lookup.is_young_enough(answer):
                 await self._replay(answer)
             else:
                 self.record.cache = "miss"
@@ -198,7 +198,7 @@ class CacheCall:
 
     async def _serve_cached(self, answer: CachedAnswer) -> bool:
         """Send a cached response. If it is too old, return False and make the next lookup miss."""
-        if not self.lookup.is_acceptable(answer):
+        if not self.lookup.is_young_enough(answer):
             self.lookup = replace(self.lookup, control=replace(self.lookup.control, no_cache=True))
             return False
         await self._replay(answer)
@@ -209,8 +209,8 @@ class CacheCall:
         self.record.saved = self.lookup.compute_savings(answer, self.record)
         await self.client.start(ResponseHead(self.lookup.call.stream), self.record)
         frames: Sequence[Frame] = answer.frames
-        if self.lookup.echoed is not None:
-            frames = [adapt_to_call(frame, self.lookup.echoed) for frame in frames]
+        if self.lookup.echoed_call is not None:
+            frames = [adapt_to_call(frame, self.lookup.echoed_call) for frame in frames]
         if len(frames) <= MAX_FRAMES_PER_WRITE:
             await self.client.send(frames)
             return
@@ -233,7 +233,7 @@ class CacheCall:
         """
         started_at = self.record.now()
         try:
-            with flight.open_listener(self.lookup.echoed) as listener:
+            with flight.open_listener(self.lookup.echoed_call) as listener:
                 await flight.wait_until_started()
                 if flight.has_response:
                     self.record.cache = "coalesced"

@@ -20,11 +20,16 @@ from proxy.types.events import Frame
 
 @dataclass(slots=True)
 class Flight:
-    """Frames of one response that is being fetched. ``cached`` is set instead if it was cached.
+    """Frames of one response that is being fetched.
 
-    Until ``is_oversize`` all ``frames`` are held, and fetching never waits for listeners. An
-    oversize flight cannot be joined, and its slowest listener sets the pace, so that memory stays
-    bounded. ``base`` is the position of the first held frame. ``saved`` is set with the last frame.
+    A flight holds all its frames, and fetching never waits for listeners. If the response becomes
+    too large for the cache, the flight is oversize: it cannot be joined, and fetching waits for the
+    slowest listener, so that memory stays bounded.
+
+    Attributes:
+        cached: Cached response. The flight has no frames then.
+        saved: Tokens and cost that each other listener saves. Set with the last frame.
+        base: Position of the first held frame in the response.
     """
 
     cached: CachedAnswer | None = None

@@ -33,14 +33,14 @@ ENTRY_BYTES = 800  # memory of an entry without its vector
 
 @frozen
 class Vector:
-    """Vector of length 1, with one bit of ``signs`` per number.
+    """Vector of length 1, with one bit of ``sign_bits`` per number.
 
     Vectors of different models or lengths never match.
     """
 
     model: str
     numbers: array[float]
-    signs: int
+    sign_bits: int
 
     @property
     def size(self) -> int:
@@ -66,8 +66,8 @@ def parse_vector(model: str, document: Any) -> Vector:
         raise ValueError("the response has no valid embedding") from error
     if not 0 < length < math.inf:
         raise ValueError("the embedding has length 0 or infinity")
-    signs = int("".join("1" if number > 0 else "0" for number in numbers), 2)
-    return Vector(model, array("f", [number / length for number in numbers]), signs)
+    sign_bits = int("".join("1" if number > 0 else "0" for number in numbers), 2)
+    return Vector(model, array("f", [number / length for number in numbers]), sign_bits)
 
 
 @dataclass(slots=True)
@@ -92,7 +92,9 @@ class VectorIndex:
         vectors = self._spaces[space].items()
         comparable = (pair for pair in vectors if vector.is_comparable(pair[1]))
         closest = nsmallest(
-            MAX_CANDIDATES, comparable, key=lambda pair: (vector.signs ^ pair[1].signs).bit_count()
+            MAX_CANDIDATES,
+            comparable,
+            key=lambda pair: (vector.sign_bits ^ pair[1].sign_bits).bit_count(),
         )
         cosines = sorted(((vector.cosine(match), key) for key, match in closest), reverse=True)
         return [key for cosine, key in cosines if cosine >= threshold]

@@ -9,7 +9,7 @@ from proxy.errors.words import MAX_ID, BoundedText, read_text, shorten
 from proxy.money.estimate import (
     NOTHING_HIDDEN,
     HiddenOutput,
-    estimate_interrupted,
+    estimate_interrupted_output,
     estimate_text,
     to_tokens,
 )
@@ -144,7 +144,7 @@ class Meter:
         completion = to_tokens(self.output_quarters)
         if not finished:
             thoughts = to_tokens(self.reasoning_quarters)
-            written = estimate_interrupted(thoughts, completion - thoughts, hidden_output())
+            written = estimate_interrupted_output(thoughts, completion - thoughts, hidden_output())
             prompt, completion = to_tokens(prompt_quarters()), min(written, MAX_TOKENS)
             return Usage(
                 (reported or Tokens()).with_at_least(prompt, completion), "partial_estimate"

@@ -83,7 +83,7 @@ def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
     """
     result = chain.verify(path, holds)
     click.echo(result.describe())
-    if result.broken is not None:
+    if result.first_invalid is not None:
         raise SystemExit(1)
 
 

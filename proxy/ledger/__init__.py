@@ -60,13 +60,13 @@ def open_ledger(
         fields = {"variable": "HEADRACE_LEDGER", "file": str(location.path)}
         log.error("ledger.begun_anew", log_kept_as=str(log_path) if log_path else None, **fields)
 
-    keep_ms = None if location.keep_days is None else location.keep_days * DAY_MS
+    retention_ms = None if location.keep_days is None else location.keep_days * DAY_MS
     run = ProcessRun(
         name=secrets.token_hex(8),
         version=version,
         folder=get_counters_folder(location.path.parent),
         now_ms=now_ms,
-        keep_ms=keep_ms,
+        retention_ms=retention_ms,
     )
     store = STORES[location.kind](location.path, run, on_crash, on_new_file)
     counters = CallCounters(run.folder if location.kind == "sqlite" else None, run.name)

@@ -107,8 +107,12 @@ CHECKS: dict[str, str] = {
 class Audit:
     """Result of an audit.
 
-    The operator has accepted ``known_missing`` of the ``missing`` calls. ``pruned`` has only
-    the known cost.
+    Attributes:
+        pruned: Pruned calls, with the known part of their cost.
+        unsettled: Number of ended calls that the running proxy has not written in time.
+        missing: Number of calls without a row.
+        known_missing: Number of missing calls that the operator has accepted.
+        refused: File of rows that the ledger rejected, None if there is none.
     """
 
     calls: int

@@ -132,11 +132,12 @@ _POSITION = re.compile(r"([0-9a-f]{16}) ([0-9]{1,18})\n")
 class Crash:
     """Run that did not close.
 
-    ``unwritten`` calls had ended without a row, ``running`` had not ended.
-
-    If ``exact`` is True, their sum is known, but some ``running`` calls may have ended. Otherwise
-    both are lower bounds. ``is_older`` is True for a file that is a copy from before the end of the
-    run.
+    Attributes:
+        unwritten: Number of calls that ended without a row.
+        running: Number of calls that had not ended.
+        exact: True if the sum of both numbers is known. Some of the running calls may have ended.
+            Otherwise both numbers are lower bounds.
+        is_older: True if the file is a copy from before the end of the run.
     """
 
     run: int

@@ -50,14 +50,14 @@ ROW_ERRORS = {
 class ProcessRun:
     """Process that writes, with a random ``name``.
 
-    ``folder`` has its counts of calls. Rows expire after ``keep_ms``, if it is set.
+    ``folder`` has its counts of calls. Rows expire after ``retention_ms``, if it is set.
     """
 
     name: str
     version: str
     folder: Path
     now_ms: Callable[[], int]
-    keep_ms: int | None = None
+    retention_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class SqliteStore:
             # Recreates the file even if there is no call to write.
             with self._write_in_transaction():
                 pass
-        now, keep = self.run.now_ms(), self.run.keep_ms
+        now, keep = self.run.now_ms(), self.run.retention_ms
         if keep is None or now < self._prune_at:
             return False
         self._prune_at = now + PRUNE_INTERVAL_MS

@@ -49,7 +49,7 @@ class Limiter:
     offload: Offload = Offload()  # immutable
     _in_flight: dict[str, Reservation] = field(default_factory=dict)
 
-    def reserved_amounts(self, limit: Limit, since_ms: int) -> dict[str, int]:
+    def get_reserved_amounts(self, limit: Limit, since_ms: int) -> dict[str, int]:
         """Return the claimed amounts of a limit by scope, of calls in flight.
 
         Includes calls received since ``since_ms`` (UTC) under earlier policies with the same limit.

@@ -120,7 +120,7 @@ class Reconciler:
             states = await store.read(claims)
         except StoreUnavailable:
             return {}
-        reserved = self.limiter.reserved_amounts(budget.limit, window_start_ms)
+        reserved = self.limiter.get_reserved_amounts(budget.limit, window_start_ms)
         spend = {
             state.scope: state.used - reserved.get(state.scope, 0)
             for state in states

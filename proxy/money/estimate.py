@@ -135,7 +135,7 @@ class HiddenOutput(NamedTuple):
 NOTHING_HIDDEN = HiddenOutput()
 
 
-def estimate_interrupted(thoughts: int, text: int, hidden: HiddenOutput) -> int:
+def estimate_interrupted_output(thoughts: int, text: int, hidden: HiddenOutput) -> int:
     """Return the output tokens of an interrupted response.
 
     ``thoughts`` and ``text`` are the received tokens of reasoning and of text. Received reasoning

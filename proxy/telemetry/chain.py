@@ -93,7 +93,7 @@ class ChainFile:
 
     def __init__(self, path: Path) -> None:
         """Open or create a file. Raises ``BadChain``."""
-        self.seq, self.head = 0, FIRST_PREV
+        self.seq, self.last_hash = 0, FIRST_PREV
         self._path = path
         self._torn, self._open_line = b"", False
         try:
@@ -128,7 +128,8 @@ class ChainFile:
             batch.insert(0, {"event": "resumed", **torn})
         is_unfinished = self._open_line or (self._torn and not self._torn.endswith(b"\n"))
         data = b"\n" if is_unfinished else b""
-        states, seq, head, prefix = [(self.seq, self.head, 0)], self.seq, self.head, len(data)
+        seq, head, prefix = self.seq, self.last_hash, len(data)
+        states = [(seq, head, 0)]
         for entry in batch:
             seq += 1
             prev = head
@@ -142,7 +143,7 @@ class ChainFile:
             with suppress(OSError):
                 os.fsync(self._fd)
         complete = sum(1 for *_, end in states[1:] if written >= end - 1)
-        self.seq, self.head, end = states[complete]
+        self.seq, self.last_hash, end = states[complete]
         if complete:
             self._torn, self._open_line = data[end:written], written == end - 1
         elif self._open_line:
@@ -167,7 +168,7 @@ class ChainFile:
             if not _is_canonical(line, entry):
                 message = f"the last line of {path} was changed. Run headrace verify-log {path}."
                 raise BadChain(message)
-            self.seq, self.head = entry["seq"], entry["hash"]
+            self.seq, self.last_hash = entry["seq"], entry["hash"]
             self._torn, self._open_line = torn, not line.endswith(b"\n")
             return
         if start:
@@ -182,26 +183,26 @@ class ChainFile:
 class Verification:
     """Result of checking a decision log.
 
-    ``torn`` counts incomplete lines of killed processes, ``missing`` entries that were not written.
-    ``broken`` is the number of the first invalid line and the reason.
+    ``incomplete`` counts incomplete lines of killed processes, ``missing`` entries that were not
+    written. ``first_invalid`` is the number of the first invalid line and the reason.
     """
 
     lines: int
-    head: str
-    torn: int
+    last_hash: str
+    incomplete: int
     missing: int
-    broken: tuple[int, str] | None
+    first_invalid: tuple[int, str] | None
 
     def describe(self) -> str:
-        sentences = [f"{format_count(self.lines, 'line')}; hash of the last line: {self.head}"]
-        if self.torn:
-            torn = format_count(self.torn, "incomplete line")
+        sentences = [f"{format_count(self.lines, 'line')}; hash of the last line: {self.last_hash}"]
+        if self.incomplete:
+            torn = format_count(self.incomplete, "incomplete line")
             sentences.append(f"{torn}, because the process was killed or the disk was full")
         if self.missing:
             missing = format_count(self.missing, "decision was", "decisions were")
             sentences.append(f"{missing} not written, because the disk failed or was too slow")
-        if self.broken is not None:
-            number, reason = self.broken
+        if self.first_invalid is not None:
+            number, reason = self.first_invalid
             return "\n".join([*sentences, f"invalid: line {number} {reason}"])
         return "\n".join([*sentences, "valid: no line was changed, removed or inserted"])
 
@@ -210,8 +211,8 @@ class _ChainReader:
     """Checks a chain line by line."""
 
     def __init__(self) -> None:
-        self.seq, self.head = 0, FIRST_PREV
-        self.torn, self.missing = 0, 0
+        self.seq, self.last_hash = 0, FIRST_PREV
+        self.incomplete, self.missing = 0, 0
         self._part = b""
         self._part_number = 0
 
@@ -223,15 +224,15 @@ class _ChainReader:
             return (self._part_number, INVALID_LINE) if len(self._part) > TAIL_BYTES else None
         if not _is_canonical(line, entry):
             return number, "was changed after it was written"
-        if entry["seq"] != self.seq + 1 or entry["prev"] != self.head:
+        if entry["seq"] != self.seq + 1 or entry["prev"] != self.last_hash:
             return number, "does not follow the line before: lines were removed, inserted or moved"
         hashes = (_hash_line(self._part), _hash_line(self._part.removesuffix(b"\n")))
         is_explained = entry.get("event") == "resumed" and entry.get("torn_sha256") in hashes
         if self._part and not is_explained:
             return self._part_number, f"{INVALID_LINE}, and the next line does not report a crash"
-        self.torn += bool(self._part)
+        self.incomplete += bool(self._part)
         self._part, self._part_number = b"", 0
-        self.seq, self.head = entry["seq"], entry["hash"]
+        self.seq, self.last_hash = entry["seq"], entry["hash"]
         self.missing += entry.get("missing", 0)
         return None
 
@@ -239,7 +240,7 @@ class _ChainReader:
         """Check the bytes after the last line: an incomplete line, without a line end."""
         if self._part.count(b"\n"):
             return self._part_number, INVALID_LINE
-        self.torn += bool(self._part)
+        self.incomplete += bool(self._part)
         return None
 
 
@@ -251,7 +252,7 @@ def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verification:
     with path.open("rb") as file:
         for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES), b""), 1):
             broken = reader.check_line(number, line)
-            missing.discard(reader.head)
+            missing.discard(reader.last_hash)
             if broken is not None:
                 break
     broken = broken or reader.check_end()
@@ -260,5 +261,9 @@ def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verification:
     if broken is None and missing:
         broken = number, f"is the last line, but no line has the known hash {min(missing)}"
     return Verification(
-        lines=reader.seq, head=reader.head, torn=reader.torn, missing=reader.missing, broken=broken
+        lines=reader.seq,
+        last_hash=reader.last_hash,
+        incomplete=reader.incomplete,
+        missing=reader.missing,
+        first_invalid=broken,
     )

@@ -88,7 +88,7 @@ class Decisions:
         self._log = log
         self._counted = 0  # lost entries that the log has reported
         self._is_failing = False
-        log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.head)
+        log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.last_hash)
         self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._log_end_and_close)
         self.enqueue: Callable[[Entry], object] = self._spool.add
 
@@ -111,7 +111,7 @@ class Decisions:
         self._spool.close(CLOSE_TIMEOUT_S)
 
     def _log_end_and_close(self) -> None:
-        self._log.info("decisions.end", seq=self._chain.seq, hash=self._chain.head)
+        self._log.info("decisions.end", seq=self._chain.seq, hash=self._chain.last_hash)
         self._chain.close()
 
     def _write(self, entries: list[Entry]) -> None:
@@ -124,7 +124,7 @@ class Decisions:
             count_before = self._chain.seq
             result = self._chain.append(entries)
             if self._chain.seq // LINES_PER_HASH_EVENT > count_before // LINES_PER_HASH_EVENT:
-                self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
+                self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.last_hash)
         self._spool.mark_written(result)
         if result:
             self._counted += lost_count
@@ -142,7 +142,7 @@ class Decisions:
         file_before, self._chain = self._chain, chain
         file_before.close()
         self._replaced()
-        ended = {"seq": file_before.seq, "hash": file_before.head}
+        ended = {"seq": file_before.seq, "hash": file_before.last_hash}
         self._log.error("decisions.begun_anew", file=str(self._path), **ended)
-        self._log.info("decisions.begin", seq=chain.seq, hash=chain.head)
+        self._log.info("decisions.begin", seq=chain.seq, hash=chain.last_hash)
         return True

@@ -29,8 +29,8 @@ Tags = Mapping[str, frozenset[str]]
 class CallMetrics:
     """Counts calls under one revision of the policies. ``tags`` are the tags that it declares."""
 
-    def __init__(self, child: Callable[..., Any], tags: Tags) -> None:
-        self._series = SeriesCache(child)
+    def __init__(self, get_series: Callable[..., Any], tags: Tags) -> None:
+        self._series = SeriesCache(get_series)
         self._tags = tags
 
     def count(self, facts: CallSummary) -> None:
@@ -235,7 +235,7 @@ class Metrics(Registry):
     def __init__(self, version: str) -> None:
         super().__init__()
         self.roster = LabelCatalog()
-        self._calls = CallMetrics(self.child, {})
+        self._calls = CallMetrics(self.get_series, {})
         self.replace("headrace_build_info", {(version,): 1})
         self._exposition: Exposition | None = None
 
@@ -263,37 +263,37 @@ class Metrics(Registry):
             activate_names()
             replaced.append(self.roster)  # kept until the next reload, which frees it in a thread
             self.roster = roster
-            self._calls = CallMetrics(self.child, roster.tags)
+            self._calls = CallMetrics(self.get_series, roster.tags)
             self.replace("headrace_policy_info", {(roster.revision,): 1})
             self._series["headrace_deployment_info"] = info
             if roster.prices_as_of is not None:
                 taken = datetime.combine(roster.prices_as_of, datetime.min.time(), UTC).timestamp()
-                self.child("headrace_price_table_timestamp_seconds").value = taken
+                self.get_series("headrace_price_table_timestamp_seconds").value = taken
 
         return activate
 
     def count(self, name: str, *labels: str) -> None:
         """Add 1 to a counter."""
-        self.child(name, *labels).inc()
+        self.get_series(name, *labels).inc()
 
     def observe(self, name: str, value: float) -> None:
         """Add a value to a histogram without labels."""
-        self.child(name).observe(value)
+        self.get_series(name).observe(value)
 
     def count_dropped(self, signal: str, reason: str, count: int = 1) -> None:
         """Count lost log lines, spans or rows."""
-        self.child("headrace_telemetry_dropped_total", signal, reason).inc(count)
+        self.get_series("headrace_telemetry_dropped_total", signal, reason).inc(count)
 
     def count_reload(self, result: str) -> None:
         """Count a load of the policies."""
-        self.child("headrace_policy_reloads_total", result).inc()
-        self.child("headrace_policy_last_reload_success").value = float(result != "rejected")
+        self.get_series("headrace_policy_reloads_total", result).inc()
+        self.get_series("headrace_policy_last_reload_success").value = float(result != "rejected")
         now = datetime.now(UTC).timestamp()
-        self.child("headrace_policy_last_reload_timestamp_seconds").value = now
+        self.get_series("headrace_policy_last_reload_timestamp_seconds").value = now
 
     def set_counters_degraded(self, degraded: bool) -> None:
         """Show whether limits are counted without the shared store."""
-        self.child("headrace_limit_store_degraded").value = float(degraded)
+        self.get_series("headrace_limit_store_degraded").value = float(degraded)
 
     def set_limit_gauges(self, standings: Iterable[CounterState], now: float) -> None:
         """Replace the gauges of limits and budgets. A counter that no call has used gets no gauge.
@@ -327,26 +327,26 @@ class Metrics(Registry):
     def set_circuit(self, target: Target, endpoint: Endpoint, state: Circuit) -> None:
         """Show the circuit state of a target's endpoint."""
         names = (target.upstream.name, target.model, endpoint)
-        self.child("headrace_circuit_state", *names).value = float(CIRCUITS[state])
+        self.get_series("headrace_circuit_state", *names).value = float(CIRCUITS[state])
 
     def set_cache_size(self, store: str, entries: int, size: int) -> None:
         """Show the entries and bytes of a cache store."""
-        self.child("headrace_cache_entries", store).value = float(entries)
-        self.child("headrace_cache_bytes", store).value = float(size)
+        self.get_series("headrace_cache_entries", store).value = float(entries)
+        self.get_series("headrace_cache_bytes", store).value = float(size)
 
     def count_evictions(self, why: str, count: int) -> None:
-        self.child("headrace_cache_evictions_total", why).inc(count)
+        self.get_series("headrace_cache_evictions_total", why).inc(count)
 
     def count_failure(self, store: str) -> None:
         """Count a failure of a cache store."""
-        self.child("headrace_cache_store_failures_total", store).inc()
+        self.get_series("headrace_cache_store_failures_total", store).inc()
 
     def end(self, record: Record) -> None:
         self._calls.count(record.facts or summarize(record))
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the exposition in the best accepted format, and its media type."""
-        self.retire()
+        self.drop_expired_series()
         return self.prepare().render(accept)
 
     def prepare(self) -> Exposition:

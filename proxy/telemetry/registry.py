@@ -122,7 +122,7 @@ class Registry:
         self._update_known_values()
         self._create_initial_series(LabelCatalog())
 
-    def child(self, name: str, *labels: str) -> Any:
+    def get_series(self, name: str, *labels: str) -> Any:
         """Return the series of a metric by its labels, or the one for ``other``."""
         series = self._series[name].get(labels)
         return series if series is not None else self._create(name, labels)
@@ -164,7 +164,7 @@ class Registry:
 
         return activate
 
-    def retire(self) -> None:
+    def drop_expired_series(self) -> None:
         """Drop the series of expired names."""
         with self._lock:
             self._drop_expired()
@@ -208,7 +208,7 @@ class Registry:
     def _create_initial_series(self, roster: LabelCatalog) -> None:
         for metric in METRICS:
             for labels in metric.iter_initial_values(roster):
-                self.child(metric.name, *labels)
+                self.get_series(metric.name, *labels)
 
     def _are_known_values(self, label_set: LabelSet, part: Values) -> bool:
         return part in self._allowed[label_set] or part == label_set.overflow_values
@@ -220,7 +220,7 @@ class Registry:
             is_allowed = self._are_known_values(label_set, part)
             bounded += part if is_allowed else label_set.overflow_values
             if not is_allowed:
-                self.child(OVERFLOW_METRIC.name, label_set.labels[0]).inc()
+                self.get_series(OVERFLOW_METRIC.name, label_set.labels[0]).inc()
         if sum(map(len, self._series.values())) >= self._max_series:
             bounded = [OTHER] * len(labels)
         return self._series[name].setdefault(tuple(bounded), _make_value(metric))
@@ -251,15 +251,15 @@ def _make_value(metric: MetricSpec) -> Counter | Gauge | Histogram:
 class SeriesCache(dict[tuple[str, ...], Any]):
     """Cache of series by metric name and labels. It is cleared at ``MAX_CACHED`` entries.
 
-    A subscript costs half of a call of ``Registry.child``, and a call has 20 to 60 of them.
+    A subscript costs half of a call of ``Registry.get_series``, and a call has 20 to 60 of them.
     """
 
-    def __init__(self, child: Callable[..., Any]) -> None:
+    def __init__(self, get_series: Callable[..., Any]) -> None:
         super().__init__()
-        self._child = child
+        self._get_series = get_series
 
     def __missing__(self, key: tuple[str, ...]) -> Any:
         if len(self) >= MAX_CACHED:
             self.clear()
-        series = self[key] = self._child(*key)
+        series = self[key] = self._get_series(*key)
         return series

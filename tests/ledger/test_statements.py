@@ -175,7 +175,7 @@ def test_rows_are_pruned_at_intervals(path: Path, dying: Dying) -> None:
 
 def test_without_retention_rows_stay(path: Path, dying: Dying) -> None:
     store = filled(dying, path, Clock(), [2000])
-    store.run = replace(store.run, keep_ms=None)
+    store.run = replace(store.run, retention_ms=None)
 
     assert store.prune() is False
     assert len(stored_rows(path)) == 1

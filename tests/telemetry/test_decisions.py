@@ -61,7 +61,7 @@ async def test_each_decision_has_reason(upstream: ScriptedUpstream, tmp_path: Pa
     decided = [item["decision"] for call in calls for item in call["limits"]]
     assert decided == ["allow", "allow", "deny"]
     assert "forbidden" not in path.read_text()
-    assert (verify(path).lines, verify(path).broken) == (4, None)
+    assert (verify(path).lines, verify(path).first_invalid) == (4, None)
 
 
 async def test_rejected_reload_is_a_decision(upstream: ScriptedUpstream, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_last_hash_is_logged_on_close(tmp_path: Path) -> None:
     decisions.add_policy_entry("in_force", "abc")
     decisions.close()
 
-    assert log.entries[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).head})
+    assert log.entries[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).last_hash})
 
 
 @for_each("content", ['{"my": "notes"}\n', "notes\n", "notes", "\n", "SQLite \0"])
@@ -106,7 +106,7 @@ async def test_deleted_file_is_reported_and_recreated(how: str, tmp_path: Path) 
     decisions = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)
     decisions.add_policy_entry("in_force", "abc")
     await eventually(lambda: path.stat().st_size > 0)
-    head = verify(path).head
+    head = verify(path).last_hash
     path.rename(moved)
     if how == "deleted":
         moved.unlink()
@@ -115,7 +115,7 @@ async def test_deleted_file_is_reported_and_recreated(how: str, tmp_path: Path) 
     decisions.close()
 
     assert [entry["policy"] for entry in entries(path)] == ["def"]
-    assert verify(path).broken is None
+    assert verify(path).first_invalid is None
     started = ("decisions.begun_anew", {"file": str(path), "seq": 1, "hash": head})
     assert [line for line in log.entries if "anew" in line[0]] == [started]
     assert replaced == [1]
@@ -147,7 +147,7 @@ def test_unserializable_decision_is_counted_and_skipped(tmp_path: Path) -> None:
 
     assert [entry["policy"] for entry in entries(path)] == ["abc", "def"]
     assert entries(path)[1]["missing"] == 1
-    assert verify(path).broken is None
+    assert verify(path).first_invalid is None
     assert (drops.counts["invalid"], len(failures)) == (1, 1)
 
 

@@ -24,7 +24,6 @@ from tests.test_pipeline import BEARER, ROUTES
 TOP = Path(__file__).parents[2]
 PAGE = (TOP / "docs/logs.md").read_text()
 STARTS = {"{subject}": ("policy", "candidate")}
-ENDS: dict[str, tuple[str, ...]] = {}
 
 
 COMMON = {"time", "level", "event"}
@@ -76,11 +75,10 @@ def logged_by(node: ast.AST, function: ast.AST) -> Iterator[tuple[str, str, set[
         fields |= {keyword.arg} if keyword.arg else spread(ast.unparse(keyword.value), function)
     name = ast.unparse(node.args[0]).strip("f'\"").replace("{self._subject}", "{subject}")
     start, _, end = name.partition(".")
-    for first_text in STARTS.get(start, (start,)):
-        for last_text in ENDS.get(end, (end,)):
-            event = f"{first_text}.{last_text}".rstrip(".")
-            if re.fullmatch(r"[a-z_.]+", event) and event != "event":
-                yield event, level, fields
+    for subject in STARTS.get(start, (start,)):
+        event = f"{subject}.{end}".rstrip(".")
+        if re.fullmatch(r"[a-z_.]+", event) and event != "event":
+            yield event, level, fields
 
 
 def spread(text: str, function: ast.AST) -> set[str]:

@@ -89,7 +89,7 @@ def test_name_outside_the_policies_counts_as_other() -> None:
     registry = Registry()
     registry.allow(roster("support-chat"), "policies")()
 
-    registry.child("headrace_key_cost_usd_total", "stranger").inc(2)
+    registry.get_series("headrace_key_cost_usd_total", "stranger").inc(2)
 
     assert 'headrace_key_cost_usd_total{key="other"} 2.0' in lines(registry)
     assert 'headrace_label_overflow_total{label="key"} 1.0' in lines(registry)
@@ -100,7 +100,7 @@ def test_related_labels_become_other_together() -> None:
     registry = Registry()
     registry.allow(roster("support-chat"), "policies")()
 
-    registry.child("headrace_usage_estimated_total", "search-answers", "smol").inc()
+    registry.get_series("headrace_usage_estimated_total", "search-answers", "smol").inc()
 
     text = 'headrace_usage_estimated_total{deployment="other",model="other"} 1.0'
     assert text in lines(registry)
@@ -111,16 +111,16 @@ def test_retired_name_is_removed_after_a_period() -> None:
     registry = Registry(clock)
     registry.allow(roster("support-chat", "search-answers"), "policies")()
     removed = ("search-answers", "client", "after_first")
-    registry.child("headrace_stream_aborts_total", *removed).inc()
+    registry.get_series("headrace_stream_aborts_total", *removed).inc()
 
     registry.allow(roster("support-chat"), "policies")()
-    registry.child("headrace_stream_aborts_total", *removed).inc()
+    registry.get_series("headrace_stream_aborts_total", *removed).inc()
 
     text = 'deployment="search-answers",phase="after_first",side="client"'
     assert f"headrace_stream_aborts_total{{{text}}} 2.0" in lines(registry)
 
     clock.now = RETIRED_S
-    registry.retire()
+    registry.drop_expired_series()
 
     assert not [line for line in lines(registry) if "search-answers" in line]
 
@@ -130,14 +130,14 @@ def test_series_continue_across_a_reload() -> None:
     registry = Registry(clock)
     labels = ("headrace_dropped_tags_total", "support-chat")
     registry.allow(roster("support-chat"), "policies")()
-    registry.child(*labels).inc()
+    registry.get_series(*labels).inc()
 
     registry.allow(roster("support-chat", "search-answers"), "policies")()
     clock.now = RETIRED_S
-    registry.retire()
-    registry.child(*labels).inc()
+    registry.drop_expired_series()
+    registry.get_series(*labels).inc()
 
-    assert registry.child(*labels).value == 2
+    assert registry.get_series(*labels).value == 2
 
 
 def test_random_labels_stay_within_the_series_bound() -> None:
@@ -151,7 +151,7 @@ def test_random_labels_stay_within_the_series_bound() -> None:
     for number in range(100_000):
         metric = metrics[number % len(metrics)]
         made_up = [draw.choice([*words, f"m-{number}\n\x00é"]) for _ in metric.labels]
-        registry.child(metric.name, *made_up)
+        registry.get_series(metric.name, *made_up)
 
     matches = lines(registry)
     bound = sum(metric.max_series(catalog) for metric in METRICS)
@@ -183,7 +183,7 @@ def test_names_of_inactive_policies_are_dropped() -> None:
 
     assert not [line for line in lines(registry) if "dropped-names" in line]
     clock.now = RETIRED_S
-    registry.retire()
+    registry.drop_expired_series()
     assert of(registry, "headrace_requests_total")
 
 
@@ -192,7 +192,7 @@ def test_histogram_starts_with_its_first_value() -> None:
     registry.allow(roster("support-chat"), "policies")()
     assert not of(registry, "headrace_overhead_seconds_bucket")
 
-    registry.child("headrace_overhead_seconds", "support-chat").observe(0.1)
+    registry.get_series("headrace_overhead_seconds", "support-chat").observe(0.1)
 
     assert of(registry, "headrace_overhead_seconds_count") == [
         'headrace_overhead_seconds_count{deployment="support-chat"} 1.0'
@@ -217,7 +217,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 def test_bucket_has_the_trace_of_its_latest_value() -> None:
     registry = Registry()
-    registry.child(NAME, "support-chat").observe(0.0011, TRACE)
+    registry.get_series(NAME, "support-chat").observe(0.0011, TRACE)
 
     text, media_type = Exposition(registry.collect).render("application/openmetrics-text")
 
