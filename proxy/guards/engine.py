@@ -63,14 +63,14 @@ _SYSTEM_ROLES = frozenset({"system", "developer"})
 class Inspection:
     """Findings of rules in texts.
 
-    ``changes`` are the masked texts by their paths; ``routed`` is the rule that routes the
+    ``changes`` are the masked texts by their paths; ``routing_rule`` is the rule that routes the
     call.
     """
 
     results: tuple[GuardResult, ...]
     changes: dict[Path, str]
     blocked: GuardBlocked | None = None
-    routed: GuardRule | None = None
+    routing_rule: GuardRule | None = None
 
 
 @frozen
@@ -298,7 +298,7 @@ def _build_inspection(
         results=tuple(inspection.tally.to_result() for inspection in inspections),
         changes=changes,
         blocked=blocked,
-        routed=next((rule for rule in routing if rule.enforces), None),
+        routing_rule=next((rule for rule in routing if rule.enforces), None),
     )
 
 

@@ -110,7 +110,7 @@ class DocumentInspector:
     """Inspects the documents of one call at one stage.
 
     ``size`` is the size of the request in bytes, and ``frame`` has the events of a response.
-    ``routed`` becomes the first rule that routes the call.
+    ``routing_rule`` becomes the first rule that routes the call.
     """
 
     engine: Engine
@@ -119,7 +119,7 @@ class DocumentInspector:
     walk: Walk
     replacement: Replace = replace_by_kind
     size: int = 0
-    routed: GuardRule | None = None
+    routing_rule: GuardRule | None = None
     frame: Frame | None = None
 
     async def inspect(
@@ -184,7 +184,7 @@ class DocumentInspector:
         """Return the document with the changes of an inspection. Raises ``GuardBlocked``."""
         if inspection.blocked is not None:
             raise inspection.blocked
-        self.routed = self.routed or inspection.routed
+        self.routing_rule = self.routing_rule or inspection.routing_rule
         changes = inspection.changes
         if not changes:
             return document

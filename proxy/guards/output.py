@@ -99,7 +99,7 @@ class StreamInspector:
             if group and calls is not None
         ]
         holds_response = any(tally.rule.enforces for tally in self._tallies)
-        waits = holds_response or any(stage.holds for stage in self._stages)
+        waits = holds_response or any(stage.holds_frames for stage in self._stages)
         self._opening: list[Frame] | None = [] if waits else None
         run_job = DeadlineRunner(self._tallies, threads)
         self._frames = StreamFilter.for_rules(self._tallies, run_job=run_job)

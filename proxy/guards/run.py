@@ -124,7 +124,7 @@ class GuardedCall:
         safe = call
         if body is not call.body:
             safe = replace(call, body=remove_changed_thoughts(call.body, body), field_quarters={})
-        rule, state = inspector.routed, call.state_ref
+        rule, state = inspector.routing_rule, call.state_ref
         if rule is not None:
             # A call that refers to stored state may only go to the target that has it.
             targets = tuple(

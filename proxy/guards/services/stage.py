@@ -171,7 +171,7 @@ class ServiceStage:
         self._rules = rules
         self._max_texts = max_texts
         self._run_job = run_job
-        self.holds = any(rule.enforces for rule in rules)
+        self.holds_frames = any(rule.enforces for rule in rules)
         self._frames: list[Frame] = []
         self._texts: list[Text] = []
         self._tallies = build_uncalled_tallies(rules, calls.clock)
@@ -188,7 +188,7 @@ class ServiceStage:
         await self._collecting.inspect_all(frames, self._calls.clock)
         self._frames += frames
         ended = bool(frames) and frames[-1].last
-        if self.holds:
+        if self.holds_frames:
             return await self._call_services() if ended else []
         if ended:
             await self._calls.record.run_in_background(self._call_services, self._fail)

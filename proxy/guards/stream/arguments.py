@@ -37,7 +37,7 @@ class ArgumentsWindow:
     One filter reads the strings of the JSON, another the rest.
     """
 
-    __slots__ = ("_bare", "_plain", "_splitter", "_string", "_tallies")
+    __slots__ = ("_bare_word", "_plain", "_splitter", "_string", "_tallies")
 
     def __init__(
         self, string: TextFilter, plain: TextFilter, tallies: Sequence[RuleTally] = ()
@@ -46,7 +46,7 @@ class ArgumentsWindow:
         self._splitter = Splitter()
         self._string = string
         self._plain = plain
-        self._bare = ""
+        self._bare_word = ""
 
     @classmethod
     def for_rules(cls, tallies: Sequence[RuleTally]) -> Self:
@@ -64,7 +64,7 @@ class ArgumentsWindow:
 
     def estimate_closing_weight(self) -> int:
         ends = self._string.estimate_closing_weight() + self._plain.estimate_closing_weight()
-        return ends + weigh(self._bare)
+        return ends + weigh(self._bare_word)
 
     def feed(self, text: str) -> list[ReleasedText]:
         released: list[ReleasedText] = []
@@ -85,8 +85,8 @@ class ArgumentsWindow:
             return self._string.feed(part)
         if kind == "plain":
             return self._plain.feed(part)
-        self._bare += part
-        if kind == "end" or len(self._bare) > MOST_BARE:
+        self._bare_word += part
+        if kind == "end" or len(self._bare_word) > MOST_BARE:
             pieces = self._close_string()
             for tally in self._tallies:
                 if tally.fields > tally.max_texts and tally.error is None:
@@ -102,9 +102,9 @@ class ArgumentsWindow:
         return [*self._close_string(), *self._plain.close()]
 
     def _close_string(self) -> list[ReleasedText]:
-        if not self._bare:
+        if not self._bare_word:
             return self._string.close()
-        bare, self._bare = self._bare, ""
+        bare, self._bare_word = self._bare_word, ""
         if bare in LITERALS:
             return [ReleasedText(bare, len(bare), is_changed=False)]
         pieces = [*self._plain.feed(bare), *self._plain.close()]

@@ -169,7 +169,7 @@ class StreamFilter:
 
     def try_inspect(self, frame: Frame) -> list[Frame] | None:
         """Take a frame with one cheap delta of a known part, else return None."""
-        if len(frame.events) != 1 or frame.last or self._joinable.ended:
+        if len(frame.events) != 1 or frame.last or self._joinable.finished_choices:
             return None
         delta = frame.events[0]
         if not isinstance(delta, Delta):
@@ -203,13 +203,13 @@ class StreamFilter:
             weight += TEXT_WEIGHT + weigh(text.text) + repeated
         return FrameTexts(frame, open_texts, complete_texts=complete_texts, weight=weight)
 
-    def feed_texts(self, step: FrameTexts) -> list[Frame]:
+    def feed_texts(self, texts: FrameTexts) -> list[Frame]:
         """Take a frame with its texts, and return the frames that it releases."""
-        return [*chain.from_iterable(self.feed_in_steps(step))]
+        return [*chain.from_iterable(self.feed_in_steps(texts))]
 
-    def feed_in_steps(self, step: FrameTexts) -> Iterator[list[Frame]]:
+    def feed_in_steps(self, texts: FrameTexts) -> Iterator[list[Frame]]:
         """Yield the frames that each step releases. A step inspects one batch of a long text."""
-        frame, open_texts = self._mask_complete_texts(step)
+        frame, open_texts = self._mask_complete_texts(texts)
         carried = [self._streams.get(item.key) for item in open_texts]
         finish = partial(self._finish, frame, carried=carried)
         released = [*chain.from_iterable(map(finish, frame.events))]
@@ -252,16 +252,16 @@ class StreamFilter:
             return self._list_choice_streams(event.choice)
         return self._streams.values() if isinstance(event, Stop | Fault) else ()
 
-    def _mask_complete_texts(self, step: FrameTexts) -> tuple[Frame, list[ContinuedText]]:
+    def _mask_complete_texts(self, texts: FrameTexts) -> tuple[Frame, list[ContinuedText]]:
         """Return a frame with its complete texts masked or removed, and the texts to inspect."""
-        frame, open_texts, changes = step.frame, list[ContinuedText](), dict[Path, str]()
-        for text in step.complete_texts:
+        frame, open_texts, changes = texts.frame, list[ContinuedText](), dict[Path, str]()
+        for text in texts.complete_texts:
             masked_text = self._mask_text(frame, text)
             if masked_text is not None:
                 changes[text.path] = masked_text
             if self._joinable.must_remove(frame, text):
                 changes[text.path] = ""
-        for item in step.open_texts:
+        for item in texts.open_texts:
             if self._joinable.must_remove_continued(frame, item):
                 changes[item.text.path] = ""
             else:
@@ -319,7 +319,7 @@ class StreamFilter:
         stream = self._streams.get(key)
         if stream is None and isinstance(key, Part):
             stream = self._idle.pop((key.choice, key.kind), None)
-        elif stream is None and not self._joinable.is_complete(open_text.text):
+        elif stream is None and not self._joinable.ends_with_choice(open_text.text):
             stream = self._get_ended_stream(get_choice(key), open_text.text.kind)
         names = () if isinstance(key, Part) else (s for s in key[1] if isinstance(s, str))
         is_over_limit = len(self._streams) >= MAX_STREAMS or sum(map(len, names)) > MAX_NAME
@@ -327,15 +327,19 @@ class StreamFilter:
             text_filter = self._filters.make_filter(
                 open_text.text, arguments=is_json(key), is_over_limit=is_over_limit
             )
-            ends = self._joinable.is_complete(open_text.text)
-            stream = PartStream(text_filter, self._edited, self._waiting, ends=ends)
+            ends_with_choice = self._joinable.ends_with_choice(open_text.text)
+            stream = PartStream(
+                text_filter, self._edited, self._waiting, ends_with_choice=ends_with_choice
+            )
         if not is_over_limit:
             self._streams[key] = stream
         return stream
 
     def _get_ended_stream(self, choice: int, kind: str) -> PartStream | None:
         """Return the stream of a text that continues after its choice has finished."""
-        for key, stream in self._streams.items() if choice in self._joinable.ended else ():
+        for key, stream in (
+            self._streams.items() if choice in self._joinable.finished_choices else ()
+        ):
             if isinstance(key, Part) and (key.choice, KIND_OF[key.kind]) == (choice, kind):
                 return stream
         return None
@@ -362,9 +366,9 @@ class StreamFilter:
         if isinstance(event, End):
             return self._end_part(frame, event.part)
         if isinstance(event, Finish):
-            self._joinable.ended.add(event.choice)
+            self._joinable.finished_choices.add(event.choice)
             streams = self._list_choice_streams(event.choice)
-            return close_streams(s for s in streams if s.ends and s not in carried)
+            return close_streams(s for s in streams if s.ends_with_choice and s not in carried)
         return self.close() if isinstance(event, Stop | Fault) else []
 
     def _end_part(self, frame: Frame, part: Part) -> list[Frame]:

@@ -60,7 +60,7 @@ class HeldGroup:
         while self._ready < len(self.texts):
             stream = self.streams[self._ready]
             head = stream.head
-            if head is None or head.group is not self or stream.holds(self.texts[self._ready]):
+            if head is None or head.group is not self or stream.is_held(self.texts[self._ready]):
                 return False
             self._ready += 1
         return True
@@ -92,10 +92,24 @@ class WaitingFrames:
 class PartStream:
     """One text, and the frames that wait for it. `edited` are the parts whose text has changed."""
 
-    __slots__ = ("_clear", "_edited", "_held", "_ready", "_size", "_waiting", "ends", "filter")
+    __slots__ = (
+        "_clear",
+        "_edited",
+        "_held",
+        "_ready",
+        "_size",
+        "_waiting",
+        "ends_with_choice",
+        "filter",
+    )
 
     def __init__(
-        self, text_filter: TextFilter, edited: set[Part], waiting: WaitingFrames, *, ends: bool
+        self,
+        text_filter: TextFilter,
+        edited: set[Part],
+        waiting: WaitingFrames,
+        *,
+        ends_with_choice: bool,
     ) -> None:
         self.filter = text_filter
         self._edited = edited
@@ -103,7 +117,7 @@ class PartStream:
         self._size = self._clear = 0  # characters received and released so far
         self._held: deque[HeldText] = deque()
         self._ready: deque[HeldText] = deque()  # released texts, which precede those of ``_held``
-        self.ends = ends
+        self.ends_with_choice = ends_with_choice
 
     @property
     def head(self) -> HeldText | None:
@@ -111,7 +125,7 @@ class PartStream:
         queue = self._ready or self._held
         return queue[0] if queue else None
 
-    def holds(self, held_text: HeldText) -> bool:
+    def is_held(self, held_text: HeldText) -> bool:
         """Return True if a text is not clear."""
         return held_text.end > self._clear
 

@@ -96,12 +96,12 @@ def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
 class JoinableTexts:
     """Remembers the texts of one stream that a client may join.
 
-    ``ended`` are the indexes of the finished choices.
+    ``finished_choices`` are the indexes of the finished choices.
     """
 
     __slots__ = (
         *("_content_keys", "_first_values", "_forms", "_repeated", "_tallies", "_spans_finish"),
-        "ended",
+        "finished_choices",
     )
 
     def __init__(self, filters: TextFilterFactory) -> None:
@@ -111,9 +111,9 @@ class JoinableTexts:
         self._repeated: set[bytes] = set()  # text keys whose value was inspected as repeated
         self._forms: dict[int, str] = {}
         self._content_keys: dict[int, TextKey | None] = {}  # by choice, None for parts
-        self.ended: set[int] = set()
+        self.finished_choices: set[int] = set()
 
-    def is_complete(self, text: Text) -> bool:
+    def ends_with_choice(self, text: Text) -> bool:
         """Return True if a text ends with its choice, although more may follow."""
         return not self._spans_finish or bool(list_enforcing_rules(self._tallies, text))
 
@@ -157,7 +157,7 @@ class JoinableTexts:
         in two parts.
         """
         text_key, text, choice = open_text.key, open_text.text, get_choice(open_text.key)
-        has_ended = choice in self.ended
+        has_ended = choice in self.finished_choices
         if not list_enforcing_rules(self._tallies, text):
             if has_ended and not self._spans_finish:
                 for tally in list_inspecting_rules(self._tallies, text):
@@ -183,7 +183,7 @@ def _is_content(text_key: Part | TextKey, path: Path) -> bool:
     if isinstance(text_key, Part):
         return text_key.kind == "text"
     return path[2:4] == ("delta", "content") and all(
-        isinstance(step, int) or step == "text" for step in path[4:]
+        isinstance(texts_of_frame, int) or texts_of_frame == "text" for texts_of_frame in path[4:]
     )
 
 

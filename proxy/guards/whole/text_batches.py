@@ -37,7 +37,7 @@ class TextViews(NamedTuple):
     Rules with a lookback inspect a ``long`` text in batches.
     """
 
-    place: int
+    text_index: int
     text: Text
     views: tuple[View, ...]
     bytes: int
@@ -51,7 +51,7 @@ class LongTextPiece(NamedTuple):
     Only the last piece has the ``bytes`` of the text.
     """
 
-    place: int
+    text_index: int
     text: Text
     read: Beginning
     base: int
@@ -62,7 +62,7 @@ class LongTextPiece(NamedTuple):
 class Base64Run(NamedTuple):
     """A reading of a run of base64 that is too long for a piece of its text."""
 
-    place: int
+    text_index: int
     text: Text
     view: View
 
@@ -137,12 +137,12 @@ class RuleInspection:
         if part.joined is not None:
             known_matches = self._find_unjoined_matches(part.joined) if matches else {}
             if not self.has_failed:
-                for place, match in _find_joint_matches(
+                for text_index, match in _find_joint_matches(
                     self.tally, part.joined, matches, known_matches
                 ):
-                    self._add_match(place, match)
+                    self._add_match(text_index, match)
             return
-        self._record(part.place, matches)
+        self._record(part.text_index, matches)
         self._count_inspected_text(part.bytes)
 
     def _find_unjoined_matches(self, joined: JoinedParts) -> dict[int, list[findings.TextMatch]]:
@@ -180,7 +180,7 @@ class RuleInspection:
                 if not index or match.end > self._runs[index - 1][1]:
                     outside.append(match)
             if not self.has_failed:
-                self._record(piece.place, outside)
+                self._record(piece.text_index, outside)
         if piece.bytes is not None:
             self._runs.clear()
             if not self.has_failed:
@@ -191,20 +191,20 @@ class RuleInspection:
             return
         matches = self._find_matches((run.view,))
         if not self.has_failed:
-            self._record(run.place, matches)
+            self._record(run.text_index, matches)
             self._runs += [(match.start, match.end) for match in matches]
 
     def _applies(self, text: Text) -> bool:
         return self.tally.rule.applies_to(text.role, text.kind)
 
-    def _record(self, place: int, matches: Sequence[findings.TextMatch]) -> None:
+    def _record(self, text_index: int, matches: Sequence[findings.TextMatch]) -> None:
         for match in matches:
             self.tally.count_finding(match.kind, match.score)
-            self._add_match(place, match)
+            self._add_match(text_index, match)
 
-    def _add_match(self, place: int, match: findings.TextMatch) -> None:
-        self.matches.append((place, match))
-        self._by_text.setdefault(place, []).append(match)
+    def _add_match(self, text_index: int, match: findings.TextMatch) -> None:
+        self.matches.append((text_index, match))
+        self._by_text.setdefault(text_index, []).append(match)
 
     def _count_inspected_text(self, size: int) -> None:
         self.tally.bytes += size
@@ -216,7 +216,7 @@ def finds_spans(rule: GuardRule) -> bool:
     return is_detector(rule.detector) and rule.detector.lookback is not None
 
 
-def read_views(place: int, text: Text, batch: int = SHEET) -> TextViews:
+def read_views(text_index: int, text: Text, batch: int = SHEET) -> TextViews:
     """Return the readings of a text. A text longer than ``batch`` has only the original reading."""
     long = len(text.text) > batch
     max_run = 0 if text.decoded else None
@@ -227,7 +227,7 @@ def read_views(place: int, text: Text, batch: int = SHEET) -> TextViews:
     )
     ascii_only = text.text.isascii()
     size = len(text.text if ascii_only else text.text.encode("utf-8", "surrogatepass"))
-    return TextViews(place=place, text=text, views=views, bytes=size, long=long)
+    return TextViews(text_index=text_index, text=text, views=views, bytes=size, long=long)
 
 
 def split_into_batches(
@@ -240,10 +240,12 @@ def split_into_batches(
     result: list[TextViews] = []
     weight = 0
     joined_views = (
-        TextViews(place=-1, text=joined.text, views=joined.build_views(), bytes=0, joined=joined)
+        TextViews(
+            text_index=-1, text=joined.text, views=joined.build_views(), bytes=0, joined=joined
+        )
         for joined in iter_joined_texts(texts)
     )
-    alone = (read_views(place, text, size) for place, text in enumerate(texts))
+    alone = (read_views(text_index, text, size) for text_index, text in enumerate(texts))
     for part in chain(alone, joined_views):
         result.append(part)
         weight += TEXT_WEIGHT + len(part.text.text)
@@ -260,7 +262,7 @@ def split_into_batches(
 def _iter_long_runs(part: TextViews) -> Iterator[Base64Run]:
     for run in () if part.text.decoded else find_base64_runs(part.text.text, MOST_RUN + 1):
         for view in decode_run_views(run.group(), run.span()):
-            yield Base64Run(part.place, part.text, view)
+            yield Base64Run(part.text_index, part.text, view)
 
 
 def _iter_pieces(
@@ -296,7 +298,7 @@ def _iter_pieces(
             is_final=is_last,
         )
         yield LongTextPiece(
-            place=part.place,
+            text_index=part.text_index,
             text=part.text,
             read=read,
             base=base,
