@@ -43,15 +43,11 @@ class TagRule:
 
 @frozen
 class Deployment:
-    """A deployment.
-
-    ``names`` are all names by which calls select it, ``sections`` the rules of its policies in
-    order of precedence. ``is_default`` selects between deployments that can serve a call.
-    ``has_key_rules`` is True if a rule depends on the key of a call.
-    """
+    """A compiled deployment."""
 
     name: str
     names: frozenset[str]
+    """All names by which calls select it."""
     tags: Mapping[str, str]
     routes: Routes
     fallback: tuple[Target, ...]
@@ -59,6 +55,7 @@ class Deployment:
     retry: Retry | None = None
     hedge_after: float | None = None
     sections: tuple[PolicyRules, ...] = ()
+    """Rules of its policies, in order of precedence."""
     limits: tuple[ScopedLimit, ...] = ()
     cache: CacheRule | None = None
     guards: GuardPlan = NO_GUARDS
@@ -67,7 +64,9 @@ class Deployment:
     passthrough: PassthroughPaths | None = None
     only_passthrough: bool | None = None
     is_default: bool = False
+    """True if it serves calls that several deployments of a key could serve."""
     has_key_rules: bool = field(init=False, repr=False, compare=False)
+    """True if a rule depends on the key of a call."""
 
     def __post_init__(self) -> None:
         has_key_rules = any("key" in iter_used_facts(rule.when) for rule in self.rules)
@@ -124,20 +123,19 @@ class KeyDeployment:
 
 @frozen
 class VirtualKey:
-    """Virtual key with its deployments.
-
-    They are indexed by name, by all names (``by_name``), and by the models and names that they
-    serve (``by_model``). ``models`` is the list of models.
-    """
+    """A virtual key and its deployments, by name."""
 
     name: str
     deployments: Mapping[str, KeyDeployment]
     by_model: Mapping[str, tuple[KeyDeployment, ...]]
+    """Deployments that serve each model name or deployment name."""
     models: Mapping[str, ListedModel]
+    """Names that calls may use, as listed for clients."""
     tags: Mapping[str, str]
     may_refresh: bool
     controls_sampling: bool = False
     by_name: Mapping[str, KeyDeployment] = field(init=False, repr=False, compare=False)
+    """Deployments by each of their names."""
 
     def __post_init__(self) -> None:
         by_name = {name: d for d in self.deployments.values() for name in d.deployment.names}
