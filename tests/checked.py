@@ -1,4 +1,4 @@
-"""The order of events of an answer as code, see `proxy.types.events`."""
+"""Checks the order of events in frames, as documented in `proxy.types.events`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from proxy.types.events import (
 def checked(
     frames: Iterable[Frame], *, split: bool = False, sequenced: bool = False
 ) -> list[Frame]:
-    """Return the frames of one model call. Raise ``AssertionError`` if one breaks a rule.
+    """Return the frames of a model call. Raise ``AssertionError`` if their order breaks a rule.
 
-    `split`: a frame has at most one delta, and no `End`, `Finish` or `Stop` beside it.
+    `split`: a frame has at most one delta, and a delta has no `End`, `Finish` or `Stop` beside it.
     `sequenced`: at most one part and its parent are open at a time.
     """
     checker = OrderChecker(split=split, sequenced=sequenced)

@@ -70,12 +70,14 @@ def pytest_configure(config: pytest.Config) -> None:
     running = RunningTest()
     config.pluginmanager.register(running)
     if config.option.markexpr:  # deselected parts must not be used
-        sys.addaudithook(running.hear)
+        sys.addaudithook(running.check_program)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the expected files anew")
-    parser.addoption("--examples", default=60, type=int, help="what the adversary draws")
+    parser.addoption(
+        "--examples", default=60, type=int, help="number of random requests or sequences per test"
+    )
 
 
 def pytest_collection_finish() -> None:

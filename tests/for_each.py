@@ -1,9 +1,8 @@
-"""Runs a test for every case of a table within one pytest item, and names each case that failed.
+"""Runs a test for every case of a table within one pytest item, and names each failed case.
 
-pytest takes about 3 ms of CPU to collect, schedule and report an item, more than most cases run.
-Use ``for_each`` for cases that share their fixtures. Use ``pytest.mark.parametrize`` where each
-case starts servers of its own or takes a second: workers share such cases, and each has its own
-timeout.
+pytest takes about 3 ms of CPU to collect, schedule and report an item, which is longer than most
+cases. Use ``for_each`` for cases that share fixtures. Use ``pytest.mark.parametrize`` for cases
+that start servers or take a second: each has its own timeout, and several workers share them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import pytest
 Test = Callable[..., Any]
 Ids = Iterable[object] | Callable[[Any], object] | None
 FAILURES = (Exception, pytest.fail.Exception, pytest.skip.Exception)
-"""What ends one case. A skipped case counts as failed: nobody would see that it never runs."""
+"""Exceptions that end a case. A skipped case counts as failed, as it would never run unnoticed."""
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
@@ -34,7 +33,7 @@ class Reusable(Protocol):
     """A fixture whose state is cleared for each case."""
 
     def start_case(self) -> None:
-        """Forget what earlier cases did."""
+        """Clear the state of earlier cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class _Case:
 
 
 class _Run:
-    """One run of a test: gives each case its arguments, and collects what it raises."""
+    """Runs the cases of a test and collects their errors."""
 
     def __init__(self, fixtures: Mapping[str, Any]) -> None:
         self._fixtures = fixtures
@@ -59,8 +58,8 @@ class _Run:
         self._count = 0
 
     @contextmanager
-    def of(self, case: _Case) -> Iterator[dict[str, Any]]:
-        """Yield the arguments of ``case``, with a folder of its own as ``tmp_path``."""
+    def run_case(self, case: _Case) -> Iterator[dict[str, Any]]:
+        """Yield the arguments of a case, which has its own folder as ``tmp_path``."""
         self._count += 1
         for fixture in self._fixtures.values():
             if isinstance(fixture, Reusable):
@@ -123,7 +122,7 @@ def _run(test: Test, table: Sequence[_Case]) -> Test:
     def run(**fixtures: Any) -> None:
         running = _Run(fixtures)
         for case in table:
-            with running.of(case) as arguments:
+            with running.run_case(case) as arguments:
                 test(**arguments)
         running.report()
 
@@ -135,7 +134,7 @@ def _async_run(test: Test, table: Sequence[_Case]) -> Test:
     async def run(**fixtures: Any) -> None:
         running = _Run(fixtures)
         for case in table:
-            with running.of(case) as arguments:
+            with running.run_case(case) as arguments:
                 await test(**arguments)
         running.report()
 

@@ -1,8 +1,7 @@
-"""Which tests need a real part, or take long: each gets a marker by its fixtures, by what its code
-uses, or by its place. Those that take longest begin.
+"""Assigns markers to tests by the parts that they need, and starts the longest tests first.
 
-The markers are in pyproject.toml; ``make test-fast`` leaves out what has one, but for ``core``. No
-test is forgotten: where tests are chosen by markers, one that starts a program without one fails.
+The markers are in pyproject.toml. ``make test-fast`` excludes tests with one, except ``core``. If
+tests are selected by markers, one that starts a program without a marker fails.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ FIXTURES: Mapping[str, str] = {
     "history": "prometheus",
     "model": "model",
 }
-USES: Mapping[str, str] = {
+NAMES: Mapping[str, str] = {
     "Popen": "process",
     "aiohttp_raw_server": "sockets",
     "create_subprocess_exec": "process",
@@ -38,8 +37,8 @@ USES: Mapping[str, str] = {
     "thread_time": "heavy",
     "tracemalloc": "heavy",
 }
-"""Markers by what the code of a test, of its fixtures and of what they call in ``tests`` names."""
-PLACES: tuple[tuple[str, str], ...] = (
+"""Markers by names in the code of a test, of its fixtures and of functions that they call."""
+NODE_IDS: tuple[tuple[str, str], ...] = (
     ("tests/adversary/", "heavy"),
     ("tests/adversary/", "process"),
     ("tests/dialects/chat/test_merging.py::test_many_pieces_are_joined", "heavy"),
@@ -51,7 +50,6 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("tests/dashboards/test_live.py", "prometheus"),
     ("tests/demo/", "process"),
     ("tests/server/test_trailers.py", "sockets"),
-    ("tests/telemetry/test_log_page.py::test_documented_fields_and_levels", "heavy"),
     ("tests/telemetry/test_registry.py::test_random_labels", "heavy"),
     ("tests/guards/test_coverage.py", "heavy"),
     ("tests/guards/test_engine.py::test_body_of_many_small_texts", "heavy"),
@@ -77,7 +75,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("tests/fields/test_field_table.py::test_all_forms_of_ascii_are_folded", "heavy"),
     ("tests/upstream/test_health.py::test_state_of", "heavy"),
 )
-"""Markers by how the names of tests begin."""
+"""Markers by the start of the ids of tests."""
 LONGEST = (
     "tests/sdks/",
     "tests/demo/test_messages.py",
@@ -86,41 +84,42 @@ LONGEST = (
     "tests/adversary/test_large_responses.py",
     "tests/policy/test_cold_starts.py",
     "tests/test_call_budget.py",
-    "tests/adversary/test_retained_text.py",
-    "tests/adversary/test_crossings.py",
+    "tests/adversary/test_stored_data.py",
+    "tests/adversary/test_combined_features.py",
     "tests/recipes/test_recipes.py",
     "tests/dashboards/test_live.py",
     "tests/policy/test_reload_under_load.py",
     "tests/adversary/test_large_bodies.py",
     "tests/demo/test_init.py",
 )
-"""Files with tests of ten seconds and more: whoever ends with one of these works on alone. First of
-all those that drive SDKs: each worker that runs one imports them all, and what begins first is run
-by one."""
+"""Files with tests of ten seconds or more, which start first so that no worker ends with one.
+
+Tests of SDKs are first, because each worker that runs one imports all SDKs.
+"""
 PROGRAMS = frozenset({"model", "process", "prometheus", "redis", "sdks"})
 """The markers of tests that may start programs."""
 
 
-def turn(name: str) -> int:
-    """Return the position of a test by its file and name. The longest ones run first."""
-    matches = (place for place, begin in enumerate(LONGEST) if name.startswith(begin))
+def get_position(name: str) -> int:
+    """Return the position of a test by its id. The longest ones run first."""
+    matches = (index for index, start in enumerate(LONGEST) if name.startswith(start))
     return next(matches, len(LONGEST))
 
 
-def markers(name: str, fixtures: Collection[str], used: Collection[str]) -> Iterator[str]:
-    """Yield the markers of a test by its file and name, its fixtures, and the names in its code."""
+def list_markers(name: str, fixtures: Collection[str], used: Collection[str]) -> Iterator[str]:
+    """Yield the markers of a test by its id, its fixtures and the names in its code."""
     yield from {FIXTURES[fixture] for fixture in fixtures if fixture in FIXTURES}
-    yield from {USES[fixture] for fixture in used if fixture in USES}
-    yield from (marker for begin, marker in PLACES if name.startswith(begin))
+    yield from {NAMES[item] for item in used if item in NAMES}
+    yield from (marker for start, marker in NODE_IDS if name.startswith(start))
 
 
-class Mentions:
+class CodeNames:
     """Finds the names in the code of test functions, each once."""
 
     def __init__(self) -> None:
         self._known: dict[FunctionType, frozenset[str]] = {}
 
-    def of(self, function: object) -> frozenset[str]:
+    def find(self, function: object) -> frozenset[str]:
         """Return the names in a function and in the functions of ``tests`` that it calls."""
         function = unwrap(function) if callable(function) else function
         if not isinstance(function, FunctionType) or not function.__module__.startswith("tests."):
@@ -129,7 +128,7 @@ class Mentions:
             self._known[function] = frozenset()  # for recursion
             names = set(_names(function.__code__))
             calls = [function.__globals__.get(name) for name in names]
-            self._known[function] = frozenset(names).union(*map(self.of, calls))
+            self._known[function] = frozenset(names).union(*map(self.find, calls))
         return self._known[function]
 
 
@@ -146,14 +145,14 @@ class RunningTest:
 
     def __init__(self) -> None:
         self._item: pytest.Item | None = None
-        self._mentions = Mentions()
+        self._code_names = CodeNames()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
             for marker in self._markers(item):
                 item.add_marker(marker)
-        items.sort(key=lambda item: turn(item.nodeid))
+        items.sort(key=lambda item: get_position(item.nodeid))
 
     def _markers(self, item: pytest.Item) -> Iterator[str]:
         if not isinstance(item, pytest.Function):
@@ -164,8 +163,8 @@ class RunningTest:
         fixtures = item._fixtureinfo.name2fixturedefs
         functions = [item.function if drawn is None else drawn.inner_test]
         functions += [def_item.func for fixture in fixtures.values() for def_item in fixture]
-        used = frozenset[str]().union(*map(self._mentions.of, functions))
-        yield from markers(item.nodeid, fixtures, used)
+        used = frozenset[str]().union(*map(self._code_names.find, functions))
+        yield from list_markers(item.nodeid, fixtures, used)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -175,7 +174,7 @@ class RunningTest:
         finally:
             self._item = None
 
-    def hear(self, event: str, arguments: tuple[object, ...]) -> None:
+    def check_program(self, event: str, arguments: tuple[object, ...]) -> None:
         """Raise ``AssertionError`` if the running test starts a program without a marker."""
         if event != "subprocess.Popen" or self._item is None:
             return

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.for_each import for_each
-from tests.parts import FIXTURES, LONGEST, PLACES, PROGRAMS, USES, Mentions, RunningTest
+from tests.parts import FIXTURES, LONGEST, NAMES, NODE_IDS, PROGRAMS, CodeNames, RunningTest
 from tests.servers import running_server
 
 TOP = Path(__file__).parents[1]
@@ -19,15 +19,15 @@ def test_names_used_by_helpers_are_found() -> None:
     def calls() -> object:
         return [_helper() for _ in range(1)]
 
-    assert "running_server" in Mentions().of(calls)
-    assert Mentions().of(print) == frozenset()
+    assert "running_server" in CodeNames().find(calls)
+    assert CodeNames().find(print) == frozenset()
 
 
 def _helper() -> object:
     return running_server(TOP)
 
 
-@for_each("place", [*sorted({place for place, _ in PLACES}), *LONGEST])
+@for_each("place", [*sorted({place for place, _ in NODE_IDS}), *LONGEST])
 def test_paths_with_markers_exist(place: str) -> None:
     file, _, name = place.partition("::")
 
@@ -40,8 +40,8 @@ def test_every_marker_is_declared(pytestconfig: pytest.Config) -> None:
 
     assert {
         *FIXTURES.values(),
-        *USES.values(),
-        *(marker for _, marker in PLACES),
+        *NAMES.values(),
+        *(marker for _, marker in NODE_IDS),
         *PROGRAMS,
     } <= declared
 
@@ -49,14 +49,14 @@ def test_every_marker_is_declared(pytestconfig: pytest.Config) -> None:
 def test_starting_a_program_requires_a_marker(request: pytest.FixtureRequest) -> None:
     watch = RunningTest()
     turn = watch.pytest_runtest_protocol(request.node)
-    watch.hear("subprocess.Popen", ("true",))  # no test is running
+    watch.check_program("subprocess.Popen", ("true",))  # no test is running
 
     next(turn)
 
     with pytest.raises(AssertionError, match="starts true without a marker"):
-        watch.hear("subprocess.Popen", ("true",))
+        watch.check_program("subprocess.Popen", ("true",))
     request.node.add_marker("process")
-    watch.hear("subprocess.Popen", ("true",))
+    watch.check_program("subprocess.Popen", ("true",))
 
 
 def _equal(actual: int, expected: int) -> None:

@@ -1,10 +1,14 @@
-"""A proxy with every feature enabled, a greedy upstream, and checks of all guarantees."""
+"""A proxy with every feature enabled, and checks of its guarantees after each call.
+
+Its upstream uses all tokens that a body allows, and reports them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,8 +18,8 @@ from typing import Any
 from proxy.ledger.audit import audit
 from proxy.limits.claims import estimate_claims
 from proxy.settings import LedgerLocation
-from tests.adversary.grammar import BOUNDS, FORBIDDEN, ROUTING, Hostile
-from tests.adversary.loops import LAG_S, Lag
+from tests.adversary.event_loops import LAG_S, LoopLag
+from tests.adversary.hostile_requests import BOUNDS, FORBIDDEN, ROUTING, HostileRequest
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import (
     Json,
@@ -28,9 +32,9 @@ from tests.doubles import (
     stream,
 )
 
-CAP = 40
-CHOICES = 3
-PATIENCE_S = 30.0
+MAX_TOKENS = 40
+MAX_CHOICES = 3
+TIMEOUT_S = 30.0
 POLICY = f"""
 policies:
   default:
@@ -46,7 +50,9 @@ policies:
       - {{guard: secrets, name: leaks, action: mask}}
     cache: {{ttl: 1h}}
     rules:
-      - {{name: short, when: {{model: {{glob: '*'}}}}, cap: {{max_tokens: {CAP}, n: {CHOICES}}}}}
+      - name: short
+        when: {{model: {{glob: '*'}}}}
+        cap: {{max_tokens: {MAX_TOKENS}, n: {MAX_CHOICES}}}
     limits:
       - {{name: tokens, tokens: 1000M per day}}
       - {{name: money, usd: 100000 per month, unpriced: allow}}
@@ -55,22 +61,16 @@ policies:
 """
 
 
-def strings(value: Any, *, names: bool = True) -> list[str]:
-    matches: list[str] = []
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            matches.append(item)
-        elif isinstance(item, dict):
-            matches += item if names else ()
-            stack += item.values()
-        elif isinstance(item, list):
-            stack += item
-    return matches
+def list_strings(value: Any, *, names: bool = True) -> list[str]:
+    """Return all strings in a JSON value, with or without names of members."""
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    own = [*value] if names and isinstance(value, dict) else []
+    return own + [text for item in inner for text in list_strings(item, names=names)]
 
 
-def tokens_at_least(texts: list[str]) -> int:
+def count_min_tokens(texts: list[str]) -> int:
     """Return a lower bound of tokens: 1/8 of ASCII characters, 1/4 of other letters."""
     letters = "".join(texts)
     ascii_ = sum(map(str.isascii, letters))
@@ -78,29 +78,29 @@ def tokens_at_least(texts: list[str]) -> int:
     return ascii_ // 8 + other_count // 4
 
 
-def _if_int(value: object) -> list[int]:
+def _list_int(value: object) -> list[int]:
     return [value] if type(value) is int else []
 
 
 @dataclass
-class Greedy:
-    """An upstream that uses all tokens that a body allows, and reports them."""
+class GreedyUpstream:
+    """Records request bodies and reports the most tokens that each allows."""
 
     bodies: list[Json] = field(default_factory=list)
 
-    def most(self, body: Json) -> int:
+    def max_tokens(self, body: Json) -> int:
         options = body.get("options")
-        inner = _if_int(options.get("num_predict")) if isinstance(options, dict) else []
-        names = [number for name in BOUNDS for number in _if_int(body.get(name))]
-        return max((number for number in names + inner if number >= 0), default=CAP)
+        inner = _list_int(options.get("num_predict")) if isinstance(options, dict) else []
+        names = [number for name in BOUNDS for number in _list_int(body.get(name))]
+        return max((number for number in names + inner if number >= 0), default=MAX_TOKENS)
 
-    def used(self, body: Json) -> Json:
+    def report_usage(self, body: Json) -> Json:
         prompts = body.get("prompt")
         several = isinstance(prompts, list) and not all(type(item) is int for item in prompts)
         count = len(prompts) if isinstance(prompts, list) and several else 1
-        choices = max([1, *_if_int(body.get("n")), *_if_int(body.get("best_of"))])
-        tokens = self.most(body) * choices * count
-        prompt = tokens_at_least(strings({**body, "model": ""}, names=False))
+        choices = max([1, *_list_int(body.get("n")), *_list_int(body.get("best_of"))])
+        tokens = self.max_tokens(body) * choices * count
+        prompt = count_min_tokens(list_strings({**body, "model": ""}, names=False))
         return {
             "prompt_tokens": prompt,
             "completion_tokens": tokens,
@@ -110,7 +110,7 @@ class Greedy:
     async def __call__(self, request: ReceivedRequest, wire: Wire) -> None:
         body = request.json
         self.bodies.append(body)
-        usage = self.used(body)
+        usage = self.report_usage(body)
         document = chat("Fine.") if "messages" in body else legacy("Fine.")
         if body.get("stream"):
             base = {**document, "choices": [self._event(document)]}
@@ -129,62 +129,59 @@ class Greedy:
 
 
 class GuaranteeBroken(AssertionError):
-    """A reproducible request broke a guarantee."""
+    """A request broke a guarantee. The message has the request."""
 
 
 @dataclass
 class CheckedProxy:
-    """A checked proxy. ``send`` raises ``Broken`` for a request that breaks a guarantee."""
+    """Sends requests. ``send`` raises ``GuaranteeBroken`` if one breaks a guarantee."""
 
     proxy: Proxy
-    greedy: Greedy
+    greedy: GreedyUpstream
     ledger: Path
-    calls: int = 0
-    statuses: dict[int, int] = field(default_factory=dict)
+    statuses: Counter[int] = field(default_factory=Counter)
 
-    async def send(self, hostile: Hostile) -> int:
+    async def send(self, request: HostileRequest) -> int:
         """Send one request, check every guarantee, and return the status."""
         gc.collect(0)
         gc.disable()  # it would traverse all objects of the tests
         try:
-            with Lag() as lag:
-                async with asyncio.timeout(PATIENCE_S):
-                    status, text = await self._check_response(hostile)
+            with LoopLag() as lag:
+                async with asyncio.timeout(TIMEOUT_S):
+                    status, text = await self._send(request)
         except TimeoutError:
-            raise GuaranteeBroken(f"no answer within {PATIENCE_S} s: {hostile!r}") from None
+            raise GuaranteeBroken(f"no response within {TIMEOUT_S} s: {request!r}") from None
         finally:
             gc.enable()
-        self.calls += 1
-        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.statuses[status] += 1
         [record] = await self.proxy.sink.wait()
         self.proxy.sink.forget()
-        results, self.greedy.bodies = self.greedy.bodies, []
+        bodies, self.greedy.bodies = self.greedy.bodies, []
         broken = [
-            *self._of_answer(status, text),
-            *self._of_bodies(results, hostile),
-            *self._of_record(record, results),
-            *([f"the loop was held for {lag.worst:.3f} s"] if lag.worst > LAG_S else []),
+            *self._check_response(status, text),
+            *self._check_bodies(bodies),
+            *self._check_record(record, bodies),
+            *([f"the loop was held for {lag.worst_s:.3f} s"] if lag.worst_s > LAG_S else []),
         ]
         if broken:
-            raise GuaranteeBroken(f"{broken}\n{status} {text[:300]!r}\n{hostile!r}")
+            raise GuaranteeBroken(f"{broken}\n{status} {text[:300]!r}\n{request!r}")
         return status
 
-    async def _check_response(self, hostile: Hostile) -> tuple[int, bytes]:
+    async def _send(self, request: HostileRequest) -> tuple[int, bytes]:
         headers = {
             "content-type": "application/json",
             "cache-control": "no-cache",
-            **dict(hostile.headers),
-            **hostile.route.credential,
+            **dict(request.headers),
+            **request.route.credential,
         }
-        path = hostile.route.path
-        reply = await self.proxy.send(path, hostile.body, headers)
+        reply = await self.proxy.send(request.route.path, request.body, headers)
         assert not reply.is_cut
         return reply.status, reply.raw
 
-    def _of_answer(self, status: int, text: bytes) -> list[str]:
+    def _check_response(self, status: int, text: bytes) -> list[str]:
         broken = []
         if (status >= 500 and status != 508) or status == 429:  # 508: a forged Via header
-            broken.append("a status of ours says that the proxy failed, or is used up")
+            broken.append("the proxy failed, or has no capacity")
         if status >= 400:
             try:
                 error = json.loads(text)
@@ -193,24 +190,24 @@ class CheckedProxy:
             if not isinstance(error, dict) or "error" not in error:
                 broken.append("the error has no error object")
         if FORBIDDEN.encode() in text:
-            broken.append("the answer repeats the request's text")
+            broken.append("the response repeats text of the request")
         return broken
 
-    def _of_bodies(self, bodies: list[Json], hostile: Hostile) -> list[str]:
+    def _check_bodies(self, bodies: list[Json]) -> list[str]:
         broken = []
         for body in bodies:
-            if any(FORBIDDEN in string for string in strings(body)):
-                broken.append("a text was sent that no guard has read")
-            maximum = self.greedy.most(body)
-            if maximum > CAP:
-                broken.append(f"the cap of {CAP} let {maximum} tokens through")
+            if any(FORBIDDEN in string for string in list_strings(body)):
+                broken.append("the upstream got a text that guards did not inspect")
+            maximum = self.greedy.max_tokens(body)
+            if maximum > MAX_TOKENS:
+                broken.append(f"the request allows {maximum} tokens, above the cap of {MAX_TOKENS}")
             if not any(body.get(name) is not None for name in BOUNDS[:3]):
-                broken.append("the cap bounded nothing")
+                broken.append("the request has no bound")
             broken += [f"{name} was sent" for name in ROUTING if body.get(name) is not None]
         return broken
 
-    def _of_record(self, record: Any, bodies: list[Json]) -> list[str]:
-        used = [self.greedy.used(body) for body in bodies]
+    def _check_record(self, record: Any, bodies: list[Json]) -> list[str]:
+        used = [self.greedy.report_usage(body) for body in bodies]
         total = sum(document["total_tokens"] for document in used)
         if not bodies:
             free = record.billing.tokens.total == 0 and not record.billing.cost
@@ -231,7 +228,7 @@ class CheckedProxy:
 @asynccontextmanager
 async def checked_proxy(folder: Path) -> AsyncIterator[CheckedProxy]:
     async with scripted_upstream() as upstream:
-        greedy = Greedy()
+        greedy = GreedyUpstream()
         upstream.answer_with(greedy)
         ledger = folder / "ledger.db"
         policies = policies_for(upstream.url) + POLICY

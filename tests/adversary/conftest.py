@@ -1,5 +1,4 @@
-"""How long the adversary tries: briefly in every run of the tests, for as long as is wanted at
-night."""
+"""Fixtures of tests with hostile input. Option ``--examples`` sets how many are drawn."""
 
 from __future__ import annotations
 
@@ -12,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from tests.adversary.fields import Start, policies
+from tests.adversary.request_calls import Start, build_policies
 from tests.conftest import Proxy, running_proxy
 from tests.doubles import ScriptedUpstream
 
-LONGEST_S = 600
-"""How long one of these tests may take: they draw much, and other programs may be busy too."""
+TIMEOUT_S = 600
+"""Timeout of one test on a busy machine."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Disable the timeout of these tests unless `--timeout` is given."""
+    """Set the timeout of these tests unless `--timeout` is given."""
     if config.getoption("timeout") is not None:
         return
     for item in items:
         if "adversary" in item.path.parts and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(LONGEST_S))
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture
@@ -37,8 +36,7 @@ def examples(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def collected() -> None:
-    """Have garbage collected as where the proxy is served: what a test run has gathered in memory
-    is not gone through while the loop is measured."""
+    """Freeze the objects of the test run, so that the collector does not hold the loop."""
     gc.collect()
     gc.freeze()
 
@@ -50,7 +48,7 @@ async def start(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Sta
 
         async def start_proxy(*policy: str, **extra: Any) -> Proxy:
             folder = Path(tempfile.mkdtemp(dir=tmp_path))
-            running = running_proxy(folder, policies(upstream.url, *policy, **extra))
+            running = running_proxy(folder, build_policies(upstream.url, *policy, **extra))
             return await proxies.enter_async_context(running)
 
         yield start_proxy

@@ -1,4 +1,7 @@
-"""Fields that select addresses, secrets, models or tenants are refused at any depth."""
+"""Searches for members at any depth that select an address, a secret, a model or another tenant.
+
+Tools, files and ids are refused in JSON and in forms. Free-form JSON may use the same names.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ TOOLS: dict[str, Json] = {
     "server tool": {"type": "openrouter:advisor", "parameters": {"model": "expensive"}},
     "inline skill": {"type": "shell", "environment": {"skills": [INLINE]}},
 }
-PLACES: dict[str, Callable[[Json], Json]] = {
+TOOL_LISTS: dict[str, Callable[[Json], Json]] = {
     "tools": lambda tool: {"tools": [tool]},
     "namespace": lambda tool: {"tools": [{"type": "namespace", "name": "n", "tools": [tool]}]},
     "tool_choice": lambda tool: {"tool_choice": {"type": "allowed_tools", "tools": [tool]}},
@@ -63,15 +66,15 @@ PLACES: dict[str, Callable[[Json], Json]] = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("tool", TOOLS)
-def test_tools_are_checked_in_every_place(tool: str, place: str) -> None:
+@for_each("tool_list", TOOL_LISTS)
+@for_each("tool", TOOLS)
+def test_tools_are_checked_in_every_list(tool: str, tool_list: str) -> None:
     with pytest.raises(InvalidField, match="clients may not set this field"):
-        filter_fields(PLACES[place](TOOLS[tool]), UPSTREAM)
+        filter_fields(TOOL_LISTS[tool_list](TOOLS[tool]), UPSTREAM)
 
 
 FILE: Json = {"type": "input_file", "file_id": "file-1"}
-ACCOUNT_WIDE: dict[str, Json] = {
+ACCOUNT_IDS: dict[str, Json] = {
     "input[].content[].file_id": {"input": [{"role": "user", "content": [FILE]}]},
     "input[].output[].file_id": {"input": [{"type": "function_call_output", "output": [FILE]}]},
     "input[].output.file_id": {
@@ -84,12 +87,7 @@ ACCOUNT_WIDE: dict[str, Json] = {
         "messages": [{"role": "user", "content": [{"type": "image", "source": {"file_id": "f"}}]}]
     },
     "messages[].content[].content[].source.file_id": {
-        "messages": [
-            {
-                "role": "user",
-                "content": [{"type": "tool_result", "content": [{"source": {"file_id": "f"}}]}],
-            }
-        ]
+        "messages": [{"content": [{"content": [{"source": {"file_id": "f"}}]}]}]
     },
     "messages[].audio.id": {"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]},
     "container.skills[].skill_id": {"container": {"skills": [{"skill_id": "skill_1"}]}},
@@ -102,7 +100,7 @@ ACCOUNT_WIDE: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize(("param", "body"), ACCOUNT_WIDE.items(), ids=list(ACCOUNT_WIDE))
+@for_each(("param", "body"), ACCOUNT_IDS.items())
 def test_account_id_is_refused_unless_accepted(param: str, body: Json) -> None:
     with pytest.raises(InvalidField) as refused:
         filter_fields(body, UPSTREAM)
@@ -112,7 +110,7 @@ def test_account_id_is_refused_unless_accepted(param: str, body: Json) -> None:
     assert filter_fields(body, accepting) == (body, [])
 
 
-ANYWHERE = sorted(name for name in POLICY_FIELDS if "." not in name)
+FORBIDDEN_NAMES = sorted(name for name in POLICY_FIELDS if "." not in name)
 OUTER: dict[str, Callable[[Json], Json]] = {
     "batch": lambda fields: {"requests": [{"params": fields}]},
     "session": lambda fields: {"session": fields},
@@ -124,14 +122,14 @@ OUTER: dict[str, Callable[[Json], Json]] = {
 }
 
 
-@pytest.mark.parametrize("outer", OUTER)
-@for_each("name", ANYWHERE)
+@for_each("outer", OUTER)
+@for_each("name", FORBIDDEN_NAMES)
 def test_forbidden_fields_are_refused_at_any_depth(name: str, outer: str) -> None:
     with pytest.raises(InvalidField):
         filter_fields(OUTER[outer]({name: "other"}), UPSTREAM, "gpt-4o")
 
 
-@pytest.mark.parametrize("outer", OUTER)
+@for_each("outer", OUTER)
 def test_nested_model_becomes_that_of_the_target(outer: str) -> None:
     body = OUTER[outer]({"model": "gpt-4o"})
 
@@ -151,7 +149,7 @@ NO_CODE_OUTPUTS: tuple[object, ...] = (
 )
 
 
-@pytest.mark.parametrize("outer", OUTER)
+@for_each("outer", OUTER)
 @for_each("type_", NO_CODE_OUTPUTS)
 def test_part_of_any_type_hides_no_file(type_: object, outer: str) -> None:
     with pytest.raises(InvalidField):
@@ -173,8 +171,17 @@ SAME_NAMES: Json = {
     "model": "a", "server_url": "b", "file_id": "c", "headers": {"authorization": "d"},
     "tools": [{"type": "mcp", "server_url": ELSEWHERE}], "container": {"id": "e"},
 }  # fmt: skip
+
+
+def code_output(tool: str) -> Json:
+    output = {"type": f"{tool}_output", "file_id": "f"}
+    content = {"type": f"{tool}_result", "content": [output]}
+    result = {"type": f"{tool}_tool_result", "content": content}
+    return {"messages": [{"role": "user", "content": [result]}]}
+
+
 SCHEMA: Json = {"type": "object", "properties": SAME_NAMES, "required": ["server_url"]}
-OWN_DOCUMENT: dict[str, Json] = {
+FREE_FORM_BODIES: dict[str, Json] = {
     "metadata": {"metadata": SAME_NAMES},
     "chat function": {"tools": [{"type": "function", "function": {"parameters": SCHEMA}}]},
     "Responses function": {"tools": [{"type": "function", "parameters": SCHEMA}]},
@@ -197,37 +204,19 @@ OWN_DOCUMENT: dict[str, Json] = {
     "citations": {
         "input": [{"role": "assistant", "content": [{"annotations": [{"file_id": "f"}]}]}]
     },
-    **{
-        f"{tool} output": {
-            "messages": [
-                {
-                    "role": "user",
-                    "content": [
-                        {
-                            "type": f"{tool}_tool_result",
-                            "content": {
-                                "type": f"{tool}_result",
-                                "content": [{"type": f"{tool}_output", "file_id": "f"}],
-                            },
-                        }
-                    ],
-                }
-            ]
-        }
-        for tool in ("code_execution", "bash_code_execution")
-    },
+    **{f"{tool} output": code_output(tool) for tool in ("code_execution", "bash_code_execution")},
     "text": {"messages": [{"role": "user", "content": '{"model": "a", "server_url": "b"}'}]},
     "search": {"tools": [{"type": "web_search", "filters": {"allowed_domains": ["a.example"]}}]},
     "null": {"input": [{"type": "additional_tools", "tools": [{"server_url": None}]}]},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("body", OWN_DOCUMENT.values(), ids=list(OWN_DOCUMENT))
+@for_each("body", FREE_FORM_BODIES.values(), ids=FREE_FORM_BODIES)
 def test_free_form_json_may_use_any_name(body: Json) -> None:
     assert filter_fields(body, UPSTREAM) == (body, [])
 
 
-HIDING = sorted(
+FREE_FORM_NAMES = sorted(
     {
         *(member.name for member in MEMBERS.values() if member.is_schema_map),
         *(path.rpartition(".")[2] for path in FREE_FORM),
@@ -237,14 +226,14 @@ HIDING = sorted(
 """Names of free-form JSON, except for those that tools have."""
 
 
-@pytest.mark.parametrize("place", PLACES)
-@for_each("name", HIDING)
-def test_free_form_names_hide_no_field_of_a_tool(name: str, place: str) -> None:
+@for_each("tool_list", TOOL_LISTS)
+@for_each("name", FREE_FORM_NAMES)
+def test_free_form_names_hide_no_field_of_a_tool(name: str, tool_list: str) -> None:
     inner = {"server_url": ELSEWHERE}
     tools: list[Json] = [{name: inner}, {name: [inner]}, {"mcp": {name: inner}}]
     for tool in tools:
         with pytest.raises(InvalidField, match="clients may not set this field"):
-            filter_fields(PLACES[place]({"type": "mcp", **tool}), UPSTREAM)
+            filter_fields(TOOL_LISTS[tool_list]({"type": "mcp", **tool}), UPSTREAM)
 
 
 def added_tool(tool: str) -> Json:
@@ -252,7 +241,7 @@ def added_tool(tool: str) -> Json:
 
 
 @for_each("tool", TOOLS)
-async def test_unguarded_tool_is_dropped(
+async def test_forbidden_tool_is_refused(
     tool: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     body = {"model": "smol-responses", "input": [added_tool(tool)]}
@@ -264,16 +253,16 @@ async def test_unguarded_tool_is_dropped(
     assert upstream.requests == []
 
 
-TO_KEPT = {"x-headrace-deployment": "kept"}
+TO_DEPLOYMENT = {"x-headrace-deployment": "kept"}
 
 
 @pytest.mark.parametrize("path", ["/v1/conversations", "/v1/conversations/{id}/items"])
-async def test_conversation_drops_unguarded_tools(path: str, gateway: StatefulProxy) -> None:
-    _, conversation, _ = await gateway.send("/v1/conversations", "POST", {}, **TO_KEPT)
+async def test_conversation_refuses_forbidden_tools(path: str, gateway: StatefulProxy) -> None:
+    _, conversation, _ = await gateway.send("/v1/conversations", "POST", {}, **TO_DEPLOYMENT)
     path = path.format(id=conversation["id"])
     for tool in TOOLS:
         status, document, _ = await gateway.send(
-            path, "POST", {"items": [added_tool(tool)]}, **TO_KEPT
+            path, "POST", {"items": [added_tool(tool)]}, **TO_DEPLOYMENT
         )
 
         assert (status, document["error"]["type"]) == (400, "invalid_request_error"), tool
@@ -289,28 +278,17 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[S
         yield running
 
 
-async def test_file_in_chat_is_guarded(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    part = {"type": "file", "file": {"file_id": "file-1"}}
-
-    reply = await proxy.chat(messages=[{"role": "user", "content": [part]}])
-
-    assert (reply.status, reply.error["param"]) == (400, "messages[].content[].file.file_id")
-    assert upstream.requests == []
-
-
-FORMS: dict[str, tuple[str, str]] = {
-    "JSON": ("tools", '[{"type": "mcp", "server_url": "https://evil.example"}]'),
-    "brackets": ("tools[0][server_url]", "https://evil.example"),
-    "group": ("extra_body", '{"api_base": "https://evil.example"}'),
-    "model": ("session", '{"model": "expensive"}'),
-    "tier": ("service_tier", "priority"),
-    "id": ("image[file_id]", "file-1"),
-    "slashes": ("tools/0/server_url", "https://evil.example"),
-    "whitespace": ("tools[0][ server_url ]", "https://evil.example"),
-    "percent": ("tools[0][server%5furl]", "https://evil.example"),
-}
-
-
+FORMS = (
+    ("tools", '[{"type": "mcp", "server_url": "https://evil.example"}]'),
+    ("tools[0][server_url]", "https://evil.example"),
+    ("extra_body", '{"api_base": "https://evil.example"}'),
+    ("session", '{"model": "expensive"}'),
+    ("service_tier", "priority"),
+    ("image[file_id]", "file-1"),
+    ("tools/0/server_url", "https://evil.example"),
+    ("tools[0][ server_url ]", "https://evil.example"),
+    ("tools[0][server%5furl]", "https://evil.example"),
+)
 SEPARATORS = sorted({*string.punctuation, " ", "\t", "\N{FULLWIDTH LEFT SQUARE BRACKET}"} - {"_"})
 SPELLINGS = (
     "tools{0}0{0}server_url", "tools{0}0{0}server_url{0}", "{0}tools{0}server_url",
@@ -332,18 +310,19 @@ def test_allowed_form_field_passes(name: str) -> None:
     check_form_field(name, "other", Target(UPSTREAM, "gpt-4o"))
 
 
-@pytest.mark.parametrize("case", FORMS)
-async def test_form_fields_follow_the_rules_of_json(case: str, gateway: StatefulProxy) -> None:
+@for_each(("name", "value"), FORMS)
+async def test_form_fields_follow_the_rules_of_json(
+    name: str, value: str, gateway: StatefulProxy
+) -> None:
     headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": "kept"}
-    name, value = FORMS[case]
     writer = aiohttp.MultipartWriter("form-data")
     for field, text in (("prompt", "A cat."), (name, value)):
         writer.append(text).set_content_disposition("form-data", quote_fields=False, name=field)
 
     async with gateway.session.post("/v1/forms", headers=headers, data=writer) as response:
-        status, event = response.status, await response.json()
+        status, document = response.status, await response.json()
 
-    assert (status, event["error"]["type"]) == (400, "invalid_request_error")
-    outermost = re.split(r"\W", event["error"]["param"])[0]
+    assert (status, document["error"]["type"]) == (400, "invalid_request_error")
+    outermost = re.split(r"\W", document["error"]["param"])[0]
     assert outermost in (re.split(r"\W", name)[0], "form")
     assert gateway.upstream.requests == []

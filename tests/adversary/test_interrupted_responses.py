@@ -1,4 +1,4 @@
-"""Interrupted responses are billed by their received part and by elapsed time."""
+"""Searches for interrupted responses that are billed for fewer or more tokens than were used."""
 
 from __future__ import annotations
 
@@ -21,12 +21,23 @@ from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import Call, ModelCall, Plan, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.conftest import policies_for, running_proxy
-from tests.doubles import Script, ScriptedUpstream, message, response, stream
+from tests.doubles import (
+    Json,
+    Script,
+    ScriptedUpstream,
+    chat_events,
+    item_events,
+    message_events,
+    response_events,
+    stream,
+    text_events,
+    text_item,
+)
 from tests.for_each import for_each
 from tests.limits.sample_limits import estimate_tokens
 from tests.test_pipeline import BEARER
 
-POSITION = datetime(2026, 1, 1, tzinfo=UTC)
+RECEIVED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 HI = [{"role": "user", "content": "Hi"}]
 SENT_AT = 100.0
 LIMIT = 32_000  # the bound that Claude Code sends
@@ -42,7 +53,7 @@ class Api:
     thinking: tuple[dict[str, Any], ...]
     dialect: str = "openai"
     endpoint: Any = None
-    answers: tuple[dict[str, Any], ...] = ()
+    choices: tuple[dict[str, Any], ...] = ()
 
     @property
     def target(self) -> Target:
@@ -51,7 +62,7 @@ class Api:
 
     def call(self, **options: Any) -> Call:
         return build_sample_call(
-            {"model": "m", **self.body, self.bound: LIMIT, **options}, {}, POSITION, self.path
+            {"model": "m", **self.body, self.bound: LIMIT, **options}, {}, RECEIVED_AT, self.path
         )
 
 
@@ -63,10 +74,10 @@ APIS = {
         "max_tokens",
         ({"reasoning_effort": "high"},),
         endpoint="completions",
-        answers=(*SEVERAL, {"prompt": ["Hi"] * 5}),
+        choices=(*SEVERAL, {"prompt": ["Hi"] * 5}),
     ),
     "chat": Api("/v1/chat/completions", {"messages": HI}, "max_completion_tokens",
-        ({"reasoning_effort": "high"},), endpoint="chat", answers=SEVERAL[:1]),
+        ({"reasoning_effort": "high"},), endpoint="chat", choices=SEVERAL[:1]),
     "messages": Api("/v1/messages", {"messages": HI}, "max_tokens",
         ({"thinking": {"type": "enabled", "budget_tokens": 2000}},), dialect="anthropic"),
     "responses": Api("/v1/responses", {"input": "Hi"}, "max_output_tokens",
@@ -79,16 +90,15 @@ ENDS = (
 
 @dataclass(frozen=True)
 class Case:
-    """What was seen of an answer, and the output tokens that are booked.
+    """An interrupted response. Times are in seconds from the request."""
 
-    ``thoughts`` and ``text`` are the tokens that were shown, ``text_after`` and ``ended_after`` the
-    seconds from the request to the first text and to the end.
-    """
-
-    booked: int
+    output_tokens: int
+    """The billed tokens."""
     ended_after: float
     thoughts: int = 0
+    """Received tokens of thoughts."""
     text: int = 0
+    """Received tokens of text."""
     text_after: float = 0.0
 
 
@@ -119,7 +129,7 @@ DOCUMENT = (
 )
 
 
-def interrupted(api: Api, call: Call, case: Case, error: str) -> Record:
+def build_record(api: Api, call: Call, case: Case, error: str) -> Record:
     """Return the record of a call with an interrupted response."""
     target = api.target
     record = replace(new_record(), now=lambda: SENT_AT)
@@ -140,7 +150,7 @@ def interrupted(api: Api, call: Call, case: Case, error: str) -> Record:
     return record
 
 
-def booked(record: Record) -> int:
+def get_output_tokens(record: Record) -> int:
     assert record.billing.source == "partial_estimate"
     return record.billing.tokens.output
 
@@ -150,51 +160,40 @@ def booked(record: Record) -> int:
 def test_interrupted_output_is_bounded_by_time(api: Api, error: str) -> None:
     for thinking in api.thinking:
         for case in THINKING_STREAM:
-            record = interrupted(api, api.call(stream=True, **thinking), case, error)
-            assert booked(record) == case.booked, (thinking, case)
+            record = build_record(api, api.call(stream=True, **thinking), case, error)
+            assert get_output_tokens(record) == case.output_tokens, (thinking, case)
         for case in DOCUMENT:
-            record = interrupted(api, api.call(**thinking), case, error)
-            assert booked(record) == case.booked, (thinking, case)
+            record = build_record(api, api.call(**thinking), case, error)
+            assert get_output_tokens(record) == case.output_tokens, (thinking, case)
     for case in PLAIN_STREAM:
-        record = interrupted(api, api.call(stream=True), case, error)
-        assert booked(record) == case.booked, case
+        record = build_record(api, api.call(stream=True), case, error)
+        assert get_output_tokens(record) == case.output_tokens, case
     for case in DOCUMENT:
-        record = interrupted(api, api.call(), case, error)
-        assert booked(record) == case.booked, case
+        record = build_record(api, api.call(), case, error)
+        assert get_output_tokens(record) == case.output_tokens, case
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS.keys())
 def test_each_choice_is_estimated_by_time(api: Api) -> None:
-    for several in api.answers:
+    for fields in api.choices:
         for case in DOCUMENT[:-1]:
-            record = interrupted(api, api.call(**several), case, "cancelled")
-            assert booked(record) == 5 * case.booked
+            record = build_record(api, api.call(**fields), case, "cancelled")
+            assert get_output_tokens(record) == 5 * case.output_tokens
 
 
 WORD = "x" * 8  # two tokens
-CHAT_WORD = {"id": "c", "choices": [{"index": 0, "delta": {"content": WORD}}]}
-FIRST_EVENTS: dict[str, tuple[Any, ...]] = {
-    "chat": (CHAT_WORD,),
-    "messages": (
-        {"type": "message_start", "message": {**message(stop_reason=None), "content": []}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": WORD}},
-    ),
-    "responses": (
-        {"type": "response.created", "response": response(status="in_progress", output=[])},
-        {"type": "response.output_item.added", "output_index": 0,
-            "item": {"id": "m", "type": "message", "role": "assistant", "content": []}},
-        {"type": "response.output_text.delta", "item_id": "m", "output_index": 0,
-            "content_index": 0, "delta": WORD},
-    ),
-}  # fmt: skip
-"""What an upstream streams up to its first word."""
+EVENTS: dict[str, list[Json]] = {
+    "chat": chat_events(WORD),
+    "messages": message_events(text_events(0, WORD)),
+    "responses": response_events(item_events(0, text_item(WORD), WORD)),
+}
 MODELS = {"chat": "search-answers", "messages": "via-anthropic", "responses": "responses-only"}
 
 
 def first_word(api: str, *, cuts: bool) -> Script:
     """Stream one word, then break the connection, or stall."""
-    events = FIRST_EVENTS[api]
+    events = EVENTS[api]
+    events = events[: 1 + next(n for n, item in enumerate(events) if WORD in str(item))]
     if cuts:
         return stream([*events, {}], cut_after=len(events))
     return stream(events, gate=asyncio.Event(), gate_after=len(events))
@@ -221,7 +220,7 @@ INTERRUPTS: dict[str, tuple[Interrupt, bool, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("end", INTERRUPTS)
-@pytest.mark.parametrize("api", FIRST_EVENTS)
+@pytest.mark.parametrize("api", EVENTS)
 async def test_reasoning_stream_is_billed_below_its_bound(
     api: str, end: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

@@ -1,14 +1,14 @@
-"""Invalid and excessive responses are an error of the upstream, and never an internal one."""
+"""Searches for invalid or excessive responses that pass, or that cause an internal error."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.conftest import Proxy, policies_for, running_proxy
+from tests.adversary.word_guard import WORD, word_guard
 from tests.doubles import (
     Json,
     Script,
@@ -27,29 +27,13 @@ from tests.doubles import (
     text_events,
     text_item,
 )
-from tests.for_each import for_each
-from tests.test_pipeline import BEARER
 
-QUESTION = [{"role": "user", "content": "Name the capital of France."}]
-CLIENTS: dict[str, tuple[str, Json]] = {
-    "chat": ("/v1/chat/completions", {"messages": QUESTION}),
-    "responses": ("/v1/responses", {"input": QUESTION}),
-    "messages": ("/v1/messages", {"messages": QUESTION, "max_tokens": 9}),
-}
-UPSTREAMS = {"chat": "search-answers", "responses": "responses-only", "messages": "via-anthropic"}
-WORD = "Hydropolis"
-GUARDED = """
-policies:
-  default:
-    match: all
-    cache: {ttl: 1h}
-    output: [{guard: keywords, words: [%s], action: %s}]
-"""
+CACHE = ", cache: {ttl: 1h}"
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 
 
-def raw_answer(text: str, *, streamed: bool) -> Script:
-    """Respond with this JSON text. ``PART`` is replaced by the message of a choice."""
+def raw_response(text: str, *, streamed: bool) -> Script:
+    """Respond with a JSON text, in which ``PART`` stands for the message of a choice."""
     text = text.replace("PART", "delta" if streamed else "message")
 
     event = f"data: {text}\n\ndata: [DONE]\n\n".encode()
@@ -57,14 +41,10 @@ def raw_answer(text: str, *, streamed: bool) -> Script:
     return events if streamed else answer(text.encode())
 
 
-def chat_body(*, streamed: bool) -> Json:
-    return {"model": "search-answers", "messages": QUESTION, "stream": streamed}
-
-
 CHOICE = (
     '{"choices":[{"index":0,"PART":{"role":"assistant","content":CONTENT},"finish_reason":"stop"'
 )
-PLACES = {
+DOCUMENTS = {
     "content": CHOICE.replace("CONTENT", "VALUE") + "}]}",
     "choice": CHOICE.replace("CONTENT", '"ok"') + ',"x":VALUE}]}',
     "top": CHOICE.replace("CONTENT", '"ok"') + '}],"x":VALUE}',
@@ -72,32 +52,32 @@ PLACES = {
 MAX_LEVELS = 254
 EXCESSIVE = {
     **{
-        f"{place}, {depth} levels": (text.replace("VALUE", "[" * depth + "]" * depth), depth)
-        for place, text in PLACES.items()
+        f"{member}, {depth} levels": (text.replace("VALUE", "[" * depth + "]" * depth), depth)
+        for member, text in DOCUMENTS.items()
         for depth in (240, 250, 260, 300, 900, 1100, 5000)
     },
-    "values": (PLACES["top"].replace("VALUE", f"[0{',0' * 1_000_000}]"), MAX_LEVELS),
+    "values": (DOCUMENTS["top"].replace("VALUE", f"[0{',0' * 1_000_000}]"), MAX_LEVELS),
 }
 
 
 @STREAMED
-@pytest.mark.parametrize("name", EXCESSIVE)
 async def test_depth_and_values_are_bounded(
-    name: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    text, depth = EXCESSIVE[name]
-    upstream.answer_with(raw_answer(text, streamed=streamed))
-    policies = policies_for(upstream.url) + GUARDED % (WORD, "mask")
-    async with running_proxy(tmp_path / "policies", policies) as proxy:
-        statuses = [
-            (await proxy.send("/v1/chat/completions", chat_body(streamed=is_stream))).status
-            for is_stream in (streamed, not streamed)
-        ]
-        records = await proxy.sink.wait(2)
+    async with word_guard(tmp_path, upstream, "mask", CACHE) as calls:
+        for name, (text, depth) in EXCESSIVE.items():
+            script = raw_response(text, streamed=streamed)
+            fields = {"stop": name}  # another key of the cache
+            first, second = [
+                await calls.send("chat", script, stream=is_stream, **fields)
+                for is_stream in (streamed, not streamed)
+            ]
 
-    assert statuses[0] in ((200, 502) if depth < MAX_LEVELS else (502,))
-    assert statuses[1] in (200, 502)
-    assert all(record.error is None or record.error.status == 502 for record in records)
+            allowed = (200, 502) if depth < MAX_LEVELS else (502,)
+            assert first.reply.status in allowed, name
+            assert second.reply.status in (200, 502), name
+            for error in (first.record.error, second.record.error):
+                assert error is None or error.status == 502, name
 
 
 REPEATED = {
@@ -111,21 +91,20 @@ REPEATED = {
 
 @STREAMED
 @pytest.mark.parametrize("action", ["block", "mask", "flag"])
-@pytest.mark.parametrize("name", REPEATED)
 async def test_repeated_name_is_refused(
-    name: str, action: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+    action: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """Readers differ on which of the two values counts."""
-    upstream.answer_with(raw_answer(REPEATED[name].replace("WORD", WORD), streamed=streamed))
-    policies = policies_for(upstream.url) + GUARDED % (WORD, action)
-    async with running_proxy(tmp_path / "policies", policies) as proxy:
-        reply = await proxy.send("/v1/chat/completions", chat_body(streamed=streamed))
+    async with word_guard(tmp_path, upstream, action, CACHE) as calls:
+        for name, text in REPEATED.items():
+            script = raw_response(text.replace("WORD", WORD), streamed=streamed)
+            response = await calls.send("chat", script, stream=streamed)
 
-    assert WORD.encode() not in reply.raw
-    assert b"upstream_invalid_response" in reply.raw
+            response.require_hidden(name)
+            assert b"upstream_invalid_response" in response.reply.raw, name
 
 
-ANSWERS: dict[str, tuple[Json, list[Json]]] = {
+RESPONSES: dict[str, tuple[Json, list[Json]]] = {
     "chat": (chat(), chat_events("Par", "is.")),
     "responses": (response(), response_events(item_events(0, text_item("Paris."), "Par", "is."))),
     "messages": (message(), message_events(text_events(0, "Par", "is."))),
@@ -133,36 +112,27 @@ ANSWERS: dict[str, tuple[Json, list[Json]]] = {
 MAX_ESTIMATE = 50  # tokens estimated per second of an interrupted response
 
 
-@pytest.mark.parametrize("end", ["done", "bytes", "whole"])
-@pytest.mark.parametrize(
-    ("requested", "answered"),
-    [
-        (api, other_api)
-        for api in ("responses", "messages")
-        for other_api in ANSWERS
-        if other_api != api
-    ],
-)
-@pytest.mark.parametrize("client", CLIENTS)
+CLIENT_NAMES = ("chat", "responses", "messages")
+PAIRS = [(api, other) for api in ("responses", "messages") for other in RESPONSES if other != api]
+
+
+@pytest.mark.parametrize("client", CLIENT_NAMES)
 async def test_response_of_another_api_is_an_upstream_error(
-    client: str, requested: str, answered: str, end: str, proxy: Proxy, upstream: ScriptedUpstream
+    client: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    document, events = ANSWERS[answered]
-    upstream.answer_with(
-        answer(document) if end == "whole" else stream(events, is_done=end == "done")
-    )
-    path, body = CLIENTS[client]
-    model = UPSTREAMS[requested]
-    body = {**body, "model": model, "stream": end != "whole"}
+    async with word_guard(tmp_path, upstream, "flag") as calls:
+        for (requested, received), end in product(PAIRS, ("done", "bytes", "whole")):
+            document, events = RESPONSES[received]
+            is_whole = end == "whole"
+            script = answer(document) if is_whole else stream(events, is_done=end == "done")
+            response = await calls.send(client, script, requested, stream=not is_whole)
 
-    reply = await proxy.send(path, body, BEARER | {"x-headrace-deployment": model})
-
-    assert reply.status == 502
-    assert reply.error.keys() >= {"type", "message"}
-    assert (reply.json.get("type") == "error") is (client == "messages")
-    [record] = await proxy.sink.wait()
-    assert record.outcome == "upstream_error"
-    assert record.billing.tokens.output <= MAX_ESTIMATE
+            label, reply, record = (requested, received, end), response.reply, response.record
+            assert reply.status == 502, label
+            assert reply.error.keys() >= {"type", "message"}, label
+            assert (reply.json.get("type") == "error") is (client == "messages"), label
+            assert record.outcome == "upstream_error", label
+            assert record.billing.tokens.output <= MAX_ESTIMATE, label
 
 
 TYPES: tuple[object, ...] = ([], ["error"], {}, {"a": None}, 1, 1.5, True, None)
@@ -175,20 +145,16 @@ CHANGES: tuple[Callable[[list[Json], Json], list[Json]], ...] = (
 )
 
 
-@for_each("change", CHANGES)
-@pytest.mark.parametrize("odd", TYPES, ids=repr)
-@pytest.mark.parametrize("requested", UPSTREAMS)
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("requested", CLIENT_NAMES)
+@pytest.mark.parametrize("client", CLIENT_NAMES)
 async def test_odd_event_type_is_ignored_or_refused(
-    client: str, requested: str, change: Any, odd: object, proxy: Proxy, upstream: ScriptedUpstream
+    client: str, requested: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    path, body = CLIENTS[client]
-    upstream.answer_with(stream(change(ANSWERS[requested][1], {"type": odd})))
-    headers = BEARER | {"x-headrace-deployment": UPSTREAMS[requested]}
+    async with word_guard(tmp_path, upstream, "flag") as calls:
+        for (number, change), type_ in product(enumerate(CHANGES), TYPES):
+            script = stream(change(RESPONSES[requested][1], {"type": type_}))
+            response = await calls.send(client, script, requested, stream=True)
 
-    reply = await proxy.send(path, {**body, "model": "any", "stream": True}, headers)
-
-    assert reply.status in {200, 502}
-    assert b"internal_error" not in reply.raw
-    [record] = await proxy.sink.wait()
-    assert record.outcome in {"success", "upstream_error"}
+            assert response.reply.status in {200, 502}, (number, type_)
+            assert b"internal_error" not in response.reply.raw, (number, type_)
+            assert response.record.outcome in {"success", "upstream_error"}, (number, type_)

@@ -1,4 +1,4 @@
-"""Large bodies, slow guards and many streams of one key delay no call of another key."""
+"""Searches for bodies, guards, streams and pages of one key that delay the calls of another key."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from aiohttp import ClientSession
 
 from proxy.money.estimate import HiddenOutput
-from tests.adversary.loops import Lag, Loop, upstream_on_own_loop
-from tests.conftest import Proxy, policies_for, running_proxy
+from tests.adversary.event_loops import (
+    LAG_S,
+    TRIES,
+    LoopLag,
+    MeasuredProxy,
+    Measurement,
+    measured_proxy,
+)
+from tests.conftest import policies_for, running_proxy
+from tests.console.test_pages import get_call
 from tests.doubles import (
     PATIENCE_S,
+    Json,
     ReceivedRequest,
+    Script,
     ScriptedUpstream,
     Wire,
     answer,
@@ -36,14 +42,13 @@ from tests.doubles import (
     legacy,
     response,
 )
+from tests.guards.calls import ask, guarded
 from tests.guards.growth import lines
 from tests.test_pipeline import BEARER, MESSAGES
 
-BYTES = 16 * 1024 * 1024 - 4096
+BODY_BYTES = 16 * 1024 * 1024 - 4096
 VALUES = 99_000
-FREE_S = 0.02  # shorter blocking is not reported
-TRIES = 4
-SECRET = "a secret of replicas"
+MIN_LAG_S = 0.03  # shorter blocking is not reported
 POLICY = """
 policies:
   default:
@@ -56,179 +61,147 @@ policies:
 """
 
 
-def long(mark: str) -> str:
-    return mark * (BYTES // (len(json.dumps(mark, ensure_ascii=False).encode()) - 2))
+def fill(text: str) -> str:
+    """Repeat a text until it fills a body."""
+    return text * (BODY_BYTES // (len(json.dumps(text, ensure_ascii=False).encode()) - 2))
 
 
 TEXTS = {"letters": "abcdefg ", "line ends": "\n", "many scripts": "aaa漢😀"}
-SHAPES: dict[str, Any] = {
+VALUES_BY_KIND: dict[str, Any] = {
     "small values": {"a": [{}] * VALUES},
     "small texts": {"a": ["ab cd\n"] * VALUES},
     "names": {f"n{number}": 1 for number in range(VALUES)},
     "texts of 64 KiB": {f"k{number}": "ab\n " * 16_000 for number in range(190)},
 }
+RESPONSES: dict[str, Callable[[], Json]] = {
+    "chat/completions": chat,
+    "responses": response,
+    "conversations": lambda: {"id": "conv_1", "object": "conversation"},
+}
 
 
-def at_once() -> float:
-    text = long("\n")
-    started_at = time.thread_time()
-    orjson.dumps(text)
-    return time.thread_time() - started_at
-
-
-def upstream_of(results: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str]]:
-    """Run an upstream that serves both APIs and stores request bodies."""
+def respond_by_path(measured: MeasuredProxy) -> Script:
+    """Respond in the API of the request, and record its body."""
 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
-        results.append(request.body)
-        known_values: dict[str, Callable[..., Any]] = {
-            **{"chat/completions": chat, "responses": response},
-            "conversations": lambda: {"id": "conv_1", "object": "conversation"},
-        }
-        result = next(
-            (make for end, make in known_values.items() if request.path.endswith(end)), legacy
-        )
-        await answer(result())(request, wire)
+        measured.requests.append(request.body)
+        ends = [end for end in RESPONSES if request.path.endswith(end)]
+        await answer(RESPONSES[ends[0]]() if ends else legacy())(request, wire)
 
-    return upstream_on_own_loop(script)
+    return script
 
 
-@dataclass
-class RepeatedCall:
-    """A call repeated until it did not block the loop. ``excess_s`` is the least excessive lag."""
+def measure_serialization() -> float:
+    """Return half the time that a serialization of the largest body takes, in seconds."""
+    text = fill("\n")
+    started_at = time.thread_time()
+    orjson.dumps(text)
+    return max((time.thread_time() - started_at) / 2, MIN_LAG_S)
 
-    bytes: int = 0
-    statuses: set[int] = field(default_factory=set)
-    excess_s: float = inf
 
-
-async def repeat_until_fast(
-    proxy: Proxy, other_loop: Loop, path: str, body: dict[str, Any]
-) -> RepeatedCall:
-    """Repeat a call while it blocks the loop. BodyMemory differ so that none is cached."""
-    tried = RepeatedCall()
+async def measure_body(measured: MeasuredProxy, path: str, body: Json) -> Measurement:
+    """Send a body. The loop may be held half as long as a serialization of it takes."""
+    before_s = measure_serialization()
     headers = BEARER | ({"x-headrace-deployment": body["model"]} if "items" in body else {})
-    for count in range(TRIES):
-        different = "turn" if path == "conversations" else "max_tokens"
-        raw = orjson.dumps({**body, different: 16 + count})
-        unit = max(at_once(), 3 * FREE_S)
-        with Lag() as lag:
-            reply = await other_loop.send(f"{proxy.url}/v1/{path}", raw, headers)
-            tried.statuses.add(reply.status)
-            await proxy.sink.wait()
-        proxy.sink.forget()
-        tried.bytes = len(raw)
-        tried.excess_s = min(tried.excess_s, lag.worst - max(unit / 2, FREE_S))
-        if tried.excess_s <= 0:
-            break
-    return tried
+    counter = "turn" if path == "conversations" else "max_tokens"
+    url = f"/v1/{path}"
+    result = await measured.measure(url, body, headers, allowed_s=before_s, counter=counter)
+    allowed_s = max(before_s, measure_serialization())  # other programs slow both down
+    assert result.lag_s <= allowed_s, f"{body['model']}, {[*body]}"
+    return result
 
 
-def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    user = {"role": "user"}
-    for mark in TEXTS.values():
-        yield "chat/completions", "support-chat", {"messages": [{**user, "content": long(mark)}]}
-    for extra in SHAPES.values():
-        messages = [{**user, "content": "Hi"}]
-        yield "chat/completions", "support-chat", {"messages": messages, "unknown": extra}
-    messages_of_values = [{**user, "content": "Hi"}] * (VALUES // 3 - 9)
-    yield "chat/completions", "legacy-only", {"messages": messages_of_values}
-    yield (
-        "chat/completions",
-        "legacy-only",
-        {"messages": [{**user, "content": long(TEXTS["many scripts"])}]},
-    )
-    hello = {"messages": [{**user, "content": "Hi"}]}
-    tool = {"name": "find", "input_schema": SHAPES["names"]}
-    yield "messages/count_tokens", "support-chat", {**hello, "tools": [tool]}
+def iter_large_bodies() -> Iterator[tuple[str, Json]]:
+    hello = {"role": "user", "content": "Hi"}
+    for text in TEXTS.values():
+        yield "chat/completions", {"messages": [{**hello, "content": fill(text)}]}
+    for values in VALUES_BY_KIND.values():
+        yield "chat/completions", {"messages": [hello], "unknown": values}
+    for messages in (
+        [hello] * (VALUES // 3 - 9),
+        [{**hello, "content": fill(TEXTS["many scripts"])}],
+    ):
+        yield "chat/completions", {"model": "legacy-only", "messages": messages}
+    tool = {"name": "find", "input_schema": VALUES_BY_KIND["names"]}
+    yield "messages/count_tokens", {"messages": [hello], "tools": [tool]}
     sealed = "msg_" + "A" * 1000
-    items = [
-        {"type": "message", **user, "content": "Hi", "id": f"{sealed}{n:04}"} for n in range(4096)
-    ]
-    yield "responses", "support-chat", {"input": items}
-    yield "conversations", "responses-only", {"items": items}
+    items = [{"type": "message", **hello, "id": f"{sealed}{n:04}"} for n in range(4096)]
+    yield "responses", {"input": items}
+    yield "conversations", {"model": "responses-only", "items": items}
     for dialect in ("fireworks", "scale", "multimodel", "enkrypt", "portkey"):
-        yield "completions", f"via-{dialect}", {"prompt": long("\n")}
+        yield "completions", {"model": f"via-{dialect}", "prompt": fill("\n")}
 
 
 @pytest.mark.usefixtures("collected")
 async def test_large_body_does_not_block_the_loop(tmp_path: Path) -> None:
-    results: list[bytes] = []
-    async with (
-        upstream_of(results) as (other_loop, url),
-        running_proxy(
-            tmp_path / "policies", policies_for(url) + POLICY, id_secrets=(SECRET,)
-        ) as proxy,
-    ):
-        for path, model, body in bodies():
-            results.clear()
-            tried = await repeat_until_fast(proxy, other_loop, path, {"model": model, **body})
+    secrets = {"id_secrets": ("a secret of replicas",)}
+    async with measured_proxy(tmp_path, POLICY, respond_by_path, **secrets) as measured:
+        for path, body in iter_large_bodies():
+            measured.requests.clear()
+            result = await measure_body(measured, path, {"model": "support-chat", **body})
 
-            name = f"{model}, {tried.bytes} bytes of {[*body]}"
-            assert tried.statuses == {200}, name
-            assert tried.excess_s <= 0, name
-            for sent_data in results:
-                assert sent_data == orjson.dumps(orjson.loads(sent_data)), name
-
-
-def guarded() -> Iterator[tuple[str, dict[str, Any]]]:
-    data = base64.b64encode(b"hello wor" * (BYTES // 12)).decode()
-    yield "data", {"messages": [{"role": "user", "content": f"data:text/plain;base64,{data}"}]}
-    for name in ("small values", "small texts", "names"):
-        messages = [{"role": "user", "content": "Hi"}]
-        yield name, {"messages": messages, "unknown": SHAPES[name]}
+            assert result.statuses == {200}, path
+            for raw in measured.requests:
+                assert raw == orjson.dumps(orjson.loads(raw)), path
 
 
 @pytest.mark.usefixtures("collected")
 async def test_guards_of_large_bodies_do_not_block_the_loop(tmp_path: Path) -> None:
+    data = base64.b64encode(b"hello wor" * (BODY_BYTES // 12)).decode()
+    bodies = [{"messages": [{"role": "user", "content": f"data:text/plain;base64,{data}"}]}]
+    kinds = ("small values", "small texts", "names")
+    bodies += [{**MESSAGES, "unknown": VALUES_BY_KIND[kind]} for kind in kinds]
     policy = POLICY + "    input: [{guard: keywords, words: [unfindable], action: mask}]\n"
-    async with (
-        upstream_of([]) as (other_loop, url),
-        running_proxy(tmp_path / "policies", policies_for(url) + policy) as proxy,
-    ):
-        for name, body in guarded():
-            sent_value = {"model": "support-chat", **body}
-            tried = await repeat_until_fast(proxy, other_loop, "chat/completions", sent_value)
+    async with measured_proxy(tmp_path, policy, respond_by_path) as measured:
+        for body in bodies:
+            call = {"model": "support-chat", **body}
+            result = await measure_body(measured, "chat/completions", call)
 
-            assert tried.statuses <= {200, 503}, name  # a guard may exceed its deadline
-            assert tried.excess_s <= 0, name
+            assert result.statuses <= {200, 503}  # a guard may exceed its deadline
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 64 * 1024 + 64])
 async def test_large_body_is_sent_unchanged(size: int, tmp_path: Path) -> None:
-    results: list[bytes] = []
     body = {
         "model": "support-chat",
         "messages": [{"role": "user", "content": 'aé漢😀\n\x01"'}],
         "unknown": {"more": "x" * (size - 256), "numbers": [1, -2.5, 1e30, True, None]},
     }
-    async with (
-        upstream_of(results) as (other_loop, url),
-        running_proxy(tmp_path / "policies", policies_for(url)) as proxy,
-    ):
-        raw = json.dumps(body).encode()
-        assert (await other_loop.send(f"{proxy.url}/v1/chat/completions", raw)).status == 200
+    async with measured_proxy(tmp_path, "", respond_by_path) as measured:
+        reply = await measured.send("/v1/chat/completions", body)
 
-    [sent_data] = results
-    assert sent_data == orjson.dumps({**body, "model": "gpt-4o-mini"})
+    assert reply.status == 200
+    assert measured.requests == [orjson.dumps({**body, "model": "gpt-4o-mini"})]
 
 
 async def test_large_call_is_estimated_quickly(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """The estimate runs on the event loop and must not normalize many names again."""
     upstream.answer_with(hang())
-    body = {
-        **{"model": "support-chat", "messages": [{"role": "user", "content": "Hi"}]},
-        **{"max_tokens": 7, "reasoning_effort": "low", "inference_timeout": 1},
-        **{f"{'ẍ' * 50}{number}": 1 for number in range(5_000)},
-    }
+    names = {f"{'ẍ' * 50}{number}": 1 for number in range(5_000)}
+    body: Json = {"max_tokens": 7, "reasoning_effort": "low", "inference_timeout": 1, **names}
     async with running_proxy(tmp_path / "policies", policies_for(upstream.url)) as proxy:
-        assert (await proxy.send("/v1/chat/completions", body)).status == 408
+        assert (await proxy.chat(model="support-chat", **body)).status == 408
         [record] = await proxy.sink.wait()
 
     hidden: list[HiddenOutput] = []
     assert lines(lambda: hidden.extend(map(record.hidden_output, record.attempts))) < 500
     assert [(output.responses, output.max_tokens) for output in hidden] == [(1, 7)]
     assert [bill.usage.tokens.output for bill in record.billing.bills] == [7]
+
+
+async def test_redacting_captured_texts_leaves_the_event_loop_free(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat("+1 555-0199 " * 8000)))
+    capture = "capture: {share: 100%, max_chars: 100000}"
+    async with guarded(tmp_path, upstream, capture) as proxy:
+        assert (await ask(proxy, "Hi")).status == 200
+        await proxy.sink.wait()
+        with LoopLag() as lag:
+            call = await get_call(proxy, 1)
+
+    assert call["captured"]["response"][0]["text"]
+    assert lag.worst_s < LAG_S
 
 
 EMAIL = "jane@example.com"
@@ -239,7 +212,7 @@ PARTS = [{"type": "text", "text": text} for text in [*ADDRESSES, *("é@a,de",) *
 ATTACK = [{"role": "user", "content": PARTS}]
 
 
-def policies(upstream: str, on_error: str) -> str:
+def build_policies(upstream: str, on_error: str) -> str:
     digests = {key: hashlib.sha256(f"hr-{key}".encode()).hexdigest() for key in ("large", "small")}
     keys = ", ".join(
         f"{key}: {{sha256: {digest}, deployments: [{key}]}}" for key, digest in digests.items()
@@ -269,17 +242,17 @@ async def test_guards_stay_enabled_under_load(
     upstream.answer_with(answer(chat()))
 
     async with (
-        running_proxy(tmp_path / "policies", policies(upstream.url, on_error)) as proxy,
+        running_proxy(tmp_path / "policies", build_policies(upstream.url, on_error)) as proxy,
         asyncio.TaskGroup() as group,
     ):
 
-        async def ask(key: str, messages: object) -> int:
+        async def send(key: str, messages: object) -> int:
             headers = {"authorization": f"Bearer hr-{key}"}
             return (await proxy.chat(headers, model=key, messages=messages)).status
 
-        await ask("large", PROMPT)  # load the guard's data
-        attacks = [group.create_task(ask("large", ATTACK)) for _ in range(2)]
-        statuses = [await ask("small", PROMPT) for _ in range(4)]
+        await send("large", PROMPT)  # load the guard's data
+        attacks = [group.create_task(send("large", ATTACK)) for _ in range(2)]
+        statuses = [await send("small", PROMPT) for _ in range(4)]
         assert {await attack for attack in attacks} == {200}
 
     sent_items = [
@@ -292,25 +265,13 @@ async def test_guards_stay_enabled_under_load(
     assert not [body for body in sent_items if EMAIL in body]
 
 
-OTHER_KEY = {"authorization": "Bearer hr-search-key"}
-BODY = {"model": "search-answers", **MESSAGES}
 STREAMS = 80
-MOST_S = 0.5  # 1.3 s and more if each stream ran in each loop iteration
+MAX_WAIT_S = 0.5  # 1.3 s and more if each stream ran in each loop iteration
 FLOODS = {
     "words": b"".join(map(event, chat_events(*["word "] * 2000)[1:-2])),
-    "events that say nothing": event({"choices": []}) * 2000,
+    "events without text": event({"choices": []}) * 2000,
     "comments": b": still here\n\n" * 4000,
 }
-
-
-async def flooded(url: str) -> None:
-    request = {"model": "support-chat", **MESSAGES, "stream": True}
-    async with (
-        ClientSession(headers=BEARER) as client,
-        client.post(f"{url}/v1/chat/completions", json=request) as response,
-    ):
-        async for _ in response.content.iter_any():
-            pass
 
 
 @pytest.mark.parametrize("kind", FLOODS)
@@ -329,24 +290,21 @@ async def test_streams_of_one_key_delay_no_other_key(kind: str, tmp_path: Path) 
         while not request.closed.is_set():
             await wire.send(FLOODS[kind])
 
-    took: list[float] = []
-    async with (
-        upstream_on_own_loop(script) as (other_loop, url),
-        running_proxy(tmp_path / "policies", policies_for(url)) as proxy,
-    ):
-        reading = [
-            asyncio.ensure_future(other_loop.run(flooded(proxy.url))) for _ in range(STREAMS)
-        ]
+    path, waits_s = "/v1/chat/completions", list[float]()
+    flood = {"model": "support-chat", **MESSAGES, "stream": True}
+    async with measured_proxy(tmp_path, "", lambda _: script) as measured:
+        floods = [asyncio.ensure_future(measured.send(path, flood)) for _ in range(STREAMS)]
         try:
             assert await asyncio.to_thread(all_stream.wait, PATIENCE_S)
-            while not took or (took[-1] >= MOST_S and len(took) < TRIES):
+            while not waits_s or (waits_s[-1] >= MAX_WAIT_S and len(waits_s) < TRIES):
                 started_at = time.thread_time()
-                reply = await other_loop.send(f"{proxy.url}/v1/chat/completions", BODY, OTHER_KEY)
-                assert reply.status == 200
-                took.append(time.thread_time() - started_at)
+                other_key = {"authorization": "Bearer hr-search-key"}
+                body = {"model": "search-answers", **MESSAGES}
+                assert (await measured.send(path, body, other_key)).status == 200
+                waits_s.append(time.thread_time() - started_at)
         finally:
-            for task in reading:
+            for task in floods:
                 task.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
+            await asyncio.gather(*floods, return_exceptions=True)
 
-    assert took[-1] < MOST_S, took
+    assert waits_s[-1] < MAX_WAIT_S, waits_s

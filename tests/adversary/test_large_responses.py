@@ -1,12 +1,12 @@
-"""Large responses never hold the event loop."""
+"""Searches for large responses that hold the event loop, and for a bound that none enforces.
+
+Each response is large in one way, mostly by its number of values.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from math import inf
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,19 @@ import pytest
 from proxy.call.summary import summarize
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerLocation
-from tests.adversary.loops import LAG_S, Lag, Loop, upstream_on_own_loop
-from tests.adversary.test_large_bodies import TRIES
-from tests.conftest import Proxy, Reply, policies_for, running_proxy
-from tests.doubles import Json, ReceivedRequest, Wire, chat, event, head, legacy, usage
+from tests.adversary.event_loops import (
+    LAG_S,
+    MeasuredProxy,
+    Measurement,
+    measured_proxy,
+    stream_bytes,
+    whole_bytes,
+)
+from tests.doubles import Json, chat, legacy, usage
 from tests.ledger.records import stored_rows
 from tests.test_pipeline import BEARER, ENKRYPT, PORTKEY
 
-MOST_S = LAG_S / 2
+MAX_LAG_S = LAG_S / 2
 VALUES = 40_000
 MIB = 1024 * 1024
 POLICY = """
@@ -39,9 +44,9 @@ policies:
 """
 
 
-def choice(message: Json, **options: Any) -> Json:
-    full_value = {"role": "assistant", "content": "Hi", **message}
-    return {"index": 0, "message": full_value, "finish_reason": "stop", **options}
+def choice(message: Json, **members: Any) -> Json:
+    message = {"role": "assistant", "content": "Hi", **message}
+    return {"index": 0, "message": message, "finish_reason": "stop", **members}
 
 
 def call_message(count: int, arguments: str = '{"a": 1}') -> Json:
@@ -50,42 +55,31 @@ def call_message(count: int, arguments: str = '{"a": 1}') -> Json:
     return {"content": None, "tool_calls": calls}
 
 
-def spelled(tokens: int) -> Json:
-    other_values = [{"token": f"t{n}", "logprob": -1.5, "bytes": [97, 98]} for n in range(20)]
-    item = {"token": "abc", "logprob": -0.125, "bytes": [97, 98, 99], "top_logprobs": other_values}
+def logprobs(tokens: int) -> Json:
+    others = [{"token": f"t{n}", "logprob": -1.5, "bytes": [97, 98]} for n in range(20)]
+    item = {"token": "abc", "logprob": -0.125, "bytes": [97, 98, 99], "top_logprobs": others}
     return {"content": [item] * tokens}
 
 
-def named_members(count: int, value: Any) -> Json:
+def members(count: int, value: Any) -> Json:
     return {f"n{number}": value for number in range(count)}
 
 
-def hooks(count: int) -> Json:
-    return {"before_request_hooks": [{"id": f"h{n}", "verdict": False} for n in range(count)]}
-
-
-def detections(count: int) -> Json:
-    return {
-        "input_guardrails": {
-            "summary": named_members(count, 1),
-            "details": named_members(count, {}),
-        }
-    }
-
-
-def shapes() -> Iterator[tuple[str, Json]]:
-    """Return responses that are each large in one way, mostly by number of values."""
+def iter_large_responses() -> Iterator[tuple[str, Json]]:
+    hooks = [{"id": f"h{n}", "verdict": False} for n in range(VALUES // 4)]
+    count = VALUES // 3
+    detections = {"summary": members(count, 1), "details": members(count, {})}
     yield "values", chat(x=[{}] * VALUES)
     yield "texts", chat(x=["ab cd\n"] * VALUES)
     yield "numbers", chat(x=[1.5] * VALUES)
-    yield "names", chat(x=named_members(VALUES, 1))
-    yield "usage", chat(usage={**usage(), **named_members(VALUES, 1)})
+    yield "names", chat(x=members(VALUES, 1))
+    yield "usage", chat(usage={**usage(), **members(VALUES, 1)})
     yield "choices", chat(choices=[{**choice({}), "index": n} for n in range(VALUES // 8)])
     yield "calls", chat(choices=[choice(call_message(VALUES // 8))])
     yield "arguments", chat(choices=[choice(call_message(1, json.dumps(["x y"] * VALUES)))])
-    yield "logprobs", chat(choices=[choice({}, logprobs=spelled(5 * VALUES // 130))])
-    yield "hooks", chat(hook_results=hooks(VALUES // 4))
-    yield "detections", chat(enkrypt_policy_detections=detections(VALUES // 3))
+    yield "logprobs", chat(choices=[choice({}, logprobs=logprobs(5 * VALUES // 130))])
+    yield "hooks", chat(hook_results={"before_request_hooks": hooks})
+    yield "detections", chat(enkrypt_policy_detections={"input_guardrails": detections})
     yield "a long id", chat(id="x y" * MIB, model="z")
     yield "a text", chat("abcdefg " * (7 * MIB // 8))
     yield "a text of line ends", chat("\n" * (3 * MIB))
@@ -100,116 +94,44 @@ def as_event(document: Json) -> Json:
     return {**document, "object": "chat.completion.chunk", "choices": choices}
 
 
-def whole_script(document: Any) -> list[bytes]:
-    data = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return [head(200, "application/json", f"content-length: {len(data)}"), data]
-
-
-def streamed(*events: Any) -> list[bytes]:
-    data = b"".join(map(event, (*events, b"[DONE]")))
-    return [head(200, "text/event-stream", f"content-length: {len(data)}"), data]
-
-
-@dataclass
-class LoopTest:
-    """A proxy whose upstream and client run on another loop. ``answers`` is streamed."""
-
-    proxy: Proxy
-    other_loop: Loop
-    pieces: list[bytes]
-    ledger: Path
-    reply: Reply = field(init=False)
-    """What ``measure`` was answered last."""
-
-    async def post(self, path: str, body: Json, headers: Mapping[str, str] = BEARER) -> Reply:
-        return await self.other_loop.send(self.proxy.url + path, body, headers)
-
-    async def measure(self, path: str, body: Json, **how: Any) -> tuple[float, set[int], Any]:
-        """Send a body until it does not hold the loop; return for how many seconds it was held at
-        the least, every status, and the last record. No body is sent twice: it may be kept."""
-        minimum, statuses, record = inf, set[int](), None
-        for number in range(16, 16 + TRIES):
-            sent_body = body if "input" in body else {**body, "max_tokens": number}
-            with Lag() as lag:
-                self.reply = await self.post(path, sent_body, **how)
-                statuses.add(self.reply.status)
-                [record] = await self.proxy.sink.wait()
-            minimum = min(minimum, lag.worst)
-            self.proxy.sink.forget()
-            if minimum <= MOST_S:
-                break
-        return minimum, statuses, record
-
-    async def measure_cached(self, path: str, body: Json) -> tuple[float, set[str]]:
-        """Repeat one body until it does not block the loop. Return lag and cache statuses."""
-        minimum, results = inf, set()
-        for _ in range(TRIES):
-            self.proxy.sink.forget()
-            with Lag() as lag:
-                status = (await self.post(path, body)).status
-                [record] = await self.proxy.sink.wait()
-            minimum = min(minimum, lag.worst)
-            assert (status, record.is_internal_error) == (200, False)
-            results.add(record.cache)
-            if minimum <= MOST_S:
-                break
-        self.proxy.sink.forget()
-        return minimum, results
-
-
-@asynccontextmanager
-async def world_of(
-    folder: Path, policies: str = POLICY, **settings: Any
-) -> AsyncIterator[LoopTest]:
-    sent_items: list[bytes] = []
-
-    async def script(request: ReceivedRequest, wire: Wire) -> None:
-        await wire.send(*sent_items)
-
-    ledger = folder / "ledger.db"
-    async with (
-        upstream_on_own_loop(script) as (other_loop, url),
-        running_proxy(
-            folder / "policies",
-            policies_for(url) + policies,
-            ledger=LedgerLocation("sqlite", ledger),
-            **settings,
-        ) as proxy,
-    ):
-        yield LoopTest(proxy, other_loop, sent_items, ledger)
-
-
 CHAT = "/v1/chat/completions"
-MESSAGES = [{"role": "user", "content": "Hi, a@b.example"}]
-WAYS: dict[str, tuple[str, Json]] = {
-    "whole": (CHAT, {"model": "support-chat", "messages": MESSAGES}),
-    "stream": (CHAT, {"model": "support-chat", "messages": MESSAGES, "stream": True}),
-    "made a stream": (CHAT, {"model": "support-chat", "messages": MESSAGES, "stream": True}),
-    "turned": ("/v1/completions", {"model": "search-answers", "prompt": "Hi, a@b.example"}),
-    "turned stream": ("/v1/completions",
-        {"model": "search-answers", "prompt": "Hi, a@b.example", "stream": True}),
-}  # fmt: skip
+MESSAGES = {"messages": [{"role": "user", "content": "Hi, a@b.example"}]}
+PROMPT = {"prompt": "Hi, a@b.example"}
+CALLS: dict[str, tuple[str, Json, bool]] = {
+    "whole": (CHAT, {"model": "support-chat", **MESSAGES}, False),
+    "streamed": (CHAT, {"model": "support-chat", **MESSAGES, "stream": True}, True),
+    "streamed by the proxy": (CHAT, {"model": "support-chat", **MESSAGES, "stream": True}, False),
+    "translated": ("/v1/completions", {"model": "search-answers", **PROMPT}, False),
+    "translated stream": (
+        "/v1/completions",
+        {"model": "search-answers", **PROMPT, "stream": True},
+        True,
+    ),
+}
+"""The path and the body of a call, and whether its upstream streams."""
+
+
+async def measure_call(measured: MeasuredProxy, call: str, document: Json) -> Measurement:
+    path, body, is_stream = CALLS[call]
+    measured.response = stream_bytes(as_event(document)) if is_stream else whole_bytes(document)
+    return await measured.measure(path, body)
 
 
 @pytest.mark.usefixtures("collected")
-@pytest.mark.parametrize("way", WAYS)
-async def test_large_response_does_not_block_the_loop(way: str, tmp_path: Path) -> None:
-    path, body = WAYS[way]
-    async with world_of(tmp_path) as place:
-        for name, document in shapes():
-            events = way.endswith("stream") and not way.startswith("made")
-            place.pieces[:] = streamed(as_event(document)) if events else whole_script(document)
+@pytest.mark.parametrize("call", CALLS)
+async def test_large_response_does_not_block_the_loop(call: str, tmp_path: Path) -> None:
+    async with measured_proxy(tmp_path, POLICY) as measured:
+        for name, document in iter_large_responses():
+            result = await measure_call(measured, call, document)
 
-            pending, statuses, record = await place.measure(path, body)
-
-            assert statuses == {200}, name
-            assert (record.outcome, record.is_internal_error) == ("success", False), name
-            assert pending <= MOST_S, name
+            assert result.statuses == {200}, name
+            assert (result.record.outcome, result.record.is_internal_error) == ("success", False)
+            assert result.lag_s <= MAX_LAG_S, name
 
 
 CLIENTS: dict[str, tuple[str, dict[str, str], Json]] = {
-    "portkey": (CHAT, PORTKEY, {"messages": MESSAGES}),
-    "enkrypt": ("/ai-proxy/chat/completions", ENKRYPT, {"messages": MESSAGES}),
+    "portkey": (CHAT, PORTKEY, MESSAGES),
+    "enkrypt": ("/ai-proxy/chat/completions", ENKRYPT, MESSAGES),
     "multimodel": ("/v1/completion", BEARER, {"prompt": "Hi"}),
     "fireworks": ("/inference/v1/completions", BEARER, {"prompt": "Hi"}),
 }
@@ -220,65 +142,59 @@ CLIENTS: dict[str, tuple[str, dict[str, str], Json]] = {
 async def test_large_response_of_other_dialects_does_not_block(client: str, tmp_path: Path) -> None:
     path, headers, fields = CLIENTS[client]
     model = ["third", "second"] if client == "multimodel" else "search-answers"
-    async with world_of(tmp_path) as place:
-        for name, document in shapes():
-            if name not in ("names", "choices", "hooks", "detections", "a text of line ends"):
+    names = ("names", "choices", "hooks", "detections", "a text of line ends")
+    async with measured_proxy(tmp_path, POLICY) as measured:
+        for name, document in iter_large_responses():
+            if name not in names:
                 continue
-            place.pieces[:] = whole_script(document)
-
-            pending, statuses, record = await place.measure(
-                path, {"model": model, **fields}, headers=headers
-            )
+            measured.response = whole_bytes(document)
+            result = await measured.measure(path, {"model": model, **fields}, headers)
 
             # A model call of legacy text may have no choices.
-            assert statuses <= {200, 246, 502}, name
-            assert not record.is_internal_error, name
-            assert pending <= MOST_S, name
+            assert result.statuses <= {200, 246, 502}, name
+            assert not result.record.is_internal_error, name
+            assert result.lag_s <= MAX_LAG_S, name
 
 
 @pytest.mark.usefixtures("collected")
 async def test_large_cached_response_does_not_block_the_loop(tmp_path: Path) -> None:
-    path, body = WAYS["whole"]
-    async with world_of(tmp_path) as place:
-        never = ("calls", "arguments", "hooks", "detections")
-        kinds = [shape for shape in shapes() if shape[0] not in never]
-        for number, (name, document) in enumerate(kinds):
-            came_streamed = number % 2 == 1
-            place.pieces[:] = (
-                streamed(as_event(document)) if came_streamed else whole_script(document)
-            )
-            request = {**body, "stop": name, "stream": came_streamed}
-            await place.post(path, request)
-            await place.proxy.sink.wait()
+    path, body, _ = CALLS["whole"]
+    never_cached = ("calls", "arguments", "hooks", "detections")
+    responses = [item for item in iter_large_responses() if item[0] not in never_cached]
+    async with measured_proxy(tmp_path, POLICY) as measured:
+        for number, (name, document) in enumerate(responses):
+            is_stream = number % 2 == 1
+            event = as_event(document)
+            measured.response = stream_bytes(event) if is_stream else whole_bytes(document)
+            request = {**body, "stop": name}
+            await measured.measure(path, {**request, "stream": is_stream}, counter="")
             for stream in (False, True):
-                pending, results = await place.measure_cached(path, {**request, "stream": stream})
+                result = await measured.measure(path, {**request, "stream": stream}, counter="")
 
-                assert results == {"hit"}, name
-                assert pending <= MOST_S, (name, came_streamed, stream)
+                assert (result.record.cache, result.statuses) == ("hit", {200}), name
+                assert not result.record.is_internal_error
+                assert result.lag_s <= MAX_LAG_S, (name, is_stream, stream)
 
 
 @pytest.mark.usefixtures("collected")
 async def test_many_events_at_once_do_not_block_the_loop(tmp_path: Path) -> None:
-    path, body = WAYS["stream"]
-    small = as_event(chat("Hi"))
+    path, body, _ = CALLS["streamed"]
+    small, last_event = as_event(chat("Hi")), as_event(chat(""))
     small["choices"][0]["finish_reason"] = None
-    last_document = as_event(chat(""))
+    last_choice = last_event["choices"][0]
     bursts = {
         "words": [small] * 5000,
-        "nothing": [{"choices": []}] * 20_000,
-        "choices": [
-            {**small, "choices": [{**last_document["choices"][0], "index": n}]} for n in range(3000)
-        ],
+        "events without text": [{"choices": []}] * 20_000,
+        "choices": [{**small, "choices": [{**last_choice, "index": n}]} for n in range(3000)],
     }
-    async with world_of(tmp_path) as place:
+    async with measured_proxy(tmp_path, POLICY) as measured:
         for name, events in bursts.items():
-            place.pieces[:] = streamed(*events, last_document)
+            measured.response = stream_bytes(*events, last_event)
+            result = await measured.measure(path, body)
 
-            pending, statuses, record = await place.measure(path, body)
-
-            assert statuses == {200}, name
-            assert (record.outcome, record.is_internal_error) == ("success", False), name
-            assert pending <= MOST_S, name
+            assert result.statuses == {200}, name
+            assert (result.record.outcome, result.record.is_internal_error) == ("success", False)
+            assert result.lag_s <= MAX_LAG_S, name
 
 
 @pytest.mark.usefixtures("collected")
@@ -286,87 +202,78 @@ async def test_many_events_at_once_do_not_block_the_loop(tmp_path: Path) -> None
 async def test_largest_embeddings_pass(client: str, tmp_path: Path) -> None:
     """2,048 vectors of 3,072 numbers, which a guard rewrites for Portkey clients."""
     numbers = b"[" + b",".join(b"-0.0%08d" % (n * 31) for n in range(3072)) + b"]"
-    data = b'{"object":"embedding","index":7,"embedding":' + numbers + b"}"
-    sent_data = b'{"object":"list","data":[' + b",".join([data] * 2048) + b"],"
-    sent_data += orjson.dumps({"model": "m", "usage": {"prompt_tokens": 9, "total_tokens": 9}})[1:]
+    vector = b'{"object":"embedding","index":7,"embedding":' + numbers + b"}"
+    raw = b'{"object":"list","data":[' + b",".join([vector] * 2048) + b"],"
+    raw += orjson.dumps({"model": "m", "usage": {"prompt_tokens": 9, "total_tokens": 9}})[1:]
     headers = BEARER if client == "openai" else PORTKEY
-    async with world_of(tmp_path) as place:
-        place.pieces[:] = whole_script(sent_data)
+    body = {"model": "gpt-4o-mini", "input": ["Hi"] * 2048}
+    async with measured_proxy(tmp_path, POLICY) as measured:
+        measured.response = whole_bytes(raw)
+        result = await measured.measure("/v1/embeddings", body, headers, counter="")
 
-        body = {"model": "gpt-4o-mini", "input": ["Hi"] * 2048}
-        pending, statuses, record = await place.measure("/v1/embeddings", body, headers=headers)
-        fields = (await place.post("/v1/embeddings", body, headers)).raw
-
-    assert statuses == {200}
-    assert record.billing.tokens.total == 9
-    assert pending <= MOST_S
-    assert fields == sent_data if client == "openai" else fields.startswith(sent_data[:-1])
-    assert (b'"hook_results"' in fields) == (client == "portkey")
+    assert result.statuses == {200}
+    assert result.record.billing.tokens.total == 9
+    assert result.lag_s <= MAX_LAG_S
+    reply = result.reply.raw
+    assert reply == raw if client == "openai" else reply.startswith(raw[:-1])
+    assert (b'"hook_results"' in reply) == (client == "portkey")
 
 
-def deep(depth: int) -> Json:
+def nest(depth: int) -> Json:
     value: Any = 1
     for _ in range(depth):
         value = [value]
     return chat(x=value)
 
 
-TOO_MUCH = {
+EXCESSIVE = {
     "values": (chat(x=[{}] * 500_000), "upstream_answer_too_large"),
-    "values in log-probabilities": (chat(choices=[choice({}, logprobs=spelled(8000))]),
-        "upstream_answer_too_large"),
+    "values in log-probabilities": (
+        chat(choices=[choice({}, logprobs=logprobs(8000))]),
+        "upstream_answer_too_large",
+    ),
     "bytes": (chat("x" * (65 * MIB)), "upstream_answer_too_large"),
-    "depth": (deep(300), "upstream_invalid_response"),
-    "depth of a large one": ({**deep(300), "y": "x" * MIB}, "upstream_invalid_response"),
-}  # fmt: skip
+    "depth": (nest(300), "upstream_invalid_response"),
+    "depth of a large one": ({**nest(300), "y": "x" * MIB}, "upstream_invalid_response"),
+}
 
 
 @pytest.mark.usefixtures("collected")
-@pytest.mark.parametrize("way", WAYS)
-async def test_oversized_response_is_a_recorded_error(way: str, tmp_path: Path) -> None:
-    path, body = WAYS[way]
-    async with world_of(tmp_path) as place:
-        for name, (document, code) in TOO_MUCH.items():
-            events = way.endswith("stream") and not way.startswith("made")
-            place.pieces[:] = streamed(as_event(document)) if events else whole_script(document)
+@pytest.mark.parametrize("call", CALLS)
+async def test_oversized_response_is_a_recorded_error(call: str, tmp_path: Path) -> None:
+    location = LedgerLocation("sqlite", tmp_path / "ledger.db")
+    async with measured_proxy(tmp_path, POLICY, ledger=location) as measured:
+        for name, (document, code) in EXCESSIVE.items():
+            result = await measure_call(measured, call, document)
 
-            pending, statuses, record = await place.measure(path, body)
-
-            assert statuses == {502}, name
-            assert place.reply.headers["x-headrace-error"] == place.reply.error["code"] == code, (
-                name
-            )
-            [(attempt, fate, bill)] = summarize(record).attempts
-            assert (attempt.error, record.outcome, record.is_internal_error) == (
-                code,
-                "upstream_error",
-                False,
-            )
+            assert result.statuses == {502}, name
+            assert result.reply.headers["x-headrace-error"] == result.reply.error["code"] == code
+            [(attempt, attempt_result, bill)] = summarize(result.record).attempts
+            assert (attempt.error, result.record.outcome) == (code, "upstream_error"), name
+            assert not result.record.is_internal_error
             assert bill is not None
             assert bill.usage.source == "partial_estimate"
             assert bill.usage.tokens.input > 0
-            assert (fate.use, fate.loss) == ("abandoned", "upstream_broke")
-            assert pending <= MOST_S, name
-    assert audit(place.ledger).violations == ()
-    assert {row["error"] for row in stored_rows(place.ledger, "attempts")} == {
-        code for _, code in TOO_MUCH.values()
-    }
+            assert (attempt_result.use, attempt_result.loss) == ("abandoned", "upstream_broke")
+            assert result.lag_s <= MAX_LAG_S, name
+    assert audit(location.path).violations == ()
+    errors = {row["error"] for row in stored_rows(location.path, "attempts")}
+    assert errors == {code for _, code in EXCESSIVE.values()}
 
 
 async def test_bounds_are_set_by_policy(tmp_path: Path) -> None:
-    path, body = WAYS["whole"]
-    async with world_of(tmp_path) as place:
-        policies = place.proxy.policies / "policies.yaml"
-        text = policies.read_text()
-        bound = "{max_answer_values: 1000, max_answer_bytes: 10kB, dialect: openai,"
-        policies.write_text(text.replace("{dialect: openai,", bound, 1))
-        fresh = BEARER | {"x-headrace-refresh-cache": "true"}
-        for document, status in (
-            (chat(x=[1] * 900), 200),
-            (chat(x=[1] * 1000), 502),
-            (legacy("x" * 9000), 200),
-            (legacy("x" * 10_000), 502),
-        ):
-            place.pieces[:] = whole_script(document)
-            request = {**body, "max_tokens": len(str(document))}
-            assert (await place.post(path, request, fresh)).status == status
+    path, body, _ = CALLS["whole"]
+    bounds = "{max_answer_values: 1000, max_answer_bytes: 10kB, dialect: openai,"
+    cases = (
+        *((chat(x=[1] * 900), 200), (chat(x=[1] * 1000), 502)),
+        *((legacy("x" * 9000), 200), (legacy("x" * 10_000), 502)),
+    )
+    async with measured_proxy(tmp_path, POLICY) as measured:
+        policies = measured.proxy.policies / "policies.yaml"
+        policies.write_text(policies.read_text().replace("{dialect: openai,", bounds, 1))
+        for number, (document, status) in enumerate(cases):
+            measured.response = whole_bytes(document)
+            headers = BEARER | {"x-headrace-refresh-cache": "true"}
+            reply = await measured.send(path, {**body, "max_tokens": 1 + number}, headers)
+
+            assert reply.status == status

@@ -1,4 +1,7 @@
-"""No end of a call leaves a task, a descriptor, a reservation or a reference cycle."""
+"""Searches for ends of a call that leave a task, a descriptor, a reservation or an object behind.
+
+After the call, no object may hold its key, and no object of the call may need the collector.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import io
 import json
 import os
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import CellType, FrameType, MappingProxyType, MethodType
 from typing import Any
@@ -20,8 +24,14 @@ from aiohttp import ClientSession
 
 import proxy
 from proxy.upstream.response import HttpUpstreamResponse
-from tests.adversary.crossings import CASES, PROMPT_WORD, Fickle, Step, policies
-from tests.adversary.test_crossings import Crossing
+from tests.adversary.combined_features import (
+    COMBINATIONS,
+    PROMPT_WORD,
+    ObedientUpstream,
+    Step,
+    build_policies,
+)
+from tests.adversary.test_combined_features import CombinedProxy
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, scripted_upstream
 from tests.servers import eventually
@@ -29,112 +39,109 @@ from tests.test_pipeline import BEARER, ROUTES
 
 TIMES = 4
 SERVER = "proxy.server.server"
-"""Its connections and requests are aiohttp's, which ties them together when a body is left unread:
-they hold no text by then."""
+"""aiohttp ties its connections and requests together if a body is not read. They hold no text."""
 OURS = str(Path(proxy.__file__).parent)
 BODY: Json = {"model": "one", "prompt": "Hi", "max_tokens": 20}
-Way = Callable[[Crossing, int, str], Awaitable[None]]
-"""Makes a call by its number, and with padding before its text."""
-
-
-HOW = {
+Send = Callable[[CombinedProxy, int, str], Awaitable[None]]
+"""Makes a call with a number and with padding before its text."""
+FORMS = {
     "whole": ("legacy", False),
     "streamed": ("chat", True),
     "responses": ("responses", False),
     "responses-streamed": ("responses", True),
     "messages-streamed": ("messages", True),
 }
-"""The forms of clients, whole or streamed."""
+"""The APIs of clients, whole or streamed."""
+DEPLOYMENTS_BY_BEHAVIOR = {"found": "out-block-unkept-plain", "slow": "none-unkept-hedged"}
 
 
-CASE_OF = {"found": "out-block-unkept-plain", "slow": "none-unkept-hedged"}
+def send_step(
+    behavior: str, form: str, disconnect: str = "stays", deployment: str = "", **options: Any
+) -> Send:
+    """Return a function that makes one call with this behavior of the upstream and the client."""
+    name = deployment or DEPLOYMENTS_BY_BEHAVIOR.get(behavior, "none-unkept-plain")
+    combination = next(item for item in COMBINATIONS if "-".join(item) == name)
+    step = Step(combination, *FORMS[form], "nothing", (behavior,), disconnect, **options)
+
+    async def send(running: CombinedProxy, number: int, padding: str) -> None:
+        await running.send(replace(step, padding=padding), number)
+
+    return send
 
 
-def stepped(way: str, how: str, leaves: str = "stays", case: str = "", **options: Any) -> Way:
-    """Return a function that makes one call with this upstream or client behavior."""
-    name = case or CASE_OF.get(way, "none-unkept-plain")
-    owner = next(item for item in CASES if "-".join(item) == name)
-    form, streamed = HOW[how]
-
-    async def go(running: Crossing, number: int, padding: str) -> None:
-        step = Step(owner, form, streamed, "nothing", (way,), leaves, padding=padding, **options)
-        await running.send(step, number)
-
-    return go
-
-
-async def _post(running: Crossing, body: Any, **headers: str) -> None:
-    sent_body = {**BEARER, "x-headrace-deployment": "none-unkept-plain", **headers}
-    data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
-    sent_body["content-type"] = "application/json"
-    async with running.client.post("/v1/completions", data=data, headers=sent_body) as response:
+async def post(running: CombinedProxy, body: Any, headers: Mapping[str, str]) -> None:
+    headers = {**BEARER, "x-headrace-deployment": "none-unkept-plain", **headers}
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers["content-type"] = "application/json"
+    data = io.BytesIO(raw)
+    async with running.client.post("/v1/completions", data=data, headers=headers) as response:
         await response.read()
 
 
-TO_CACHE = {"x-headrace-deployment": "none-kept-plain"}
+def to(deployment: str) -> dict[str, str]:
+    return {"x-headrace-deployment": deployment}
+
+
 POSTS: dict[str, tuple[Json | bytes, dict[str, str]]] = {
-    "blocked": ({"prompt": f"a {PROMPT_WORD}"}, {"x-headrace-deployment": "in-block-unkept-plain"}),
+    "blocked": ({"prompt": f"a {PROMPT_WORD}"}, to("in-block-unkept-plain")),
     "unauthenticated": ({}, {"authorization": "Bearer nobody"}),
-    "wrong_field": ({"temperature": "hot"}, {}),
-    "broken_body": (b'{"model": ', {}),
+    "invalid_field": ({"temperature": "hot"}, {}),
+    "invalid_body": (b'{"model": ', {}),
     "too_large": ({"prompt": "x" * (17 * 1024 * 1024)}, {}),
-    "unknown_deployment": ({}, {"x-headrace-deployment": "nowhere"}),
+    "unknown_deployment": ({}, to("nowhere")),
     "beyond_a_limit": ({"max_tokens": 600_000_000}, {}),
-    "rate_limited": ({}, {"x-headrace-deployment": "rare"}),
-    "guard_service_away": ({}, {"x-headrace-deployment": "asking"}),
+    "rate_limited": ({}, to("rare")),
+    "guard_service_away": ({}, to("asking")),
     "client_deadline": ({"prompt": "Hi and silent"}, {"x-litellm-timeout": "0.05"}),
-    "kept": ({}, TO_CACHE),
-    "shared_refusal": ({"prompt": "Hi and refused"}, TO_CACHE),
-    "shared_cut": ({"prompt": "Hi and cut", "stream": True}, TO_CACHE),
+    "cached": ({}, to("none-kept-plain")),
+    "shared_refusal": ({"prompt": "Hi and refused"}, to("none-kept-plain")),
+    "shared_cut": ({"prompt": "Hi and cut", "stream": True}, to("none-kept-plain")),
 }
 
 
-def posted(name: str) -> Way:
+def send_post(name: str) -> Send:
     """Return a function that makes a call that the proxy itself ends."""
     body, headers = POSTS[name]
     errors = [aiohttp.ClientError] if name in ("too_large", "shared_cut") else []
     at_once = 3 if name.startswith("shared") else 1
 
-    async def go(running: Crossing, number: int, padding: str) -> None:
+    async def send(running: CombinedProxy, number: int, padding: str) -> None:
         request = body
         if isinstance(body, dict):
             request = {**BODY, **body}
             request["prompt"] = padding + request["prompt"]
         with suppress(*errors):
-            await asyncio.gather(*(_post(running, request, **headers) for _ in range(at_once)))
+            await asyncio.gather(*(post(running, request, headers) for _ in range(at_once)))
 
-    return go
+    return send
 
 
-WAYS: dict[str, Way] = {name: posted(name) for name in POSTS}
-WAYS |= {
-    f"{way}-{how}": stepped(way, how)
-    for way in (
-        "answered", "found", "overloaded", "broken", "refused", "garbled", "gone", "cut", "slow",
-        "denied",
-    )
-    for how in HOW
-}  # fmt: skip
-WAYS |= {
-    f"{leaves}-{how}": stepped("slow", how, leaves)
-    for leaves in ("leaves-early", "leaves-midway")
-    for how in HOW
-}
-WAYS |= {
-    "html": stepped("html", "whole"),
-    "oversized": stepped("oversized", "whole"),
-    "silent": stepped("silent", "streamed", case="none-unkept-fallen"),
-    "torn": stepped("torn", "streamed"),
-    "retried": stepped("overloaded", "whole", case="none-unkept-retried"),
-    "fallback": stepped("gone", "whole", case="none-unkept-fallen"),
-    "hedged": stepped("broken", "whole", case="none-unkept-hedged"),
-    "several": stepped("broken", "whole", several=True),
-    "guard_retry": stepped("found", "whole", case="out-retry-unkept-plain"),
-    "leaves_shared": stepped("slow", "streamed", "leaves-early", case="none-kept-plain"),
+BEHAVIORS = (
+    "answered", "found", "overloaded", "broken", "refused", "garbled", "gone", "cut", "slow",
+    "denied",
+)  # fmt: skip
+ENDS: dict[str, Send] = {
+    **{name: send_post(name) for name in POSTS},
+    **{f"{b}-{form}": send_step(b, form) for b in BEHAVIORS for form in FORMS},
+    **{
+        f"{disconnect}-{form}": send_step("slow", form, disconnect)
+        for disconnect in ("leaves-early", "leaves-midway")
+        for form in FORMS
+    },
+    "html": send_step("html", "whole"),
+    "oversized": send_step("oversized", "whole"),
+    "silent": send_step("silent", "streamed", deployment="none-unkept-fallen"),
+    "torn": send_step("torn", "streamed"),
+    "retried": send_step("overloaded", "whole", deployment="none-unkept-retried"),
+    "fallback": send_step("gone", "whole", deployment="none-unkept-fallen"),
+    "hedged": send_step("broken", "whole", deployment="none-unkept-hedged"),
+    "several": send_step("broken", "whole", several_models=True),
+    "guard_retry": send_step("found", "whole", deployment="out-retry-unkept-plain"),
+    "leaves_shared": send_step("slow", "streamed", "leaves-early", "none-kept-plain"),
 }
 LARGE = "where is it " * 20_000
-SIZES = [(name, "") for name in WAYS]
-SIZES += [(name, LARGE) for name in WAYS if not name.endswith(("responses", "responses-streamed"))]
+SIZES = [(name, "") for name in ENDS]
+SIZES += [(name, LARGE) for name in ENDS if not name.endswith(("responses", "responses-streamed"))]
 
 
 def is_of_a_call(result: object) -> bool:
@@ -162,12 +169,12 @@ RULES = """
 
 
 @asynccontextmanager
-async def crossing(folder: Path) -> AsyncIterator[Crossing]:
+async def closing_proxy(folder: Path) -> AsyncIterator[CombinedProxy]:
     """A proxy whose client keeps no connections, so that none are counted."""
     async with scripted_upstream() as upstream:
-        fickle = Fickle()
-        upstream.answer_with(fickle)
-        text = policies(upstream.url).replace("first_byte: 60s", "first_byte: 500ms")
+        behaviors = ObedientUpstream()
+        upstream.answer_with(behaviors)
+        text = build_policies(upstream.url).replace("first_byte: 60s", "first_byte: 500ms")
         text = text.replace("deployments: [", "deployments: [rare, asking, ", 1)
         text = text.replace("\ndeployments:\n", DEPLOYMENTS) + RULES
         async with (
@@ -176,29 +183,29 @@ async def crossing(folder: Path) -> AsyncIterator[Crossing]:
                 base_url=proxy.url, connector=aiohttp.TCPConnector(force_close=True)
             ) as client,
         ):
-            yield Crossing(proxy, client, fickle, folder / "none")
+            yield CombinedProxy(proxy, client, behaviors, folder / "none")
 
 
-def tasks() -> Counter[str]:
+def count_tasks() -> Counter[str]:
     """Return running tasks except those of the scripted upstream's kept connections."""
     names = (getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks())
     return Counter(name for name in names if not name.startswith("ScriptedUpstream"))
 
 
-def descriptors() -> int:
+def count_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def several(running: Crossing, way: Way, padding: str) -> None:
+async def send_several(running: CombinedProxy, send: Send, padding: str) -> None:
     begun_before = running.proxy.sink.begun
     for number in range(TIMES):
         running.calls += 1
-        await way(running, number, padding)
+        await send(running, number, padding)
     await running.proxy.sink.wait(running.proxy.sink.begun - begun_before)
     running.proxy.sink.forget()
 
 
-def bodies() -> list[object]:
+def find_bodies() -> list[object]:
     """Return the bodies of requests in memory, and the responses of upstreams.
 
     No collector finds these where a generator that was not read to its end holds them, as it
@@ -218,36 +225,39 @@ def is_body(item: object) -> bool:
 async def test_call_leaves_no_task_descriptor_or_object(
     name: str, padding: str, tmp_path: Path
 ) -> None:
-    way = WAYS[name]
-    bodies_before = {id(item) for item in bodies()}
-    async with crossing(tmp_path) as running:
-        await several(running, way, padding)
+    send = ENDS[name]
+    bodies_before = {id(item) for item in find_bodies()}
+    async with closing_proxy(tmp_path) as running:
+        await send_several(running, send, padding)
         gc.collect()
-        values_before = tasks(), descriptors()
+        values_before = count_tasks(), count_descriptors()
 
         gc.disable()
         try:
-            await several(running, way, padding)
+            await send_several(running, send, padding)
             # a pool may keep one more connection, but not one per call; background loading of the
             # first calls may have ended since
             await eventually(
-                lambda: tasks() <= values_before[0] and descriptors() < values_before[1] + TIMES
+                lambda: (
+                    count_tasks() <= values_before[0]
+                    and count_descriptors() < values_before[1] + TIMES
+                )
             )
-            await eventually(lambda: {*map(id, bodies())} <= bodies_before)
+            await eventually(lambda: {*map(id, find_bodies())} <= bodies_before)
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
-            counter = Counter(map(name_of, filter(is_of_a_call, gc.garbage)))
+            garbage = Counter(map(name_of, filter(is_of_a_call, gc.garbage)))
         finally:
             gc.set_debug(0)
             gc.garbage.clear()
             gc.enable()
-        explained = await sentinel(running)
+        explained = await explain_last_call(running)
 
-    assert counter == {}
+    assert garbage == {}
     assert "at-once admitted (this call reserved 1; 1 of 200 used)" in explained
 
 
-def holders(text: str) -> list[str]:
+def find_holders(text: str) -> list[str]:
     """Return the product and span types with an instance that contains this text."""
     matches = set()
     for get_object in gc.get_objects():
@@ -283,13 +293,13 @@ def new_objects() -> None:
 
 
 @pytest.mark.usefixtures("new_objects")
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", ENDS)
 async def test_no_object_after_a_call_contains_its_key(name: str, tmp_path: Path) -> None:
-    async with crossing(tmp_path) as running:
+    async with closing_proxy(tmp_path) as running:
         running.calls = 1
-        await WAYS[name](running, 0, "")
+        await ENDS[name](running, 0, "")
         await running.proxy.sink.wait()  # the sink keeps the record for a while
-        await eventually(lambda: holders(KEY) == [])
+        await eventually(lambda: find_holders(KEY) == [])
 
 
 @pytest.mark.usefixtures("new_objects")
@@ -315,11 +325,11 @@ async def test_no_header_keeps_a_key_in_memory(
     records = await proxy.sink.wait(2)
 
     assert [record.outcome for record in records] == ["success", "client_error"]
-    await eventually(lambda: holders(KEY) == holders("sk-of-another") == [])
+    await eventually(lambda: find_holders(KEY) == find_holders("sk-of-another") == [])
 
 
-async def sentinel(running: Crossing) -> str:
-    await _post(running, BODY, **{"x-request-id": "the-last"})
+async def explain_last_call(running: CombinedProxy) -> str:
+    await post(running, BODY, {"x-request-id": "the-last"})
     await running.proxy.sink.wait()
     async with running.client.get(f"{running.proxy.admin}/explain/the-last") as response:
         return await response.text()

@@ -1,14 +1,16 @@
-"""Rules of every model in a list apply, in decisions and explanations."""
+"""Searches for lists of models that escape a rule of one of them, and for false differences.
+
+A candidate policy that equals the active one must decide every call alike.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.types import Call, Plan, RequestHead, Secret
 from tests.conftest import DIGEST, KEY, Reply, running_proxy
-from tests.dialects.test_stored_state import StatefulProxy, policy, stateful_proxy
+from tests.dialects.test_stored_state import policy, stateful_proxy
 from tests.doubles import Json, ScriptedUpstream, answer, chat, response
 from tests.policy.decisions import decide, key_in, snapshot_of
 from tests.test_pipeline import MESSAGES
@@ -28,8 +30,8 @@ MODELS = ("internal", "public", "partner")
 GUARDS = ("secrets", "dear", "words", "code")
 LIMITS = ("calls", "tokens", "money", "own")
 SECRET = "AKIA" + "QYLPMN5HHHFPZAM2"
-LET_OFF: Json = {
-    "name": "let-off",
+REMOVAL: Json = {
+    "name": "removal",
     "when": {"model": "internal"},
     "without": {"guards": ["secrets"], "limits": ["money"]},
 }
@@ -106,7 +108,7 @@ def decide_plan(snapshot: Snapshot, *models: str) -> Plan:
     return decide(snapshot, Call(HEAD, {"prompt": "Hi"}, models, "compare"))
 
 
-def holds(plan: Plan) -> tuple[list[Any], ...]:
+def list_effects(plan: Plan) -> tuple[list[Any], ...]:
     """Return the parts of a plan that do not depend on the order of models."""
     guards = plan.guards
     parts = (plan.limits, guards.input, guards.output, guards.cost_caps)
@@ -120,8 +122,8 @@ def test_list_obeys_rules_of_every_model(policy_text: str, models: list[str]) ->
     alone = [decide_plan(snapshot, model) for model in models]
     together = decide_plan(snapshot, *models)
 
-    for index, parts in enumerate(holds(together)):
-        expected = {part for plan in alone for part in holds(plan)[index]}
+    for index, parts in enumerate(list_effects(together)):
+        expected = {part for plan in alone for part in list_effects(plan)[index]}
         assert set(parts) == expected
         assert len(parts) == len(expected)
     assert (together.refusal is None) == all(plan.refusal is None for plan in alone)
@@ -134,12 +136,12 @@ def test_order_of_models_is_irrelevant(policy_text: str, models: list[str]) -> N
     first_plan = decide_plan(snapshot, *models)
     for order in set(permutations(models)):
         plan = decide_plan(snapshot, *order)
-        assert holds(plan) == holds(first_plan)
+        assert list_effects(plan) == list_effects(first_plan)
         assert (plan.refusal, plan.cache) == (first_plan.refusal, first_plan.cache)
 
 
 def test_explanation_names_the_model_that_keeps_a_guard() -> None:
-    snapshot = snapshot_of(policies(LET_OFF))
+    snapshot = snapshot_of(policies(REMOVAL))
     key = key_in(snapshot, "widget")
 
     explanation = explain(snapshot, key, Call(HEAD, {"prompt": "Hi"}, MODELS, "compare"))
@@ -153,28 +155,27 @@ def test_explanation_names_the_model_that_keeps_a_guard() -> None:
     )
 
 
-@pytest.mark.parametrize("models", [["internal", "public"], ["public", "internal"]], ids=str)
-async def test_list_passes_all_checks(
-    models: list[str], upstream: ScriptedUpstream, tmp_path: Path
+async def test_list_passes_the_checks_of_every_model(
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    text = policies(LET_OFF, base_url=f"{upstream.url}/v1")
+    text = policies(REMOVAL, base_url=f"{upstream.url}/v1")
     async with running_proxy(tmp_path / "policies", text) as proxy:
 
-        async def ask(model: list[str], prompt: str, bound: int) -> Reply:
-            body = {"model": model, "prompt": prompt, "max_tokens": bound}
+        async def send(models: Sequence[str], prompt: str, max_tokens: int) -> Reply:
+            body = {"model": [*models], "prompt": prompt, "max_tokens": max_tokens}
             return await proxy.send("/v1/completion", body)
 
-        blocked = await ask(models, f"My key is {SECRET}.", 10)
-        upper = await ask(models, "Hi", 3000)
+        for models in permutations(("internal", "public")):
+            blocked = await send(models, f"My key is {SECRET}.", 10)
+            limited = await send(models, "Hi", 3000)
+
+            assert (blocked.status, blocked.error["code"]) == (400, "guardrail_blocked")
+            assert (limited.status, limited.error["code"]) == (429, "budget_exceeded")
         assert upstream.requests == []
-        alone = await ask(["internal"], f"My key is {SECRET}.", 3000)
-
-    assert (blocked.status, blocked.error["code"]) == (400, "guardrail_blocked")
-    assert (upper.status, upper.error["code"]) == (429, "budget_exceeded")
-    assert alone.status == 200
+        assert (await send(["internal"], f"My key is {SECRET}.", 3000)).status == 200
 
 
-PASSING = """  passing:
+DEPLOYMENTS = """  passing:
     targets: [{upstream: openai, model: rerank-1, price: {input: 1, output: 1}}]
     passthrough: [/v1/rerank]
     only_passthrough: true
@@ -184,82 +185,77 @@ PASSING = """  passing:
       - {upstream: spare, model: heavy, weight: 99, price: {input: 1, output: 2}}
 policies:
 """
-TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
+CONVERSATION: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metadata": {}}
 PAGE: Json = {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
-RESULT = response()
-CaseBuilder = Callable[[str, str], tuple[str, str, Json | None, Json]]
-"""Of a response's and a conversation's id: the method, the path, the body, and what comes."""
 ITEM: Json = {"type": "message", "role": "user", "content": "Where?"}
 
 
-def respond(**fields: Any) -> tuple[str, str, Json, Json]:
-    body = {"model": "gpt-4o-mini", "input": "Go on.", **fields}
-    return "POST", "/v1/responses", body, RESULT
+def respond(**fields: Any) -> tuple[str, str, Json]:
+    return "POST", "/v1/responses", {"model": "gpt-4o-mini", "input": "Go on.", **fields}
 
 
-CHAT: Json = {"model": "gpt-4o-mini", **MESSAGES}
-QUEUED = response(status="queued", background=True)
-WAYS: dict[str, CaseBuilder] = {
-    "a chat": lambda r, c: ("POST", "/v1/chat/completions", CHAT, chat("Hi.")),
-    "of several by weight": lambda r, c: respond(model="drawing"),
-    "in the background": lambda r, c: (*respond(background=True)[:3], QUEUED),
-    "from a response": lambda r, c: respond(previous_response_id=r),
-    "from a conversation": lambda r, c: respond(conversation=c),
-    "by a model that has not its response": lambda r, c: respond(
-        model="keeper", previous_response_id=r
-    ),
-    "a response": lambda r, c: ("GET", f"/v1/responses/{r}", None, RESULT),
-    "what was asked": lambda r, c: ("GET", f"/v1/responses/{r}/input_items", None, PAGE),
-    "a conversation": lambda r, c: ("GET", f"/v1/conversations/{c}", None, TALK),
-    "an item more": lambda r, c: ("POST", f"/v1/conversations/{c}/items", {"items": [ITEM]}, PAGE),
-    "one that nobody has": lambda r, c: ("GET", "/v1/responses/resp_x", None, RESULT),
-    "a path": lambda r, c: ("POST", "/v1/rerank", {"query": "a"}, {"results": []}),
-}
+def list_calls(stored: str, conversation: str) -> list[tuple[tuple[str, str, Json | None], Json]]:
+    """Return requests with the ids of stored objects, and what the upstream responds."""
+    queued = response(status="queued", background=True)
+    return [
+        (("POST", "/v1/chat/completions", {"model": "gpt-4o-mini", **MESSAGES}), chat("Hi.")),
+        (respond(model="drawing"), response()),
+        (respond(background=True), queued),
+        (respond(previous_response_id=stored), response()),
+        (respond(conversation=conversation), response()),
+        (respond(model="keeper", previous_response_id=stored), response()),
+        (("GET", f"/v1/responses/{stored}", None), response()),
+        (("GET", f"/v1/responses/{stored}/input_items", None), PAGE),
+        (("GET", f"/v1/conversations/{conversation}", None), CONVERSATION),
+        (("POST", f"/v1/conversations/{conversation}/items", {"items": [ITEM]}), PAGE),
+        (("GET", "/v1/responses/resp_x", None), response()),
+        (("POST", "/v1/rerank", {"query": "a"}), {"results": []}),
+    ]
 
 
-async def stored_ids(stateful_proxy: StatefulProxy) -> tuple[str, str]:
-    stateful_proxy.upstream.answer_with(answer(RESULT))
-    response_id = await stateful_proxy.id_of()
-    stateful_proxy.upstream.answer_with(answer(TALK))
-    headers = {"x-headrace-deployment": "support-chat"}
-    _, conversation, _ = await stateful_proxy.send("/v1/conversations", "POST", {}, **headers)
-    return response_id, conversation["id"]
-
-
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-async def test_equal_candidate_has_no_differences(
-    way: CaseBuilder, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    policies = policy(upstream.url).replace("policies:\n", PASSING)
-    policies = policies.replace("chatting]", "chatting, passing, drawing]")
-    (tmp_path / "candidate").mkdir()
-    (tmp_path / "candidate" / "p.yaml").write_text(policies)
-    async with stateful_proxy(
-        tmp_path / "policies", upstream, policies, candidate=tmp_path / "candidate"
-    ) as context:
-        method, path, body, document = way(*await stored_ids(context))
-        upstream.answer_with(answer(document))
-        _, _, headers = await context.send(path, method, body)
-        [*_, record] = await context.proxy.sink.wait(3)
-        explain = f"{context.proxy.admin}/explain/{headers['x-request-id']}"
-        reasons = (await context.send(explain, accept="application/json"))[1]["decisions"]
-        admin = f"{context.proxy.admin}/candidate"
-        candidate = (await context.send(admin, accept="application/json"))[1]
-
-    by = {reason["about"]: reason for reason in reasons}
-    assert candidate["decisions"] == []
-    if record.call is None:  # refused before a policy decision
+def check_explanation(record: Any, decisions: list[Json]) -> None:
+    """Require that an explanation of a call agrees with its record and its candidate."""
+    by_topic = {decision["about"]: decision for decision in decisions}
+    assert by_topic["candidate"]["decided"] == "same decision"
+    parts = by_topic["outcome"].get("parts", ())
+    attempts = [part for part in parts if part["about"] == "attempt"]
+    if not attempts:
+        assert by_topic["result"]["decided"].startswith(f"rejected with {record.status} ")
         return
-    assert by["candidate"]["decided"] == "same decision"
-    happened = [reason for reason in by["outcome"].get("parts", ()) if reason["about"] == "attempt"]
-    if not happened:
-        assert by["result"]["decided"].startswith(f"rejected with {record.status} ")
-        return
-    [attempt] = happened
-    request = attempt["decided"].partition(" ")[0]
-    assert by["result"]["decided"] == f"route to {request}"
+    [attempt] = attempts
+    target = attempt["decided"].partition(" ")[0]
+    assert by_topic["result"]["decided"] == f"route to {target}"
     if record.call.state_ref is not None:
-        tried = [reason["decided"] for reason in by["targets"]["parts"]]
-        assert all(
-            reason.endswith("excluded") for reason in tried if not reason.startswith(request)
-        )
+        targets = [part["decided"] for part in by_topic["targets"]["parts"]]
+        others = [decided for decided in targets if not decided.startswith(target)]
+        assert all(decided.endswith("excluded") for decided in others)
+
+
+async def test_equal_candidate_has_no_differences(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    text = policy(upstream.url).replace("policies:\n", DEPLOYMENTS)
+    text = text.replace("chatting]", "chatting, passing, drawing]")
+    (tmp_path / "candidate").mkdir()
+    (tmp_path / "candidate" / "p.yaml").write_text(text)
+    async with stateful_proxy(
+        tmp_path / "policies", upstream, text, candidate=tmp_path / "candidate"
+    ) as gateway:
+        admin, json_type = gateway.proxy.admin, {"accept": "application/json"}
+        upstream.answer_with(answer(response()))
+        stored = await gateway.id_of()
+        upstream.answer_with(answer(CONVERSATION))
+        to = {"x-headrace-deployment": "support-chat"}
+        _, conversation, _ = await gateway.send("/v1/conversations", "POST", {}, **to)
+        calls = list_calls(stored, conversation["id"])
+        for count, ((method, path, body), document) in enumerate(calls, start=3):
+            upstream.answer_with(answer(document))
+            _, _, headers = await gateway.send(path, method, body)
+            [*_, record] = await gateway.proxy.sink.wait(count)
+            if record.call is not None:  # not refused before a policy decision
+                request_id = headers["x-request-id"]
+                _, explanation, _ = await gateway.send(f"{admin}/explain/{request_id}", **json_type)
+                check_explanation(record, explanation["decisions"])
+        _, candidate, _ = await gateway.send(f"{admin}/candidate", **json_type)
+
+    assert candidate["decisions"] == []

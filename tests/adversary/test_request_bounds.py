@@ -1,69 +1,225 @@
-"""Bounds, numbers, models, addresses and keys in requests never exceed the policy."""
+"""Searches for requests that use more tokens or money than the policy claims and caps.
+
+A server may obey any name of a bound, so the oracle takes the most that some server would use.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import cycle, product
+from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from tests.adversary.fields import POLICY, ROUTES, Start, ask, refusal
-from tests.conftest import policies_for, running_proxy
-from tests.doubles import ScriptedUpstream, answer, chat, legacy, usage
-from tests.for_each import for_each
-from tests.test_pipeline import BEARER
-
-CONDEMNED = {"max_tokens": 1, "max_completion_tokens": 900}
-ODD: tuple[Any, ...] = (
-    "x",
-    [1],
-    {},
-    {"a": [1]},
-    [],
-    [[]],
-    [{}],
-    True,
-    -1_000_000_000,
-    1.5,
-    2**63 - 1,
+from proxy.dialects import DIALECTS
+from proxy.errors import InvalidField
+from proxy.fields.token_bounds import ASSUMED_TOKENS
+from proxy.types import Call, ParameterOverrides, Target, Upstream
+from tests.adversary.request_calls import (
+    OPEN_TARGET,
+    TEXT_ROUTES,
+    Start,
+    build_body,
+    find_refused_field,
+    get_field,
+    read_request,
+    send_fields,
 )
-READ = (
+from tests.conftest import policies_for, running_proxy
+from tests.doubles import Json, ScriptedUpstream, answer, chat, usage
+from tests.for_each import for_each
+from tests.limits.sample_limits import estimate_tokens
+
+# Names that servers are known to obey, listed independently of the product's table.
+TOP_BOUNDS = (
     "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "max_length",
-    "n_predict", "num_predict", "min_tokens", "n", "best_of", "n_cmpl", "num_return_sequences",
-    "options", "parameters", "extra_body", "inference_extra_params", "temperature", "top_p",
-    "frequency_penalty", "seed", "stream", "stream_options", "user", "inference_timeout", "stop",
-    "stop_sequences", "logprobs", "top_logprobs", "logit_bias", "prompt", "messages", "input",
-    "suffix", "tools", "tool_choice", "functions", "response_format", "prediction", "metadata",
-    "reasoning_effort", "store", "context", "enkrypt_context", "modalities", "model",
+    "n_predict", "num_predict", "max_gen_len", "max_token_count", "max_tokens_to_generate",
+    "max_tokens_to_sample", "request_output_len",
 )  # fmt: skip
+NESTED_BOUNDS = (
+    "options.num_predict", "extra_body.max_tokens", "inference_extra_params.max_new_tokens",
+    "parameters.max_new_tokens", "extra_body.options.num_predict", "model_kwargs.max_gen_len",
+    "generation_config.max_output_tokens", "inference_config.max_tokens",
+    "text_generation_config.max_token_count", "additional_model_request_fields.max_tokens",
+)  # fmt: skip
+REASONING_BUDGETS = (
+    "thinking.budget_tokens", "reasoning.max_tokens", "thinking_budget", "thinking_token_budget",
+    "thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget",
+    "thinking.token_budget", "chat_template_kwargs.thinking_budget",
+    "custom_params.thinking_budget", "nvext.max_thinking_tokens",
+    "extra_body.google.thinking_config.thinking_budget",
+    "extra_body.thinking.budget_tokens", "extra_body.reasoning.max_tokens",
+    "generation_config.thinking_config.thinking_budget", "reasoning_config.budget_tokens",
+)  # fmt: skip
+LOWER_BOUND = "min_tokens"
+UPPER_BOUNDS = (*TOP_BOUNDS, *NESTED_BOUNDS)
+BOUNDS = (*UPPER_BOUNDS, LOWER_BOUND)
+LEGACY_DEFAULT = 16
+SMALL_CAP = 8
 
 
-@pytest.mark.parametrize("route", ["openai", "multimodel"])
-@pytest.mark.parametrize("name", ["max_completion_tokens", "n_predict", "max_new_tokens"])
-async def test_negative_bound_is_refused(
-    route: str, name: str, start: Start, upstream: ScriptedUpstream
-) -> None:
-    proxy = await start()
+def iter_targets() -> Iterator[Target]:
+    endpoints: tuple[Literal["completions", "chat"] | None, ...] = (None, "completions", "chat")
+    for dialect, endpoint in product(DIALECTS, endpoints):
+        upstream = Upstream("up", dialect, "http://127.0.0.1:9")
+        yield Target(upstream, "smol", endpoint)
+        if dialect == "openai":
+            yield Target(replace(upstream, open_ranges=True), "smol", endpoint)
+            yield Target(replace(upstream, open_ranges=True), "o3-mini", endpoint)
 
-    refused = await ask(proxy, route, {name: -1_000_000_000})
-    accepted = await ask(proxy, "openai", {"max_tokens": 5})
 
-    [record, _] = await proxy.sink.wait(2)
-    assert (refused.status, refused.error["param"]) == (400, name)
-    assert record.limit_decision is None
-    assert accepted.status == 200
-    assert len(upstream.requests) == 1
+TARGETS = tuple(iter_targets())
+
+
+def list_bounds(body: Json, names: tuple[str, ...] = BOUNDS) -> list[int]:
+    return [value for name in names if (value := get_field(body, name)) is not None]
+
+
+def count_max_usage(body: Json, target: Target) -> int:
+    """Return the most output tokens that some server may use for a body.
+
+    A server that knows all names uses the largest. One that knows the names of its API document is
+    unbounded without them. One that is not OpenAI's may read 0 as unbounded.
+    """
+    is_openai = target.upstream.dialect == "openai" and not target.upstream.open_ranges
+    documented = TOP_BOUNDS[: 3 if target.upstream.dialect in ("scale", "multimodel") else 2]
+    is_bounded = any(body.get(name) is not None for name in documented)
+    has_zero = any(value < (0 if is_openai else 1) for value in list_bounds(body, UPPER_BOUNDS))
+    return max([*list_bounds(body), 0 if is_bounded and not has_zero else ASSUMED_TOKENS])
+
+
+def iter_fields() -> Iterator[dict[str, int]]:
+    yield {}
+    for name, value in product(BOUNDS, (0, 1, 60, 900, 5000, -1)):
+        yield {name: value}
+    for first, second in product(("max_tokens", "max_completion_tokens", "n_predict"), BOUNDS):
+        if first != second:
+            yield {first: 1, second: 900}
+
+
+def iter_calls(route: str) -> Iterator[tuple[dict[str, int], Call, Target, Json]]:
+    """Yield every accepted call with each of its targets and the body sent there."""
+    for fields in iter_fields():
+        try:
+            call = read_request(route, fields)
+        except InvalidField:
+            continue
+        for target in TARGETS:
+            try:
+                body = build_body(call, target)
+            except InvalidField:
+                continue
+            yield fields, call, target, body
+
+
+@for_each("route", TEXT_ROUTES)
+def test_claim_covers_every_bound(route: str) -> None:
+    number = 0
+    for fields, call, target, body in iter_calls(route):
+        size = estimate_tokens(call, target)
+        assert size is not None
+        assert size[1] >= count_max_usage(body, target), (fields, target, body)
+        number += 1
+
+    assert number > 500
+
+
+@pytest.mark.parametrize("route", TEXT_ROUTES)
+def test_cap_holds_under_every_name(route: str) -> None:
+    caps = cycle(product(("max_tokens", "max_completion_tokens"), (SMALL_CAP, 4096)))
+    for (fields, call, target, free), (name, cap) in zip(iter_calls(route), caps, strict=False):
+        body = build_body(call, target, ParameterOverrides(cap={name: cap}))
+        label = (fields, target, name, cap, body)
+        assert all(0 <= value <= cap for value in list_bounds(body)), label
+        assert count_max_usage(body, target) <= cap, label
+        for bound in BOUNDS:
+            before, after = get_field(free, bound), get_field(body, bound)
+            assert None in (before, after) or after <= before or before <= 0, label
+        if not list_bounds(free) and "prompt" in body:
+            assert count_max_usage(body, target) <= LEGACY_DEFAULT, label
+        if not list_bounds(free) and target.model == "o3-mini" and "messages" in body:
+            assert "max_tokens" not in body, label
+
+
+def test_each_bound_and_target_is_tested_with_each_cap() -> None:
+    """Caps rotate over all calls. Their number per target must not divide evenly."""
+    assert gcd(len(TARGETS), 4) == 1
+
+
+@pytest.mark.parametrize("route", TEXT_ROUTES)
+def test_set_value_is_the_only_bound(route: str) -> None:
+    for fields, call, target, _ in iter_calls(route):
+        body = build_body(call, target, ParameterOverrides(set={"max_tokens": SMALL_CAP}))
+        label = (fields, target, body)
+        assert set(list_bounds(body)) <= {get_field(body, LOWER_BOUND), SMALL_CAP}, label
+        assert count_max_usage(body, target) == SMALL_CAP, label
+        assert len(list_bounds(body, UPPER_BOUNDS)) == 1, label
+
+
+@for_each("multiplier", ["n", "best_of", "n_cmpl", "extra_body.n", "options.n"])
+def test_every_choice_is_claimed_under_any_name(multiplier: str) -> None:
+    call = read_request("openai", {"max_tokens": 10, multiplier: 7})
+    group_tokens = 3 if "." in multiplier else 0  # names and numbers in a group are sent
+
+    assert estimate_tokens(call, OPEN_TARGET) == (1 + group_tokens, 70)
+
+
+@for_each("budget", REASONING_BUDGETS)
+@for_each("route", ["openai-chat", "fireworks-chat", "scale-chat", "multimodel"])
+def test_claim_includes_reasoning_and_output_tokens(route: str, budget: str) -> None:
+    for bound, value in product((None, 10, 900), (-1, 0, 1, 5000)):
+        fields = {budget: value} | ({} if bound is None else {"max_tokens": bound})
+        size = estimate_tokens(read_request(route, fields), OPEN_TARGET)
+        assert size is not None
+        assert size[1] == (ASSUMED_TOKENS if bound is None else bound) + max(0, value), fields
+
+
+@for_each("budget", REASONING_BUDGETS)
+@for_each("effect", ["cap", "set"])
+def test_capped_reasoning_leaves_room_for_output(effect: str, budget: str) -> None:
+    changes = ParameterOverrides(**{effect: {"max_tokens": 100}})
+    for bound, value in product((None, 10, 900), (-1, 0, 20, 5000)):
+        call = read_request(
+            "openai-chat", {budget: value} | ({} if bound is None else {"max_tokens": bound})
+        )
+        body = build_body(call, OPEN_TARGET, changes)
+        size = estimate_tokens(call, OPEN_TARGET, changes)
+
+        assert get_field(body, budget) == min(value, 99), (bound, value)
+        expected = 10 if (effect, bound) == ("cap", 10) else 100
+        assert list_bounds(body, ("max_tokens", "max_completion_tokens")) == [expected]
+        assert size is not None
+        assert size[1] <= 199
+
+
+def test_added_bound_is_above_the_reasoning_budget() -> None:
+    call = read_request("openai-chat", {"reasoning.max_tokens": 50})
+    body = build_body(call, OPEN_TARGET, ParameterOverrides(cap={"max_tokens": 400}))
+
+    assert (body["reasoning"]["max_tokens"], body["max_completion_tokens"]) == (50, 400)
+
+
+@for_each("name", ["max_completion_tokens", "n_predict", "max_new_tokens"])
+@for_each("route", ["openai", "openai-chat", "multimodel"])
+def test_negative_bound_is_refused(route: str, name: str) -> None:
+    assert find_refused_field(route, {name: -1_000_000_000}) == name
+
+
+TWO_BOUNDS = {"max_tokens": 1, "max_completion_tokens": 900}
 
 
 async def test_claim_uses_larger_of_two_bounds(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """900 tokens at a thousand USD per million are 0.9 USD: one call fits a budget of 1, not 30."""
     upstream.answer_with(answer(chat("Hi", usage=usage(2, 900))))
     policy = "\npolicies: {default: {limits: [{name: month, usd: 1 per month, unpriced: allow}]}}\n"
-    dear = policies_for(upstream.url).replace("output: 0.6", "output: 1000")
-    async with running_proxy(tmp_path / "policies", dear + policy) as proxy:
-        asking = [ask(proxy, "openai-chat", CONDEMNED) for _ in range(30)]
-        replies = await asyncio.gather(*asking)
+    policies = policies_for(upstream.url).replace("output: 0.6", "output: 1000") + policy
+    async with running_proxy(tmp_path / "policies", policies) as proxy:
+        calls = [send_fields(proxy, "openai-chat", TWO_BOUNDS) for _ in range(30)]
+        replies = await asyncio.gather(*calls)
         records = await proxy.sink.wait(30)
 
     assert [reply.status for reply in replies].count(200) == 1
@@ -71,271 +227,31 @@ async def test_claim_uses_larger_of_two_bounds(tmp_path: Path, upstream: Scripte
 
 
 async def test_economics_guard_uses_larger_bound(start: Start, upstream: ScriptedUpstream) -> None:
-    proxy = await start(
-        "\npolicies: {default: {input: [{guard: economics, max_cost_usd: 0.0001}]}}\n"
-    )
+    guard = "{guard: economics, max_cost_usd: 0.0001}"
+    proxy = await start(f"\npolicies: {{default: {{input: [{guard}]}}}}\n")
 
-    assert (await ask(proxy, "openai-chat", CONDEMNED)).status == 400
+    assert (await send_fields(proxy, "openai-chat", TWO_BOUNDS)).status == 400
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "path"),
-    [
-        ({"n_predict": 60}, ("n_predict",)),
-        ({"n_predict": -1}, ("n_predict",)),
-        ({"options": {"num_predict": 60}}, ("options", "num_predict")),
-        ({"max_new_tokens": 60}, ("max_new_tokens",)),
-    ],
-    ids=str,
-)
-async def test_cap_holds_under_any_name(
-    fields: dict[str, Any], path: tuple[str, ...], start: Start, upstream: ScriptedUpstream
-) -> None:
-    proxy = await start("\npolicies: {default: {rules: [{name: short, cap: {max_tokens: 8}}]}}\n")
-
-    await ask(proxy, "openai", fields)
-
-    [request] = upstream.requests
-    value = request.json
-    for name in path:
-        value = value[name]
-    assert (value, request.json["max_tokens"]) == (8, 8)
+FIREWORKS = Target(Upstream("up", "fireworks", "http://127.0.0.1:9"), "m")
 
 
 @for_each(
-    ("model", "route", "bounds"),
+    ("route", "fields"),
     [
-        ("gpt-4o-mini", "openai", {"max_tokens": 16}),
-        ("gpt-4o-mini", "openai-chat", {"max_tokens": 4096}),
-        ("o3-mini", "openai-chat", {"max_completion_tokens": 4096}),
+        *(("openai", fields) for fields in ({"stop": ["a"] * 6}, {"logprobs": 10})),
+        *(("openai", fields) for fields in ({"max_tokens": -1}, {"temperature": 3})),
+        *(("openai-chat", fields) for fields in ({"stop": ["a"] * 6}, {"max_tokens": -1})),
+        *(("openai-chat", fields) for fields in ({"logprobs": True, "top_logprobs": 50},)),
+        ("openai-chat", {"n": 200}),
+        ("scale", {"stop_sequences": [*"abcde"]}),
     ],
 )
-async def test_cap_bounds_a_call_without_a_bound(
-    model: str, route: str, bounds: dict[str, int], tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    """The default of legacy completions is smaller than the cap, and stays."""
-    text = policies_for(upstream.url).replace("gpt-4o-mini", model)
-    async with running_proxy(tmp_path / "policies", text + POLICY) as proxy:
-        await ask(proxy, route, {})
+def test_ranges_are_those_of_the_upstream(route: str, fields: dict[str, Any]) -> None:
+    scale = Target(Upstream("up", "scale", "http://127.0.0.1:9"), "m")
+    body = build_body(read_request(route, fields), scale if route == "scale" else OPEN_TARGET)
 
-    [request] = upstream.requests
-    names = ("max_tokens", "max_completion_tokens")
-    assert {name: request.json[name] for name in names if name in request.json} == bounds
-
-
-@pytest.mark.parametrize("route", ROUTES)
-async def test_type_of_a_field_is_no_internal_error(
-    route: str, start: Start, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(answer(legacy()))
-    proxy = await start()
-
-    cases = [(name, value) for name in READ for value in ODD]
-    failed = [case for case in cases if (await ask(proxy, route, dict([case]))).status == 500]
-
-    assert failed == []
-    assert not any(record.is_internal_error for record in await proxy.sink.wait(len(cases)))
-
-
-@for_each(
-    ("route", "fields", "param"),
-    [
-        *(
-            (route, {field: value}, field)
-            for route in ("openai", "openai-chat", "multimodel")
-            for field, value in (
-                *(("best_of", "x"), ("max_completion_tokens", [1]), ("n_predict", "9")),
-                ("n", {}),
-            )
-        ),
-        ("openai", {"options": {"num_predict": "many"}}, "options.num_predict"),
-        *(
-            ("openai-chat", {name: 900}, name.lower())
-            for name in ("Max_Tokens", "N_PREDICT", "Model", "MESSAGES")
-        ),
-        ("portkey", {"stop": ["a"] * 5}, "stop"),
-        ("portkey", {"logprobs": 6}, "logprobs"),
-        ("fireworks", {"max_tokens": -1}, "max_tokens"),
-        ("enkrypt", {"logprobs": 6}, "logprobs"),
-        ("multimodel", {"temperature": 1.5}, "temperature"),
-        ("scale", {"stop": ["a"] * 5}, "stop"),
-        ("scale", {"model": "portkey-model", "logprobs": True, "top_logprobs": 20}, "top_logprobs"),
-    ],
-)  # fmt: skip
-async def test_refused_field_is_named(
-    route: str, fields: dict[str, Any], param: str, start: Start, upstream: ScriptedUpstream
-) -> None:
-    reply = await ask(await start(""), route, fields)
-
-    assert (reply.status, reply.error["param"]) == (refusal(route), param)
-    assert upstream.requests == []
-
-
-CHOOSING = (
-    "models", "fallbacks", "route", "provider", "api_base", "base_url", "api_key",
-    "custom_llm_provider", "callbacks", "extra_headers", "extra_query", "prompt_embeds",
-    "chat_template", "mock_response", "guardrails", "engine", "deployment", "model_id",
-    "model_name", "lora_adapter", "lora_request", "lora_path", "lora", "adapter_id",
-    "adapter_source", "api_token", "preset", "plugins", "data_sources", "bootstrap_host",
-    "cached_content", "session_params", "custom_logit_processor", "langfuse_host",
-    "auto_max_new_tokens", "compound_custom", "context_window_fallback_dict",
-    "default_fallbacks", "safety_model", "guardrail_config", "guardrail_identifier", "config_id",
-    "config_ids", "mock_tool_calls", "inputs_embeds", "previous_response_id", "conversation",
-    "thread", "custom_prompt_dict", "hf_model_name",
-)  # fmt: skip
-"""By hand: what LiteLLM, OpenRouter, Groq, Together, NeMo Guardrails, vLLM, SGLang, LoRAX,
-llama.cpp, Azure, Gemini and text-generation-webui obey."""
-
-
-@pytest.mark.parametrize("route", ["openai", "openai-chat", "fireworks", "scale", "multimodel"])
-async def test_fields_that_choose_a_route_are_refused(
-    route: str, start: Start, upstream: ScriptedUpstream
-) -> None:
-    proxy = await start()
-    for name in CHOOSING:
-        replies = [
-            await ask(proxy, route, fields)
-            for fields in (
-                {name: "http://127.0.0.1:9/"},
-                {"extra_body": {name: "x"}},
-                {name.upper(): ["x"]},
-            )
-        ]
-        records = await proxy.sink.wait(3)
-
-        assert [reply.status for reply in replies] == [refusal(route)] * 3, name
-        params = [reply.error["param"] for reply in replies[:2]]
-        assert params == [name, f"extra_body.{name}"]
-        ends = [(record.outcome, record.billing.bills) for record in records]
-        assert ends == [("client_error", [])] * 3, name
-        proxy.sink.forget()
-    assert upstream.requests == []
-
-
-async def test_unknown_fields_are_forwarded(start: Start, upstream: ScriptedUpstream) -> None:
-    fields = {"chat_template_kwargs": {"enable_thinking": False}, "documents": [{"text": "a"}]}
-
-    await ask(await start(), "openai-chat", fields)
-
-    [request] = upstream.requests
-    assert {name: request.json[name] for name in fields} == fields
-
-
-@for_each("route", ROUTES)
-async def test_misspelled_field_is_warned_of(route: str, start: Start) -> None:
-    reply = await ask(await start(), route, {"max_tokns": 5})
-
-    warning = "max_tokns unknown, did you mean max_tokens?"
-    assert warning in reply.headers["x-headrace-warning"]
-
-
-async def test_upstream_settings_decide_fields(start: Start, upstream: ScriptedUpstream) -> None:
-    proxy = await start(extra="drop: [provider, documents], refuse: [seed], accepts: [models],")
-
-    fields = {"provider": {"order": ["x"]}, "documents": ["d"], "models": ["m"]}
-    accepted = await ask(proxy, "openai-chat", fields)
-    refused = await ask(proxy, "openai-chat", {"seed": 1})
-
-    [request] = upstream.requests
-    assert accepted.status == 200
-    assert request.json["models"] == ["m"]
-    assert not {"provider", "documents"} & request.json.keys()
-    assert "provider dropped" in accepted.headers["x-headrace-warning"]
-    assert (refused.status, refused.error["param"]) == (400, "seed")
-
-
-OPEN: list[tuple[str, dict[str, Any]]] = [
-    ("openai", {"stop": ["a"] * 6}),
-    ("openai", {"logprobs": 10}),
-    ("openai", {"max_tokens": -1}),
-    ("openai", {"temperature": 3}),
-    ("openai-chat", {"stop": ["a"] * 6}),
-    ("openai-chat", {"max_tokens": -1}),
-    ("openai-chat", {"logprobs": True, "top_logprobs": 50}),
-    ("openai-chat", {"n": 200}),
-]
-
-
-@pytest.mark.parametrize(("route", "fields"), OPEN, ids=str)
-async def test_ranges_are_those_of_the_upstream(
-    route: str, fields: dict[str, Any], start: Start, upstream: ScriptedUpstream
-) -> None:
-    proxy = await start("")
-
-    accepted = await ask(proxy, route, fields)
-    refused = await ask(proxy, route, {**fields, "model": "fireworks-model"})
-
-    [request] = upstream.requests
-    assert accepted.status == 200
-    assert {name: request.json[name] for name in fields} == fields
-    assert refused.status == 400
-    assert refused.error["param"] in fields
-
-
-async def test_stop_sequences_are_sent_only_where_allowed(
-    start: Start, upstream: ScriptedUpstream
-) -> None:
-    proxy = await start("")
-    fields = {"stop_sequences": ["a", "b", "c", "d", "e"]}
-
-    accepted = await ask(proxy, "scale", {"model": "scale-model", **fields})
-    refused = await ask(proxy, "scale", {"model": "fireworks-model", **fields})
-
-    [request] = upstream.requests
-    assert accepted.status == 200
-    assert request.json["stop_sequences"] == fields["stop_sequences"]
-    assert "stop" not in request.json  # not even as null
-    assert (refused.status, refused.error["param"]) == (422, "stop_sequences")
-
-
-DEFAULTS: tuple[dict[str, Any], ...] = (
-    {"modalities": ["text"]}, {"tool_choice": "none"}, {"tool_choice": "auto", "tools": []},
-    {"tools": []}, {"functions": []}, {"response_format": {"type": "text"}}, {"top_k": -1},
-    {"stop": []}, {"suffix": ""},
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("target", ["fireworks-model", "portkey-model", "multimodel-model"])
-@pytest.mark.parametrize("route", ["scale", "openai"])
-async def test_written_defaults_are_accepted(route: str, target: str, start: Start) -> None:
-    proxy = await start("")
-    for fields in DEFAULTS:
-        reply = await ask(proxy, route, {"model": target, **fields})
-
-        assert reply.status == 200, (fields, reply.raw)
-
-
-@pytest.mark.parametrize(
-    ("route", "status"),
-    [("openai", 200), ("portkey", 200), ("enkrypt", 200), ("scale", 422), ("fireworks", 400)],
-)
-async def test_absent_prompt_equals_a_null_prompt(
-    route: str, status: int, start: Start, upstream: ScriptedUpstream
-) -> None:
-    """If a null prompt is allowed, both mean the start of a document."""
-    path, headers, _ = ROUTES[route]
-    proxy = await start("")
-
-    bodies: tuple[dict[str, Any], ...] = ({}, {"prompt": None})
-    replies = [
-        await proxy.send(path, {"model": "support-chat", **body}, headers) for body in bodies
-    ]
-
-    assert [reply.status for reply in replies] == [status, status]
-    assert {request.json["prompt"] for request in upstream.requests} <= {"<|endoftext|>"}
-
-
-@for_each(("count", "status"), [(20, 200), (32, 200), (33, 400)])
-async def test_list_of_models_is_bounded(count: int, status: int, start: Start) -> None:
-    """The API document lists twenty models and no bound."""
-    proxy = await start("")
-    body = {"model": [f"model-{number}" for number in range(count)], "prompt": "Hi"}
-
-    headers = {**BEARER, "x-headrace-deployment": "compare"}
-    reply = await proxy.send("/v1/completion", body, headers)
-
-    assert reply.status == status
-    if status == 400:
-        assert reply.error["param"] == "model"
-        assert "at most 32 models" in reply.error["message"]
+    assert {name: body[name] for name in fields} == fields
+    assert route != "scale" or "stop" not in body  # not even as null
+    assert find_refused_field(route, fields, FIREWORKS) in fields

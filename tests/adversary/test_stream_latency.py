@@ -1,26 +1,21 @@
-"""Streams of any size never hold the event loop, and held responses share one bound."""
+"""Searches for streams that hold the event loop, take quadratic work or escape the memory bound."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
-from aiohttp import ClientSession
 
 from proxy.call.summary import summarize
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.stream.placeholders import Masks
 from proxy.types.events import Frame
-from tests.adversary.loops import LAG_S, Lag, Loop, upstream_on_own_loop
+from tests.adversary.event_loops import LAG_S, MeasuredProxy, measured_proxy, stream_bytes
 from tests.adversary.test_growth import GUARDS
 from tests.conftest import Proxy, metric_total, policies_for, running_proxy
 from tests.doubles import (
@@ -38,18 +33,16 @@ from tests.doubles import (
 )
 from tests.guards.doubles import rule, short_digests, tallies
 from tests.guards.growth import TIMES, lines
-from tests.guards.stream import frames as made
-from tests.test_pipeline import MESSAGES as HI
-from tests.test_pipeline import ROUTES
+from tests.guards.stream import frames as chat_frames
+from tests.test_pipeline import MESSAGES, ROUTES, Route
 
 pytestmark = pytest.mark.usefixtures("collected")
 
-TRIES = 4
 DIALECTS = ("fireworks", "scale", "portkey", "multimodel", "enkrypt")
 POLICIES = {
     "no guards": "cache: {ttl: 1h}",
-    "guards that mask": f"output: {GUARDS.replace('ACT', 'mask')}",
-    "guards that flag": f"output: {GUARDS.replace('ACT', 'flag')}",
+    "guards that mask": f"output: [{GUARDS.replace('ACT', 'mask')}]",
+    "guards that flag": f"output: [{GUARDS.replace('ACT', 'flag')}]",
     "a guard of whole texts": "output: [{guard: length, characters: 1000000, action: block}]",
     "a guard that asks again": (
         "output: [{guard: keywords, words: [unfindable], action: retry}]\n    cache: {ttl: 1h}"
@@ -58,6 +51,13 @@ POLICIES = {
         "input: [{guard: pii, entities: [email], action: mask, restore: true}]"
     ),
 }
+
+
+MASKING = POLICIES["guards that mask"]
+
+
+def build_policy(policy: str) -> str:
+    return f"policies:\n  default:\n    match: all\n    {policy}\n"
 
 
 def delta(text: str, finish: str | None = None) -> Json:
@@ -76,7 +76,7 @@ def call(arguments: str) -> Json:
 
 
 def several(count: int) -> Json:
-    return {"choices": [{"index": place, "delta": {"content": "a"}} for place in range(count)]}
+    return {"choices": [{"index": number, "delta": {"content": "a"}} for number in range(count)]}
 
 
 STREAMS: dict[str, list[Json]] = {
@@ -95,85 +95,32 @@ STREAMS: dict[str, list[Json]] = {
 }
 
 
-@dataclass
-class Stage:
-    """A proxy and the next stream of its upstream. ``call_count`` counts the calls."""
-
-    events: bytes = b""
-    call_count: int = 0
-    proxy: Proxy = field(init=False)
-    other_loop: Loop = field(init=False)
-
-    async def script(self, request: ReceivedRequest, wire: Wire) -> None:
-        wire.keep = False
-        await wire.send(head(200, "text/event-stream", "connection: close"), self.events)
-
-    def stream(self, events: Sequence[Json], end: Json) -> None:
-        single = {id(document): event(orjson.dumps(document)) for document in (*events, end)}
-        values = [single[id(document)] for document in (*events, end)]
-        self.events = b"".join([*values, event(b"[DONE]")])
-
-    async def lag(self, path: str, headers: dict[str, str], body: Json) -> float:
-        """Send a call and return the longest uninterrupted work of the loop in seconds."""
-        self.call_count += 1  # bodies differ so that none is cached
-        sent_body = {**body, "stream": True, "max_tokens": 16 + self.call_count}
-        with Lag() as lag:
-            status, fields = await self.other_loop.run(self._ask(path, headers, sent_body))
-        await self.proxy.sink.wait()
-        self.proxy.sink.forget()
-        assert status in (200, 400, 503), fields  # a late guard may block
-        return lag.worst
-
-    async def _ask(self, path: str, headers: dict[str, str], body: Json) -> tuple[int, bytes]:
-        async with (
-            ClientSession() as client,
-            client.post(f"{self.proxy.url}{path}", headers=headers, json=body) as response,
-        ):
-            fields = await response.content.read(300)
-            async for _ in response.content.iter_any():
-                pass
-            return response.status, fields
-
-    async def least_lag(self, *call: Any) -> float:
-        """Return the least lag of several repetitions, ending with the first short one."""
-        minimum = await self.lag(*call)
-        for _ in range(TRIES - 1):
-            if minimum < LAG_S:
-                break
-            minimum = min(minimum, await self.lag(*call))
-        return minimum
+async def measure_lag(measured: MeasuredProxy, route: Route, body: Json, *events: Json) -> float:
+    """Return the least time in seconds that a stream of these events holds the loop."""
+    measured.response = stream_bytes(*events)
+    body = {**body, "stream": True}
+    result = await measured.measure(route.path, body, route.credential, allowed_s=LAG_S)
+    assert result.statuses <= {200, 400, 503}, result.reply.raw  # a late guard may block
+    return result.lag_s
 
 
-@asynccontextmanager
-async def stage(folder: Path, policy: str) -> AsyncIterator[Stage]:
-    stage = Stage()
-    async with upstream_on_own_loop(stage.script) as (stage.other_loop, url):
-        text = f"{policies_for(url)}policies:\n  default:\n    match: all\n    {policy}\n"
-        async with running_proxy(folder / "policies", text) as stage.proxy:
-            yield stage
-
-
-CHAT = {"messages": [{"role": "user", "content": "Hi, I am a@example.com."}]}
+CHAT = {"model": "support-chat", "messages": [{"role": "user", "content": "I am a@example.com."}]}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_no_stream_blocks_the_loop(policy: str, tmp_path: Path) -> None:
     route = ROUTES["openai-chat"]
-    lags = {}
-    async with stage(tmp_path, POLICIES[policy]) as local_value:
-        for name, events in STREAMS.items():
-            local_value.stream(events, delta("", "stop"))
-            body = {"model": "support-chat", **CHAT}
-            lags[name] = await local_value.least_lag(route.path, route.credential, body)
+    async with measured_proxy(tmp_path, build_policy(POLICIES[policy])) as measured:
+        lags = {
+            name: await measure_lag(measured, route, CHAT, *events, delta("", "stop"))
+            for name, events in STREAMS.items()
+        }
 
     assert {name: lag for name, lag in lags.items() if lag >= LAG_S} == {}
 
 
-STREAMED = {name: route for name, route in ROUTES.items() if route.streams}
-
-
-PAIRS = {
-    **{name: (route, route.body(streamed=True)) for name, route in STREAMED.items()},
+CALLS = {
+    **{name: (route, route.body(streamed=True)) for name, route in ROUTES.items() if route.streams},
     **{
         f"via-{dialect}": (ROUTES["openai"], {"model": f"via-{dialect}", "prompt": "Hi"})
         for dialect in DIALECTS
@@ -183,28 +130,26 @@ PAIRS = {
 
 async def test_no_dialect_blocks_the_loop(tmp_path: Path) -> None:
     lags = {}
-    async with stage(tmp_path, POLICIES["guards that mask"]) as local_value:
-        for name, (route, body) in PAIRS.items():
-            result = delta if route.chat else legacy_delta
-            local_value.stream(
-                [result("a b c d e f " * 150)] * 20 + [result("a")] * 600, result("", "stop")
-            )
-            lags[name] = await local_value.least_lag(route.path, route.credential, body)
+    async with measured_proxy(tmp_path, build_policy(MASKING)) as measured:
+        for name, (route, body) in CALLS.items():
+            build = delta if route.chat else legacy_delta
+            events = [build("a b c d e f " * 150)] * 20 + [build("a")] * 600
+            lags[name] = await measure_lag(measured, route, body, *events, build("", "stop"))
 
     assert {name: lag for name, lag in lags.items() if lag >= LAG_S} == {}
 
 
-MASKED = "output: [{guard: keywords, words: [unfindable], action: mask, deadline: 60s}]"
+MASKED_WORDS = "output: [{guard: keywords, words: [unfindable], action: mask, deadline: 60s}]"
 
 
 async def test_memory_of_a_long_event_is_bounded(tmp_path: Path) -> None:
     route, peaks = ROUTES["openai-chat"], []
-    async with stage(tmp_path, MASKED) as local_value:
+    async with measured_proxy(tmp_path, build_policy(MASKED_WORDS)) as measured:
         for size in (20_000, 75_000, 150_000, 300_000):  # the first size fills caches
-            local_value.stream([delta("a b " * (size // 4))], delta("", "stop"))
+            measured.response = stream_bytes(delta("a b " * (size // 4)), delta("", "stop"))
             gc.collect()
             tracemalloc.start()
-            await local_value.lag(route.path, route.credential, {"model": "support-chat", **CHAT})
+            await measured.send(route.path, {**CHAT, "stream": True}, route.credential)
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
 
@@ -214,13 +159,13 @@ async def test_memory_of_a_long_event_is_bounded(tmp_path: Path) -> None:
 
 
 SMALL_COUNT = 40
-MAXIMUM = TIMES * 1.5
+MAX_GROWTH = TIMES * 1.5
 OPEN = "[EMAIL_x"  # may continue as a placeholder
-Make = Callable[[], StreamFilter]
+BuildFilter = Callable[[], StreamFilter]
 
 
 def chunk(delta: Json) -> Json:
-    return {**made.HEAD, "choices": [{"index": 0, "delta": delta}]}
+    return {**chat_frames.HEAD, "choices": [{"index": 0, "delta": delta}]}
 
 
 CHUNKS: dict[str, Callable[[int], list[Json]]] = {
@@ -229,151 +174,156 @@ CHUNKS: dict[str, Callable[[int], list[Json]]] = {
 }
 
 
-def restoring() -> StreamFilter:
+def restoring_filter() -> StreamFilter:
     masks = Masks(short_digests())
     masks.make_placeholder("EMAIL", "a@b.example")
     return StreamFilter(masks)
 
 
-def flagging() -> StreamFilter:
+def flagging_filter() -> StreamFilter:
     return StreamFilter.for_rules(tallies(rule("secret", action="flag")))
 
 
-def fed(frames: Sequence[Frame], make: Make) -> list[Frame]:
-    stream = make()
+def feed_filter(frames: Sequence[Frame], build: BuildFilter) -> list[Frame]:
+    stream = build()
     return [safe for frame in frames for safe in stream.feed(frame)]
 
 
-@pytest.mark.parametrize("make", [flagging, restoring])
+@pytest.mark.parametrize("build", [flagging_filter, restoring_filter])
 @pytest.mark.parametrize("name", CHUNKS)
-def test_work_grows_with_the_number_of_texts(name: str, make: Make) -> None:
+def test_work_grows_with_the_number_of_texts(name: str, build: BuildFilter) -> None:
     frames, items = (
-        made.read(*CHUNKS[name](number)) for number in (SMALL_COUNT, SMALL_COUNT * TIMES)
+        chat_frames.read(*CHUNKS[name](number)) for number in (SMALL_COUNT, SMALL_COUNT * TIMES)
     )
 
-    assert made.documents(fed(frames, make)) == made.documents(frames)
-    assert lines(lambda: fed(items, make)) < MAXIMUM * lines(lambda: fed(frames, make))
+    assert chat_frames.documents(feed_filter(frames, build)) == chat_frames.documents(frames)
+    assert lines(lambda: feed_filter(items, build)) < MAX_GROWTH * lines(
+        lambda: feed_filter(frames, build)
+    )
 
 
 def test_thousands_of_waiting_chunks_take_linear_work() -> None:
     first_document, later = chunk({"y": "ab", "z": "ab", "x": OPEN}), chunk({"y": "ab", "z": "ab"})
-    frames = made.read(first_document, *[later] * 3_000)
+    frames = chat_frames.read(first_document, *[later] * 3_000)
 
-    assert fed(frames, restoring) == frames
+    assert feed_filter(frames, restoring_filter) == frames
 
 
 SIZE = 100_000
 EVENTS = chat_events("x" * SIZE)
 
 
-def policy_with(guard: str) -> str:
-    return f"\npolicies: {{default: {{match: all, output: [{{guard: {guard}}}]}}}}\n"
+def guard_output(guard: str) -> str:
+    return build_policy(f"output: [{{guard: {guard}}}]")
 
 
-RETRY = policy_with("keywords, words: [zqforbidden], action: retry")
-DOCUMENT = {
-    "a judged one": policy_with("length, characters: 1000000, action: block"),
-    "a counted one": policy_with("sponge, action: flag"),
-    "a pattern without end": policy_with("keywords, patterns: ['zq.*forbidden'], action: mask"),
-    "a context": policy_with("grounded, action: block"),
+RETRY = guard_output("keywords, words: [zqforbidden], action: retry")
+WHOLE_TEXT_GUARDS = {
+    "a guard of whole texts": guard_output("length, characters: 1000000, action: block"),
+    "a guard that counts": guard_output("sponge, action: flag"),
+    "a pattern without end": guard_output("keywords, patterns: ['zq.*forbidden'], action: mask"),
+    "a guard with context": guard_output("grounded, action: block"),
 }
-PASSING = policy_with("keywords, words: [zqforbidden], action: block")
+FOLLOWING = guard_output("keywords, words: [zqforbidden], action: block")
 
 
-async def held_bytes(proxy: Proxy) -> Decimal:
+async def get_held_bytes(proxy: Proxy) -> Decimal:
     return metric_total(await proxy.metrics(), "headrace_answer_body_bytes")
 
 
 CHAT_PATH = "/v1/chat/completions"
 
 
-async def status_of(proxy: Proxy, path: str, body: Json) -> int:
+async def get_status(proxy: Proxy, path: str, body: Json) -> int:
     reply = await proxy.send(path, body)
     assert reply.status != 503 or reply.error["code"] == "overloaded"
     return reply.status
 
 
-def unfinished(go_on: asyncio.Event, *, stream: bool, events: Sequence[Json] = EVENTS) -> Script:
-    """Send most of a response, and its end once the event is set."""
+def unfinished(finish: asyncio.Event, *, stream: bool, events: Sequence[Json] = EVENTS) -> Script:
+    """Send most of a response, and its end once ``finish`` is set."""
+    if stream:
+        begin, end = b"".join(map(event, events[:-1])), event(events[-1]) + event(b"[DONE]")
+    else:
+        begin = b'{"choices":[{"index":0,"message":{"content":"' + b"x" * SIZE
+        end = b'"},"finish_reason":"stop"}]}'
+    media_type = "text/event-stream" if stream else "application/json"
 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
-        if stream:
-            first_data, last_data = (
-                b"".join(map(event, events[:-1])),
-                event(events[-1]) + event(b"[DONE]"),
-            )
-            kind = "text/event-stream"
-        else:
-            first_data = b'{"choices":[{"index":0,"message":{"content":"' + b"x" * SIZE
-            last_data, kind = b'"},"finish_reason":"stop"}]}', "application/json"
-        length = f"content-length: {len(first_data) + len(last_data)}"
-        await wire.send(head(200, kind, length) + first_data)
-        await go_on.wait()
-        await wire.send(last_data)
+        length = f"content-length: {len(begin) + len(end)}"
+        await wire.send(head(200, media_type, length) + begin)
+        await finish.wait()
+        await wire.send(end)
 
     return script
 
 
+async def send_unfinished(
+    proxy: Proxy, finish: asyncio.Event, path: str, body: Json, max_bytes: int
+) -> list[int]:
+    """Send four calls and finish their responses. Return the statuses.
+
+    If ``max_bytes`` is not 0, the responses hold at most so many bytes after the first refusal.
+    """
+    calls = [asyncio.ensure_future(get_status(proxy, path, body)) for _ in range(4)]
+    if max_bytes:
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert 0 < await get_held_bytes(proxy) <= max_bytes
+    finish.set()
+    statuses = sorted(await asyncio.gather(*calls))
+    await proxy.sink.wait(4)
+    assert await get_held_bytes(proxy) == 0
+    return statuses
+
+
 @pytest.mark.parametrize(
-    ("policies", "stream", "bounded"),
+    ("policies", "stream", "is_bounded"),
     [
-        *(("", False, True), (RETRY, False, True), (RETRY, True, True), ("", True, False)),
-        *((PASSING, True, False), *((policies, True, True) for policies in DOCUMENT.values())),
-    ],
-    ids=[
-        *("whole", "whole under a guard", "a stream that is kept", "a stream"),
-        *("a stream that a guard follows", *DOCUMENT),
+        pytest.param("", False, True, id="whole"),
+        pytest.param(RETRY, False, True, id="whole under a guard"),
+        pytest.param(RETRY, True, True, id="a stream that may be retried"),
+        pytest.param("", True, False, id="a stream"),
+        pytest.param(FOLLOWING, True, False, id="a stream that a guard follows"),
+        *(pytest.param(text, True, True, id=name) for name, text in WHOLE_TEXT_GUARDS.items()),
     ],
 )
 async def test_held_responses_share_one_bound(
-    policies: str, stream: bool, bounded: bool, tmp_path: Path, upstream: ScriptedUpstream
+    policies: str, stream: bool, is_bounded: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    go_on = asyncio.Event()
-    upstream.answer_with(unfinished(go_on, stream=stream))
-    async with running_proxy(
-        tmp_path / "p", policies_for(upstream.url) + policies, answers_bytes=5 * SIZE
-    ) as proxy:
-        body = {"model": "support-chat", **HI, "stream": stream}
-        calls = [asyncio.ensure_future(status_of(proxy, CHAT_PATH, body)) for _ in range(4)]
-        if bounded:
-            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            assert 0 < await held_bytes(proxy) <= 5 * SIZE // 2
-        go_on.set()
-        statuses = sorted(await asyncio.gather(*calls))
-        records = await proxy.sink.wait(4)
-        assert await held_bytes(proxy) == 0
+    finish = asyncio.Event()
+    upstream.answer_with(unfinished(finish, stream=stream))
+    text = policies_for(upstream.url) + policies
+    async with running_proxy(tmp_path / "p", text, answers_bytes=5 * SIZE) as proxy:
+        body = {"model": "support-chat", **MESSAGES, "stream": stream}
+        max_bytes = 5 * SIZE // 2 if is_bounded else 0
+        statuses = await send_unfinished(proxy, finish, CHAT_PATH, body, max_bytes)
+        refused = [record for record in proxy.records if record.status == 503]
 
-        assert await status_of(proxy, CHAT_PATH, body) == 200
-    assert statuses == ([200, 200, 503, 503] if bounded else [200] * 4)
-    refused = [record for record in records if record.status == 503]
-    assert all(
-        record.outcome == "proxy_error" and not record.is_internal_error for record in refused
-    )
-    attempts = [attempt for record in refused for attempt in summarize(record).attempts]
-    assert all(attempt.result.loss for attempt in attempts if attempt.bill)
+        assert await get_status(proxy, CHAT_PATH, body) == 200
+    assert statuses == ([200, 200, 503, 503] if is_bounded else [200] * 4)
+    for record in refused:
+        assert (record.outcome, record.is_internal_error) == ("proxy_error", False)
+        attempts = summarize(record).attempts
+        assert all(attempt.result.loss for attempt in attempts if attempt.bill)
 
 
-FIELDS = response_events(item_events(0, text_item("x"), "x" * SIZE))
+RESPONSES_EVENTS = response_events(item_events(0, text_item("x"), "x" * SIZE))
 
 
 @pytest.mark.parametrize(
-    ("model", "events"), [("support-chat", FIELDS), ("search-answers", EVENTS)], ids=["own", "chat"]
+    ("model", "events"),
+    [("support-chat", RESPONSES_EVENTS), ("search-answers", EVENTS)],
+    ids=["own", "chat"],
 )
 async def test_repeating_stream_is_held_to_its_end(
     model: str, events: Sequence[Json], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    go_on = asyncio.Event()
-    upstream.answer_with(unfinished(go_on, stream=True, events=events))
-    policies = tmp_path / "p", policies_for(upstream.url)
-    async with running_proxy(*policies, answers_bytes=6 * SIZE) as proxy:
+    finish = asyncio.Event()
+    upstream.answer_with(unfinished(finish, stream=True, events=events))
+    policies = policies_for(upstream.url)
+    async with running_proxy(tmp_path / "p", policies, answers_bytes=6 * SIZE) as proxy:
         body = {"model": model, "input": "Hi", "stream": True}
-        calls = [asyncio.ensure_future(status_of(proxy, "/v1/responses", body)) for _ in range(4)]
-        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        assert 0 < await held_bytes(proxy) <= 3 * SIZE
-        go_on.set()
-        statuses = sorted(await asyncio.gather(*calls))
-        await proxy.sink.wait(4)
+        statuses = await send_unfinished(proxy, finish, "/v1/responses", body, 3 * SIZE)
 
-        assert await held_bytes(proxy) == 0
     assert statuses[0] == 200
     assert statuses[-1] == 503

@@ -1,221 +1,195 @@
-"""Clients of each API get the tool calls of the upstream, in any order, numbering and split."""
+"""Searches for tool calls that change or mix up on the way to a client, and for types smuggled in.
+
+Upstreams of chat number, name and split calls in many ways, which clients of each API read alike.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, cycle
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.types.events import FamilyName, Frame
-from tests.adversary.random_streams import (
+from proxy.types.events import FamilyName
+from tests.adversary.api_responses import (
     ARGUMENTS,
     CARD,
-    CLIENTS,
-    DRAWS,
-    SAYS,
-    chunk,
+    FAMILY_NAMES,
+    SENTENCE,
     cut,
-    documents_of,
-    frames_of,
-    guarded,
-    interleaved,
-    read_answer,
-    repeat_endlessly,
-    texts_in,
+    inspect_frames,
+    interleave,
+    read_frames,
 )
+from tests.adversary.client_readers import join_texts, read_parts
+from tests.adversary.word_guard import choice, chunk
 from tests.conftest import Proxy
 from tests.doubles import Json, ScriptedUpstream, answer, response
 from tests.for_each import for_each
-from tests.golden.pipeline import written
-from tests.test_pipeline import BEARER
 
 ARGUMENT_TEXTS = (ARGUMENTS, "{}", '{"a":{"b":["}"]}}')
 PLACEHOLDER = "{}"
-Call = tuple[Any, Any, str]
-"""The id, the name and the arguments of a call, as a client has them."""
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How calls are said. ``index`` and ``ids`` say how their parts are told apart, ``named`` where
-    their names stand; ``alone`` says that a call begins without arguments, ``turns`` that calls
-    take turns, and ``placeholder`` that an empty object stands for arguments that follow."""
+class Form:
+    """How an upstream writes calls."""
 
     index: str = "own"
+    """The member that tells calls apart: an own index, or one that is shared, odd or absent."""
     ids: str = "first"
+    """The fragments that have an id."""
     named: str = "first"
-    alone: bool = True
-    turns: bool = False
+    """The fragments that have a name: the first of a call, or each."""
+    starts_empty: bool = True
+    """True if a call starts without arguments."""
+    takes_turns: bool = False
+    """True if fragments of several calls alternate."""
     placeholder: bool = False
+    """True if an empty object stands for arguments that follow."""
 
 
-SHAPES: Mapping[str, Shape] = {
-    "OpenAI's own": Shape(),
-    "in turns": Shape(turns=True),
-    "the id with each part": Shape(ids="each", turns=True),
-    "the id and the name with each part": Shape(ids="each", named="each", alone=False, turns=True),
-    "another id with each part": Shape(ids="anew"),
-    "no ids": Shape(ids="none", turns=True),
-    "null ids": Shape(ids="null"),
-    "empty ids": Shape(ids="empty"),
-    "ids that come late": Shape(ids="late"),
-    "one index": Shape(index="one"),
-    "one index, at once": Shape(index="one", alone=False),
-    "one index, another id with each part": Shape(index="one", ids="anew"),
-    "one index, the id with each part, in turns": Shape(index="one", ids="each", turns=True),
-    "one index, no ids": Shape(index="one", ids="none"),
-    "one index, empty ids, at once": Shape(index="one", ids="empty", alone=False),
-    "one index, no ids, the name with each part": Shape(
-        index="one", ids="none", named="each", alone=False
+FORMS: Mapping[str, Form] = {
+    "OpenAI's own": Form(),
+    "in turns": Form(takes_turns=True),
+    "the id with each part": Form(ids="each", takes_turns=True),
+    "the id and the name with each part": Form(
+        ids="each", named="each", starts_empty=False, takes_turns=True
     ),
-    "float indexes": Shape(index="float"),
-    "boolean indexes": Shape(index="boolean"),
-    "float indexes after an integer": Shape(index="mixed"),
-    "no index": Shape(index="none"),
-    "no index, the id with each part, in turns": Shape(index="none", ids="each", turns=True),
-    "neither index nor ids": Shape(index="none", ids="none"),
-    "neither index nor ids, at once": Shape(index="none", ids="null", alone=False),
-    "a placeholder": Shape(placeholder=True, alone=False),
-    "a placeholder, in turns": Shape(placeholder=True, alone=False, turns=True),
-    "a placeholder, one index": Shape(index="one", placeholder=True, alone=False),
-    "a placeholder, all said with each part": Shape(
-        ids="each", named="each", placeholder=True, alone=False
+    "another id with each part": Form(ids="anew"),
+    "no ids": Form(ids="none", takes_turns=True),
+    "null ids": Form(ids="null"),
+    "empty ids": Form(ids="empty"),
+    "ids that come late": Form(ids="late"),
+    "one index": Form(index="one"),
+    "one index, at once": Form(index="one", starts_empty=False),
+    "one index, another id with each part": Form(index="one", ids="anew"),
+    "one index, the id with each part, in turns": Form(index="one", ids="each", takes_turns=True),
+    "one index, no ids": Form(index="one", ids="none"),
+    "one index, empty ids, at once": Form(index="one", ids="empty", starts_empty=False),
+    "one index, no ids, the name with each part": Form(
+        index="one", ids="none", named="each", starts_empty=False
+    ),
+    "float indexes": Form(index="float"),
+    "boolean indexes": Form(index="boolean"),
+    "float indexes after an integer": Form(index="mixed"),
+    "no index": Form(index="none"),
+    "no index, the id with each part, in turns": Form(index="none", ids="each", takes_turns=True),
+    "neither index nor ids": Form(index="none", ids="none"),
+    "neither index nor ids, at once": Form(index="none", ids="null", starts_empty=False),
+    "a placeholder": Form(placeholder=True, starts_empty=False),
+    "a placeholder, in turns": Form(placeholder=True, starts_empty=False, takes_turns=True),
+    "a placeholder, one index": Form(index="one", placeholder=True, starts_empty=False),
+    "a placeholder, all said with each part": Form(
+        ids="each", named="each", placeholder=True, starts_empty=False
     ),
 }
 
 
-def id_of(shape: Shape, index: int, part: int) -> Json:
-    known_values = {"id": f"call_{index}"}
-    match shape.ids:
-        case "first":
-            return known_values if part == 0 else {}
-        case "each":
-            return known_values
-        case "anew":
-            return {"id": f"call_{index}_{part}"}
-        case "late":
-            return known_values if part else {}
-        case "none":
-            return {}
-        case "null":
-            return {"id": None}
-        case _:
-            return {"id": ""}
+def id_member(form: Form, call: int, fragment: int) -> Json:
+    own, is_first = {"id": f"call_{call}"}, fragment == 0
+    members: dict[str, Json] = {
+        "first": own if is_first else {},
+        "each": own,
+        "anew": {"id": f"call_{call}_{fragment}"},
+        "late": {} if is_first else own,
+        "none": {},
+        "null": {"id": None},
+        "empty": {"id": ""},
+    }
+    return members[form.ids]
 
 
-def index_of(shape: Shape, position: int) -> Json:
-    """Return the index member. Floats and booleans that equal an integer are other indexes."""
-    match shape.index:
-        case "one":
-            return {"index": 0}
-        case "float":
-            return {"index": float(position)}
-        case "boolean":
-            return {"index": bool(position) if position < 2 else position}
-        case "mixed":
-            return {"index": float(position) if position else 0}
-        case "none":
-            return {}
-        case _:
-            return {"index": position}
+def index_member(form: Form, call: int) -> Json:
+    """Return the index of a call. Floats and booleans that equal an integer are other indexes."""
+    if form.index == "none":
+        return {}
+    indexes: dict[str, float] = {
+        "own": call,
+        "one": 0,
+        "float": float(call),
+        "boolean": bool(call) if call < 2 else call,
+        "mixed": float(call) if call else 0,
+    }
+    return {"index": indexes[form.index]}
 
 
-def parts_of(shape: Shape, position: int, pieces: Sequence[str]) -> list[Json]:
-    texts = [*([""] if shape.alone else []), *pieces]
-    if shape.placeholder and pieces != [PLACEHOLDER]:
+def list_fragments(form: Form, call: int, pieces: Sequence[str]) -> list[Json]:
+    texts = [*([""] if form.starts_empty else []), *pieces]
+    if form.placeholder and pieces != [PLACEHOLDER]:
         texts = [PLACEHOLDER, *pieces]
-    index = index_of(shape, position)
+    name = {"name": f"f_{call % 2}"}
     return [
         {
-            **index,
-            **id_of(shape, position, part),
+            **index_member(form, call),
+            **id_member(form, call, fragment),
             "type": "function",
             "function": {
-                **({"name": f"f_{position % 2}"} if part == 0 or shape.named == "each" else {}),
+                **(name if fragment == 0 or form.named == "each" else {}),
                 "arguments": text,
             },
         }
-        for part, text in enumerate(texts)
+        for fragment, text in enumerate(texts)
     ]
 
 
-def answer_of(
-    shape: Shape, calls: Sequence[Sequence[str]], draws: Iterator[int], text: str = ""
+def build_stream(
+    form: Form, calls: Sequence[Sequence[str]], draws: Iterator[int], text: str
 ) -> list[Json]:
-    parts = [parts_of(shape, index, pieces) for index, pieces in enumerate(calls)]
-    values = interleaved(parts, draws) if shape.turns else [part for item in parts for part in item]
+    lists = [list_fragments(form, index, pieces) for index, pieces in enumerate(calls)]
+    fragments = interleave(lists, draws) if form.takes_turns else chain(*lists)
     deltas: list[Json] = [{"content": text}] if text else []
-    deltas += [{"tool_calls": [part]} for part in values]
-    return [*map(chunk, deltas), chunk({}, "tool_calls")]
-
-
-def assembled(client: FamilyName, frames: Sequence[Frame]) -> list[Call]:
-    if client == "chat":
-        return chat_calls(documents_of(written(client, frames)))
-    if client == "responses":
-        items, _ = read_answer(client, frames)
-        calls = [item for item in items if item["type"] == "function_call"]
-        return [(item["call_id"], item["name"], item["arguments"]) for item in calls]
-    uses = [item for item in read_answer(client, frames) if item["type"] == "tool_use"]
-    return [(item["id"], item["name"], item["said"]) for item in uses]
-
-
-def chat_calls(chunks: Sequence[Json]) -> list[Call]:
-    fields: dict[Any, Any] = {}
-    for document in chunks:
-        for choice in document.get("choices", ()):
-            for call in choice["delta"].get("tool_calls", ()):
-                result = fields.setdefault(call.get("index", 0), [None, None, ""])
-                function = call["function"]
-                result[0] = call.get("id") or result[0]
-                result[1] = function.get("name") or result[1]
-                result[2] += function["arguments"]
-    return [tuple(fields[position]) for position in sorted(fields)]
+    deltas += [{"tool_calls": [fragment]} for fragment in fragments]
+    return [*(chunk(choice(delta)) for delta in deltas), chunk(choice({}, "tool_calls"))]
 
 
 CUTS = st.lists(st.integers(0, 60), max_size=3)
 CALLS = st.lists(st.tuples(st.sampled_from(ARGUMENT_TEXTS), CUTS), min_size=1, max_size=4)
+DRAWS = st.lists(st.integers(0, 5), min_size=1, max_size=60)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("client", FAMILY_NAMES)
+@pytest.mark.parametrize("name", FORMS)
 @settings(max_examples=8)
-@given(CALLS, DRAWS, st.sampled_from(["", SAYS]))
-def test_client_gets_the_calls_of_the_server(
+@given(CALLS, DRAWS, st.sampled_from(["", SENTENCE]))
+def test_client_gets_the_calls_of_the_upstream(
     name: str, client: FamilyName, calls: list[tuple[str, list[int]]], draws: list[int], text: str
 ) -> None:
-    shape = SHAPES[name]
-    if client == "chat" and shape.placeholder:
+    form = FORMS[name]
+    if client == "chat" and form.placeholder:
         return  # this client gets the unchanged stream
-    documents = answer_of(shape, [cut(*call) for call in calls], repeat_endlessly(draws), text)
-    results = [(f"f_{index % 2}", arguments) for index, (arguments, _) in enumerate(calls)]
+    events = build_stream(form, [cut(*call) for call in calls], cycle(draws), text)
 
-    plain = assembled(client, frames_of(client, "chat", documents))
-    safe = assembled(client, guarded(frames_of(client, "chat", documents), "mask")[0])
+    plain = read_parts(client, read_frames(client, "chat", events))
+    safe = read_parts(client, inspect_frames(read_frames(client, "chat", events))[0])
 
-    assert [call[1:] for call in plain] == results
-    assert [call[1:] for call in safe] == [(n, text.replace(CARD, "[CARD]")) for n, text in results]
+    expected = [(f"f_{index % 2}", arguments) for index, (arguments, _) in enumerate(calls)]
+    found, masked = (
+        [(part.name, part.text) for part in parts if part.kind == "call"] for parts in (plain, safe)
+    )
+    assert found == expected
+    assert masked == [(name, text.replace(CARD, "[CARD]")) for name, text in expected]
     if client != "chat":
-        ids = [call[0] for call in plain]
+        ids = [part.call_id for part in plain if part.kind == "call"]
         assert all(ids)
         assert len({*ids}) == len(ids)
-        if shape.ids in ("first", "each"):
+        if form.ids in ("first", "each"):
             assert ids == [f"call_{index}" for index in range(len(ids))]
 
 
-@for_each("client", CLIENTS)
+@for_each("client", FAMILY_NAMES)
 @for_each("mark", [{"start": {"type": "text"}}, {"stop": True}, 1, None])
-def test_keepalives_of_chats_release_no_held_text(client: FamilyName, mark: Any) -> None:
-    marked = [chunk({"content": piece, "block": mark}) for piece in SAYS]
-    documents = [*marked, chunk({}, "stop")]
+def test_block_markers_of_chats_release_no_held_text(client: FamilyName, mark: Any) -> None:
+    deltas = [choice({"content": letter, "block": mark}) for letter in SENTENCE]
+    events = [*map(chunk, deltas), chunk(choice({}, "stop"))]
 
-    safe = read_answer(client, guarded(frames_of(client, "chat", documents), "mask")[0])
+    safe = read_parts(client, inspect_frames(read_frames(client, "chat", events))[0])
 
-    assert "".join(texts_in(client, safe)) == SAYS.replace(CARD, "[CARD]")
+    assert join_texts(safe, "text") == SENTENCE.replace(CARD, "[CARD]")
 
 
 ELSEWHERE = "https://evil.example/mcp"
@@ -228,58 +202,45 @@ INNER: list[Json] = [
 ]
 
 
-def placed(inner: Json) -> list[Json]:
-    """Return chats with members inside each typed object."""
+def list_bodies(inner: Json) -> list[Json]:
+    """Return chats with these members inside each typed object."""
     function: Json = {"name": "f", "arguments": "{}", **inner}
-    request: Json = {"role": "user", "content": "Hi"}
-    calls: Json = {"role": "assistant", "content": None}
     file: Json = {"type": "file", "file": {"file_data": "data:,x", **inner}}
-    return [
-        {
-            "messages": [request],
-            "tools": [{"type": "function", "function": {"name": "f", **inner}}],
-        },
-        {"messages": [request], "tools": [{"type": "custom", "custom": {"name": "f", **inner}}]},
-        {
-            "messages": [request],
-            "tools": [{"type": "function", "function": {"name": "f"}}],
-            "tool_choice": {"type": "function", "function": {"name": "f", **inner}},
-        },
-        *(
-            {
-                "messages": [
-                    request,
-                    {**calls, "tool_calls": [{"id": "c", "type": kind, kind: document}]},
-                ]
-            }
-            for kind, document in (("function", function), ("custom", {**function, "input": "x"}))
-        ),
+    request: Json = {"role": "user", "content": "Hi"}
+    tool: Json = {"type": "function", "function": {"name": "f", **inner}}
+    bodies: list[Json] = [
+        {"tools": [tool]},
+        {"tools": [{"type": "custom", "custom": {"name": "f", **inner}}]},
+        {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": tool},
         {"messages": [{"role": "user", "content": [file]}]},
     ]
+    for kind, document in (("function", function), ("custom", {**function, "input": "x"})):
+        calls = [{"id": "c", "type": kind, kind: document}]
+        message = {"role": "assistant", "content": None, "tool_calls": calls}
+        bodies.append({"messages": [request, message]})
+    return [{"messages": [request], **body} for body in bodies]
 
 
 @for_each("inner", INNER, ids=lambda inner: inner["type"])
-@for_each("place", range(len(placed({}))))
+@for_each("body", range(len(list_bodies({}))))
 async def test_member_changes_no_type(
-    place: int, inner: Json, proxy: Proxy, upstream: ScriptedUpstream
+    body: int, inner: Json, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(response()))
-    body = {"model": "smol-responses", **placed(inner)[place]}
 
-    async with proxy.client.post("/v1/chat/completions", headers=BEARER, json=body) as answered:
-        status = answered.status
+    reply = await proxy.chat(model="smol-responses", **list_bodies(inner)[body])
 
     types = {
-        item.get("type")
-        for request in upstream.requests
-        for item in (*request.json["input"], *request.json.get("tools", ()), *_parts(request.json))
+        item.get("type") for request in upstream.requests for item in list_objects(request.json)
     }
-    assert status in (200, 400)
+    assert reply.status in (200, 400)
     assert inner["type"] not in types
 
 
-def _parts(body: Json) -> list[Json]:
-    parts = [part for item in body["input"] for part in item.get("content") or () if part != "Hi"]
-    choice = body.get("tool_choice")
-    listed = [part for part in parts if isinstance(part, dict)]
-    return [*listed, choice] if isinstance(choice, dict) else listed
+def list_objects(body: Json) -> Iterator[Json]:
+    """Yield the items, tools, parts and the tool choice of a request of Responses."""
+    yield from (*body["input"], *body.get("tools", ()))
+    parts = [part for item in body["input"] for part in item.get("content") or ()]
+    for value in (*parts, body.get("tool_choice")):
+        if isinstance(value, dict):
+            yield value

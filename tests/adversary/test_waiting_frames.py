@@ -1,4 +1,4 @@
-"""Frames that wait for a text or a part are bounded for any repetition by an upstream."""
+"""Searches for frames that an upstream repeats without end while they wait for a text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.adversary.word_guard import GuardedCalls, choice, chunk
 from tests.doubles import (
     Json,
     ScriptedUpstream,
@@ -18,10 +19,9 @@ from tests.doubles import (
 )
 from tests.for_each import for_each
 from tests.guards.calls import guarded
-from tests.test_pipeline import BEARER, MESSAGES
 
 GUARD = "output: [{guard: keywords, patterns: ['xq[0-9]{4}zt'], whole_words: false, action: mask}]"
-FILL = "x" * 1_000_000
+LONG_TEXT = "x" * 1_000_000
 
 
 def block(number: int, kind: str = "text", **members: str) -> Json:
@@ -30,18 +30,20 @@ def block(number: int, kind: str = "text", **members: str) -> Json:
 
 
 def citation(text: str, number: int = 1) -> Json:
-    place = {"document_index": 0, "start_char_index": 0, "end_char_index": 1}
-    cited = {"type": "char_location", "cited_text": text, "document_title": "t", **place}
-    delta = {"type": "citations_delta", "citation": cited}
-    return {"type": "content_block_delta", "index": number, "delta": delta}
+    location = {"document_index": 0, "start_char_index": 0, "end_char_index": 1}
+    cited = {"type": "char_location", "cited_text": text, "document_title": "t", **location}
+    return {
+        **{"type": "content_block_delta", "index": number},
+        "delta": {"type": "citations_delta", "citation": cited},
+    }
 
 
-def chunk(**delta: Any) -> Json:
-    return {"id": "c1", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+def delta(**members: Any) -> Json:
+    return chunk(choice(members))
 
 
-BARE: Json = {"id": "c1", "choices": []}
-HELD = chunk(role="assistant", content="a")
+WITHOUT_CHOICES = chunk()
+HELD_CHUNK = delta(role="assistant", content="a")
 MANY = 5_000
 OPEN_BLOCK: list[Json] = message_events(text_events(0, "A word"))[:4]
 HELD_BLOCK: list[Json] = message_events(text_events(0, "a"))[:4]
@@ -49,28 +51,23 @@ WAITING: dict[str, tuple[str, list[Json], list[Any]]] = {
     "large citations of another block": (
         "messages",
         [*OPEN_BLOCK, block(1)],
-        [citation(FILL)] * 12,
+        [citation(LONG_TEXT)] * 12,
     ),
     "large blocks": (
         "messages",
         OPEN_BLOCK,
-        [block(number + 1, "odd", odd=FILL) for number in range(12)],
+        [block(number + 1, "odd", odd=LONG_TEXT) for number in range(12)],
     ),
     "citations behind a held text": ("messages", HELD_BLOCK, [citation("b", 0)] * MANY),
-    "large citations behind a held text": ("messages", HELD_BLOCK, [citation(FILL, 0)] * 12),
-    "reasoning behind a held start": ("chat", [HELD], [chunk(reasoning_content="b ")] * MANY),
+    "large citations behind a held text": ("messages", HELD_BLOCK, [citation(LONG_TEXT, 0)] * 12),
+    "reasoning behind a held start": ("chat", [HELD_CHUNK], [delta(reasoning_content="b ")] * MANY),
     "members behind a held member": (
         "chat",
-        [chunk(role="assistant"), chunk(y="b ", x="a")],
-        [chunk(y="b ")] * MANY,
+        [delta(role="assistant"), delta(y="b ", x="a")],
+        [delta(y="b ")] * MANY,
     ),
 }
 """The family of an upstream, the beginning of its stream, and the events that wait."""
-CLIENTS: dict[str, tuple[str, Json]] = {
-    "chat": ("/v1/chat/completions", MESSAGES),
-    "messages": ("/v1/messages", {**MESSAGES, "max_tokens": 9}),
-}
-MODELS = {"chat": "search-answers", "messages": "via-anthropic"}
 
 
 @for_each(("family", "first", "repeated"), WAITING.values(), ids=[*WAITING])
@@ -81,21 +78,19 @@ async def test_waiting_frames_are_bounded(
     tmp_path: Path,
     upstream: ScriptedUpstream,
 ) -> None:
-    upstream.answer_with(stream([*first, *repeated], is_done=family == "chat"))
-    path, body = CLIENTS[family]
     async with guarded(tmp_path, upstream, GUARD) as proxy:
-        headers = {**BEARER, "x-headrace-deployment": MODELS[family]}
-        await proxy.send(path, {"model": "a", **body, "stream": True}, headers)
-        [record] = await proxy.sink.wait()
+        script = stream([*first, *repeated], is_done=family == "chat")
+        calls = GuardedCalls(proxy, upstream)
+        record = (await calls.send(family, script, family, stream=True)).record
 
     assert record.outcome == "upstream_error"
     assert record.error.code == "upstream_answer_too_large"
 
 
 EMPTY: dict[str, Any] = {
-    "deltas": chunk(content=""),
-    "chunks": BARE,
-    "long chunks": json.dumps(BARE).encode() + b" " * 10_000,
+    "deltas": delta(content=""),
+    "chunks": WITHOUT_CHOICES,
+    "long chunks": json.dumps(WITHOUT_CHOICES).encode() + b" " * 10_000,
     "another choice": {"id": "c1", "choices": [{"index": 1, "delta": {"content": "b "}}]},
 }
 
@@ -121,7 +116,7 @@ async def test_guard_of_whole_texts_holds_all_events(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     role, word, *end = chat_events("a")
-    counted = {**chunk(content=""), "usage": usage()}
+    counted = {**delta(content=""), "usage": usage()}
     upstream.answer_with(stream([role, word, *[counted] * MANY, *end]))
     async with guarded(tmp_path, upstream, "output: [{guard: length, characters: 9}]") as proxy:
         reply = await proxy.chat(stream=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses.schema import TEXT_BY_KIND
-from tests.adversary.random_streams import item
+from tests.adversary.api_responses import build_item
 from tests.conftest import Proxy, Reply
 from tests.dialects.test_responses import BEARER, FUNCTION_CALL, REQUEST, accumulated, streamed
 from tests.dialects.vendors.test_anthropic import HEADERS
@@ -164,7 +164,7 @@ async def test_text_without_deltas_is_masked_in_place(
     """An item that only its last event, or only the end of the response, has as a whole."""
     text = f"See the hippo, and the hippo. {'a river ' * (size // 8)}"
     said = json.dumps({"note": text}) if kind == "arguments" else text
-    items = [item(0, "text", [text]), item(1, kind, [said])]
+    items = [build_item(0, "text", [text]), build_item(1, kind, [said])]
     ends = [
         {"type": "response.output_item.done", "output_index": index, "item": document}
         for index, document in enumerate(items if at_end == "item" else items[:1])

@@ -1,6 +1,6 @@
 """The ledger of a running proxy: stops, kills, full disks and locks lose no row without a report.
 
-`tests/adversary/test_money_however_calls_end.py` compares the rows of every end of a call.
+`tests/adversary/test_accounts_of_call_ends.py` compares the rows of every end of a call.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Drives real SDKs: orders as JSON lines in; a line for each result of an order out, and one that
-ends it.
+"""Runs real SDKs in their own environment, by orders that are lines of JSON.
 
-Runs in the environment of the SDKs, apart from the product's. An order names an SDK, the base URL,
-the key and steps; each step names what to do and the arguments for the SDK's own method; each
-result says what the SDK gave, or the exception it raised. An order is followed by a process of its
-own, forked from this one: to import an SDK takes seconds, and is done once for all orders.
+An order has an SDK, a base URL, a key and steps. A step has a task and the arguments of a method of
+the SDK. Its result is a line: what the SDK returned, or the exception that it raised. Each order
+runs in a forked process, so that the slow imports of an SDK are done once for all orders.
 """
 
 from __future__ import annotations
@@ -13,9 +11,10 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
-from tests.sdks import anthropic_clients, frameworks, langchains, openai_clients
+from tests.sdks import anthropic_clients, frameworks, langchain_clients, openai_clients
 from tests.sdks.openai_clients import openai_like
 from tests.sdks.results import Step, failed, text_of
 
@@ -77,59 +76,34 @@ def enkrypt(base: str, key: str, step: Step) -> Step:
     return {"ok": True, "text": text_of(data), "kind": type(answer).__name__, "data": data}
 
 
-DRIVERS = {
-    "anthropic": anthropic_clients.anthropic,
-    "anthropic-async": anthropic_clients.anthropic_async,
-    "langchain-anthropic": langchains.langchain_anthropic,
-    "langchain-responses": langchains.langchain_responses,
-    "openai": openai_clients.openai,
-    "openai-async": openai_clients.openai_async,
-    "azure": openai_clients.azure,
-    "azure-async": openai_clients.azure_async,
-    "portkey": portkey,
-    "fireworks": fireworks,
-    "scale": scale,
-    "scale-beta": scale_beta,
-    "langchain": langchains.langchain,
-    "thiggle": thiggle,
-    "enkrypt": enkrypt,
-    "anthropic-runner": frameworks.anthropic_runner,
-    "litellm-anthropic": frameworks.litellm_anthropic,
-    "litellm-chat": frameworks.litellm_chat,
-    "openai-agents": frameworks.openai_agents,
-    "pydantic-anthropic": frameworks.pydantic_anthropic,
-    "pydantic-openai": frameworks.pydantic_openai,
+DRIVERS: dict[str, tuple[str, Callable[[str, str, Step], Step]]] = {
+    "anthropic": ("anthropic", anthropic_clients.anthropic),
+    "anthropic-async": ("anthropic", anthropic_clients.anthropic_async),
+    "langchain-anthropic": ("langchain_anthropic", langchain_clients.langchain_anthropic),
+    "langchain-responses": ("langchain_openai", langchain_clients.langchain_responses),
+    "openai": ("openai", openai_clients.openai),
+    "openai-async": ("openai", openai_clients.openai_async),
+    "azure": ("openai", openai_clients.azure),
+    "azure-async": ("openai", openai_clients.azure_async),
+    "portkey": ("portkey_ai", portkey),
+    "fireworks": ("fireworks", fireworks),
+    "scale": ("scale_gp", scale),
+    "scale-beta": ("scale_gp_beta", scale_beta),
+    "langchain": ("langchain_openai", langchain_clients.langchain),
+    "thiggle": ("thiggle", thiggle),
+    "enkrypt": ("enkryptai_sdk", enkrypt),
+    "anthropic-runner": ("anthropic", frameworks.anthropic_runner),
+    "litellm-anthropic": ("litellm", frameworks.litellm_anthropic),
+    "litellm-chat": ("litellm", frameworks.litellm_chat),
+    "openai-agents": ("agents", frameworks.openai_agents),
+    "pydantic-anthropic": ("pydantic_ai.models.anthropic", frameworks.pydantic_anthropic),
+    "pydantic-openai": ("pydantic_ai.models.openai", frameworks.pydantic_openai),
 }
-
-
-IMPORTED = {
-    "anthropic": "anthropic",
-    "anthropic-async": "anthropic",
-    "langchain-anthropic": "langchain_anthropic",
-    "langchain-responses": "langchain_openai",
-    "openai": "openai",
-    "openai-async": "openai",
-    "azure": "openai",
-    "azure-async": "openai",
-    "portkey": "portkey_ai",
-    "fireworks": "fireworks",
-    "scale": "scale_gp",
-    "scale-beta": "scale_gp_beta",
-    "langchain": "langchain_openai",
-    "thiggle": "thiggle",
-    "enkrypt": "enkryptai_sdk",
-    "anthropic-runner": "anthropic",
-    "litellm-anthropic": "litellm",
-    "litellm-chat": "litellm",
-    "openai-agents": "agents",
-    "pydantic-anthropic": "pydantic_ai.models.anthropic",
-    "pydantic-openai": "pydantic_ai.models.openai",
-}
-"""What each driver imports."""
+"""The module that a driver imports, and the driver."""
 
 
 def follow(order: Step) -> None:
-    driver = DRIVERS[order["sdk"]]
+    _, driver = DRIVERS[order["sdk"]]
     for step in order["steps"]:
         try:
             result = driver(order["base"], order["key"], step)
@@ -144,7 +118,7 @@ def main() -> None:
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it downloads prices
     for line in sys.stdin:
         order = json.loads(line)
-        importlib.import_module(IMPORTED[order["sdk"]])
+        importlib.import_module(DRIVERS[order["sdk"]][0])
         child = os.fork()
         if child == 0:
             try:

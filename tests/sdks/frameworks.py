@@ -1,8 +1,7 @@
-"""Drives clients that do more than one call for their caller: OpenAI's agents, pydantic-ai and
-LiteLLM's SDK. Each does the same errands (tests/sdks/errands.py) in its own way.
+"""Drives frameworks that make several calls: OpenAI's agents, pydantic-ai and LiteLLM's SDK.
 
-A step says what to do, ``to`` which deployment, and how many ``retries`` its client may make;
-without ``retries`` the client is the one that the framework makes by itself, of the environment.
+A step has a task (``do``), a deployment (``to``) and the number of ``retries``. Without ``retries``
+the framework creates its client from the environment.
 """
 
 from __future__ import annotations

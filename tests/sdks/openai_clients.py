@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tests.sdks import others
+from tests.sdks import openai_methods
 from tests.sdks.results import Step, plain, streamed, whole_answer
 
 
@@ -65,7 +65,7 @@ def openai(base: str, key: str, step: Step) -> Step:
     if step["do"] == "request_id":
         return {"ok": True, "request_id": client.completions.create(**step["with"])._request_id}
     if step["do"] in ("call", "call-stream"):
-        return others.call_client(client, step)
+        return openai_methods.call_client(client, step)
     if step["do"] == "respond":
         return response(client.responses.create(**step["with"]))
     if step["do"] == "respond-raw":

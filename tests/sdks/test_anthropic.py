@@ -19,54 +19,21 @@ from tests.doubles import (
     Json,
     ScriptedUpstream,
     answer,
-    chat,
     message,
-    message_events,
     stream,
-    text_events,
 )
 from tests.sdks.conftest import Drive
-from tests.sdks.errands import says
 
-SDKS = ("anthropic", "anthropic-async")
-APIS = {"via-anthropic": "messages", "support-chat": "chat"}
 TOOL: Json = {
     "name": "look_up",
     "description": "Looks a place up.",
     "input_schema": {"type": "object", "properties": {"place": {"type": "string"}}},
-}
-PICTURE: Json = {
-    "type": "image",
-    "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
 }
 
 
 def step(do: str, to: str = "via-anthropic", **fields: Any) -> dict[str, Any]:
     body = {"model": to, "max_tokens": 64, "messages": [{"role": "user", "content": "Where?"}]}
     return {"do": do, "with": {**body, **fields}}
-
-
-@pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
-@pytest.mark.parametrize("sdk", SDKS)
-async def test_reads_whole_and_streamed_responses(
-    sdk: str, to: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
-    upstream.then(says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True))
-
-    full_value, streamed = await drive(sdk, step("create", to), step("stream", to))
-
-    for document in (full_value, streamed):
-        assert (document["ok"], document["text"], document["blocks"]) == (
-            True,
-            " Paris.",
-            ["TextBlock" if document is full_value else "ParsedTextBlock"],
-        ), document
-        assert document["data"]["stop_reason"] == "end_turn"
-        usage = document["data"]["usage"]
-        assert (usage["input_tokens"], usage["output_tokens"]) == (5, 3)
-    records = await proxy.sink.wait(2)
-    assert [record.outcome for record in records] == ["success", "success"]
-    assert [full_value["request_id"], streamed["request_id"]] == [r.request_id for r in records]
 
 
 async def test_blocks_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -> None:
@@ -92,47 +59,6 @@ async def test_blocks_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -
         assert text["citations"][0]["cited_text"] == "Paris"
         assert search["name"] == "web_search"
         assert document["data"]["stop_reason"] == "tool_use"
-
-
-@pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
-async def test_tool_loop_with_picture(to: str, drive: Drive, upstream: ScriptedUpstream) -> None:
-    fields = {"name": "look_up", "arguments": '{"place": "Paris"}'}
-    call = {"id": "toolu_1", "type": "function", "function": fields}
-    event = {"role": "assistant", "content": None, "tool_calls": [call]}
-    calling = chat(choices=[{"index": 0, "message": event, "finish_reason": "tool_calls"}])
-    is_own = to == "via-anthropic"
-    upstream.then(answer(message(TOOL_USE, stop_reason="tool_use") if is_own else calling))
-    upstream.then(answer(message() if is_own else chat(" Paris.")))
-    first_value = [{"role": "user", "content": [{"type": "text", "text": "Where?"}, PICTURE]}]
-    tools = {"tools": [TOOL], "tool_choice": {"type": "auto"}}
-
-    [request] = await drive("anthropic", step("create", to, messages=first_value, **tools))
-
-    assert (request["data"]["stop_reason"], request["blocks"]) == ("tool_use", ["ToolUseBlock"]), (
-        request
-    )
-    block = request["data"]["content"][0]
-    assert (block["name"], block["input"]) == ("look_up", {"place": "Paris"})
-    result = {"type": "tool_result", "tool_use_id": block["id"], "content": "It is in France."}
-    turns = [
-        *first_value,
-        {"role": "assistant", "content": request["data"]["content"]},
-        {"role": "user", "content": [result]},
-    ]
-    [final_step] = await drive("anthropic", step("create", to, messages=turns, **tools))
-
-    assert final_step["text"] == " Paris.", final_step
-    sent_value = upstream.requests[-1].json
-    if is_own:
-        assert sent_value["messages"][0]["content"][1] == PICTURE
-        assert sent_value["messages"][2]["content"] == [result]
-    else:
-        assert sent_value["messages"][0]["content"][1]["type"] == "image_url"
-        assert (
-            sent_value["messages"][1]["tool_calls"][0]["id"]
-            == sent_value["messages"][2]["tool_call_id"]
-        )
-        assert sent_value["messages"][2]["content"] == "It is in France."
 
 
 async def test_raises_sdk_error(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
@@ -174,32 +100,6 @@ async def test_broken_stream_raises(drive: Drive, upstream: ScriptedUpstream) ->
     assert "APIStatusError" in failed["mro"], failed
 
 
-async def test_early_exit_closes_the_upstream(
-    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
-    items = message_events(text_events(0, *["word "] * 2000))
-    upstream.answer_with(stream(items, is_done=False))
-
-    [remaining] = await drive("anthropic", {**step("raw"), "leave": 4})
-
-    assert len(remaining["data"]) == 4
-    [record] = await proxy.sink.wait()
-    assert record.outcome in ("client_abort", "success")
-
-
-async def test_transient_errors_are_retried(
-    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
-) -> None:
-    busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    upstream.then(answer(busy, 529, "retry-after: 1"), answer(message()))
-
-    [served] = await drive("anthropic", {**step("create"), "client": {"max_retries": 1}})
-
-    assert served["text"] == " Paris.", served
-    outcomes = [record.outcome for record in await proxy.sink.wait(2)]
-    assert outcomes == ["upstream_error", "success"]
-
-
 async def test_counts_new_tokens(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     upstream.then(answer({"input_tokens": 14}), answer(message()))
     counted = step("count")
@@ -220,31 +120,6 @@ async def test_counts_new_tokens(drive: Drive, upstream: ScriptedUpstream, proxy
     assert sent_value.json["metadata"] == {"user_id": "u1"}
     assert len(upstream.requests) == 2
     assert [record.cost for record in (r.billing for r in await proxy.sink.wait(3))][::2] == [0, 0]
-
-
-@pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
-async def test_langchain_reads_all(to: str, drive: Drive, upstream: ScriptedUpstream) -> None:
-    is_own = to == "via-anthropic"
-    upstream.then(says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True))
-    if is_own:
-        upstream.then(stream(STREAM, is_done=False))
-    body: Json = {"model": to, "max_tokens": 64}
-    fields: Json = {"say": "Where?", "do": "chat", "with": body}
-    streamed = {**fields, "with": {**body, "stream": True}}
-
-    results = await drive(
-        "langchain-anthropic",
-        fields,
-        streamed,
-        *([{**streamed, "tools": [TOOL]}] if is_own else []),
-    )
-
-    assert [result["ok"] for result in results] == [True] * len(results), results
-    assert [result["text"] for result in results[:2]] == [" Paris."] * 2
-    assert results[0]["usage"]["input_tokens"] == 5
-    assert results[0]["usage"]["output_tokens"] == results[1]["usage"]["output_tokens"] == 3
-    if is_own:
-        assert results[2]["calls"] == [["look_up", {"place": "Paris"}]]
 
 
 @pytest.mark.parametrize("limit", [{}, {"limit": 2}])

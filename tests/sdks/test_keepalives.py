@@ -13,8 +13,8 @@ import pytest
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import PATIENCE_S, ReceivedRequest, ScriptedUpstream, Wire, event, head, piece
 from tests.sdks.conftest import Drive
-from tests.sdks.errands import APIS
-from tests.sdks.test_errands import CLIENTS
+from tests.sdks.test_frameworks import CLIENTS
+from tests.sdks.upstream_scripts import APIS
 from tests.server.test_keepalive import EVENTS, SILENCE_S
 
 KEEPALIVES = (b": keep-alive\n\n", b"event: keepalive\n", b"event: ping\n")

@@ -2,48 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import pytest
-
-from tests.conftest import Proxy
 from tests.dialects.test_responses import FULL_RESPONSE, FUNCTION, FUNCTION_CALL, STREAM
-from tests.doubles import Json, ScriptedUpstream, answer, chat, chat_events, response, stream
+from tests.doubles import Json, ScriptedUpstream, answer, chat_events, response, stream
 from tests.sdks.conftest import Drive
-from tests.sdks.errands import says
-
-APIS = {"support-chat": "responses", "search-answers": "chat", "via-anthropic": "messages"}
-UPSTREAMS = (*APIS,)
 
 
 def step(do: str, to: str = "support-chat", **body: Any) -> dict[str, Any]:
     return {"do": do, "with": {"model": to, "input": "Where?", **body}}
-
-
-def scripts(to: str) -> tuple[Any, Any]:
-    return says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True)
-
-
-@pytest.mark.parametrize(("sdk", "to"), [("openai", UPSTREAMS), ("openai-async", UPSTREAMS[:1])])
-async def test_reads_whole_and_streamed_responses(
-    sdk: str, to: tuple[str, ...], drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
-    upstream.then(*(script for document in to for script in scripts(document)))
-
-    observed = await drive(
-        sdk, *(step(do, document) for document in to for do in ("respond", "respond-stream"))
-    )
-
-    for document in observed:
-        assert (document["ok"], document["text"]) == (True, " Paris."), document
-        assert document["items"][0].endswith("ResponseOutputMessage")
-        assert document["data"]["status"] == "completed"
-        usage = document["data"]["usage"]
-        assert (usage["input_tokens"], usage["output_tokens"]) == (5, 3)
-    records = await proxy.sink.wait(len(observed))
-    assert {record.outcome for record in records} == {"success"}
-    assert {record.billing.tokens.total for record in records} == {8}
 
 
 async def test_events_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -> None:
@@ -78,49 +45,6 @@ async def test_events_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -
         assert document["ok"], document
         assert document["text"] == "Let me see."
         assert document["data"]["output"][1]["arguments"] == FUNCTION_CALL["arguments"]
-
-
-async def test_tool_loop_reaches_upstream(drive: Drive, upstream: ScriptedUpstream) -> None:
-    to = ("support-chat", "search-answers")
-    function = {"name": "look_up", "arguments": FUNCTION_CALL["arguments"]}
-    turn: Json = {"role": "assistant", "content": None}
-    turn["tool_calls"] = [{"id": "call_1", "type": "function", "function": function}]
-    calling = chat(choices=[{"index": 0, "message": turn, "finish_reason": "tool_calls"}])
-    upstream.then(
-        answer(FULL_RESPONSE), answer(calling), *(scripts(document)[0] for document in to)
-    )
-    picture = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
-    parts = [{"type": "input_text", "text": "Where?"}, {**picture, "detail": "auto"}]
-    first_value = [{"role": "user", "content": parts}]
-
-    requests = await drive(
-        "openai",
-        *(step("respond", document, input=first_value, tools=[FUNCTION]) for document in to),
-    )
-    values: list[list[Json]] = []
-    for document in requests:
-        assert document["ok"], document
-        output = document["data"]["output"]
-        call = output[-1]
-        assert (call["type"], json.loads(call["arguments"])) == (
-            "function_call",
-            {"place": "Paris"},
-        )
-        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "Paris"}
-        values.append([*first_value, *output, result])
-    steps = zip(to, values, strict=True)
-    finished_step = await drive(
-        "openai",
-        *(step("respond", document, input=items, tools=[FUNCTION]) for document, items in steps),
-    )
-
-    assert [(document["ok"], document["text"]) for document in finished_step] == [
-        (True, " Paris.")
-    ] * 2, finished_step
-    own_value, crossed = [request.json for request in upstream.requests[2:]]
-    kinds = [item.get("type") for item in own_value["input"]]
-    assert kinds[-2:] == ["function_call", "function_call_output"]
-    assert [message["role"] for message in crossed["messages"]] == ["user", "assistant", "tool"]
 
 
 async def test_raises_errors_within_streams(drive: Drive, upstream: ScriptedUpstream) -> None:

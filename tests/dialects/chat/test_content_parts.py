@@ -17,7 +17,7 @@ from proxy.dialects.chat.requests import (
     read_part_texts,
     remove_reasoning,
 )
-from tests.adversary.invalid_values import ODD
+from tests.adversary.invalid_values import ODD_VALUES
 from tests.doubles import chat, legacy
 from tests.for_each import for_each
 
@@ -46,7 +46,7 @@ def test_parts_contain_thoughts_texts_and_refusals(parts: list[Any], texts: Part
     assert read_part_texts(parts) == texts
 
 
-@for_each("odd", ODD, ids=repr)
+@for_each("odd", ODD_VALUES, ids=repr)
 def test_only_strings_of_invalid_parts_are_read(odd: Any) -> None:
     parts = [odd, {"type": "thinking", "thinking": odd}, {"type": "refusal", "refusal": odd}]
 

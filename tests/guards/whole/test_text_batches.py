@@ -18,7 +18,7 @@ from proxy.guards.text.normalize import build_views
 from proxy.guards.text.walk import Text
 from proxy.guards.whole.text_batches import RuleInspection, TextViews, split_into_batches
 from proxy.types.guard import GuardRule
-from tests.adversary.shapes import SHAPES, text
+from tests.adversary.hostile_texts import HOSTILE_TEXTS, repeat_text
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks, rule
 from tests.guards.stream.test_window import RULES, RUN, TEXT
@@ -116,9 +116,9 @@ def test_whole_text_rule_sees_a_long_text_raw() -> None:
     assert (looking.tally.bytes, looking.tally.fields) == (len(long), 1)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", HOSTILE_TEXTS)
 def test_readings_take_bounded_memory(shape: str) -> None:
-    written = text(shape, 3 * SHEET)
+    written = repeat_text(shape, 3 * SHEET)
     in_batches((rule("unfindable"),), written[:2000])  # fills caches of the process
     gc.collect()
     tracemalloc.start()

@@ -1,7 +1,7 @@
-"""Places and forms of text in requests and responses, and an independent reader.
+"""Values that guards must find, the forms and members that hide them, and an independent reader.
 
-The reader shares no code with the product. It takes every string, name and part, joins what several
-chunks contain at one place, and decodes each form listed here.
+The reader shares no code with the product. It reads every string, name and part, joins the strings
+of chunks at one path, and decodes each form listed here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.guards.text.test_walk import MARK, SHAPES
 
 Form = Callable[[str], str]
 
-PLANTS: Mapping[str, str] = {
+VALUES: Mapping[str, str] = {
     "words": "forbidden",
     "secrets": "AKIA" + "Z7VRSQ5TJN2XMPLQ",
     "cards": "4111111111111111",
@@ -33,43 +33,43 @@ def _url(media: str, charset: str, payload: str) -> str:
 
 
 def _base64(text: str, charset: str = "") -> str:
-    known_text = "utf-8" if charset in ("", "no-such") else charset
-    return base64.b64encode(text.encode(known_text)).decode()
+    codec = "utf-8" if charset in ("", "no-such") else charset
+    return base64.b64encode(text.encode(codec)).decode()
 
 
-def _decoded(media: str, charset: str) -> Form:
-    return lambda plant: _url(media, charset, _base64(plant, charset))
+def _encode_data(media: str, charset: str) -> Form:
+    return lambda value: _url(media, charset, _base64(value, charset))
 
 
-def _written(media: str, charset: str) -> Form:
-    return lambda plant: _url(media, charset, plant + "A" * (-len(plant) % 4))
+def _write_data(media: str, charset: str) -> Form:
+    return lambda value: _url(media, charset, value + "A" * (-len(value) % 4))
 
 
 PLAIN: Mapping[str, Form] = {
-    "alone": lambda plant: plant,
-    "in words": lambda plant: f"see {plant} now",
-    "with escapes of JSON": lambda plant: "".join(f"\\u{ord(letter):04x}" for letter in plant),
-    "in base64": lambda plant: _base64(f"please look at {plant} today"),
-    "in wide base64": lambda plant: _base64(f"see {plant} now", "utf-16le"),
-    "in a data URL without base64": lambda plant: f"data:text/plain,{plant}",
-    "in percents": lambda plant: "data:," + "".join(f"%{ord(letter):02x}" for letter in plant),
-    "as a media type": lambda plant: f"data:image/{plant.lower()};base64,QUJD",
-    "as a charset": lambda plant: _url("text/plain", plant, "QUJD"),
-    "as a name in a data URL": lambda plant: f"data:text/plain;name={plant};base64,QUJD",
-    "in words of base64": lambda plant: _url("text/plain", "", f"see/{plant}/now/or"),
+    "alone": lambda value: value,
+    "in words": lambda value: f"see {value} now",
+    "with escapes of JSON": lambda value: "".join(f"\\u{ord(letter):04x}" for letter in value),
+    "in base64": lambda value: _base64(f"please look at {value} today"),
+    "in wide base64": lambda value: _base64(f"see {value} now", "utf-16le"),
+    "in a data URL without base64": lambda value: f"data:text/plain,{value}",
+    "in percents": lambda value: "data:," + "".join(f"%{ord(letter):02x}" for letter in value),
+    "as a media type": lambda value: f"data:image/{value.lower()};base64,QUJD",
+    "as a charset": lambda value: _url("text/plain", value, "QUJD"),
+    "as a name in a data URL": lambda value: f"data:text/plain;name={value};base64,QUJD",
+    "in words of base64": lambda value: _url("text/plain", "", f"see/{value}/now/or"),
 }
 URLS: Mapping[str, Form] = {
-    f"{how} {media or 'nothing'} {charset}": form(media, charset)
-    for (how, form), media, charset in product(
-        {"decoded from": _decoded, "written as": _written}.items(), MEDIA, CHARSETS
+    f"{verb} {media or 'nothing'} {charset}": form(media, charset)
+    for (verb, form), media, charset in product(
+        {"encoded as": _encode_data, "written as": _write_data}.items(), MEDIA, CHARSETS
     )
 }
 FORMS = {**PLAIN, **URLS}
 
 
-def says(form: str, name: str) -> bool:
-    """Return True if a form keeps a planted word unchanged. Media types have no capitals."""
-    return PLANTS[name].islower() or PLANTS[name].isdigit() or form != "as a media type"
+def keeps_value(form: str, name: str) -> bool:
+    """Return True if a form keeps a value unchanged. A media type has no capitals."""
+    return VALUES[name].islower() or VALUES[name].isdigit() or form != "as a media type"
 
 
 def _message(content: Any) -> Any:
@@ -110,7 +110,7 @@ def _call(**call: Any) -> Any:
     return _choice(delta={"tool_calls": [{"index": 0, **call}]})
 
 
-ANSWERS: Sequence[Any] = (
+RESPONSES: Sequence[Any] = (
     {"x": MARK},
     {"x": {"y": MARK}},
     {"x": [MARK]},
@@ -161,7 +161,7 @@ ANSWERS: Sequence[Any] = (
 )
 
 
-def _place(path: tuple[Any, ...]) -> tuple[Any, ...]:
+def _text_path(path: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the path at which a text continues. Parts of a content are one text."""
     part = path[:-1] if path[-1:] == ("text",) else path
     in_parts = part[-2:-1] != () and part[-2] in ("content", "parts", "system", "thinking")
@@ -171,20 +171,20 @@ def _place(path: tuple[Any, ...]) -> tuple[Any, ...]:
 def _names_and_texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, str]]:
     """Yield each string with its path. Names have None, because they do not continue."""
     if isinstance(value, str):
-        yield _place(path), value
+        yield _text_path(path), value
     elif isinstance(value, dict):
         for name, inner in value.items():
             yield None, name
             yield from _names_and_texts(inner, (*path, name))
     elif isinstance(value, list):
-        for place, inner in enumerate(value):
+        for position, inner in enumerate(value):
             index = inner.get("index") if isinstance(inner, dict) else None
-            number = str(index) if isinstance(index, str | int | float) else place
-            yield from _names_and_texts(inner, (*path, number))
+            step = str(index) if isinstance(index, str | int | float) else position
+            yield from _names_and_texts(inner, (*path, step))
 
 
-def _undone(text: str) -> Iterator[str]:
-    """Yield the decoded text of each form."""
+def _decode(text: str) -> Iterator[str]:
+    """Yield the text decoded from each form."""
     yield text
     yield unquote_to_bytes(text).decode("latin-1")
     yield re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
@@ -197,20 +197,22 @@ def _undone(text: str) -> Iterator[str]:
             yield raw.decode(charset, "replace")
 
 
-def spells(documents: Sequence[Any], plant: str) -> str | None:
-    """Return the text in which a reader finds a plant: of one document, or of several chunks whose
-    strings in one place go on from each other; None where nothing of it is there."""
-    together: dict[Any, str] = {}
+def find_text_with(documents: Sequence[Any], value: str) -> str | None:
+    """Return a text that contains a value, or None.
+
+    The documents are one response, or the chunks of a stream, whose strings at one path are joined.
+    """
+    joined: dict[Any, str] = {}
     names: list[str] = []
     for document in documents:
-        for place, text in _names_and_texts(json.loads(json.dumps(document))):
-            if place is None:
+        for path, text in _names_and_texts(json.loads(json.dumps(document))):
+            if path is None:
                 names.append(text)
             else:
-                together[place] = together.get(place, "") + text
-    extra = r"\d" if plant.isdigit() else r"\0"  # a part of a longer number does not count
-    pattern = re.compile(f"(?<!{extra}){plant}(?!{extra})", re.IGNORECASE)
-    for text in (*names, *together.values()):
-        if any(map(pattern.search, _undone(text))):
+                joined[path] = joined.get(path, "") + text
+    neighbor = r"\d" if value.isdigit() else r"\0"  # a part of a longer number does not count
+    pattern = re.compile(f"(?<!{neighbor}){value}(?!{neighbor})", re.IGNORECASE)
+    for text in (*names, *joined.values()):
+        if any(map(pattern.search, _decode(text))):
             return text
     return None

@@ -23,7 +23,7 @@ from tests.doubles import (
     text_item,
 )
 from tests.sdks.conftest import Drive
-from tests.sdks.errands import thought_events
+from tests.sdks.upstream_scripts import thought_events
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""SDK clients do the same tasks through the proxy before upstreams of each API."""
+"""Searches for calls of agent frameworks that fail or lose data before an upstream of some API."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from tests.conftest import Proxy
 from tests.dialects.test_responses import FULL_RESPONSE
 from tests.doubles import PATIENCE_S, ScriptedUpstream, answer
 from tests.sdks.conftest import Drive
-from tests.sdks.errands import APIS, ARGUMENTS, SEALED, THOUGHT, calls, says, stays
 from tests.sdks.frameworks import PICTURE, TOOL_RESULT
+from tests.sdks.upstream_scripts import (
+    APIS,
+    ARGUMENTS,
+    SIGNATURE,
+    THOUGHT,
+    respond_call,
+    respond_text,
+    stall,
+)
 
 CLIENTS = {
     "openai-agents": "responses",
@@ -29,7 +37,7 @@ CLIENTS = {
     "ai-sdk-openai": "responses",
     "ai-sdk-anthropic": "messages",
 }
-"""The API by which each asks."""
+"""The API of each client."""
 REFUSED = ["BadRequestError", "NotFoundError", "AuthenticationError"]
 OPENAI = ["RateLimitError", "InternalServerError", *REFUSED]
 LITELLM = ["RateLimitError", "BadGatewayError", *REFUSED]
@@ -51,8 +59,8 @@ ERRORS = {
     "ai-sdk-openai": ["APICallError"] * 5,
     "ai-sdk-anthropic": ["APICallError"] * 5,
 }
-"""What each raises of 429, 502, 400, 404 and 401."""
-OWN_VALUE = {api: deployment for deployment, api in APIS.items()}
+"""The exceptions for 429, 502, 400, 404 and 401."""
+DEPLOYMENTS = {api: deployment for deployment, api in APIS.items()}
 every_client = pytest.mark.parametrize("client", CLIENTS)
 every_upstream = pytest.mark.parametrize("to", APIS)
 
@@ -71,7 +79,9 @@ def step(do: str, to: str, **options: Any) -> dict[str, Any]:
 async def test_reads_whole_and_streamed_responses(
     client: str, to: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.then(says(APIS[to], " Paris."), says(APIS[to], " Paris.", streamed=True))
+    upstream.then(
+        respond_text(APIS[to], " Paris."), respond_text(APIS[to], " Paris.", streamed=True)
+    )
 
     full_value, streamed = await drive(client, step("ask", to), step("ask", to, stream=True))
 
@@ -88,8 +98,8 @@ async def test_tool_loop_ends_with_its_result(
     client: str, to: str, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
     for streamed in (False, True):
-        upstream.then(calls(APIS[to], streamed=streamed))
-        upstream.then(says(APIS[to], " Paris.", streamed=streamed))
+        upstream.then(respond_call(APIS[to], streamed=streamed))
+        upstream.then(respond_text(APIS[to], " Paris.", streamed=streamed))
 
     observed = await drive(client, step("loop", to), step("loop", to, stream=True))
 
@@ -107,7 +117,7 @@ async def test_tool_loop_ends_with_its_result(
 async def test_structured_output_and_image_input_work(
     client: str, to: str, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
-    upstream.then(says(APIS[to], '{"city": "Paris"}'), says(APIS[to], " Paris."))
+    upstream.then(respond_text(APIS[to], '{"city": "Paris"}'), respond_text(APIS[to], " Paris."))
 
     typed, inspection = await drive(client, step("typed", to), step("look", to))
 
@@ -120,10 +130,10 @@ async def test_structured_output_and_image_input_work(
 
 @pytest.mark.parametrize("client", [name for name, api in CLIENTS.items() if api != "chat"])
 async def test_reasoning_is_returned(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
-    to = OWN_VALUE[CLIENTS[client]]
+    to = DEPLOYMENTS[CLIENTS[client]]
     for streamed in (False, True):
-        upstream.then(calls(APIS[to], streamed=streamed, thinking=True))
-        upstream.then(says(APIS[to], " Paris.", streamed=streamed))
+        upstream.then(respond_call(APIS[to], streamed=streamed, thinking=True))
+        upstream.then(respond_text(APIS[to], " Paris.", streamed=streamed))
 
     observed = await drive(client, step("think", to), step("think", to, stream=True))
 
@@ -131,14 +141,14 @@ async def test_reasoning_is_returned(client: str, drive: Drive, upstream: Script
         assert document["text"] == " Paris."
         assert document.get("thought", THOUGHT) == THOUGHT
     for request in upstream.requests[1::2]:
-        assert SEALED.encode() in request.body
+        assert SIGNATURE.encode() in request.body
         assert THOUGHT.encode() in request.body
 
 
 async def test_ai_sdk_resends_when_not_stored(drive: Drive, upstream: ScriptedUpstream) -> None:
     for _ in range(2):
         upstream.then(answer(FULL_RESPONSE))
-    upstream.then(says("responses", " Paris."))
+    upstream.then(respond_text("responses", " Paris."))
     to = "responses-only"
 
     by_id, document = await drive(
@@ -158,7 +168,7 @@ async def test_ai_sdk_resends_when_not_stored(drive: Drive, upstream: ScriptedUp
 
 @every_client
 async def test_errors_are_raised(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
-    to = OWN_VALUE[CLIENTS[client]]
+    to = DEPLOYMENTS[CLIENTS[client]]
     upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
     wrong = {"error": {"message": "No such place.", "type": "invalid_request_error"}}
     upstream.then(answer(wrong, 400))
@@ -179,9 +189,9 @@ async def test_errors_are_raised(client: str, drive: Drive, upstream: ScriptedUp
 async def test_retry_waits_as_requested(
     client: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    to = OWN_VALUE[CLIENTS[client]]
+    to = DEPLOYMENTS[CLIENTS[client]]
     upstream.then(answer({"error": {"message": "slow down"}}, 429, "retry-after: 2"))
-    upstream.then(says(APIS[to], " Paris."))
+    upstream.then(respond_text(APIS[to], " Paris."))
 
     started_at = time.monotonic()
     [result] = await drive(client, step("ask", to, retries=1))
@@ -196,8 +206,8 @@ async def test_retry_waits_as_requested(
 async def test_disconnect_closes_the_upstream(
     client: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    to = OWN_VALUE[CLIENTS[client]]
-    upstream.then(stays(APIS[to]))
+    to = DEPLOYMENTS[CLIENTS[client]]
+    upstream.then(stall(APIS[to]))
 
     [remaining] = await drive(client, step("ask", to, stream=True, leave=5))
 

@@ -1,8 +1,8 @@
-"""Hostile texts of any length. A reader must take linear time for each of them."""
+"""Texts that take long to read, repeated to any length. Readers must take linear time for each."""
 
 from __future__ import annotations
 
-SHAPES: dict[str, str] = {
+HOSTILE_TEXTS: dict[str, str] = {
     "prose": "The quick brown fox jumps over the lazy dog, and nobody minds. ",
     "letters": "a",
     "spaces": " ",
@@ -56,7 +56,7 @@ SHAPES: dict[str, str] = {
 }
 
 
-def text(shape: str, size: int) -> str:
-    """Return at most ``size`` characters of a shape, whole pieces of it."""
-    piece = SHAPES[shape]
-    return piece * (size // len(piece))
+def repeat_text(name: str, size: int) -> str:
+    """Return at most ``size`` characters of whole repetitions."""
+    text = HOSTILE_TEXTS[name]
+    return text * (size // len(text))

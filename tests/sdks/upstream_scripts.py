@@ -1,4 +1,4 @@
-"""Tasks of SDK clients, and the responses of an upstream of each API."""
+"""Responses of an upstream of each API: a text, a tool call, and a stream that stalls."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.doubles import (
 )
 
 APIS = {"search-answers": "chat", "responses-only": "responses", "via-anthropic": "messages"}
-"""The API by which the target of each deployment is asked, whatever its clients speak."""
+"""The API of the upstream of each deployment."""
 ARGUMENTS = '{"place": "Paris"}'
-SEALED = "c2VhbGVk"
+SIGNATURE = "c2VhbGVk"
 THOUGHT = "France, hm."
 
 
-def says(api: str, text: str, *, streamed: bool = False) -> Script:
+def respond_text(api: str, text: str, *, streamed: bool = False) -> Script:
     if streamed:
         return stream(events_of(api, text[:4], text[4:]), is_done=api == "chat")
     if api == "chat":
@@ -49,7 +49,7 @@ def events_of(api: str, *pieces: str) -> list[Json]:
     return response_events(item_events(0, item, *pieces), document=response(item))
 
 
-def stays(api: str) -> Script:
+def stall(api: str) -> Script:
     """Stream the start of a text, then hang until the client disconnects."""
     started = events_of(api, *["word "] * 9)[:9]
 
@@ -57,7 +57,7 @@ def stays(api: str) -> Script:
     return hang(begin, *(piece(event(document)) for document in started))
 
 
-def calls(api: str, *, streamed: bool = False, thinking: bool = False) -> Script:
+def respond_call(api: str, *, streamed: bool = False, thinking: bool = False) -> Script:
     """Respond with a call of ``look_up``, after a thought if ``thinking``."""
     if api == "chat":
         return chat_calls(streamed)
@@ -82,14 +82,14 @@ def chat_calls(streamed: bool) -> Script:
 
 
 def messages_calls(streamed: bool, thinking: bool) -> Script:
-    thought = {"type": "thinking", "thinking": THOUGHT, "signature": SEALED}
+    thought = {"type": "thinking", "thinking": THOUGHT, "signature": SIGNATURE}
     call: Json = {"type": "tool_use", "id": "toolu_1", "name": "look_up"}
     if not streamed:
         blocks = [thought] * thinking + [{**call, "input": {"place": "Paris"}}]
         return answer(message(*blocks, stop_reason="tool_use"))
     started = {"type": "thinking", "thinking": "", "signature": ""}
     event = {"type": "thinking_delta", "thinking": THOUGHT}
-    signed = {"type": "signature_delta", "signature": SEALED}
+    signed = {"type": "signature_delta", "signature": SIGNATURE}
     pieces = [
         {"type": "input_json_delta", "partial_json": string}
         for string in (ARGUMENTS[:9], ARGUMENTS[9:])
@@ -102,7 +102,7 @@ def messages_calls(streamed: bool, thinking: bool) -> Script:
 def responses_calls(streamed: bool, thinking: bool) -> Script:
     summary = [{"type": "summary_text", "text": THOUGHT}]
     thought: Json = {"type": "reasoning", "id": "rs_1", "summary": summary}
-    thought["encrypted_content"] = SEALED
+    thought["encrypted_content"] = SIGNATURE
     call: Json = {"id": "fc_1", "type": "function_call", "status": "completed"}
     call |= {"call_id": "call_1", "name": "look_up", "arguments": ARGUMENTS}
     document = response(*[thought] * thinking, call)

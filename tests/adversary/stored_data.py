@@ -1,4 +1,4 @@
-"""Size of the data that remains of an ended call in any store."""
+"""Sizes of the data that each store, log and span keeps of an ended call."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from proxy.types import Call, Plan, RequestHead, Target
 from proxy.types.limit import Limit
 from tests.ledger.records import call_entry
 
-TRUSTED = (type, type(sys), Target, Limit, Price, Snapshot)  # from policies, not from clients
-OF_THE_CALL = (Call, RequestHead, Plan)  # freed with the call
+FROM_POLICIES = (type, type(sys), Target, Limit, Price, Snapshot)
+FREED_WITH_THE_CALL = (Call, RequestHead, Plan)
 ENVIRON = {"UPSTREAM_KEY": "sk-upstream-secret"}
 
 
-def deep(value: object, *excluded: type) -> int:
-    """Return the bytes reachable from a value, without policies and types in ``without``."""
+def measure_size(value: object, *excluded: type) -> int:
+    """Return the bytes reachable from a value, without policies and excluded types."""
     observed: set[int] = set()
     total, stack = 0, [value]
     while stack:
         item = stack.pop()
-        if id(item) in observed or isinstance(item, (*TRUSTED, *excluded)) or callable(item):
+        if id(item) in observed or isinstance(item, (*FROM_POLICIES, *excluded)) or callable(item):
             continue
         observed.add(id(item))
         total += sys.getsizeof(item)
@@ -64,7 +64,7 @@ def _parts(value: object) -> Iterator[object]:
                 yield getattr(value, name)
 
 
-class Spans:
+class SpanList:
     def __init__(self) -> None:
         self.received: list[ReadableSpan] = []
 
@@ -72,7 +72,7 @@ class Spans:
         self.received += spans
 
 
-class RetainedData:
+class StoredData:
     """The sinks of a process, and the size of what each stores of a call."""
 
     def __init__(self, policies: Path, candidate: Path) -> None:
@@ -81,43 +81,43 @@ class RetainedData:
         self.metrics = Metrics("0")
         self.metrics.admit(list_labels(self.snapshot))()
 
-    def of(self, record: Record) -> dict[str, int]:
+    def measure(self, record: Record) -> dict[str, int]:
         """Return the bytes of a call in stores, logs, spans and explanations."""
         past = CallHistory(self._find, lambda: self.other)
         candidate = CandidateSink(lambda: self.other, lambda kind, rule: None)
         lines: list[bytes] = []
         levels = LogLevel("debug", lambda: 0.0)
         log = CallLog(build_line_logger(lines.append, levels), levels)
-        spans = Spans()
+        spans = SpanList()
         traces = Traces([spans], ALWAYS_ON, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):
             sink.end(record)
         entry = call_entry(1, record)
         rows = make_rows(entry)
         sizes = {
-            "the record": deep(record, *OF_THE_CALL),
-            "a recent call": deep(past),
-            "a candidate's examples": deep(candidate),
+            "the record": measure_size(record, *FREED_WITH_THE_CALL),
+            "a recent call": measure_size(past),
+            "a candidate's examples": measure_size(candidate),
             "a decision": len(orjson.dumps(make_decision_entry(summarize(record)))),
-            "a ledger entry": deep(entry),
-            "the rows of a call": deep(rows.calls[0]),
+            "a ledger entry": measure_size(entry),
+            "the rows of a call": measure_size(rows.calls[0]),
             "the spans": encode_spans(spans.received).ByteSize(),
-            "/candidate": _shown(candidate.explain()),
+            "/candidate": _explanation_size(candidate.explain()),
         }
-        sizes |= {f"row {number}": deep(row) for number, row in enumerate(rows.attempts)}
+        sizes |= {f"row {number}": measure_size(row) for number, row in enumerate(rows.attempts)}
         sizes |= {f"log line {number}": len(line) for number, line in enumerate(lines)}
         if record.head is not None:
-            sizes["/explain"] = _shown(past.explain(record.head.request_id))
+            sizes["/explain"] = _explanation_size(past.explain(record.head.request_id))
         return sizes
 
-    def line_of_metrics(self) -> bytes:
+    def longest_metrics_line(self) -> bytes:
         return max(self.metrics.render()[0].splitlines(), key=len)
 
     def _find(self, revision: str) -> Snapshot | None:
         return self.snapshot if revision == self.snapshot.revision else None
 
 
-def _shown(explanation: Any) -> int:
+def _explanation_size(explanation: Any) -> int:
     if explanation is None:
         return 0
     return max(len(orjson.dumps(explanation.to_json())), len(explanation.format_tree().encode()))

@@ -1,10 +1,11 @@
-"""Grammar of hostile requests: all routes, known and foreign fields, and unusual values.
+"""Random requests on all routes, with known and foreign fields and unusual values.
 
 A drawn request is a plain value that can be printed, shrunk and repeated.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,19 +16,18 @@ from hypothesis import strategies as st
 
 from proxy.dialects import DIALECTS
 from proxy.types import Endpoint
-from tests.adversary.shapes import SHAPES, text
+from tests.adversary.hostile_texts import HOSTILE_TEXTS, repeat_text
 from tests.test_pipeline import ROUTES, Route
 
 FORBIDDEN = "zqforbidden"
-"""The word that a guard blocks: wherever a request plants it, no upstream may receive it."""
+"""The word that a guard blocks. No upstream may receive it, wherever a request has it."""
 
 BOUNDS = (
     "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "max_length",
     "n_predict", "num_predict", "min_tokens", "max_gen_len", "max_token_count",
     "max_tokens_to_generate",
 )  # fmt: skip
-"""Every name by which some server bounds, or promises, the length of an answer. ``options`` holds
-``num_predict`` too. Kept apart from the product's own table: an oracle shares nothing."""
+"""Names by which some server bounds the length of a response, listed apart from the product."""
 
 ROUTING = (
     "models", "fallbacks", "route", "provider", "api_base", "base_url", "api_key",
@@ -37,17 +37,17 @@ ROUTING = (
 )  # fmt: skip
 """Fields that choose a model, an address or a key at some server."""
 
-STRANGE = (
+OTHER_NAMES = (
     "options", "extra_body", "metadata", "documents", "guided_json", "context", "zq_unknown",
     "stop_token_ids", "logit_bias", "prompt_logprobs", "images", "audio", "tools", "", "Prompt",
     "thinking", "reasoning", "thinking_budget", "generation_config", "google", "maxTokens",
     "api-key",
 )  # fmt: skip
 
-KNOWN_VALUES = sorted(
+DECLARED_NAMES = sorted(
     {n for d in DIALECTS.values() for fields in d.fields.values() for n in fields}
 )
-NAMES = st.sampled_from((*BOUNDS, *ROUTING, *STRANGE, *KNOWN_VALUES))
+NAMES = st.sampled_from((*BOUNDS, *ROUTING, *OTHER_NAMES, *DECLARED_NAMES))
 
 NUMBERS = st.one_of(
     st.sampled_from(
@@ -56,8 +56,10 @@ NUMBERS = st.one_of(
     st.sampled_from((0.5, -0.0, 1e-9, 1e300, -1e300, 1.0, 2.0)),
     st.integers(-100, 10_000),
 )
-SPICES = tuple(text(shape, size) for shape, size in product(SHAPES, (40, 600)))
-STRINGS = st.one_of(st.sampled_from(SPICES), st.text(st.characters(codec="utf-8"), max_size=60))
+HOSTILE_STRINGS = tuple(repeat_text(name, size) for name, size in product(HOSTILE_TEXTS, (40, 600)))
+STRINGS = st.one_of(
+    st.sampled_from(HOSTILE_STRINGS), st.text(st.characters(codec="utf-8"), max_size=60)
+)
 LEAVES = st.one_of(st.none(), st.booleans(), NUMBERS, STRINGS)
 VALUES = st.recursive(
     LEAVES,
@@ -101,14 +103,17 @@ HEADERS = st.dictionaries(
 )  # fmt: skip
 
 
+Path = tuple[Any, ...]
+
+
 @dataclass(frozen=True)
-class Hostile:
-    """One request. ``planted`` is True if its body contains the forbidden word."""
+class HostileRequest:
+    """One request. ``is_forbidden`` is True if its body contains the forbidden word."""
 
     name: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
-    planted: bool = False
+    is_forbidden: bool = False
 
     @property
     def route(self) -> Route:
@@ -118,53 +123,42 @@ class Hostile:
         return f"{self.route.path} ({self.name}) {dict(self.headers)} {self.body[:2000]!r}"
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of each string in a JSON value; that of a name of an object ends in None."""
+def list_text_paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the path of each string in a JSON value. That of a name of an object ends in None."""
     if isinstance(value, str):
         yield path
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            if path:
-                yield (*path, name, None)
-            yield from places(inner, (*path, name))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from places(inner, (*path, index))
+    members: Any = value.items() if isinstance(value, dict) else ()
+    for step, inner in enumerate(value) if isinstance(value, list) else members:
+        if path and isinstance(value, dict):
+            yield (*path, step, None)
+        yield from list_text_paths(inner, (*path, step))
 
 
-def plant(value: Any, path: tuple[Any, ...]) -> Any:
+def insert_forbidden(value: Any, path: Path) -> Any:
     """Return the value with the forbidden word in the string at a path."""
     if not path:
         return f"{value} {FORBIDDEN} please"
-    first_value, *remainder = path
-    if remainder == [None]:
-        return {
-            (f"{FORBIDDEN} {n}" if n == first_value else n): inner for n, inner in value.items()
-        }
-    if isinstance(value, dict):
-        return {
-            n: plant(inner, tuple(remainder)) if n == first_value else inner
-            for n, inner in value.items()
-        }
-    return [
-        plant(inner, tuple(remainder)) if i == first_value else inner
-        for i, inner in enumerate(value)
-    ]
+    step, *more = path
+    if more == [None]:
+        return {(f"{FORBIDDEN} {n}" if n == step else n): inner for n, inner in value.items()}
+    result = copy.copy(value)
+    result[step] = insert_forbidden(value[step], tuple(more))
+    return result
 
 
-POOL: tuple[Any, ...] = (
+FIELD_VALUES: tuple[Any, ...] = (
     True, False, 0, 1, 2, 3, 7, 20, 40, 4096, -1, 0.5, "a", "none", "auto", "text", [], ["a", "b"],
     {}, {"type": "text"}, {"a": "b"}, [{"type": "function", "function": {"name": "f"}}], {"5": 1},
     [1, 2], "json", "low", "b64_json", None,
 )  # fmt: skip
 
 
-def plausible(route: Route, name: str) -> list[Any]:
+def list_valid_values(route: Route, name: str) -> list[Any]:
     """Return values that some dialect accepts in a field, or all for an unknown field."""
     endpoint: Endpoint = "chat" if route.chat else "completions"
     tables = [d.fields[endpoint] for d in DIALECTS.values() if endpoint in d.fields]
     checks = [table[name].check for table in tables if name in table]
-    return [v for v in POOL if not checks or any(check(v) is None for check in checks)]
+    return [v for v in FIELD_VALUES if not checks or any(check(v) is None for check in checks)]
 
 
 @st.composite
@@ -173,11 +167,11 @@ def bodies(draw: st.DrawFn, route: Route) -> dict[str, Any]:
     if draw(st.integers(0, 3)) == 0:
         body |= {"messages": draw(MESSAGES)} if route.chat else {"prompt": draw(PROMPTS)}
     for name in draw(st.lists(NAMES, max_size=4, unique=True)):
-        good = plausible(route, name)
+        valid = list_valid_values(route, name)
         if name in BOUNDS and draw(st.booleans()):
             body[name] = draw(NUMBERS)
-        elif good and draw(st.integers(0, 9)) > 0:
-            body[name] = draw(st.sampled_from(good))
+        elif valid and draw(st.integers(0, 9)) > 0:
+            body[name] = draw(st.sampled_from(valid))
         else:
             body[name] = draw(VALUES)
     if draw(st.integers(0, 5)) == 0:
@@ -190,23 +184,23 @@ def bodies(draw: st.DrawFn, route: Route) -> dict[str, Any]:
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Hostile:
+def hostile_requests(draw: st.DrawFn) -> HostileRequest:
     """Draw a request. One in ten has invalid JSON."""
     name = draw(st.sampled_from(sorted(ROUTES)))
     body = draw(bodies(ROUTES[name]))
-    matches = [path for path in places(body) if path[0] != "model"]
-    planted = bool(matches) and draw(st.integers(0, 2)) == 0
-    if planted:
-        body = plant(body, draw(st.sampled_from(matches)))
+    paths = [path for path in list_text_paths(body) if path[0] != "model"]
+    is_forbidden = bool(paths) and draw(st.integers(0, 2)) == 0
+    if is_forbidden:
+        body = insert_forbidden(body, draw(st.sampled_from(paths)))
     raw = json.dumps(body, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
     if draw(st.integers(0, 9)) == 0:
-        raw = draw(broken(raw))
+        raw = draw(broken_json(raw))
     headers = draw(HEADERS)
-    return Hostile(name, raw, tuple(headers.items()), planted)
+    return HostileRequest(name, raw, tuple(headers.items()), is_forbidden)
 
 
 @st.composite
-def broken(draw: st.DrawFn, raw: bytes) -> bytes:
+def broken_json(draw: st.DrawFn, raw: bytes) -> bytes:
     index = draw(st.integers(0, len(raw)))
     return draw(
         st.sampled_from(

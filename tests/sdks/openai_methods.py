@@ -1,5 +1,7 @@
-"""What OpenAI's SDK does beside chats: each step names a method of its client, such as
-``files.create``, and ``with`` has the arguments. A ``file`` is given as text."""
+"""Calls methods of OpenAI's client by their name, such as ``files.create``.
+
+``with`` has the arguments of a step. A ``file`` is a text.
+"""
 
 from __future__ import annotations
 
