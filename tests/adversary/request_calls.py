@@ -107,7 +107,7 @@ def build_body(
 
 
 def find_refused_field(route: str, fields: Json, target: Target = OPEN_TARGET) -> str | None:
-    """Return the name of the field for which a request is refused, or None. "" names no field."""
+    """Return the refused field, "(body)" for a refusal that names none, or None if accepted."""
     path, headers, text = ROUTES[route]
     received = RequestContext("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
     body = {"model": "m", text: TEXTS[text], **fields}
@@ -116,5 +116,5 @@ def find_refused_field(route: str, fields: Json, target: Target = OPEN_TARGET) -
     except InvalidField as error:
         return error.param or ""
     except BadRequest:
-        return ""
+        return "(body)"
     return None
