@@ -24,6 +24,7 @@ UNTESTED = {
     "proxy/guards/stream/part_stream.py": "test_filter.py; tests/adversary/test_waiting_frames.py",
     "proxy/guards/text/json_strings.py": "test_arguments.py cuts strings by it",
     "proxy/guards/text/hosts.py": "tests/guards/kinds/test_urls.py finds hosts by it",
+    "proxy/guards/text/member_names.py": "tests/guards/text/test_walk.py walks by its tables",
     "proxy/guards/text/link_addresses.py": "tests/guards/stream/test_restored_links.py asks it",
     "proxy/dialects/responses/composer.py": "tests/dialects/responses/test_writer.py writes by it",
     "proxy/dialects/responses/whole.py": "tests/dialects/responses/test_writer.py writes by it",

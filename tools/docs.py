@@ -21,7 +21,7 @@ from proxy.dialects.vendors.openai import FIELDS, PATHS
 from proxy.errors import LimitExceeded, ProxyError
 from proxy.errors.table import ERROR_TABLE
 from proxy.fields.field_table import ROWS
-from proxy.guards.text.walk import SILENT
+from proxy.guards.text.walk import IGNORED_FIELDS
 from proxy.limits.kinds import KINDS
 from proxy.telemetry.catalog.table import METRICS
 from proxy.types.providers import ENDPOINTS, PROVIDERS, Provider
@@ -189,7 +189,7 @@ def fields() -> Iterator[str]:
     cached = {"answer": "yes", "caller": "with `by_user`", "transport": "no"}
     groups: dict[tuple[str, ...], list[str]] = {}
     for row in sorted(ROWS, key=lambda row: row.name):
-        has_text = row.name not in SILENT and any(
+        has_text = row.name not in IGNORED_FIELDS and any(
             field_type is not None and field_type.check(text) is None
             for field_type in row.types.values()
             for text in ("x", {"x": "x"}, ["x"], [{"role": "x"}])

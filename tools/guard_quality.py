@@ -272,7 +272,9 @@ def languages(folder: Path) -> Iterator[str]:
     texts_by_code: dict[str, dict[str, None]] = {}
     for name, texts in conversations(folder, r"/data/\w+/.*\.yml$"):
         if code := LANGUAGE_CODES.get(name.rsplit("/", 2)[1]):
-            long_texts = [t for t in texts if sum(map(str.isalpha, t)) >= language.MIN_LETTERS]
+            long_texts = [
+                t for t in texts if sum(map(str.isalpha, t)) >= language.MIN_CLASSIFIED_LETTERS
+            ]
             texts_by_code.setdefault(code, {}).update(dict.fromkeys(long_texts))
     english, rows = language.Language(["en"], [], 0.6), []
     for code in LANGUAGE_CODES.values():
@@ -282,7 +284,7 @@ def languages(folder: Path) -> Iterator[str]:
         rejected = "-" if code == "en" else share(english, unique_texts)
         false_alarms = share(language.Language([code], [], 0.6), unique_texts)
         rows.append([code, len(unique_texts), rejected, false_alarms])
-    yield LANGUAGES_TEXT.format(min_letters=language.MIN_LETTERS, threshold=0.6)
+    yield LANGUAGES_TEXT.format(min_letters=language.MIN_CLASSIFIED_LETTERS, threshold=0.6)
     yield from table(["language", "texts", "turned away", "false alarms"], rows)
 
 

@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 from proxy.config.scalars import Section, get_key_descriptions
 from proxy.guards.guard_kind import NO_CONTEXT, CostLimit, GuardKind
 from proxy.guards.kinds import KINDS
-from proxy.guards.text.members import SILENT_ANSWER
-from proxy.guards.text.walk import SILENT
+from proxy.guards.text.members import IGNORED_RESPONSE_MEMBERS
+from proxy.guards.text.walk import IGNORED_FIELDS
 from proxy.policy.schema.guards import COMMON_KEYS, GuardConfig
 from proxy.types.guard import PromptContext, is_contextual, is_detector
 from proxy.types.partial_matcher import partial_matcher_of
@@ -66,10 +66,10 @@ def silent() -> Iterator[str]:
     """Yield the values that no guard inspects, grouped by the values that are skipped."""
     yield "| value | skipped if it is |"
     yield "|---|---|"
-    requests = ", ".join(f"`{name}`" for name in SILENT)
+    requests = ", ".join(f"`{name}`" for name in IGNORED_FIELDS)
     yield f"| request: {requests} | anything |"
     paths: dict[str, list[str]] = {}
-    for level, names in SILENT_ANSWER.items():
+    for level, names in IGNORED_RESPONSE_MEMBERS.items():
         steps = (f"{step}." if step in ("message", "delta") else f"{step}[]." for step in level)
         prefix = "".join(steps)
         for name, (_, condition) in names.items():

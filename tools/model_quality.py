@@ -67,8 +67,7 @@ def nli_score(folder: str) -> Score:
     guard = EntailmentModel(folder, 0.0)
 
     async def score(context: str, sentence: str) -> float | None:
-        bound = guard.for_prompt(PromptContext(context=context))
-        return await _highest_score(bound, context, sentence, NoGuardClients())
+        return await _highest_score(guard, context, sentence, NoGuardClients())
 
     return score
 

@@ -23,7 +23,7 @@ from proxy.guards.stream.frame_texts import (
     list_delta_texts,
 )
 from proxy.guards.text.documents import walk_non_chat
-from proxy.guards.text.walk import Path, Text, joined_parts_depth, walk_request
+from proxy.guards.text.walk import Path, Text, find_joined_parts_depth, walk_request
 from proxy.types import Json
 from proxy.types.events import CALLS, Frame, Part, Stop
 from proxy.types.guard import Capture, GuardPlan, GuardRule, is_contextual, is_service
@@ -71,7 +71,7 @@ class CallCapture:
         requests = [
             text
             for text in walk
-            if isinstance(text, Text) and text.kind in _CAPTURED_KINDS and not text.decoded
+            if isinstance(text, Text) and text.kind in _CAPTURED_KINDS and not text.has_decoded_text
         ]
         responses = [
             text._replace(path=(model_call, *text.path), text="".join(pieces), role="assistant")
@@ -100,7 +100,7 @@ class CallCapture:
         inspected: list[Text] = []
         for number, text in enumerate(texts[:MAX_TEXTS]):
             message = text.path[:2][-1] if text.path[0] in _TURNS else text.path[0]
-            is_part = joined_parts_depth(text.path) is not None
+            is_part = find_joined_parts_depth(text.path) is not None
             path: Path = ("messages", message, "content", number) if is_part else (number,)
             inspected.append(Text(path, text.text[:remaining], text.kind, role=text.role))
             remaining -= len(text.text)

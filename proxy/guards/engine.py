@@ -89,7 +89,7 @@ class Engine:
     pool: Executor | None = None
     max_loop_weight: int = MAX_LOOP_WEIGHT
     guard_clients: GuardClients = NoGuardClients()  # immutable
-    max_texts: int = documents.MOST_TEXTS
+    max_texts: int = documents.MAX_TEXTS
     slots: FairSemaphore = field(default_factory=partial(FairSemaphore, CONCURRENT_BATCHES))
     max_wait_s: float = MAX_WAIT_S
     on_wait: Callable[[float], None] = ignore_wait_time
@@ -158,7 +158,10 @@ class Engine:
             return remaining < 0
         # Short messages of one role are joined twice, with a space between them and without.
         joined = iter_joined_texts(read.texts)
-        return sum(documents.weigh(joined_text.text.text) for joined_text in joined) > remaining
+        return (
+            sum(documents.estimate_weight(joined_text.text.text) for joined_text in joined)
+            > remaining
+        )
 
     async def offload(self, weight: int, job: Callable[[], T], caller: object) -> T:
         """Run a job, in a thread if its weight is large."""
@@ -183,7 +186,7 @@ class Engine:
             read_plain = documents.PLAIN_READERS.get(walk)
             plain = read_plain(data) if read_plain else None
             return plain or await documents.collect_in_steps(walk(data), self.max_texts)
-        walker, threads = documents.TextWalker(walk(data), self.max_texts), self.threads(caller)
+        walker, threads = documents.WalkCollector(walk(data), self.max_texts), self.threads(caller)
         is_unfinished = True
         while is_unfinished:  # each step takes a turn, and a canceled call takes no more
             is_unfinished = await threads(partial(walker.advance, VALUES_PER_TURN))
@@ -206,7 +209,7 @@ class Engine:
             views = [
                 (read_views(index, text).views, text)
                 for index, text in enumerate(texts)
-                if not text.placed
+                if not text.in_data_member
             ]
             joined_parts = (joined for joined in iter_joined_parts(texts) if joined.text.run)
             views += [(joined.build_views(), joined.text) for joined in joined_parts]
@@ -214,7 +217,7 @@ class Engine:
                 Text((), view.cased, text.kind, role=text.role)
                 for readings, text in views
                 for view in readings
-                if not view.written
+                if not view.is_escaped_form
             ]
 
         weight = _estimate_inspection_weight((), texts)
@@ -244,7 +247,9 @@ def _estimate_inspection_weight(rules: Sequence[GuardRule], texts: Sequence[Text
     """Return the weight of texts, and of the contexts that detectors read in addition."""
     detectors = (rule.detector for rule in rules)
     contexts = sum(detector.context_chars for detector in detectors if has_context_chars(detector))
-    return contexts + sum(documents.TEXT_WEIGHT + documents.weigh(text.text) for text in texts)
+    return contexts + sum(
+        documents.TEXT_WEIGHT + documents.estimate_weight(text.text) for text in texts
+    )
 
 
 def inspect_now(

@@ -10,8 +10,8 @@ from math import inf
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.errors.causes import ConnectionFailed
 from proxy.guards.text.disguises import MAX_MARKS
-from proxy.guards.text.documents import MOST_TEXTS
-from proxy.guards.text.normalize import Beginning, View
+from proxy.guards.text.documents import MAX_TEXTS
+from proxy.guards.text.normalize import PartialReadings, View
 from proxy.runtime.frozen import frozen
 from proxy.types import guard
 from proxy.types.partial_matcher import PartialMatcher
@@ -67,7 +67,7 @@ class RuleTally:
     opaque: bool = False
     is_away: bool = False
     deadline_at: float = inf
-    max_texts: int = MOST_TEXTS
+    max_texts: int = MAX_TEXTS
     detector: guard.Detector = field(init=False)
 
     def __post_init__(self) -> None:
@@ -221,7 +221,9 @@ def find_matches(
     """
     matches: set[TextMatch] = set()
     for view in views:
-        if view.written or (start_at and view.whole is not None and view.whole[0] < start_at):
+        if view.is_escaped_form or (
+            start_at and view.encoded_span is not None and view.encoded_span[0] < start_at
+        ):
             continue
         cut = view.index_of_original(start_at) if start_at else 0
         for finding in tally.find(view, cut, remaining_s):
@@ -355,9 +357,9 @@ class RuleCursor:
         return max(floor, place, self.final_end)
 
 
-def find_final_end(read: Beginning, lookback: int) -> int:
+def find_final_end(read: PartialReadings, lookback: int) -> int:
     """Return the position before which a match must start to end in text that cannot change."""
-    return min(read.run, _move_back(read.views, read.upto, lookback - 1))
+    return min(read.open_run_start, _move_back(read.views, read.settled_end, lookback - 1))
 
 
 def _move_back(views: tuple[View, ...], position: int, distance: int) -> int:
@@ -365,7 +367,9 @@ def _move_back(views: tuple[View, ...], position: int, distance: int) -> int:
     if len(views) == 1:
         return max(0, position - distance)
     starts = (
-        (view, view.index_of_original(position) - distance) for view in views if view.whole is None
+        (view, view.index_of_original(position) - distance)
+        for view in views
+        if view.encoded_span is None
     )
     return min(view.original_start(start) if start > 0 else 0 for view, start in starts)
 

@@ -21,7 +21,7 @@ from proxy.guards.text.documents import (
     walk_non_chat,
 )
 from proxy.guards.text.replace import replace_texts
-from proxy.guards.text.walk import Found, Path, Text, Texts, joined_parts_depth, walk_response
+from proxy.guards.text.walk import Found, Path, Text, Texts, find_joined_parts_depth, walk_response
 from proxy.types import Call, Json
 from proxy.types.events import VISIBLE_KINDS, Delta, Fault, Frame, Stop
 from proxy.types.guard import GuardRule, Stage, StageRules
@@ -92,12 +92,14 @@ def _join_runs(read: Texts, frame: Frame) -> Texts:
         return read
     # A part of an unknown type has no delta, but writers join it to the parts beside it.
     contents = {
-        path[: joined_parts_depth(path)]: run for path, run in runs.items() if run[1] == "content"
+        path[: find_joined_parts_depth(path)]: run
+        for path, run in runs.items()
+        if run[1] == "content"
     }
     texts: list[Text] = []
     for text in read.texts:
         beside = (
-            contents.get(text.path[: joined_parts_depth(text.path)])
+            contents.get(text.path[: find_joined_parts_depth(text.path)])
             if text.kind == "content"
             else None
         )

@@ -16,16 +16,13 @@ class PartialMatcher(Protocol):
 
     @property
     def ends_in_partial_match(self) -> PrefilterFunction:
-        """Predicate on encoded text. False only if no match is in the text or starts at its end."""
+        """Return False only if no match is in a UTF-8 text or starts at its end."""
 
-    def is_text_open(self, text: str) -> bool:
-        """Apply ``ends_in_partial_match`` to text that is not encoded."""
+    def may_continue(self, text: str) -> bool:
+        """Apply ``ends_in_partial_match`` to a text that is not encoded."""
 
-    def may_match(self, data: bytes) -> bool:
-        """Return False only if the encoded text certainly contains no match."""
-
-    def encode_text(self, text: str) -> bytes:
-        """Encode text for the methods that take bytes. ASCII text becomes its own bytes."""
+    def may_match(self, text: str) -> bool:
+        """Return False only if the text certainly contains no match."""
 
     def find_partial_match(self, text: str, start: int) -> int:
         """Return the first position from ``start`` whose match may depend on later text.
@@ -39,7 +36,7 @@ def partial_matcher_of(detector: object) -> PartialMatcher | None:
     return getattr(detector, "partial_matcher", None)
 
 
-class Cuttable(Protocol):
+class SplitValueDetector(Protocol):
     """A detector of values that may be adjacent: a match across messages may be two values."""
 
     def is_split_value(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
@@ -49,5 +46,5 @@ class Cuttable(Protocol):
         """
 
 
-def is_cuttable(detector: object) -> TypeGuard[Cuttable]:
+def detects_split_values(detector: object) -> TypeGuard[SplitValueDetector]:
     return hasattr(detector, "is_split_value")

@@ -18,7 +18,7 @@ from proxy.guards.findings import RuleTally
 from proxy.guards.stream.arguments import ArgumentsWindow
 from proxy.guards.stream.text_filter import ReleasedText
 from proxy.guards.stream.window import Window
-from proxy.guards.text.documents import MOST_TEXTS, collect_request_texts, collect_response_texts
+from proxy.guards.text.documents import MAX_TEXTS, collect_request_texts, collect_response_texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.event_loops import (
     LAG_S,
@@ -162,7 +162,7 @@ def test_number_and_memory_of_values_are_bounded(kind: str) -> None:
     texts = collect_request_texts(body)
 
     assert texts.unread == "too_many_texts"
-    assert len(texts.texts) <= MOST_TEXTS + 9  # and the names of the call
+    assert len(texts.texts) <= MAX_TEXTS + 9  # and the names of the call
     if "strings" in kind:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
@@ -170,14 +170,14 @@ def test_number_and_memory_of_values_are_bounded(kind: str) -> None:
 
 
 def test_values_of_all_arguments_are_counted_together() -> None:
-    arguments = [repeat_value("1,", 2 * MOST_TEXTS // 10)] * 12
+    arguments = [repeat_value("1,", 2 * MAX_TEXTS // 10)] * 12
 
     assert collect_request_texts(build_request(*arguments[:9])).unread is None
     assert collect_request_texts(build_request(*arguments)).unread == "too_many_texts"
 
 
 def test_object_arguments_are_values_of_the_body() -> None:
-    function_call = {"arguments": {"a": ["b"] * 2 * MOST_TEXTS}}
+    function_call = {"arguments": {"a": ["b"] * 2 * MAX_TEXTS}}
     document = {"choices": [{"delta": {"function_call": function_call}}]}
 
     for texts in (
@@ -186,7 +186,7 @@ def test_object_arguments_are_values_of_the_body() -> None:
         collect_response_texts(document, is_event=True),
     ):
         assert texts.unread is None
-        assert len(texts.texts) > 2 * MOST_TEXTS
+        assert len(texts.texts) > 2 * MAX_TEXTS
 
 
 def test_string_of_escapes_is_one_value() -> None:

@@ -37,7 +37,7 @@ from proxy.fields.token_bounds import (
     remove_ranges,
 )
 from proxy.guards.text.documents import collect_request_texts
-from proxy.guards.text.walk import NESTED
+from proxy.guards.text.walk import KIND_BY_MEMBER
 from proxy.types import Json, Upstream
 from tests.for_each import for_each
 
@@ -83,7 +83,9 @@ def test_free_form_members_may_have_names_of_forbidden_fields() -> None:
 
 
 def test_text_kind_applies_at_all_levels() -> None:
-    assert all(NESTED[name] == member.text for name, member in MEMBERS.items() if member.text)
+    assert all(
+        KIND_BY_MEMBER[name] == member.text for name, member in MEMBERS.items() if member.text
+    )
     body: Json = {
         "messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": "a"}]}],
         "input": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "b"}]}],

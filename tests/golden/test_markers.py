@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.text.members import SILENT_ANSWER
+from proxy.guards.text.members import IGNORED_RESPONSE_MEMBERS
 from tests.golden.events import Event, Path, events, object_paths, string_paths, value_at
 from tests.golden.recording import NAMES, Recording, read
 from tests.golden.replay import MARKER, Replay, clients
@@ -17,7 +17,7 @@ from tests.golden.replay import MARKER, Replay, clients
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ID_OF_ITEM = "item_id"
 """Known exception: events repeat the silent ``id`` of their item under this name."""
-SILENT = {name for names in SILENT_ANSWER.values() for name in names} | {ID_OF_ITEM}
+SILENT = {name for names in IGNORED_RESPONSE_MEMBERS.values() for name in names} | {ID_OF_ITEM}
 STRUCTURE = frozenset(
     {"type", "object", "role", "status", "finish_reason", "stop_reason", "id", "item_id", "call_id"}
     | {"tool_use_id", "container_id", "data"}

@@ -16,7 +16,7 @@ import pytest
 from proxy.errors import GuardBlocked, InvalidField
 from proxy.guards.engine import Engine
 from proxy.guards.text.documents import collect_request_texts, collect_response_texts
-from proxy.guards.text.walk import SILENT
+from proxy.guards.text.walk import IGNORED_FIELDS
 from proxy.types.events import Frame
 from proxy.types.guard import GuardRule
 from tests.doubles import (
@@ -90,7 +90,7 @@ def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]
     table = [item for item in fields() if item[:2] == (dialect, endpoint)]
     for _, _, name, field in table:
         context = {"stream": True} if name == "stream_options" else {}
-        for shape in () if name in SILENT else SHAPES:
+        for shape in () if name in IGNORED_FIELDS else SHAPES:
             value_with_text = insert_text(shape, text)
             if field.check(value_with_text) is not None:
                 continue

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine, Inspection
-from proxy.guards.text.documents import STEP, collect_in_steps, collect_request_texts
+from proxy.guards.text.documents import VALUES_PER_STEP, collect_in_steps, collect_request_texts
 from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import walk_request
 from proxy.types.guard import Finding, GuardRule
@@ -143,7 +143,7 @@ async def test_body_of_many_small_texts_yields_to_others(pool: ThreadPoolExecuto
     )
     task.cancel()
 
-    assert read_turns > 20_000 // STEP
+    assert read_turns > 20_000 // VALUES_PER_STEP
     assert turns > read_turns + 10
     assert threading.current_thread().name not in threads
     assert changed["messages"][-1]["content"] == "[WORD]"

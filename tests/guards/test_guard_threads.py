@@ -19,7 +19,7 @@ from proxy.guards.engine import MAX_LOOP_WEIGHT, Engine
 from proxy.guards.guard_threads import MAX_MODEL_CALLS, MODEL_THREADS, GuardThreads, ModelPool
 from proxy.guards.output import StreamInspector, ValueRestorer
 from proxy.guards.stream.placeholders import Masks, derive_key
-from proxy.guards.text.documents import LIGHT, SHEET, collect_request_texts
+from proxy.guards.text.documents import BATCH_CHARS, LOOP_WEIGHT, collect_request_texts
 from proxy.guards.text.walk import walk_request
 from proxy.runtime.fair_queue import LARGE_BYTES, FairSemaphore
 from proxy.types.guard import Busy, GuardRule, StageRules
@@ -29,8 +29,8 @@ from tests.guards.doubles import Ticks, rule
 from tests.guards.stream import frames as made
 
 COUNT = 60
-LONG = {"messages": [{"role": "user", "content": "word " * (SHEET // 5)}]}
-[HEAVY] = made.text_frames(made.part(), ["word " * LIGHT])
+LONG = {"messages": [{"role": "user", "content": "word " * (BATCH_CHARS // 5)}]}
+[HEAVY] = made.text_frames(made.part(), ["word " * LOOP_WEIGHT])
 
 Work = Callable[[Engine], Awaitable[object]]
 

@@ -11,21 +11,28 @@ from pathlib import Path
 
 from proxy.config.scalars import Section
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.partial_match import Shape, Shapes
+from proxy.guards.matching.partial_match import StreamPattern, StreamPatterns
 from proxy.guards.matching.patterns import resolve_overlaps
-from proxy.guards.matching.re2set import CharacterOffsets, Pattern, build_prefilter, encode_utf8
+from proxy.guards.matching.re2set import CharacterOffsets, Pattern, encode_utf8
 from proxy.types.guard import Finding
 
 LOOKBACK = 2000
-OTHER_KIND = "code"
+UNKNOWN_LANGUAGE = "code"
 
 _LANGUAGES = tomllib.loads((Path(__file__).parent / "data" / "code.toml").read_text("utf-8"))
-CUES: dict[str, list[str]] = {kind: language["cues"] for kind, language in _LANGUAGES.items()}
-PROSE = frozenset({"text", "txt", "plain", "plaintext", "md", "markdown"})
-KINDS = {name: kind for kind, language in _LANGUAGES.items() for name in language["names"].split()}
-FENCE = r"(?m)^[ \t>*-]{0,8}(\x60{3,20}|~{3,20})[ \t]{0,4}([\w+#.-]{0,20})[^\n\x60]{0,200}(?:\n|\z)"
-# A fence without a language may also close a block, depending on the rest of its line.
-ENDS = r"[ \t]*(?:\n|\z)"
+LINE_PATTERNS: dict[str, list[str]] = {
+    kind: language["cues"] for kind, language in _LANGUAGES.items()
+}
+PROSE_LANGUAGES = frozenset({"text", "txt", "plain", "plaintext", "md", "markdown"})
+LANGUAGE_BY_NAME = {
+    name: kind for kind, language in _LANGUAGES.items() for name in language["names"].split()
+}
+FENCE_PATTERN = (
+    r"(?m)^[ \t>*-]{0,8}(\x60{3,20}|~{3,20})[ \t]{0,4}([\w+#.-]{0,20})[^\n\x60]{0,200}(?:\n|\z)"
+)
+# A fence without a language closes a block if a blank line follows.
+BLANK_LINE = r"[ \t]*(?:\n|\z)"
+FENCE_INDEX = len(LINE_PATTERNS)  # index of the pattern of fences, behind those of the languages
 
 
 class Code:
@@ -34,80 +41,62 @@ class Code:
     A block extends to its closing fence, or to the lookback. Single lines score 0.6, blocks 1.
     """
 
-    __slots__ = (
-        "_closes",
-        "_cues",
-        "_ends",
-        "_fence",
-        "_pattern_set",
-        "partial_matcher",
-        "prefilter",
-    )
-
-    kinds = frozenset({*CUES, OTHER_KIND})
+    kinds = frozenset({*LINE_PATTERNS, UNKNOWN_LANGUAGE})
+    lookback = LOOKBACK
 
     def __init__(self) -> None:
-        cues = [f"(?m){'|'.join(cues)}" for cues in CUES.values()]
-        self.partial_matcher = Shapes(
-            [Shape(FENCE), *map(Shape, cues)], open_parts={0: self._find_unclosed_block}
+        cues = [f"(?m){'|'.join(cues)}" for cues in LINE_PATTERNS.values()]
+        self._kinds = [*LINE_PATTERNS, UNKNOWN_LANGUAGE]
+        self.partial_matcher = StreamPatterns(
+            [
+                StreamPattern(pattern, compiled=Pattern(pattern))
+                for pattern in (*cues, FENCE_PATTERN)
+            ],
+            partial_finders={FENCE_INDEX: self._find_open_block},
         )
-        self._pattern_set = self.partial_matcher.pattern_set
-        self.prefilter = build_prefilter([self._pattern_set])
-        self._fence, self._ends = Pattern(FENCE), Pattern(ENDS)
-        self._cues = [*zip(CUES, map(Pattern, cues), strict=True)]
-        self._closes = {
+        self.prefilter = self.partial_matcher.prefilter
+        self._fence, self._blank_line = Pattern(FENCE_PATTERN), Pattern(BLANK_LINE)
+        self._closing_by_mark = {
             mark: Pattern(rf"(?m)^[ \t>*-]{{0,8}}{mark}{{3,20}}[ \t]*(?:\n|\z)") for mark in "`~"
         }
 
-    lookback = LOOKBACK
-
     def find(self, text: str) -> Sequence[Finding]:
         data = encode_utf8(text)
-        hits = self._pattern_set.find_matching(data)
-        if not hits:
-            return ()
-        blocks = list(self._find_fenced_blocks(data)) if hits[0] == 0 else []
-        lines = [
-            (*spans[0], kind, 0.6)
-            for hit in hits
-            if hit
-            for kind, pattern in self._cues[hit - 1 : hit]
-            for spans in pattern.find_all(data)
+        matches = [
+            (*spans[0], self._kinds[index], 0.6)
+            for index, spans in self.partial_matcher.find_all(data)
+            if index != FENCE_INDEX
         ]
+        if b"```" in data or b"~~~" in data:
+            matches += [
+                (start, end, LANGUAGE_BY_NAME.get(language, UNKNOWN_LANGUAGE), 1.0)
+                for start, end, language, _ in self._iter_blocks(data, 0)
+                if language not in PROSE_LANGUAGES
+            ]
         characters = CharacterOffsets(text, data)
-        return resolve_overlaps(characters.to_finding(*place) for place in sorted(blocks + lines))
+        return resolve_overlaps(characters.to_finding(*match) for match in sorted(matches))
 
-    def _find_fenced_blocks(self, data: bytes) -> Iterator[Place]:
-        end = 0
+    def _iter_blocks(self, data: bytes, start: int) -> Iterator[tuple[int, int, str, bool]]:
+        """Yield the span and the language of each block, and True if later text may change it."""
+        end = start
         while opened := self._fence.search(data, end):
             (start, end), mark, word = opened
             language = data[slice(*word)].decode().casefold()
-            if not language and self._ends.match(data[end : end + LOOKBACK]):
+            if not language and (blank := self._blank_line.match(data[end : end + LOOKBACK])):
+                if not data[end : end + blank[1]].endswith(b"\n"):
+                    yield start, end, "text", True
                 continue
-            closing = self._closes[chr(data[mark[0]])].search(
-                data, end, min(start + LOOKBACK, len(data))
+            limit = start + LOOKBACK
+            closing = self._closing_by_mark[chr(data[mark[0]])].search(
+                data, end, min(limit, len(data))
             )
-            end = closing[0][1] if closing else min(start + LOOKBACK, len(data))
-            if language not in PROSE:
-                yield start, end, KINDS.get(language, OTHER_KIND), 1.0
+            end = closing[0][1] if closing else min(limit, len(data))
+            is_closed = closing is not None and data[end - 1 : end] == b"\n"
+            yield start, end, language, not is_closed and limit > len(data)
 
-    def _find_unclosed_block(self, data: bytes, start: int) -> int:
-        while opened := self._fence.search(data, start):
-            (begin, start), mark, word = opened
-            if word[0] == word[1] and (ends := self._ends.match(data[start:])):
-                if data[start : start + ends[1]].endswith(b"\n"):
-                    continue
-                return begin
-            limit = begin + LOOKBACK
-            closing = self._closes[chr(data[mark[0]])].search(data, start, min(limit, len(data)))
-            start = closing[0][1] if closing else limit
-            closed = closing is not None and data[start - 1 : start] == b"\n"
-            if not closed and limit > len(data):
-                return begin
-        return len(data)
-
-
-Place = tuple[int, int, str, float]
+    def _find_open_block(self, data: bytes, start: int) -> int:
+        blocks = self._iter_blocks(data, start)
+        return next((block[0] for block in blocks if block[3]), len(data))
 
 
 class CodeConfig(Section):

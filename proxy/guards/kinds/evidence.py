@@ -13,7 +13,7 @@ look irrelevant, and responses that repeat the question look relevant.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Annotated
@@ -24,35 +24,32 @@ from proxy.config.scalars import PositiveShare, Section
 from proxy.dialects.findings import make_inverse_details, summarize_inversely
 from proxy.guards.guard_kind import ByContext, GuardKind
 from proxy.guards.guard_threads import GuardThreads
-from proxy.guards.kinds.onnx import MAX_CHARACTERS, CannotClassify, Model, load_model
+from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, CannotClassify, Model, load_model
 from proxy.guards.matching import english
 from proxy.guards.matching.english import Sentence
 from proxy.guards.matching.re2set import replace_surrogates
-from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, GuardClient, PromptContext, ServiceText
 
 KINDS = ("number", "name", "negation", "unsupported")
 MIN_ANSWER_STEMS = 4  # minimum stems of a response; a name, a number or "yes" has fewer
 MIN_QUESTION_STEMS = 2  # stems of the question that make a response relevant
-MIN_STEMS = 4  # minimum for a sentence without numbers and names
-MAX_PAIRS = 20_000  # pairs of sentences per response, about 20 ms
-MAX_CONTEXT = 64 * 1024  # characters of a context or a question, about 100 ms
+MIN_FACT_STEMS = 4  # minimum for a sentence without numbers and names
+MAX_SENTENCE_PAIRS = 20_000  # pairs of sentences per response, about 20 ms
+MAX_CONTEXT_CHARS = 64 * 1024  # characters of a context or a question, about 100 ms
 MIN_SIMILARITY = 0.5  # minimum share of common stems of comparable sentences
 
-NEAREST = 4  # sentences of the context per sentence of the response
+PREMISES_PER_CLAIM = 4  # sentences of the context per sentence of the response
 MAX_MODEL_PAIRS = 400  # per text
-ENTAILMENT, CONTRADICTION = "entail", "contra"  # prefixes of the labels
+ENTAILMENT_PREFIX, CONTRADICTION_PREFIX = "entail", "contra"  # prefixes of the labels
 
 
 class Grounded:
     """Detector for the responses to one context.
 
-    Finds sentences with a doubt of at least ``threshold``.
-
-    The context is parsed with the first response. The time is proportional to the product of both
-    lengths. Raises ``ValueError`` above the bounds, because part of a context would not support all
-    true sentences.
+    Finds sentences with a doubt of at least ``threshold``. The context is parsed with the first
+    response. The time is proportional to the product of both lengths. Raises ``ValueError`` above
+    the bounds, because part of a context would not support all true sentences.
     """
 
     lookback = None
@@ -81,66 +78,54 @@ class Grounded:
         sentences = [
             sentence
             for sentence in english.split_sentences(text)
-            if _has_facts(sentence) or len(sentence.stems) >= english.MIN_SHARED
+            if _has_facts(sentence) or len(sentence.stems) >= english.MIN_SHARED_STEMS
         ]
-        if len(self._context) > MAX_CONTEXT or len(sentences) * len(self._sentences) > MAX_PAIRS:
+        if (
+            len(self._context) > MAX_CONTEXT_CHARS
+            or len(sentences) * len(self._sentences) > MAX_SENTENCE_PAIRS
+        ):
             raise ValueError("the context or the response is too long to compare")
-        judged = [(sentence, *self.score_sentence(sentence)) for sentence in sentences]
+        scores = [(sentence, *self.score_sentence(sentence)) for sentence in sentences]
         return [
             Finding(sentence.start, sentence.end, kind=kind, score=score)
-            for sentence, kind, score in judged
+            for sentence, kind, score in scores
             if score >= self._threshold
         ]
 
     def score_sentence(self, sentence: Sentence) -> tuple[str, float]:
+        """Return the kind and the score of the strongest doubt about a sentence."""
         return max(
             self._find_doubts(sentence), key=lambda doubt: doubt[1], default=("unsupported", 0.0)
         )
 
-    def _find_doubts(self, sentence: Sentence) -> list[tuple[str, float]]:
-        doubts = []
+    def _find_doubts(self, sentence: Sentence) -> Iterator[tuple[str, float]]:
         nearest = self._find_nearest(sentence)
+        nearest_numbers = frozenset[str]().union(*(item.numbers for item in nearest))
         if sentence.numbers - self._numbers:
-            doubts.append(("number", 0.9))
-        elif nearest and sentence.numbers - frozenset().union(
-            *(related.numbers for related in nearest)
-        ):
-            doubts.append(("number", 0.55))
+            yield "number", 0.9
+        elif nearest and sentence.numbers - nearest_numbers:
+            yield "number", 0.55
         if sentence.names - self._stems:
-            doubts.append(("name", 0.8))
-        clauses = [clause for related in nearest for clause in self._clauses(related.text)]
+            yield "name", 0.8
+        clauses = [clause for item in nearest for clause in self._clauses(item.text)]
         if kind := english.find_contradiction(english.parse_clauses(sentence.text), clauses):
-            doubts.append((kind, 0.7))
-        if _has_facts(sentence):
-            doubts.append(("unsupported", round(1 - self._supported_share(sentence, nearest), 2)))
-        return doubts
+            yield kind, 0.7
+        facts = sentence.stems | sentence.numbers
+        if facts and _has_facts(sentence):
+            nearest_facts = nearest_numbers.union(*(item.stems for item in nearest))
+            known_share = len(facts & (self._stems | self._numbers)) / len(facts)
+            nearby_share = len(facts & nearest_facts) / len(facts)
+            yield "unsupported", round(1 - (0.7 * known_share + 0.3 * nearby_share), 2)
 
     def _find_nearest(self, sentence: Sentence) -> list[Sentence]:
-        size = len(sentence.stems) or 1
-        shares = [
-            (len(sentence.stems & candidate.stems) / size, -index)
-            for index, candidate in enumerate(self._sentences)
-        ]
-        best = sorted(shares, reverse=True)[:2]
-        return [self._sentences[-index] for share, index in best if share >= MIN_SIMILARITY]
-
-    def _supported_share(self, sentence: Sentence, nearest: Sequence[Sentence]) -> float:
-        """Return the share of supported facts.
-
-        The whole context has a weight of 0.7, the nearest sentences of 0.3.
-        """
-        facts = sentence.stems | sentence.numbers
-        if not facts:
-            return 1.0
-        known_share = len(facts & (self._stems | self._numbers)) / len(facts)
-        nearby_facts = frozenset[str]().union(
-            *(related.stems | related.numbers for related in nearest)
-        )
-        return 0.7 * known_share + 0.3 * len(facts & nearby_facts) / len(facts)
+        """Return at most two comparable sentences of the context."""
+        least = MIN_SIMILARITY * (len(sentence.stems) or 1)
+        nearest = english.rank_by_shared_stems(sentence, self._sentences)[:2]
+        return [item for item in nearest if len(item.stems & sentence.stems) >= least]
 
 
 def _has_facts(sentence: Sentence) -> bool:
-    return bool(sentence.numbers or sentence.names) or len(sentence.stems) >= MIN_STEMS
+    return bool(sentence.numbers or sentence.names) or len(sentence.stems) >= MIN_FACT_STEMS
 
 
 class EntailmentModel:
@@ -151,44 +136,12 @@ class EntailmentModel:
     """
 
     def __init__(self, folder: str, threshold: float) -> None:
-        self.model = load_model(Path(folder))
-        self.entailment_label = _find_label(self.model, ENTAILMENT)
-        self.contradiction_label = _find_label(self.model, CONTRADICTION)
-        if self.entailment_label is None and self.contradiction_label is None:
-            raise ValueError(
-                f"the model has no label that begins with {ENTAILMENT!r} or {CONTRADICTION!r}"
-            )
-        self.threshold = threshold
-
-    lookback = None
-
-    def for_prompt(self, prompt: PromptContext) -> EntailmentCheck | None:
-        context = prompt.context.strip()
-        return EntailmentCheck(self, replace_surrogates(context)) if context else None
-
-    async def judge_claim(
-        self, claim: str, premises: Sequence[str], in_thread: GuardThreads
-    ) -> tuple[str, float]:
-        """Return the kind and the score of the doubt about a claim. Raises ``CannotClassify``."""
-        judge_pair = self.model.classify_pair
-        # One job per pair, so that a call past its deadline stops soon.
-        results = [await in_thread(partial(judge_pair, premise, claim)) for premise in premises]
-        support, contradiction = 1.0, 0.0
-        if self.entailment_label:
-            support = max((result[self.entailment_label] for result in results), default=0.0)
-        if label := self.contradiction_label:
-            contradiction = max((result[label] for result in results), default=0.0)
-        if contradiction > support or self.entailment_label is None:
-            return "contradicted", contradiction
-        return "unsupported", 1 - support
-
-
-@frozen
-class EntailmentCheck:
-    """Compares the responses to one call with its context."""
-
-    by: EntailmentModel
-    context: str
+        self._model, self._threshold = load_model(Path(folder)), threshold
+        self._entailment = _find_label(self._model, ENTAILMENT_PREFIX)
+        self._contradiction = _find_label(self._model, CONTRADICTION_PREFIX)
+        if self._entailment is None and self._contradiction is None:
+            prefixes = f"{ENTAILMENT_PREFIX!r} or {CONTRADICTION_PREFIX!r}"
+            raise ValueError(f"the model has no label that begins with {prefixes}")
 
     async def find_all(
         self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
@@ -197,10 +150,11 @@ class EntailmentCheck:
 
         Raises ``CannotClassify``, and ``Busy`` if too many calls wait.
         """
-        if max(len(self.context), sum(len(piece.text) for piece in texts)) > MAX_CHARACTERS:
+        context = replace_surrogates(prompt.context.strip())
+        if max(len(context), sum(len(piece.text) for piece in texts)) > MAX_TEXT_CHARS:
             raise CannotClassify
-        with self.by.model.pool.reserve_threads(client.caller) as in_thread:
-            sources = await in_thread(lambda: list(english.split_sentences(self.context)))
+        with self._model.pool.reserve_threads(client.caller) as in_thread:
+            sources = await in_thread(lambda: list(english.split_sentences(context)))
             return [
                 await self._judge_sentences(replace_surrogates(piece.text), sources, in_thread)
                 for piece in texts
@@ -210,32 +164,46 @@ class EntailmentCheck:
         self, text: str, sources: Sequence[Sentence], in_thread: GuardThreads
     ) -> list[Finding]:
         findings = []
-        for sentence, premises in await in_thread(partial(self._pair_with_nearest, text, sources)):
-            claim = text[sentence.start : sentence.end]
-            kind, score = await self.by.judge_claim(claim, premises, in_thread)
-            if score >= self.by.threshold:
+        for sentence, premises in await in_thread(partial(_pair_with_nearest, text, sources)):
+            kind, score = await self._judge_claim(sentence.text, premises, in_thread)
+            if score >= self._threshold:
                 findings.append(Finding(sentence.start, sentence.end, kind, score=round(score, 3)))
         return findings
 
-    def _pair_with_nearest(
-        self, text: str, sources: Sequence[Sentence]
-    ) -> list[tuple[Sentence, Sequence[str]]]:
-        """Return the sentences of a text with the nearest sentences of the context.
+    async def _judge_claim(
+        self, claim: str, premises: Sequence[str], in_thread: GuardThreads
+    ) -> tuple[str, float]:
+        """Return the kind and the score of the doubt about a claim. Raises ``CannotClassify``."""
+        # One job per pair, so that a call past its deadline stops soon.
+        judge_pair = self._model.classify_pair
+        results = [await in_thread(partial(judge_pair, premise, claim)) for premise in premises]
+        support, contradiction = 1.0, 0.0
+        if label := self._entailment:
+            support = max((result[label] for result in results), default=0.0)
+        if label := self._contradiction:
+            contradiction = max((result[label] for result in results), default=0.0)
+        if contradiction > support or self._entailment is None:
+            return "contradicted", contradiction
+        return "unsupported", 1 - support
 
-        Raises ``CannotClassify`` if there are too many pairs.
-        """
-        parts = list(english.split_sentences(text))
-        if len(parts) * min(NEAREST, len(sources)) > MAX_MODEL_PAIRS:
-            raise CannotClassify
-        return [(part, self._find_nearest(part, sources)) for part in parts]
 
-    def _find_nearest(self, claim: Sentence, sources: Sequence[Sentence]) -> list[str]:
-        nearest = sorted(sources, key=lambda source: -len(source.stems & claim.stems))[:NEAREST]
-        return [self.context[source.start : source.end] for source in nearest]
+def _pair_with_nearest(
+    text: str, sources: Sequence[Sentence]
+) -> list[tuple[Sentence, Sequence[str]]]:
+    """Return the sentences of a text with the nearest sentences of the context.
+
+    Raises ``CannotClassify`` if there are too many pairs.
+    """
+    claims = list(english.split_sentences(text))
+    if len(claims) * min(PREMISES_PER_CLAIM, len(sources)) > MAX_MODEL_PAIRS:
+        raise CannotClassify
+    ranked = [english.rank_by_shared_stems(claim, sources)[:PREMISES_PER_CLAIM] for claim in claims]
+    premises = [[source.text for source in nearest] for nearest in ranked]
+    return list(zip(claims, premises, strict=True))
 
 
-def _find_label(model: Model, begins: str) -> str | None:
-    return next((label for label in model.labels if label.lower().startswith(begins)), None)
+def _find_label(model: Model, prefix: str) -> str | None:
+    return next((label for label in model.labels if label.lower().startswith(prefix)), None)
 
 
 class GroundedConfig(Section):
@@ -252,20 +220,21 @@ class GroundedConfig(Section):
     """Folder with an ONNX model that judges entailment, contradiction or both."""
 
 
-def build_grounded_detector(threshold: float) -> ByContext[Grounded]:
-    def for_prompt(prompt: PromptContext) -> Grounded | None:
-        return Grounded(prompt.context, threshold) if prompt.context.strip() else None
+def build_grounded_detector(keys: GroundedConfig) -> ByContext[Grounded | EntailmentModel]:
+    """Return a detector for each call with a context."""
+    model = EntailmentModel(keys.nli, keys.threshold) if keys.nli else None
 
-    return ByContext(for_prompt)
+    def build_detector(prompt: PromptContext) -> Grounded | EntailmentModel | None:
+        if not prompt.context.strip():
+            return None
+        return model or Grounded(prompt.context, keys.threshold)
+
+    return ByContext(build_detector)
 
 
 GROUNDED_GUARD = GuardKind(
     GroundedConfig,
-    lambda keys, context: (
-        EntailmentModel(keys.nli, keys.threshold)
-        if keys.nli
-        else build_grounded_detector(keys.threshold)
-    ),
+    lambda keys, context: build_grounded_detector(keys),
     fields=frozenset({"content"}),
     is_output_only=True,
     detections=(
@@ -285,15 +254,14 @@ GROUNDED_GUARD = GuardKind(
 class Relevant:
     """Detector for the responses to one question.
 
-    Finds responses with an irrelevance of at least ``threshold``.
-
-    The question and the context are parsed with the first response.
+    Finds responses with an irrelevance of at least ``threshold``. The question and the context are
+    parsed with the first response.
     """
+
+    lookback = None
 
     def __init__(self, question: str, context: str = "", threshold: float = 0.8) -> None:
         self._question, self._context, self._threshold = question, context, threshold
-
-    lookback = None
 
     @property
     def context_chars(self) -> int:
@@ -301,11 +269,9 @@ class Relevant:
 
     @cached_property
     def _stems(self) -> tuple[frozenset[str], frozenset[str]]:
-        question = (
-            *english.content_stems(self._question),
-            *english.find_normalized_numbers(self._question),
-        )
-        return frozenset(question), frozenset(english.content_stems(self._context))
+        numbers = english.find_normalized_numbers(self._question)
+        question = frozenset(english.find_content_stems(self._question)) | numbers
+        return question, frozenset(english.find_content_stems(self._context))
 
     def find(self, text: str) -> Sequence[Finding]:
         score = self.score_irrelevance(text)
@@ -317,22 +283,26 @@ class Relevant:
     def score_irrelevance(self, text: str) -> float:
         """Return the irrelevance of a response, from 0 to 1."""
         question, context = self._stems
-        stems = frozenset(english.content_stems(text))
+        stems = frozenset(english.find_content_stems(text))
         if len(stems) < MIN_ANSWER_STEMS or not question:
             return 0.0
-        stems |= frozenset(english.find_normalized_numbers(text))
+        stems |= english.find_normalized_numbers(text)
         shared = min(1.0, len(stems & question) / min(MIN_QUESTION_STEMS, len(question)))
         context_share = len(stems & context) / len(stems) if context else 0.0
         return round(1 - max(shared, context_share), 2)
 
 
 def build_relevant_detector(threshold: float) -> ByContext[Relevant]:
-    def for_prompt(prompt: PromptContext) -> Relevant | None:
+    """Return a detector for each call with a question."""
+
+    def build_detector(prompt: PromptContext) -> Relevant | None:
         if not prompt.user_message.strip():
             return None
-        return Relevant(prompt.user_message[:MAX_CONTEXT], prompt.context[:MAX_CONTEXT], threshold)
+        return Relevant(
+            prompt.user_message[:MAX_CONTEXT_CHARS], prompt.context[:MAX_CONTEXT_CHARS], threshold
+        )
 
-    return ByContext(for_prompt)
+    return ByContext(build_detector)
 
 
 class RelevantConfig(Section):

@@ -21,9 +21,10 @@ import re2
 
 from proxy.config.scalars import PositiveShare, Section
 from proxy.guards.guard_kind import GuardKind
+from proxy.guards.matching.partial_match import PartialMatchers
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.phrase_rules import (
-    DATA,
+    DATA_FOLDER,
     WORD_SEPARATOR,
     PhraseRule,
     PhraseRules,
@@ -38,9 +39,8 @@ from proxy.guards.matching.re2set import PatternSet, Prefilter, replace_surrogat
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, PrefilterFunction
-from proxy.types.partial_matcher import PartialMatcher
 
-FOLDER = DATA / "injection"
+RULES_FOLDER = DATA_FOLDER / "injection"
 OTHER_LANGUAGES = (
     "de", "fr", "es", "pt", "it", "nl", "pl", "ru", "tr", "zh", "ja", "ko", "ar", "hi",
 )  # fmt: skip
@@ -49,8 +49,8 @@ _ASCII_FORMS = {"ß": "ss", "ł": "l", "ı": "i"}  # noqa: RUF001  # Turkish
 _ACCENTED = re.compile(r"\[[^\]]*\]?|[^\x00-\x7f]")
 _GAP = re.compile(r" <\d+>")
 CHARS_BEFORE, CHARS_AFTER = 160, 80  # context of an instruction
-MAX_LENGTH = 240  # characters of a finding
-APPLICATION = frozenset({"system", "developer"})  # roles of the application's own messages
+MAX_FINDING_CHARS = 240  # characters of a finding
+APPLICATION_ROLES = frozenset({"system", "developer"})  # roles of the application's own messages
 _SPACE = r"[\s\"'`*_\x{2018}-\x{201F}\x{AB}\x{BB}]+"  # no other punctuation: it may end a clause
 _SENTENCE_END = re.compile(r"[!?;\n。！？；।؟]|\.(?=\s|$)")  # noqa: RUF001  # full-width signs
 _QUESTION = tuple("?？؟")  # noqa: RUF001
@@ -67,23 +67,21 @@ class InstructionContext:
     def __init__(
         self,
         context: Mapping[str, Any],
-        parts: Mapping[str, Sequence[str]],
+        shared_lists: Mapping[str, Sequence[str]],
         spell: Callable[[str], str] = lambda pattern: pattern,
     ) -> None:
-        """``parts`` contains patterns for lists that ``context`` refers to but does not define."""
+        """``shared_lists`` contains lists that ``context`` refers to but does not define."""
         own_lists = context["lists"]
-        all_lists = {**own_lists, **parts, **own_lists}  # own lists come first, and take precedence
+        # Own lists come first, because they may refer to shared ones, and take precedence.
+        all_lists = {**own_lists, **shared_lists, **own_lists}
         lists = {name: f"(?:{'|'.join(patterns)})" for name, patterns in all_lists.items()}
         options = re2.Options()
         options.case_sensitive, options.dot_nl = False, True
-
-        def compiled(role: str) -> Any:
-            pattern = build_phrase_pattern("|".join(context[role]), lists).replace(
-                f"{WORD_SEPARATOR}+", _SPACE
-            )
-            return re2.compile(spell(pattern), options)
-
-        self._patterns = {role: compiled(role) for role in context if role != "lists"}
+        self._patterns: dict[str, Any] = {}
+        for role in context.keys() - {"lists"}:
+            pattern = build_phrase_pattern("|".join(context[role]), lists)
+            pattern = pattern.replace(f"{WORD_SEPARATOR}+", _SPACE)
+            self._patterns[role] = re2.compile(spell(pattern), options)
 
     def is_harmless(self, text: str, start: int, end: int) -> bool:
         """Return True if an instruction is not addressed to the reader."""
@@ -97,9 +95,7 @@ class InstructionContext:
         if self._search_role("refused", clause_end) and self._search_role("asked", preceding):
             return True
         if self._search_role("prohibited", clause_end):
-            return not (
-                self._search_role("turned", preceding) or self._search_role("negated", preceding)
-            )
+            return not self._is_reversed(preceding)
         return bool(self._search_role("quoted", preceding)) and self._is_guarded(
             f"{preceding} {following}"
         )
@@ -108,21 +104,22 @@ class InstructionContext:
         pattern = self._patterns.get(role)
         return None if pattern is None else pattern.search(text)
 
+    def _is_reversed(self, text: str) -> bool:
+        """Return True if a text turns or negates the prohibition behind it."""
+        return bool(self._search_role("turned", text) or self._search_role("negated", text))
+
     def _is_forbidden(self, preceding: str, instruction: str, following: str) -> bool:
         parenthetical = self._patterns.get("aside")
         if parenthetical is not None:
-            preceding, instruction = (
-                parenthetical.sub(" ", part) for part in (preceding, instruction)
-            )
+            preceding = parenthetical.sub(" ", preceding)
+            instruction = parenthetical.sub(" ", instruction)
         end = len(preceding) + len(instruction)
         for match in self._patterns["forbidden"].finditer(preceding + instruction + following):
             if match.start() < end <= match.end():
-                lead, listed = preceding[: match.start()], match.groupdict().get("listed", "")
-                if "," in listed and not self._search_role(
-                    "choice", listed.rsplit(",", 1)[1] + " "
-                ):
+                _, comma, last_item = match.groupdict().get("listed", "").rpartition(",")
+                if comma and not self._search_role("choice", f"{last_item} "):
                     return False
-                return not (self._search_role("turned", lead) or self._search_role("negated", lead))
+                return not self._is_reversed(preceding[: match.start()])
         return False
 
     def _is_guarded(self, sentence: str) -> bool:
@@ -172,7 +169,7 @@ def load_language_rules(language: str) -> LanguageRules:
 
 
 def _read_language_file(name: str) -> Any:
-    return orjson.loads((FOLDER / f"{name}.json").read_bytes())
+    return orjson.loads((RULES_FOLDER / f"{name}.json").read_bytes())
 
 
 _OPERANDS = (
@@ -220,28 +217,30 @@ class RuleBook:
 
     def __init__(self) -> None:
         self._languages = [*map(load_language_rules, ("en", *OTHER_LANGUAGES))]
-        self._rules = [PhraseRules(language.rules, MAX_LENGTH) for language in self._languages]
+        self._rules = [
+            PhraseRules(language.rules, MAX_FINDING_CHARS, CHARS_AFTER)
+            for language in self._languages
+        ]
         self.openings = PatternSet(
             f"(?i){expand_letter_case(language.opening)}" for language in self._languages[1:]
         )
 
     @property
-    def sets(self) -> Sequence[PatternSet]:
-        """Sets of patterns. If a text has a finding, at least one of the sets matches it."""
-        return [*self._rules[0].sets, self.openings]
+    def prefilter(self) -> PrefilterFunction:
+        return Prefilter([*self._rules[0].sets, self.openings], confirm=self.may_match)
 
     @cached_property
-    def partial_matcher(self) -> PartialMatcher:
-        rules = [rule for language in self._languages for rule in language.rules]
-        return build_partial_matcher(rules, CHARS_AFTER)
+    def partial_matcher(self) -> PartialMatchers:
+        patterns = [pattern for rules in self._rules for pattern in rules.stream_patterns]
+        return build_partial_matcher(patterns)
 
     def _find_candidate_languages(self, data: bytes) -> list[int]:
         """Return the indexes of English and of the languages that a text may contain."""
         return [0, *(index + 1 for index in self.openings.find_matching(data))]
 
-    def prefilter(self, lines: bytes) -> bool:
+    def may_match(self, lines: bytes) -> bool:
         return any(
-            self._rules[index].prefilter(lines) for index in self._find_candidate_languages(lines)
+            self._rules[index].may_match(lines) for index in self._find_candidate_languages(lines)
         )
 
     def prepare(self) -> None:
@@ -278,15 +277,14 @@ class Injection:
     """Detector of injections. ``threshold`` is the minimum score of a rule, above 0 and up to 1."""
 
     threshold: float = 0.95
-    lookback = CHARS_BEFORE + MAX_LENGTH + CHARS_AFTER
+    lookback = CHARS_BEFORE + MAX_FINDING_CHARS + CHARS_AFTER
 
     @property
     def prefilter(self) -> PrefilterFunction:
-        book = load_rule_book()
-        return Prefilter(book.sets, confirm=book.prefilter)
+        return load_rule_book().prefilter
 
     @property
-    def partial_matcher(self) -> PartialMatcher:
+    def partial_matcher(self) -> PartialMatchers:
         return load_rule_book().partial_matcher
 
     def prepare(self) -> None:
@@ -318,7 +316,7 @@ KIND = GuardKind(
     InjectionConfig,
     lambda keys, context: Injection(keys.threshold),
     cased=False,
-    excluded_roles=APPLICATION,
+    excluded_roles=APPLICATION_ROLES,
     detections=(
         DetectionFormat(
             "injection_attack",

@@ -23,10 +23,8 @@ MAX_PATH = 200
 class JsonSchema:
     """Detector of texts that are not JSON or violate a schema.
 
-    Kinds are ``invalid_json`` and ``invalid_schema``.
-
-    JSON may be surrounded by white space, but not by a fenced block. Raises ``ValueError`` for an
-    invalid schema.
+    Kinds are ``invalid_json`` and ``invalid_schema``. JSON may be surrounded by white space, but
+    not by a fenced block. Raises ``ValueError`` for an invalid schema.
     """
 
     __slots__ = ("_validator",)
@@ -50,11 +48,9 @@ class JsonSchema:
     def find_problem(
         self, text: str
     ) -> tuple[Literal["invalid_json", "invalid_schema"] | None, str]:
-        """Return the problem and the path of the violated schema keyword.
+        """Return the problem and the path of the violated keyword in the schema.
 
-        At most 200 characters.
-
-        The path contains nothing from the text.
+        The path has at most 200 characters, and contains nothing from the text.
         """
         try:
             value = read_without_duplicates(text.encode())

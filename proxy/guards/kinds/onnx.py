@@ -27,11 +27,11 @@ from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.re2set import replace_surrogates
 from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
 
-MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
+MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE = "model.onnx", "tokenizer.json", "config.json"
 REQUIRED_PACKAGES = ("numpy", "onnxruntime", "tokenizers")
-HINT = "needs the extra: pip install 'headrace[onnx]'"
+MISSING_EXTRA = "needs the extra: pip install 'headrace[onnx]'"
 WINDOW_TOKENS, OVERLAP_TOKENS = 256, 64  # tokens of a window, and of its overlap with the next
-MAX_CHARACTERS = 64 * 1024  # maximum characters of a text
+MAX_TEXT_CHARS = 64 * 1024  # maximum characters of a text
 
 
 class CannotClassify(Exception):
@@ -115,7 +115,7 @@ class Onnx:
             ]
 
     async def _classify_text(self, text: str, in_thread: GuardThreads) -> Sequence[Finding]:
-        if len(text) > MAX_CHARACTERS:
+        if len(text) > MAX_TEXT_CHARS:
             raise CannotClassify
         findings: list[Finding] = []
         for window in await in_thread(partial(self._model.tokenize_windows, text)):
@@ -148,11 +148,11 @@ def load_model(folder: Path) -> Model:
     Raises ``ValueError`` with the reason.
     """
     if any(find_spec(name) is None for name in REQUIRED_PACKAGES):
-        raise ValueError(HINT)
-    for name in (MODEL, TOKENIZER, CONFIG):
+        raise ValueError(MISSING_EXTRA)
+    for name in (MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE):
         if not (folder / name).is_file():
             raise ValueError(f"{folder / name} does not exist")
-    stats = [(folder / name).stat() for name in (MODEL, TOKENIZER, CONFIG)]
+    stats = [(folder / name).stat() for name in (MODEL_FILE, TOKENIZER_FILE, CONFIG_FILE)]
     versions = [(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in stats]
     files = (folder.resolve(), *versions)  # changes when a file is replaced
     model = _loaded.get(files)
@@ -170,16 +170,16 @@ def _load_model_files(folder: Path) -> Model:
     import onnxruntime  # noqa: PLC0415  # an extra
     from tokenizers import Tokenizer  # noqa: PLC0415  # an extra
 
-    config = orjson.loads((folder / CONFIG).read_bytes())
+    config = orjson.loads((folder / CONFIG_FILE).read_bytes())
     labels = {int(number): str(name) for number, name in config["id2label"].items()}
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # the pool has the threads
     options.enable_cpu_mem_arena = False  # frees the memory of a long text
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(
-        str(folder / MODEL), options, providers=["CPUExecutionProvider"]
+        str(folder / MODEL_FILE), options, providers=["CPUExecutionProvider"]
     )
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     tokenizer.no_padding()
     size = next(tensor.shape for tensor in session.get_inputs() if tensor.name == "input_ids")[1]
     if isinstance(size, int):  # the model has a fixed input length

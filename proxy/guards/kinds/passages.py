@@ -19,25 +19,25 @@ from pydantic import Field, StringConstraints
 from proxy.config.scalars import FileName, Reference, Section, Share
 from proxy.dialects.findings import make_similarity_details
 from proxy.guards.guard_kind import ByContext, GuardKind
-from proxy.guards.matching.re2set import encode_utf8
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding
 from proxy.types.partial_matcher import PartialMatcher
 
 # Longer words are cut, and a longer gap ends a sequence, so that its length is bounded.
-WORD, GAP = 32, 16
-WORD_PATTERN = re.compile(rf"[^\W_]{{1,{WORD}}}")
+MAX_WORD_CHARS, MAX_GAP_CHARS = 32, 16
+WORD_PATTERN = re.compile(rf"[^\W_]{{1,{MAX_WORD_CHARS}}}")
 
 # Guard `system_prompt`
 LEAK_WORDS, MIN_PROMPT_WORDS = 12, 5
-MAX_PROMPT = 32 * 1024  # characters of a prompt that are compared, about 7 ms
-MAX_CACHED = 16  # cached prompts: most calls of a deployment have the same prompt
+MAX_PROMPT_CHARS = 32 * 1024  # characters of a prompt that are compared, about 7 ms
+MAX_CACHED_PROMPTS = 16  # most calls of a deployment have the same prompt
 # Guard `copyright`
-GRAM_WORDS = 5  # words per sequence for the share of a response
-MIN_GRAMS = 20  # minimum sequences of a response for its share
-MAX_TEXTS = 1024 * 1024  # characters of all texts together
+SHARE_WORDS = 5  # words per sequence for the share of a response
+MIN_SHARE_SEQUENCES = 20  # minimum sequences of a response for its share
+MAX_KNOWN_CHARS = 1024 * 1024  # characters of all known texts together
 
 Word = tuple[int, int, str]
+"""Start, end and normalized form of a word."""
 
 
 class Passages:
@@ -47,26 +47,21 @@ class Passages:
     words: about 200 bytes per word.
     """
 
-    __slots__ = ("_known", "_ordered", "_pairs", "_sequences", "_words")
-
     def __init__(self, texts: Sequence[str], words: int) -> None:
         self._words = words
         known_words: set[str] = set()
         sequences: set[int] = set()
         pairs: set[int] = set()
         for text in texts:
-            text_words = tuple(normalized_words(text))
+            text_words = tuple(iter_normalized_words(text))
             known_words.update(text_words)
             sequences.update(hash_word_sequences(text_words, words))
             pairs.update(hash_word_sequences(text_words, 2))
         self._known = frozenset(known_words)
         self._sequences = frozenset(sequences)
         self._pairs = frozenset(pairs)
-        self._ordered = sorted(word for word in known_words if not word.isascii())
-
-    @property
-    def lookback(self) -> int:
-        return self._words * (WORD + GAP)
+        self._sorted_words = sorted(word for word in known_words if not word.isascii())
+        self.lookback = words * (MAX_WORD_CHARS + MAX_GAP_CHARS)
 
     @property
     def partial_matcher(self) -> PartialMatcher:
@@ -77,23 +72,20 @@ class Passages:
         text_words = WORD_PATTERN.findall(text.lower()) if text.isascii() else ()
         if text_words and len(text_words) < self._words and text_words[-1] not in self._known:
             return False  # the usual case
-        return self.is_text_open(text)
+        return self.may_continue(text)
 
-    def is_text_open(self, text: str) -> bool:
-        return self.find_partial_match(text, 0) < len(text) or bool(self.find(text))
+    def may_continue(self, text: str) -> bool:
+        return self.find_partial_match(text, 0) < len(text) or self.may_match(text)
 
-    def may_match(self, data: bytes) -> bool:
-        return bool(self.find(data.decode()))
-
-    def encode_text(self, text: str) -> bytes:
-        return encode_utf8(text)
+    def may_match(self, text: str) -> bool:
+        return bool(self.find(text))
 
     def find_partial_match(self, text: str, start: int) -> int:
-        words = [word for word in _iter_normalized_words(text) if word[1] > start]
-        if not words or len(text) - words[-1][1] > GAP:
+        words = [word for word in _iter_words(text) if word[1] > start]
+        if not words or len(text) - words[-1][1] > MAX_GAP_CHARS:
             return len(text)
         is_cut = words[-1][1] == len(text)
-        if is_cut and self._ordered and text.isalnum():
+        if is_cut and self._sorted_words and text.isalnum():
             return start  # the start of the word is unknown
         if not (self._starts_known_word(words[-1][2]) if is_cut else words[-1][2] in self._known):
             return len(text)
@@ -104,46 +96,42 @@ class Passages:
         ):
             first_index -= 1
         tail_words = tuple(word for _, _, word in words[first_index : last_complete + 1])
-        complete = (
-            index
-            for index, gram in enumerate(hash_word_sequences(tail_words, self._words))
-            if gram in self._sequences
-        )
         incomplete = max(0, len(tail_words) - self._words + 1)  # a longer sequence is complete
-        return max(start, words[first_index + min(next(complete, incomplete), incomplete)][0])
+        hashes = enumerate(hash_word_sequences(tail_words, self._words))
+        index = next((index for index, value in hashes if value in self._sequences), incomplete)
+        return max(start, words[first_index + min(index, incomplete)][0])
 
     def _may_be_consecutive(self, previous: Word, word: Word, *, is_complete: bool) -> bool:
-        """Return True if two words may be consecutive.
-
-        If ``is_complete`` is False, the second word is cut.
-        """
-        if previous[2] not in self._known or word[0] - previous[1] > GAP:
+        """Return True if two words may be consecutive; the second is cut unless ``is_complete``."""
+        if previous[2] not in self._known or word[0] - previous[1] > MAX_GAP_CHARS:
             return False
         return not is_complete or hash((previous[2], word[2])) in self._pairs
 
     def _starts_known_word(self, word: str) -> bool:
-        index = bisect_left(self._ordered, word)
-        return index < len(self._ordered) and self._ordered[index].startswith(word)
+        index = bisect_left(self._sorted_words, word)
+        return index < len(self._sorted_words) and self._sorted_words[index].startswith(word)
 
     def find(self, text: str) -> Sequence[Finding]:
         if not self._sequences:
             return ()
-        return [
-            finding
-            for run in self._find_known_word_runs(text)
-            for finding in self._split_run_into_findings(run)
-        ]
+        size, findings = self._words, []
+        for run in self._find_known_word_runs(text):
+            for span_start, span_end in self._find_known_spans(run):
+                for begin in range(span_start, span_end, size):
+                    end = min(begin + size, span_end)
+                    findings.append(Finding(run[begin][0], run[end - 1][1], "overlap"))
+        return findings
 
     def measure_known_share(self, text: str) -> tuple[float, int]:
         """Return the share of known sequences in a text, and the number of all sequences."""
-        sequences = hash_word_sequences(tuple(normalized_words(text)), self._words)
-        known_count = sum(gram in self._sequences for gram in sequences)
-        return (known_count / len(sequences) if sequences else 0.0), len(sequences)
+        hashes = hash_word_sequences(tuple(iter_normalized_words(text)), self._words)
+        known_count = sum(value in self._sequences for value in hashes)
+        return (known_count / len(hashes) if hashes else 0.0), len(hashes)
 
     def _find_known_word_runs(self, text: str) -> Iterator[Sequence[Word]]:
         run: list[Word] = []
-        for word in _iter_normalized_words(text):
-            if word[2] in self._known and (not run or word[0] - run[-1][1] <= GAP):
+        for word in _iter_words(text):
+            if word[2] in self._known and (not run or word[0] - run[-1][1] <= MAX_GAP_CHARS):
                 run.append(word)
                 continue
             if len(run) >= self._words:
@@ -152,23 +140,16 @@ class Passages:
         if len(run) >= self._words:
             yield run
 
-    def _split_run_into_findings(self, run: Sequence[Word]) -> Iterator[Finding]:
-        size = self._words
-        for span_start, span_end in self._find_known_spans(tuple(word for _, _, word in run)):
-            for begin in range(span_start, span_end, size):
-                end = min(begin + size, span_end)
-                yield Finding(run[begin][0], run[end - 1][1], "overlap")
-
-    def _find_known_spans(self, words: tuple[str, ...]) -> Sequence[tuple[int, int]]:
+    def _find_known_spans(self, run: Sequence[Word]) -> Sequence[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
-        for start, gram in enumerate(hash_word_sequences(words, self._words)):
-            if gram not in self._sequences:
-                continue
-            end = start + self._words
-            if spans and start < spans[-1][1]:
-                spans[-1] = (spans[-1][0], end)
-            else:
-                spans.append((start, end))
+        hashes = hash_word_sequences(tuple(word for _, _, word in run), self._words)
+        for start, value in enumerate(hashes):
+            if value in self._sequences:
+                end = start + self._words
+                if spans and start < spans[-1][1]:
+                    spans[-1] = (spans[-1][0], end)
+                else:
+                    spans.append((start, end))
         return spans
 
 
@@ -176,11 +157,11 @@ def hash_word_sequences(words: tuple[str, ...], size: int) -> list[int]:
     return [hash(words[i : i + size]) for i in range(len(words) - size + 1)]
 
 
-def normalized_words(text: str) -> Iterator[str]:
-    return (word for _, _, word in _iter_normalized_words(text))
+def iter_normalized_words(text: str) -> Iterator[str]:
+    return (word for _, _, word in _iter_words(text))
 
 
-def _iter_normalized_words(text: str) -> Iterator[Word]:
+def _iter_words(text: str) -> Iterator[Word]:
     is_ascii = text.isascii()
     for word in WORD_PATTERN.finditer(text):
         form = word[0] if is_ascii else unicodedata.normalize("NFKC", word[0])
@@ -194,13 +175,13 @@ def build_system_prompt_detector(words: int = LEAK_WORDS) -> ByContext[Passages]
     ignored.
     """
 
-    @lru_cache(maxsize=MAX_CACHED)
-    def passages(prompt: str) -> Passages | None:
-        count = sum(1 for _ in normalized_words(prompt))
+    @lru_cache(maxsize=MAX_CACHED_PROMPTS)
+    def build_passages(prompt: str) -> Passages | None:
+        count = sum(1 for _ in iter_normalized_words(prompt))
         return Passages([prompt], min(words, count)) if count >= MIN_PROMPT_WORDS else None
 
-    lookback = words * (WORD + GAP)
-    return ByContext(lambda prompt: passages(prompt.system[:MAX_PROMPT]), lookback)
+    lookback = words * (MAX_WORD_CHARS + MAX_GAP_CHARS)
+    return ByContext(lambda prompt: build_passages(prompt.system[:MAX_PROMPT_CHARS]), lookback)
 
 
 class SystemPromptConfig(Section):
@@ -231,33 +212,24 @@ class Copyright:
     than a passage.
     """
 
-    __slots__ = ("_alike", "_passages", "_share")
-
     def __init__(self, texts: Sequence[str], words: int, share: float | None) -> None:
         if not texts:
             raise ValueError("must have texts or texts_from")
-        if sum(map(len, texts)) > MAX_TEXTS:
-            raise ValueError(f"texts must have at most {MAX_TEXTS} characters together")
+        if sum(map(len, texts)) > MAX_KNOWN_CHARS:
+            raise ValueError(f"texts must have at most {MAX_KNOWN_CHARS} characters together")
         for number, text in enumerate(texts, 1):
-            if sum(1 for _ in normalized_words(text)) < words:
+            if sum(1 for _ in iter_normalized_words(text)) < words:
                 raise ValueError(f"text {number} must have at least {words} words")
-        self._passages = Passages(texts, words)
-        self._share = share
-        self._alike = Passages(texts if share is not None else (), GRAM_WORDS)
-
-    @property
-    def lookback(self) -> int | None:
-        return self._passages.lookback if self._share is None else None
-
-    @property
-    def partial_matcher(self) -> PartialMatcher | None:
-        """Partial matches of passages, or None with a share, which needs the whole text."""
-        return self._passages.partial_matcher if self._share is None else None
+        self._passages, self._share = Passages(texts, words), share
+        self._sequences = Passages(texts if share is not None else (), SHARE_WORDS)
+        # A share needs the whole text.
+        self.lookback = self._passages.lookback if share is None else None
+        self.partial_matcher = self._passages.partial_matcher if share is None else None
 
     def find(self, text: str) -> Sequence[Finding]:
         if self._share is not None:
-            share, sequences = self._alike.measure_known_share(text)
-            if sequences >= MIN_GRAMS and share >= self._share:
+            share, count = self._sequences.measure_known_share(text)
+            if count >= MIN_SHARE_SEQUENCES and share >= self._share:
                 return (Finding(start=0, end=len(text), kind="similar", score=round(share, 3)),)
         return [Finding(f.start, f.end, "passage") for f in self._passages.find(text)]
 

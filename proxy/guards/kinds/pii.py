@@ -8,6 +8,8 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from pydantic import Field
 
@@ -15,36 +17,44 @@ from proxy.config.scalars import Section, Share, TextList
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import identifiers, numbers, phones
-from proxy.guards.matching.identifiers import FORMS, build_national_id_detectors
-from proxy.guards.matching.numbers import DigitRun, Ends, is_value_split_at
-from proxy.guards.matching.partial_match import Shape
-from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES
-from proxy.guards.matching.patterns import NamedPattern, Patterns, resolve_overlaps
+from proxy.guards.matching.identifiers import ID_COUNTRIES, build_national_id_detectors
+from proxy.guards.matching.numbers import DigitRun, MessageBoundaries, is_value_split_at
+from proxy.guards.matching.partial_match import StreamPattern, StreamPatterns
+from proxy.guards.matching.pattern_syntax import UNSPACED_SCRIPTS
+from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.phones import Phones
-from proxy.guards.matching.re2set import build_prefilter
+from proxy.guards.matching.re2set import CharacterOffsets, Pattern, encode_utf8
 from proxy.types.guard import Finding
 
-ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for code in FORMS))
-DEFAULT = ("email", "phone", "card", "iban", "ssn")
-REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
+ENTITIES = (
+    "email",
+    "phone",
+    "card",
+    "iban",
+    "ssn",
+    "ip",
+    *(f"id_{code}" for code in ID_COUNTRIES),
+)
+DEFAULT_ENTITIES = ("email", "phone", "card", "iban", "ssn")
+DEFAULT_REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
 
 # Letters of scripts without spaces may belong to the sentence around an address: at most six count.
-UNSPACED = rf"[{WITHOUT_SPACES}]"
-SPACED = rf"[^\PL{WITHOUT_SPACES}]"
-EMAIL = (
-    rf"(?:(?:{SPACED}|[\pN._%+'-])+|{UNSPACED}{{1,6}})@(?:[\pL\pN-]+\.)+"
-    rf"(?:{SPACED}{{2,24}}|{UNSPACED}{{1,6}})"
+UNSPACED_LETTER = rf"[{UNSPACED_SCRIPTS}]"
+SPACED_LETTER = rf"[^\PL{UNSPACED_SCRIPTS}]"
+EMAIL_PATTERN = (
+    rf"(?:(?:{SPACED_LETTER}|[\pN._%+'-])+|{UNSPACED_LETTER}{{1,6}})@(?:[\pL\pN-]+\.)+"
+    rf"(?:{SPACED_LETTER}{{2,24}}|{UNSPACED_LETTER}{{1,6}})"
 )
-LOCAL, DOMAIN = 64, 253  # maximum characters before and after the @
-REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # a remote of a version control system
+MAX_LOCAL_CHARS, MAX_DOMAIN_CHARS = 64, 253  # maximum characters before and after the @
+REPOSITORY_ADDRESS = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # a remote of a version control system
 # Escaped white space, whose letter is not part of the address.
 ESCAPED_SPACE = re.compile(r"\\[nrt]")
 IMAGE_NAME = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
-IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
-IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
+IPV4_PATTERN = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
+IPV6_PATTERN = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{0,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
 
 # Maximum context behind a number, in characters: a word, an extension, a row of numbers.
-AFTER_NUMBER = max(numbers.CHARS_AFTER, identifiers.NEARBY_CHARS, phones.ROW)
+CONTEXT_CHARS = max(numbers.CHARS_AFTER, identifiers.NEARBY_CHARS, phones.ROW_CHARS)
 
 # Longer than any e-mail address and any digit run that is searched completely.
 LOOKBACK = 400
@@ -60,132 +70,113 @@ TRANSLATION = {
     0xFF0B: "+", 0xFF08: "(", 0xFF09: ")", 0xFF20: "@", 0xFF0E: ".",
 }  # fmt: skip
 
-Judge = Callable[[str, int, int], Iterable[Finding]]
+MatchJudge = Callable[[str, int, int], Iterable[Finding]]
+"""Yields the findings of an entity in a match from a start to an end."""
 
 
 class Pii:
     """Detector of ``entities`` with a score of at least ``threshold``.
 
-    The kind of a finding is the entity.
-
-    Scores: at least 0.9 for numbers with valid check digits or in a registry, 0.6 for numbers that
-    only words nearby identify, 0.3 for numbers that may be valid by chance. Phone numbers of
-    ``regions`` need no country code. Raises ``ValueError`` for an unknown entity or region.
+    The kind of a finding is the entity. Scores are at least 0.9 for numbers with valid check digits
+    or in a registry, 0.6 for numbers that only words nearby identify, and 0.3 for numbers that may
+    be valid by chance. Phone numbers of ``regions`` need no country code. Raises ``ValueError`` for
+    an unknown entity or region.
     """
 
-    __slots__ = (
-        "_judges",
-        "_patterns",
-        "_phones",
-        "entities",
-        "partial_matcher",
-        "prefilter",
-        "threshold",
-    )
+    lookback = LOOKBACK
 
     def __init__(
         self,
-        entities: Sequence[str] = DEFAULT,
-        regions: Sequence[str] = REGIONS,
+        entities: Sequence[str] = DEFAULT_ENTITIES,
+        regions: Sequence[str] = DEFAULT_REGIONS,
         threshold: float = 0.5,
     ) -> None:
-        self.entities = tuple(dict.fromkeys(entities))
         self.threshold = threshold
         unknown = [entity for entity in entities if entity not in ENTITIES]
         if unknown:
             raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ENTITIES)}")
         self._phones = Phones(regions) if "phone" in entities else None
-        forms = list(_build_entity_shapes(frozenset(entities), self._phones))
-        self._judges = [judge for _, judge in forms]
-        self._patterns = Patterns(
-            [
-                NamedPattern(str(index), shape.marker or shape.pattern, is_linear=True)
-                for index, (shape, _) in enumerate(forms)
-            ],
-            shapes=[shape for shape, _ in forms],
-            translated=TRANSLATION,
+        patterns = [*_build_entity_patterns(frozenset(entities), self._phones)]
+        self._finders = [find for _, find in patterns]
+        self.partial_matcher = StreamPatterns(
+            [pattern for pattern, _ in patterns], translation=TRANSLATION
         )
-        self.prefilter = build_prefilter([self._patterns.pattern_set], TRANSLATION)
-        self.partial_matcher = self._patterns.partial_matcher
-
-    lookback = LOOKBACK
+        self.prefilter = self.partial_matcher.prefilter
 
     def prepare(self) -> None:
-        if self.partial_matcher is not None:
-            self.partial_matcher.prepare()
+        self.partial_matcher.prepare()
 
     def load_rare_data(self) -> Iterator[None]:
         if self._phones is not None:
             yield from self._phones.load_rare_data()
-        if self.partial_matcher is not None:
-            yield from self.partial_matcher.load_rare_data()
+        yield from self.partial_matcher.load_rare_data()
 
     def find(self, text: str) -> Sequence[Finding]:
-        translated = text if text.isascii() else text.translate(TRANSLATION)
-        return resolve_overlaps(
-            finding
-            for shape in self._patterns.find_overlapping(translated)
-            for finding in self._judges[int(shape.kind)](translated, shape.start, shape.end)
-            if finding.score >= self.threshold
-        )
+        text = text if text.isascii() else text.translate(TRANSLATION)
+        data, findings = encode_utf8(text), []
+        for index, matches in groupby(self.partial_matcher.find_all(data), itemgetter(0)):
+            characters = CharacterOffsets(text, data)
+            for _, spans in matches:
+                findings += self._finders[index](text, *characters.to_character_span(*spans[0]))
+        return resolve_overlaps(f for f in findings if f.score >= self.threshold)
 
-    def is_split_value(self, text: str, finding: Finding, ends: Ends) -> bool:
+    def is_split_value(self, text: str, finding: Finding, ends: MessageBoundaries) -> bool:
         """Return True if a finding across messages is one identifier, not two separate numbers."""
-        base = max(0, finding.start - AFTER_NUMBER)
-        translated = text[base : finding.end + AFTER_NUMBER].translate(TRANSLATION)
+        base = max(0, finding.start - CONTEXT_CHARS)
+        translated = text[base : finding.end + CONTEXT_CHARS].translate(TRANSLATION)
         boundaries = [(end - base, start - base) for end, start in ends]
         return is_value_split_at(
             finding.kind, translated, finding.start - base, finding.end - base, boundaries
         )
 
 
-def _build_entity_shapes(
+def _build_entity_patterns(
     entities: frozenset[str], phone_detector: Phones | None
-) -> Iterator[tuple[Shape, Judge]]:
-    """Yield the shapes of the entities, each with the function that scores a match."""
+) -> Iterator[tuple[StreamPattern, MatchJudge]]:
+    """Yield the patterns of the entities, each with the function that scores a match."""
     if "email" in entities:
-        yield Shape(EMAIL), _find_email
+        yield StreamPattern(EMAIL_PATTERN), _find_email
     if entities & {"phone", "card"}:
         yield (
-            Shape(numbers.RUN, AFTER_NUMBER),
-            _build_run_judge(phone_detector, cards="card" in entities),
+            StreamPattern(numbers.DIGIT_RUN, CONTEXT_CHARS),
+            _build_run_finder(phone_detector, cards="card" in entities),
         )
     if "iban" in entities:
-        yield Shape(identifiers.ACCOUNT_SHAPE, marker=identifiers.ACCOUNT), identifiers.find_iban
+        yield (
+            StreamPattern(
+                identifiers.IBAN_PATTERN,
+                marker=identifiers.IBAN_START,
+                compiled=Pattern(identifiers.IBAN_START),
+            ),
+            identifiers.find_iban,
+        )
     if "ip" in entities:
-        yield Shape(IP4, numbers.CHARS_AFTER), _find_ip_address
-        yield Shape(IP6, numbers.CHARS_AFTER), _find_ip_address
+        yield StreamPattern(IPV4_PATTERN, numbers.CHARS_AFTER), _find_ip_address
+        yield StreamPattern(IPV6_PATTERN, numbers.CHARS_AFTER), _find_ip_address
     for entity in sorted(entities):
         if entity == "ssn" or entity.startswith("id_"):
             for detector in build_national_id_detectors(entity):
-                yield (
-                    Shape(detector.regex, numbers.CHARS_AFTER),
-                    _build_number_judge(detector.find),
-                )
+                yield StreamPattern(detector.regex, numbers.CHARS_AFTER), detector.find
 
 
-def _build_number_judge(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:
-    return lambda text, start, end: find(DigitRun(text, start, end))
-
-
-def _build_run_judge(phones: Phones | None, *, cards: bool) -> Judge:
-    def judge(text: str, start: int, end: int) -> Iterator[Finding]:
+def _build_run_finder(phones: Phones | None, *, cards: bool) -> MatchJudge:
+    def find(text: str, start: int, end: int) -> Iterator[Finding]:
         if cards:
             yield from identifiers.find_cards(DigitRun(text, start, end))
         if phones is not None:
             for part in numbers.split_digit_run(text, start, end):
                 yield from phones.find(part)
 
-    return judge
+    return find
 
 
 def _find_email(text: str, start: int, end: int) -> Iterator[Finding]:
     separator = text.index("@", start)
-    local = text[max(start, separator - LOCAL) : separator].lstrip(".'%-")
+    local = text[max(start, separator - MAX_LOCAL_CHARS) : separator].lstrip(".'%-")
     if local[1:] and ESCAPED_SPACE.match(text, max(0, separator - len(local) - 1)):
         local = local[1:].lstrip(".'%-")
-    end = min(end, separator + 1 + DOMAIN)
-    if REPOSITORY.fullmatch(text[separator - len(local) : end + 2]):
+    end = min(end, separator + 1 + MAX_DOMAIN_CHARS)
+    if REPOSITORY_ADDRESS.fullmatch(text[separator - len(local) : end + 2]):
         return
     if local and not IMAGE_NAME.search(text[separator:end]):
         yield Finding(separator - len(local), end, "email")
@@ -211,17 +202,17 @@ def _find_ip_address(text: str, start: int, end: int) -> Iterator[Finding]:
         start=start,
         end=end,
         kind="ip",
-        score=0.3 if part.has_keyword_nearby(numbers.NAMES["version"]) else 0.9,
+        score=0.3 if part.has_keyword_nearby(numbers.CONTEXT_WORDS["version"]) else 0.9,
     )
 
 
 class PiiConfig(Section):
     """Personal identifiers."""
 
-    entities: TextList = Field(default_factory=lambda: [*DEFAULT])
+    entities: TextList = Field(default_factory=lambda: [*DEFAULT_ENTITIES])
     """Entities: email, phone, card, iban, ssn, ip, or id_XX for the ID numbers of a country.
     Up to 10 digits without groups need a name nearby, such as the key `national_id`."""
-    regions: TextList = Field(default_factory=lambda: [*REGIONS])
+    regions: TextList = Field(default_factory=lambda: [*DEFAULT_REGIONS])
     """Countries whose national phone numbers are detected. Groups of digits that only spaces
     separate are detected if a `0` or a bracket precedes them, or a word such as `phone` is near."""
     threshold: Share = 0.5

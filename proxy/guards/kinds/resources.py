@@ -23,7 +23,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
-RUN = re.compile(r"(\S)\1{15,}+")  # possessive, so that no character is tried twice
+CHARACTER_RUN = re.compile(r"(\S)\1{15,}+")  # possessive, so that no character is tried twice
 WORD = re.compile(r"\w+")
 WORD_REST = re.compile(r"\w*")
 SLICE_LENGTH = 64 * 1024  # characters
@@ -94,9 +94,8 @@ def slice_text(text: str, size: int = SLICE_LENGTH) -> Iterator[str]:
     """
     start = 0
     while start < len(text):
-        end = start + size
-        tail = WORD_REST.match(text, end, end + size)
-        end = tail.end() if tail is not None else end
+        tail = WORD_REST.match(text, start + size, start + 2 * size)
+        end = tail.end() if tail is not None else start + size
         yield text[start:end]
         start = end
 
@@ -105,9 +104,10 @@ def slice_text(text: str, size: int = SLICE_LENGTH) -> Iterator[str]:
 class Sponge:
     """Detector of runs of one character, and of texts whose words or bytes repeat.
 
-    ``run`` is the minimum length of a run. ``share`` is the minimum share of the words in
-    repetitions of one sequence of ``words`` words. ``ratio`` is the minimum compression ratio of a
-    normal text. Texts shorter than ``least`` characters are checked for runs only.
+    - ``run`` is the minimum length of a run.
+    - ``share`` is the minimum share of the words in repetitions of one sequence of ``words`` words.
+    - ``ratio`` is the minimum compression ratio of a normal text.
+    - Texts shorter than ``least`` characters are checked for runs only.
     """
 
     run: int = 500
@@ -125,11 +125,8 @@ class Sponge:
             data = text.encode("utf-8", "replace")
             if len(zlib.compress(data, 1)) < self.ratio * len(data):
                 return (Finding(0, len(text), "compression"),)
-        return [
-            Finding(match.start(), match.end(), "run")
-            for match in RUN.finditer(text)
-            if match.end() - match.start() >= self.run
-        ]
+        runs = (match.span() for match in CHARACTER_RUN.finditer(text))
+        return [Finding(start, end, "run") for start, end in runs if end - start >= self.run]
 
     def _has_repeated_words(self, text: str) -> bool:
         counts: Counter[tuple[str, ...]] = Counter()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Annotated
 
 from pydantic import Field
@@ -18,11 +17,11 @@ from proxy.config.scalars import Section
 from proxy.dialects.findings import count_details
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import gitleaks
-from proxy.guards.matching.gitleaks import START, SecretRule
+from proxy.guards.matching.gitleaks import VALUE_START, SecretRule
 from proxy.guards.matching.partial_match import (
     PartialMatchers,
-    Shape,
-    Shapes,
+    StreamPattern,
+    StreamPatterns,
     build_partial_pattern,
 )
 from proxy.guards.matching.re2set import (
@@ -39,10 +38,10 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
 # An RSA key of 4096 bits, and the longest match of a rule with a bounded length.
-REACH, MIN_REACH = 4096, 1200
-MAX_SHARED = 4  # detectors with different lookbacks; each has automata of megabytes
-ASSIGNED_BYTES = 800  # bytes behind a name that are searched for its value
-HEAD_BYTES = 10  # start of the value, which may be the next name
+DEFAULT_LOOKBACK, MIN_LOOKBACK = 4096, 1200
+MAX_CACHED_DETECTORS = 4  # detectors with different lookbacks; each has automata of megabytes
+MAX_ASSIGNMENT_BYTES = 800  # bytes behind a name that are searched for its value
+VALUE_START_BYTES = 10  # start of the value, which may be the next name
 
 PEM = r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----"
 PEM_LINE = r"(?:\s|\\[nrt]|[\"'+,>#*])*[A-Za-z0-9+/=]{16,}"
@@ -69,51 +68,49 @@ class Secrets:
     found up to that length.
     """
 
-    def __init__(self, reach: int = REACH) -> None:
-        self.lookback = max(reach, MIN_REACH)
+    def __init__(self, reach: int = DEFAULT_LOOKBACK) -> None:
+        self.lookback = max(reach, MIN_LOOKBACK)
         self._long = [
-            LongSecret(kind, Pattern(OPENINGS[kind], lazy=True), Pattern(WHOLES[kind], lazy=True))
-            for kind in OPENINGS
+            LongSecret(kind, Pattern(opening, lazy=True), Pattern(LONG_PATTERNS[kind], lazy=True))
+            for kind, opening in LONG_OPENINGS.items()
         ]
-        rules = [rule for rule in gitleaks.read_all_rules() if rule.kind not in OPENINGS]
+        rules = [rule for rule in gitleaks.read_all_rules() if rule.kind not in LONG_OPENINGS]
         self._assigned = [rule for rule in rules if rule.names]
-        self._known = [rule for rule in rules if not rule.names]
-        self._own = gitleaks.read_rules(gitleaks.OWN_RULES)
+        known = [rule for rule in rules if not rule.names]
+        own = gitleaks.read_rules(gitleaks.OWN_RULES)
+        self._rules = [*known, *own, *self._assigned]
         names = [rule.names for rule in rules if rule.names]
         assignment = gitleaks.build_assignment_pattern(names)
-        self._key_begun = Pattern(build_partial_pattern(WHOLES["private-key"]) or "", lazy=True)
+        partial_key = build_partial_pattern(LONG_PATTERNS["private-key"]) or ""
+        self._partial_key = Pattern(partial_key, lazy=True)
         self._names = PatternSet(f"(?i){name}" for name in names)
         self._assignment = Pattern(assignment, lazy=True)
         # One automaton for all groups would have a state for each combination of their states.
-        self.groups = (
-            Shapes(
-                [Shape(assignment), *map(Shape, OPENINGS.values())],
-                open_parts={0: self._find_partial_value, 1: self._find_partial_key},
-            ),
-            Shapes([*map(_build_shape, self._known)]),
-            Shapes([*map(_build_shape, self._own)]),
+        self._openings = StreamPatterns(
+            [*map(StreamPattern, (assignment, *LONG_OPENINGS.values()))],
+            partial_finders={0: self._find_partial_value, 1: self._find_partial_key},
         )
-        self.partial_matcher = PartialMatchers(self.groups)
-        self.prefilter = build_prefilter([group.pattern_set for group in self.groups])
-        self.kinds = frozenset(OPENINGS) | {rule.kind for rule in self._rules}
-
-    @property
-    def _rules(self) -> Sequence[SecretRule]:
-        return (*self._known, *self._own, *self._assigned)
+        self._groups = [
+            (rules, StreamPatterns([*map(_build_stream_pattern, rules)])) for rules in (known, own)
+        ]
+        groups = [self._openings, *(group for _, group in self._groups)]
+        self.partial_matcher = PartialMatchers(groups)
+        self.prefilter = build_prefilter([group.pattern_set for group in groups])
+        self.kinds = LONG_OPENINGS.keys() | {rule.kind for rule in self._rules}
 
     def prepare(self) -> None:
         """Compile the sets for streams, and the patterns that take more than 10 ms to compile."""
         self.partial_matcher.prepare()
-        for rule in self._known:
+        for rule in self._rules:
             if rule.kind in SLOW_TO_COMPILE:
                 rule.compiled.prepare()
 
     def load_rare_data(self) -> Iterator[None]:
-        yield from compile_lazy_patterns((self._assignment, self._key_begun))
-        yield from compile_lazy_patterns(
-            chain.from_iterable((long.opening, long.full_pattern) for long in self._long)
-        )
-        yield from compile_lazy_patterns(chain.from_iterable(rule.patterns for rule in self._rules))
+        patterns = [self._assignment, self._partial_key]
+        patterns += [pattern for rule in self._rules for pattern in rule.patterns]
+        for long in self._long:
+            patterns += (long.opening, long.full_pattern)
+        yield from compile_lazy_patterns(patterns)
         yield from self.partial_matcher.load_rare_data()
 
     def find(self, text: str) -> Sequence[Finding]:
@@ -122,24 +119,19 @@ class Secrets:
         if not matches:
             return ()
         characters = CharacterOffsets(text, data)
-        return [
-            characters.to_finding(start, end, kind, score)
-            for start, end, kind, score in _merge_overlaps(matches, self.lookback)
-        ]
+        return [characters.to_finding(*match) for match in _merge_overlaps(matches, self.lookback)]
 
     def _find_matches(self, data: bytes) -> Iterator[SecretMatch]:
-        long_group, known_group, own_group = self.groups
-        for hit in long_group.pattern_set.find_matching(data):
-            if hit:
-                yield from self._find_long_secrets(self._long[hit - 1], data)
+        for index in self._openings.pattern_set.find_matching(data):
+            if index:
+                yield from self._find_long_secrets(self._long[index - 1], data)
             else:
                 yield from self._find_assigned_secrets(data)
-        for group, rules in ((known_group, self._known), (own_group, self._own)):
-            for rule in (rules[hit] for hit in group.pattern_set.find_matching(data)):
-                for spans in rule.compiled.find_all(data):
-                    if secret := rule.find_secret(data, spans):
-                        end = min(secret[1], secret[0] + self.lookback)
-                        yield secret[0], end, rule.kind, rule.score
+        for rules, group in self._groups:
+            for index, spans in group.find_all(data):
+                if secret := rules[index].find_secret(data, spans):
+                    end = min(secret[1], secret[0] + self.lookback)
+                    yield secret[0], end, rules[index].kind, rules[index].score
 
     def _find_long_secrets(self, long: LongSecret, data: bytes) -> Iterator[SecretMatch]:
         start = 0
@@ -152,8 +144,9 @@ class Secrets:
 
     def _find_assigned_secrets(self, data: bytes) -> Iterator[SecretMatch]:
         for rule, begin, spans in self._find_assigned_values(data, 0):
-            limit = begin + ASSIGNED_BYTES
-            if spans[0][1] == limit < len(data):  # the value may continue there
+            if (
+                spans[0][1] == begin + MAX_ASSIGNMENT_BYTES < len(data)
+            ):  # the value may continue there
                 continue
             if secret := rule.find_secret(data, spans):
                 yield *secret, rule.kind, rule.score
@@ -164,13 +157,14 @@ class Secrets:
         """Yield the rule, the start of the name and the spans for each value behind a name."""
         while match := self._assignment.search(data, start):
             begin, end = match[0]
-            for rule in (
-                self._assigned[index] for index in self._names.find_matching(data[begin:end])
-            ):
-                spans = rule.compiled.search(data, begin, min(begin + ASSIGNED_BYTES, len(data)))
+            for index in self._names.find_matching(data[begin:end]):
+                rule = self._assigned[index]
+                spans = rule.compiled.search(
+                    data, begin, min(begin + MAX_ASSIGNMENT_BYTES, len(data))
+                )
                 if spans is not None:
                     yield rule, begin, spans
-            start = max(end - HEAD_BYTES, begin + 1)
+            start = max(end - VALUE_START_BYTES, begin + 1)
 
     def _find_partial_value(self, data: bytes, start: int) -> int:
         """Return the offset of a value that an allowlist may cover when more text arrives."""
@@ -187,7 +181,7 @@ class Secrets:
             span = long.full_pattern.match(tail)
             if span is not None and tail[: span[1]].endswith(b"-----"):
                 continue
-            spans = self._key_begun.search(tail)
+            spans = self._partial_key.search(tail)
             if begin + self.lookback > len(data) and spans is not None and not spans[0][0]:
                 return begin
         return len(data)
@@ -199,13 +193,15 @@ SecretMatch = tuple[int, int, str, float]
 """Start, end, kind and score."""
 
 
-def _build_shape(rule: SecretRule) -> Shape:
-    context_length = gitleaks.NEAR_BYTES if rule.kind in gitleaks.KEYWORD_APART else 0
-    return Shape(
+def _build_stream_pattern(rule: SecretRule) -> StreamPattern:
+    is_large = rule.kind == "kubernetes-secret-yaml"  # makes the automaton too large
+    return StreamPattern(
         rule.pattern,
-        context_length,
-        marker=MARKERS.get(rule.kind, ""),
-        partial_markers=PARTIAL_MARKERS.get(rule.kind),
+        context_chars=gitleaks.NEAR_BYTES
+        if rule.kind in gitleaks.RULES_WITH_DISTANT_KEYWORD
+        else 0,
+        marker=KUBERNETES_MANIFEST if is_large else "",
+        partial_markers=PARTIAL_MANIFEST if is_large else None,
         compiled=rule.compiled,
     )
 
@@ -223,24 +219,13 @@ def _merge_overlaps(matches: Sequence[SecretMatch], lookback: int) -> list[Secre
     return result
 
 
-# Patterns that every match contains, for kinds whose full pattern makes the automaton too large.
-MARKERS = {"kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b"}
-# Patterns of which every partial match contains one.
-PARTIAL_MARKERS = {
-    "kubernetes-secret-yaml": (
-        r"(?i)\bkind:[ \t]*[\"']?secret\b",
-        r"(?i)\bkind:[ \t]+\z",
-        r"(?i)\bdata:",
-    )
-}
-
-OPENINGS = {
+KUBERNETES_MANIFEST = r"(?i)\bkind:[ \t]*[\"']?secret\b"
+PARTIAL_MANIFEST = (KUBERNETES_MANIFEST, r"(?i)\bkind:[ \t]+\z", r"(?i)\bdata:")
+LONG_OPENINGS = {
     "private-key": rf"(?i){PEM}",
-    "jwt": rf"{START}(ey[A-Za-z0-9_-]{{17,{gitleaks.MAX_REPEAT}}}\.ey{JWT_PART}{{17}})",
+    "jwt": rf"{VALUE_START}(ey[A-Za-z0-9_-]{{17,{gitleaks.MAX_REPEAT}}}\.ey{JWT_PART}{{17}})",
 }
-
-
-WHOLES = {
+LONG_PATTERNS = {
     # A key without a line of its body is a mention of keys.
     "private-key": rf"(?i){PEM}(?:{PEM_BODY}{PEM_END}|(?:{PEM_HEADER})*(?:{PEM_LINE})+)",
     "jwt": rf"ey[A-Za-z0-9_-]+\.ey{JWT_PART}+(?:\.{JWT_PART}*={{0,2}})?",
@@ -254,13 +239,13 @@ class SecretsConfig(Section):
     commands, headers, and phrases such as "the password is".
     """
 
-    reach: Annotated[int, Field(ge=MIN_REACH, le=65536)] = REACH
+    reach: Annotated[int, Field(ge=MIN_LOOKBACK, le=65536)] = DEFAULT_LOOKBACK
     """Maximum length of a credential in a stream, in characters. Up to this many characters may be
     withheld."""
 
 
-@lru_cache(maxsize=MAX_SHARED)
-def load_shared_detector(reach: int = REACH) -> Secrets:
+@lru_cache(maxsize=MAX_CACHED_DETECTORS)
+def load_shared_detector(reach: int = DEFAULT_LOOKBACK) -> Secrets:
     """Return the detector shared by all policies.
 
     Parsing its rules is the slowest part of a reload.

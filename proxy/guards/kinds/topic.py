@@ -23,7 +23,7 @@ from proxy.types.guard import Finding
 
 OFF_TOPIC = "off_topic"
 BANNED = "banned"
-MIN_STEMS = 2  # minimum for a text with a topic; greetings have fewer
+MIN_TOPIC_STEMS = 2  # minimum for a text with a topic; greetings have fewer
 
 Vector = dict[str, float]
 
@@ -54,7 +54,7 @@ class Topic:
     lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
-        if len(set(english.content_stems(text))) < MIN_STEMS:
+        if len(set(english.find_content_stems(text))) < MIN_TOPIC_STEMS:
             return []
         start, end = len(text) - len(text.lstrip()), len(text.rstrip())
         similarity = self.topic_similarities(text)
@@ -80,7 +80,7 @@ class Topic:
         topic.
         """
         rarest = max(self._rarity.values(), default=1.0)
-        counts = Counter(english.content_stems(text))
+        counts = Counter(english.find_content_stems(text))
         raw = {s: (1 + math.log(n)) * self._rarity.get(s, rarest) for s, n in counts.items()}
         length = math.sqrt(sum(weight * weight for weight in raw.values())) or 1.0
         return {stem: weight / length for stem, weight in raw.items()}
@@ -88,7 +88,7 @@ class Topic:
 
 def _stem_rarities(topics: Mapping[str, Sequence[str]]) -> Vector:
     counts = Counter(
-        s for texts in topics.values() for s in set(english.content_stems(" ".join(texts)))
+        s for texts in topics.values() for s in set(english.find_content_stems(" ".join(texts)))
     )
     return {stem: 1 + math.log((1 + len(topics)) / (1 + count)) for stem, count in counts.items()}
 

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from proxy.config.scalars import Section, TextList
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.partial_match import Shape, Shapes
-from proxy.guards.matching.re2set import CharacterOffsets, Pattern, build_prefilter, encode_utf8
+from proxy.guards.matching.partial_match import StreamPattern, StreamPatterns
+from proxy.guards.matching.re2set import CharacterOffsets, Pattern, encode_utf8
 from proxy.guards.text.hosts import is_at_or_below_entry, list_hosts, matches_entry, normalize_entry
 from proxy.types.guard import Finding
 
@@ -25,7 +25,7 @@ URL_START = (
     r"(?i)(?:\b(?:https?|wss?|ftp):[/\\]{1,6}|\b[a-z][a-z0-9+.-]{1,19}://|(?:^|[\s(\"'=<\[])[/\\]{2}"
     rf"|\bwww\d?\.)[^/\\?#{URL_STOPS}]"
 )
-TRAILING = b".,;:!?)}*_|"
+TRAILING_PUNCTUATION = b".,;:!?)}*_|"
 
 Kind = Literal["denied", "unlisted"]
 
@@ -34,37 +34,24 @@ class Urls:
     """Detector of URLs by host.
 
     A URL is found if its host is in or below ``deny``, or if ``allow`` is not empty and does
-    not list it.
-
-    In ``allow``, ``example.com`` is that host only, and ``*.example.com`` all its subdomains.
-    Raises ``ValueError`` for an entry that is not a host, wildcard or address.
+    not list it. In ``allow``, ``example.com`` is that host only, and ``*.example.com`` all its
+    subdomains. Raises ``ValueError`` for an entry that is not a host, wildcard or address.
     """
-
-    __slots__ = (
-        "_allow",
-        "_deny",
-        "_pattern_set",
-        "_url_rest",
-        "_url_start",
-        "partial_matcher",
-        "prefilter",
-    )
 
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
         self._allow = frozenset(map(normalize_entry, allow))
         self._deny = frozenset(map(normalize_entry, deny))
         self._url_start = Pattern(URL_START)
-        self.partial_matcher = Shapes([Shape(URL_START)], open_parts={0: self._find_partial_url})
-        self._pattern_set = self.partial_matcher.pattern_set
-        self.prefilter = build_prefilter([self._pattern_set])
         self._url_rest = Pattern(rf"[^{URL_STOPS}]*")
+        self.partial_matcher = StreamPatterns(
+            [StreamPattern(URL_START)], partial_finders={0: self._find_partial_url}
+        )
+        self.prefilter = self.partial_matcher.prefilter
 
     lookback = LOOKBACK
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encode_utf8(text)
-        if not self._pattern_set.find_matching(data):
-            return ()
         characters = CharacterOffsets(text, data)
         findings, end = [], 0
         while spans := self._url_start.search(data, end):
@@ -74,7 +61,7 @@ class Urls:
             tail = self._url_rest.match(data[end : start + LOOKBACK])
             end += tail[1] if tail else 0
             url = data[start:end]
-            url = url.rstrip(TRAILING if b"[" in url else TRAILING + b"]")
+            url = url.rstrip(TRAILING_PUNCTUATION if b"[" in url else TRAILING_PUNCTUATION + b"]")
             if kind := self._classify_url(url.decode("utf-8", "replace")):
                 stop = start + len(url)
                 findings.append(characters.to_finding(start, stop, kind))

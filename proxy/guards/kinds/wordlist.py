@@ -15,16 +15,21 @@ import re2
 from proxy.config.scalars import Section, Share
 from proxy.dialects.findings import TOXICITY, round_score
 from proxy.guards.guard_kind import GuardKind
+from proxy.guards.matching.partial_match import PartialMatchers
 from proxy.guards.matching.patterns import resolve_overlaps
-from proxy.guards.matching.phrase_rules import DATA, PhraseRule, PhraseRules, read_rules
+from proxy.guards.matching.phrase_rules import (
+    DATA_FOLDER,
+    PhraseRule,
+    PhraseRules,
+    read_rules,
+)
 from proxy.guards.matching.re2set import build_prefilter
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding, PrefilterFunction
-from proxy.types.partial_matcher import PartialMatcher
 
-WORDS_FILE, PHRASES_FILE = DATA / "obscenity_en.tsv", DATA / "offensive_en.json"
-MAX_LENGTH = 80  # characters of a finding
+WORDS_FILE, PHRASES_FILE = DATA_FOLDER / "obscenity_en.tsv", DATA_FOLDER / "offensive_en.json"
+MAX_FINDING_CHARS = 80  # characters of a finding
 TOXIC_KINDS = ("insult", "profanity", "slur", "threat")
 
 
@@ -38,14 +43,14 @@ class WordList:
     kinds: tuple[str, ...]
     threshold: float = 0.4
 
-    lookback = MAX_LENGTH
+    lookback = MAX_FINDING_CHARS
 
     @property
     def prefilter(self) -> PrefilterFunction | None:
         return build_prefilter(self._rules.sets)
 
     @property
-    def partial_matcher(self) -> PartialMatcher:
+    def partial_matcher(self) -> PartialMatchers:
         return self._rules.partial_matcher
 
     @property
@@ -64,7 +69,7 @@ class WordList:
 
 @lru_cache(maxsize=32)
 def _compile_rules(kinds: tuple[str, ...], threshold: float) -> PhraseRules:
-    return PhraseRules([*select_rules(kinds, threshold)], MAX_LENGTH)
+    return PhraseRules([*select_rules(kinds, threshold)], MAX_FINDING_CHARS)
 
 
 def select_rules(kinds: Collection[str], min_severity: float) -> Iterator[PhraseRule]:

@@ -12,19 +12,19 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from proxy.guards.matching.phrase_rules import DATA
+from proxy.guards.matching.phrase_rules import DATA_FOLDER
 from proxy.runtime.frozen import frozen
 
-MAX_SENTENCE = 600  # characters of a sentence; a longer one is cut at a word
+MAX_SENTENCE_CHARS = 600  # characters of a sentence; a longer one is cut at a word
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # the curly apostrophe
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _SENTENCE_END = re.compile(r"[.!?…]+(?=[\s\"'”)\]]|$)|[。！？]|\n+")  # noqa: RUF001  # full-width marks
-_DATA = tomllib.loads((DATA / "english.toml").read_text("utf-8"))
+_DATA = tomllib.loads((DATA_FOLDER / "english.toml").read_text("utf-8"))
 _SUFFIXES = _DATA["suffixes"].split()
 _MIN_STEM = 3  # minimum letters of a stem
-STOP = frozenset(_DATA["stop_words"].split())
-_NEGATING = frozenset(_DATA["negating"].split())
+STOP_WORDS = frozenset(_DATA["stop_words"].split())
+_NEGATING_WORDS = frozenset(_DATA["negating"].split())
 _NUMBER_WORDS = {word: str(number) for number, word in enumerate(_DATA["numbers"].split(), start=2)}
 
 
@@ -54,10 +54,14 @@ def stem_word(word: str) -> str:
     return word[:-1] if len(word) > _MIN_STEM and word[-1] == word[-2] else word  # planned, plan
 
 
-def content_stems(text: str) -> list[str]:
+def find_content_stems(text: str) -> list[str]:
     """Return the stems of all words except stop words and negations. Stems may repeat."""
     lowered = (word.lower() for word in split_words(text))
-    return [stem_word(word) for word in lowered if word not in STOP and word not in _NEGATING]
+    return [
+        stem_word(word)
+        for word in lowered
+        if word not in STOP_WORDS and word not in _NEGATING_WORDS
+    ]
 
 
 def find_normalized_numbers(text: str) -> set[str]:
@@ -81,7 +85,7 @@ def find_name_stems(text: str) -> set[str]:
     for match in _WORD.finditer(text):
         gap = text[position : match.start()]
         starts_sentence = starts_sentence or bool(_SENTENCE_END.search(gap + " "))
-        if match[0][0].isupper() and not starts_sentence and match[0].lower() not in STOP:
+        if match[0][0].isupper() and not starts_sentence and match[0].lower() not in STOP_WORDS:
             result.add(stem_word(match[0].lower()))
         starts_sentence, position = False, match.end()
     return result
@@ -96,48 +100,49 @@ def split_sentences(text: str) -> Iterator[Sentence]:
                 start=start + len(part) - len(part.lstrip()),
                 end=start + len(part.rstrip()),
                 text=part.strip(),
-                stems=frozenset(content_stems(part)),
+                stems=frozenset(find_content_stems(part)),
                 numbers=frozenset(find_normalized_numbers(part)),
                 names=frozenset(find_name_stems(part)),
             )
         start = stop
 
 
+def rank_by_shared_stems(sentence: Sentence, candidates: Sequence[Sentence]) -> list[Sentence]:
+    """Return candidates by the number of stems that they share with a sentence."""
+    return sorted(candidates, key=lambda candidate: -len(candidate.stems & sentence.stems))
+
+
 def _find_sentence_ends(text: str) -> Iterator[int]:
     position = 0
     for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
-        while end - position > MAX_SENTENCE:
-            space = text.rfind(" ", position + 1, position + MAX_SENTENCE)
-            position = space if space > 0 else position + MAX_SENTENCE
+        while end - position > MAX_SENTENCE_CHARS:
+            space = text.rfind(" ", position + 1, position + MAX_SENTENCE_CHARS)
+            position = space if space > 0 else position + MAX_SENTENCE_CHARS
             yield position
         position = end
         yield end
 
 
 MIN_SIMILARITY = 0.5  # minimum share of common stems of comparable clauses
-MIN_SHARED = 2  # minimum shared stems, of which one may be an opposite
+MIN_SHARED_STEMS = 2  # minimum shared stems, of which one may be an opposite
 MIN_NEGATED_SHARE = 0.6  # minimum share of common stems if no negation applies to one
-SCOPE = 3  # content words behind a negation in its scope
-MIN_WORDS = 2  # content words of a clause; shorter clauses are joined with the previous one
+NEGATION_SCOPE = 3  # content words behind a negation in its scope
+MIN_CLAUSE_WORDS = 2  # content words of a clause; shorter clauses are joined with the previous one
 
-_BREAK = re.compile(
-    r"[,;:()\u2013\u2014]+|\b(?:but|while|whereas|although|though|because|since|if|unless|when|once|until|"
-    r"which|who|and|or|as long as|provided that)\b",
-    re.IGNORECASE,
+_CLAUSE_BREAK = re.compile(
+    rf"[,;:()\u2013\u2014]+|\b(?:{'|'.join(_DATA['clause_breaks'])})\b", re.IGNORECASE
 )
 # Idioms with a negation that negate nothing.
-_IDIOMS = re.compile(
-    r"\b(?:not only|no (?:more|fewer|less|later) than|not (?:more|fewer|less|later) than|no matter|"
-    r"no doubt|whether or not|nothing but|with or without|not least|no sooner)\b|\bno\. ?(?=\d)",
-    re.IGNORECASE,
+_NEGATED_IDIOMS = re.compile(
+    rf"\b(?:{'|'.join(_DATA['negated_idioms'])})\b|\bno\. ?(?=\d)", re.IGNORECASE
 )
-FOLLOWING, WHOLE_CLAUSE, PRECEDING = (
+NEGATE_FOLLOWING, NEGATE_CLAUSE, NEGATE_PRECEDING = (
     frozenset(_DATA["negations"][scope].split()) for scope in ("following", "whole", "preceding")
 )
-NEGATIONS = FOLLOWING | WHOLE_CLAUSE | PRECEDING
-_PASSED_OVER = frozenset({"longer", "any", "anymore", "more"})  # no longer, not any more
-CALENDAR = frozenset(_DATA["calendar"].split())
-_PIECE = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # curly
+NEGATIONS = NEGATE_FOLLOWING | NEGATE_CLAUSE | NEGATE_PRECEDING
+_SKIPPED_BY_NEGATION = frozenset({"longer", "any", "anymore", "more"})  # no longer, not any more
+CALENDAR_WORDS = frozenset(_DATA["calendar"].split())
+_WORD_OR_NUMBER = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # curly
 
 NEGATIVE_PREFIXES = _DATA["negative_prefixes"].split()
 
@@ -145,7 +150,7 @@ NEGATIVE_PREFIXES = _DATA["negative_prefixes"].split()
 def _read_opposites() -> Mapping[str, frozenset[str]]:
     """Return the opposites of each stem, from pairs such as ``rise/fall``."""
     opposites: dict[str, set[str]] = {}
-    for pair in (DATA / "opposites_en.txt").read_text("utf-8").split():
+    for pair in (DATA_FOLDER / "opposites_en.txt").read_text("utf-8").split():
         positive, negative = map(stem_word, pair.split("/"))
         if positive != negative:
             opposites.setdefault(positive, set()).add(negative)
@@ -172,17 +177,17 @@ class Clause:
 
 def parse_clauses(sentence: str) -> tuple[Clause, ...]:
     """Return the clauses of a sentence, and the whole sentence if there are several clauses."""
-    parts = list(_split_clause_texts(_IDIOMS.sub(" ", sentence)))
+    parts = list(_split_clause_texts(_NEGATED_IDIOMS.sub(" ", sentence)))
     read = [clause for part in parts if (clause := _parse_clause(part)).stems]
     return tuple(read) if len(read) < 2 else (*read, _parse_clause(" ".join(parts)))
 
 
 def _split_clause_texts(sentence: str) -> Iterator[str]:
     pending, pending_count, start = "", 0, 0
-    for end in [*(match.start() for match in _BREAK.finditer(sentence)), len(sentence)]:
+    for end in [*(match.start() for match in _CLAUSE_BREAK.finditer(sentence)), len(sentence)]:
         part = sentence[start:end]
-        count = len(content_stems(part))
-        if min(pending_count, count) >= MIN_WORDS:
+        count = len(find_content_stems(part))
+        if min(pending_count, count) >= MIN_CLAUSE_WORDS:
             yield pending
             pending, pending_count = "", 0
         pending, pending_count, start = pending + part, pending_count + count, end
@@ -191,15 +196,19 @@ def _split_clause_texts(sentence: str) -> Iterator[str]:
 
 
 def _parse_clause(text: str) -> Clause:
-    pieces = [match[0].lower().replace("’", "'") for match in _PIECE.finditer(text)]  # noqa: RUF001
+    pieces = [match[0].lower().replace("’", "'") for match in _WORD_OR_NUMBER.finditer(text)]  # noqa: RUF001
     all_stems = frozenset(stem_word(piece) for piece in pieces)
-    clause_stems = frozenset(content_stems(text)) - _NEGATION_STEMS
+    clause_stems = frozenset(find_content_stems(text)) - _NEGATION_STEMS
     heads, scope, is_negated = _find_negation_scope(pieces, clause_stems)
     return Clause(
-        stems=clause_stems, heads=heads, scope=scope, is_negated=is_negated,
+        stems=clause_stems,
+        heads=heads,
+        scope=scope,
+        is_negated=is_negated,
         antonyms=all_stems & OPPOSITES.keys(),
-        counts=frozenset(_find_numbers_with_units(pieces)), days=CALENDAR.intersection(pieces),
-    )  # fmt: skip
+        counts=frozenset(_find_numbers_with_units(pieces)),
+        days=CALENDAR_WORDS.intersection(pieces),
+    )
 
 
 def _find_negation_scope(
@@ -209,17 +218,17 @@ def _find_negation_scope(
     heads, scope, remaining, is_negated = set[str](), set[str](), 0, False
     for piece in pieces:
         if piece in NEGATIONS or piece.endswith("n't"):
-            is_negated, remaining = not is_negated, SCOPE
-            if piece in WHOLE_CLAUSE or piece in PRECEDING:
+            is_negated, remaining = not is_negated, NEGATION_SCOPE
+            if piece in NEGATE_CLAUSE or piece in NEGATE_PRECEDING:
                 heads |= clause_stems
                 scope |= clause_stems
                 remaining = 0
         elif (
             remaining
-            and piece not in _PASSED_OVER
+            and piece not in _SKIPPED_BY_NEGATION
             and (stemmed := stem_word(piece)) in clause_stems
         ):
-            if remaining == SCOPE:
+            if remaining == NEGATION_SCOPE:
                 heads.add(stemmed)
             scope.add(stemmed)
             remaining -= 1
@@ -230,7 +239,7 @@ def _find_numbers_with_units(pieces: Sequence[str]) -> Iterator[tuple[str, str]]
     for index, piece in enumerate(pieces[:-1]):
         for number in find_normalized_numbers(piece):
             unit = next((word for word in pieces[index + 1 : index + 3] if word[0].isalpha()), "")
-            if unit and unit not in STOP:
+            if unit and unit not in STOP_WORDS:
                 yield number, stem_word(unit)
 
 
@@ -244,7 +253,7 @@ def find_contradiction(response: Sequence[Clause], context: Sequence[Clause]) ->
         nearest = max(context, key=partial(_measure_stem_overlap, clause), default=None)
         if nearest is None or _measure_stem_overlap(clause, nearest) < (MIN_SIMILARITY, 0):
             continue
-        if len(clause.stems & nearest.stems) + _has_opposite(clause, nearest) >= MIN_SHARED:
+        if len(clause.stems & nearest.stems) + _has_opposite(clause, nearest) >= MIN_SHARED_STEMS:
             results.append(_classify_contradiction(clause, nearest))
     return next((kind for kind in results if kind), None)
 

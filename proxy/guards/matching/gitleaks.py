@@ -24,32 +24,32 @@ from proxy.guards.matching.partial_match import build_partial_pattern
 from proxy.guards.matching.re2set import Pattern, Span
 from proxy.runtime.frozen import frozen
 
-RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
-NEWER_RULES = RULES.with_name("betterleaks.toml")
-OWN_RULES = RULES.with_name("own.toml")
-START = r"(?:\b|\\[nrt])"  # the second letter of an escaped line feed is a letter of a word
-END = r"(?:[^\w+=(-]|$)"  # no character of a key; a parenthesis would make it a function call
+GITLEAKS_RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
+BETTERLEAKS_RULES = GITLEAKS_RULES.with_name("betterleaks.toml")
+OWN_RULES = GITLEAKS_RULES.with_name("own.toml")
+VALUE_START = r"(?:\b|\\[nrt])"  # the second letter of an escaped line feed is a letter of a word
+VALUE_END = r"(?:[^\w+=(-]|$)"  # no character of a key; a parenthesis would make it a function call
 MAX_REPEAT = 600
 NEAR_BYTES = 300
 MIN_SECRET_LENGTH = 6  # characters; a shorter group is a repeated part of the shape
 
 # The lead of a rule for a value that is assigned to a name; the names are the first group.
-LEAD = re.compile(r"\[\\w\.-\]\{0,50\}\?")
-CURL = r"[ \t\n\r]"
-ASSIGNED = re.compile(
-    rf"^(?:\(\?i\))?(?:{LEAD.pattern})?(?:\(\?i:)?{LEAD.pattern}"
+OPTIONAL_LEAD = re.compile(r"\[\\w\.-\]\{0,50\}\?")
+CURL_SPACE = r"[ \t\n\r]"
+ASSIGNMENT_LEAD = re.compile(
+    rf"^(?:\(\?i\))?(?:{OPTIONAL_LEAD.pattern})?(?:\(\?i:)?{OPTIONAL_LEAD.pattern}"
     r"(\(.+?\))\(\?:\[ \\t\\w\.-\]\{0,20\}\)"
 )
 # The end of a match in source code.
-IN_CODE = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
-BY_ITSELF = re.compile(r"(\(\?i\))?\\b")
-GROUP = re.compile(r"(?<!\\)\((?!\?[^P])")
-SHORT = ("gh", "(?:gh")  # prefixes of four letters, which also occur in base64
+GITLEAKS_END = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
+LEADING_BOUNDARY = re.compile(r"(\(\?i\))?\\b")
+CAPTURING_GROUP = re.compile(r"(?<!\\)\((?!\?[^P])")
+FOUR_LETTER_PREFIXES = ("gh", "(?:gh")  # prefixes of four letters, which also occur in base64
 # Rules that also match without a distinctive prefix, such as any digest or method.
-WITHOUT_PREFIX = frozenset({"sourcegraph-access-token", "vault-service-token"})
+RULES_WITHOUT_PREFIX = frozenset({"sourcegraph-access-token", "vault-service-token"})
 
 # Rules with a keyword that may be outside of the match.
-KEYWORD_APART = frozenset(
+RULES_WITH_DISTANT_KEYWORD = frozenset(
     {"airtable-personnal-access-token", "cloudflare-origin-ca-key", "curl-auth-header",
      "curl-auth-user", "curl-password", "facebook-access-token",
      "slack-config-access-token", "sourcegraph-access-token"}
@@ -62,32 +62,32 @@ MIN_ENTROPY = 3.7
 MIN_DIGIT_CHANGES, MIN_CHANGES = 0.17, 0.36
 
 # Bytes of a token or a path before a match; bytes of a name before it.
-MAX_BYTES, NAME_BYTES = 256, 40
+MAX_TOKEN_BYTES, MAX_NAME_BYTES = 256, 40
 
 _HEX = re.compile(rb"(?i)[0-9a-f]+(?:[_-][0-9a-f]+)*")
 _UUID = re.compile(rb"(?i)[0-9a-z]{8}(?:-[0-9a-z]{4}){3}-[0-9a-z]{12}")
-_TERM = re.compile(
+_TECHNICAL_TERM = re.compile(
     rb"(?i)(?:base|utf|iso|sha|md|rfc|u?int|x|win|ipv|oauth|http|bcrypt|argon|pbkdf|hmac|aes|str)"
     rb"[-_]?[0-9].*|[0-9.,]+(?:-?[a-z]{1,12}|[-/][0-9]+.*)|v?[0-9]+(?:\.[0-9]+)+.*"
 )
-_CODE = re.compile(rb"[(\[{$%\\/]|^[a-z_]\w*(?:\.[a-z_]\w*)+|::|->|=>|&#|@.*\.")
+_EXPRESSION = re.compile(rb"[(\[{$%\\/]|^[a-z_]\w*(?:\.[a-z_]\w*)+|::|->|=>|&#|@.*\.")
 _PREFIX = re.compile(rb"(?:(?:[a-z]+|[A-Z]+|[A-Z][a-z]+)[_.-])+")
 _LONG_RUN = re.compile(rb"[A-Za-z0-9]{11,}")
 _DIGIT_CHANGE = re.compile(rb"(?=[A-Za-z][0-9]|[0-9][A-Za-z])")
 _CASE_CHANGE = re.compile(rb"(?=[a-z][A-Z]|[A-Z][a-z])")
 # Prefixes of objects that APIs, logs and traces name by a random identifier.
-_OBJECTS = re.compile(
+_OBJECT_PREFIX = re.compile(
     rb"(?i)(?:^|[_.-])(?:id|uid|call|chatcmpl|cmpl|msg|message|resp|response|req|request|run|step"
     rb"|thread|asst|assistant|file|batch|org|proj|project|item|evt|event|trace|span|job|task|node"
     rb"|user|usr|cus|customer|acct|account|sub|price|prod|order|invoice|charge|session|conv|chat"
     rb"|toolu|tool|image|img|doc|page|block|chunk|commit|build|rev|sha|md5|hash|etag|nonce)[_.-]$"
 )
 # A name that declares an identifier or a digest, or a separator.
-_ID_NAME = re.compile(
+_ID_NAME_BEFORE = re.compile(
     rb"(?i)(?:id|sha-?[0-9]{0,3}|md5|hash|digest|checksum|fingerprint|integrity|etag|cursor|marker"
     rb"|next_?token)[\"']?[ \t]{0,2}[:=][ \t]{0,2}[\"']?$|[\\#+]$"
 )
-_PATH = re.compile(rb"(?:^|[^\w:/.-])(?:\w:)?[\w./@~-]*/$")  # not part of a URL
+_PATH_BEFORE = re.compile(rb"(?:^|[^\w:/.-])(?:\w:)?[\w./@~-]*/$")  # not part of a URL
 
 # Continuations of a token: a host name, an address, base64, or a call.
 _CONTINUATION = re.compile(rb"[+=(@]|\.[\w-]")
@@ -103,13 +103,15 @@ def is_generated_token(data: bytes, span: Span) -> bool:
     """Return True if a word prefix is followed by random characters that are not an identifier."""
     start, end = span
     token, lead = data[start:end], _PREFIX.match(data, start, end)
-    if lead is None or len(token) > MAX_BYTES or _CONTINUATION.match(data, end):
+    if lead is None or len(token) > MAX_TOKEN_BYTES or _CONTINUATION.match(data, end):
         return False
-    if _OBJECTS.search(lead[0]) or _UUID.search(token):
+    if _OBJECT_PREFIX.search(lead[0]) or _UUID.search(token):
         return False
-    if _ID_NAME.search(data, max(0, start - NAME_BYTES), start):
+    if _ID_NAME_BEFORE.search(data, max(0, start - MAX_NAME_BYTES), start):
         return False
-    if data[start - 1 : start] == b"/" and _PATH.search(data, max(0, start - MAX_BYTES), start):
+    if data[start - 1 : start] == b"/" and _PATH_BEFORE.search(
+        data, max(0, start - MAX_TOKEN_BYTES), start
+    ):
         return False
     body = data[lead.end() : end]
     return not _HEX.fullmatch(body) and shannon_entropy(body) >= MIN_ENTROPY and _is_random(body)
@@ -131,7 +133,11 @@ def is_password(data: bytes, span: Span) -> bool:
     It has letters and digits, or only digits.
     """
     value = data[slice(*span)]
-    if not re.search(rb"[0-9]", value) or _TERM.fullmatch(value) or _CODE.search(value):
+    if (
+        not re.search(rb"[0-9]", value)
+        or _TECHNICAL_TERM.fullmatch(value)
+        or _EXPRESSION.search(value)
+    ):
         return False
     return value.isdigit() or re.search(rb"[A-Za-z]", value) is not None
 
@@ -147,10 +153,10 @@ def is_basic_credential(data: bytes, span: Span) -> bool:
 
 def is_literal(data: bytes, span: Span) -> bool:
     """Return True unless a value is an expression of a program or a template."""
-    return not _CODE.search(data[slice(*span)])
+    return not _EXPRESSION.search(data[slice(*span)])
 
 
-PROPERTIES = {
+VALUE_CHECKS = {
     "basic_credential": is_basic_credential,
     "generated_token": is_generated_token,
     "literal": is_literal,
@@ -161,11 +167,9 @@ PROPERTIES = {
 
 @frozen
 class Allowlist:
-    """An allowlist of a rule.
+    """Patterns of a rule that make a match harmless.
 
-    In the line of a secret, a match must start before the secret ends.
-
-    ``partial_patterns`` find partial matches of the patterns.
+    A line must match before the end of the secret. ``partial_patterns`` find partial matches.
     """
 
     target: Literal["secret", "match", "line"]
@@ -173,22 +177,13 @@ class Allowlist:
     partial_patterns: Sequence[Pattern] = ()
 
     def covers(self, data: bytes, match: Span, secret: Span) -> bool:
-        return self._matches_before_end(
-            self.patterns, data, match, self._target_span(data, match, secret)
-        )
+        span = self._target_span(data, match, secret)
+        return _match_before(self.patterns, data, span, match[1])
 
     def may_cover(self, data: bytes, match: Span) -> bool:
-        start, end = self._target_span(data, match, match)
-        return end >= len(data) and self._matches_before_end(
-            self.partial_patterns, data, match, (start, end)
-        )
-
-    def _matches_before_end(
-        self, patterns: Sequence[Pattern], data: bytes, match: Span, bounds: Span
-    ) -> bool:
-        start, end = bounds
-        matches = (pattern.search(data[start:end]) for pattern in patterns)
-        return any(spans is not None and start + spans[0][0] < match[1] for spans in matches)
+        """Return True if the allowlist may cover a match when more text arrives."""
+        span = self._target_span(data, match, match)
+        return span[1] >= len(data) and _match_before(self.partial_patterns, data, span, match[1])
 
     def _target_span(self, data: bytes, match: Span, secret: Span) -> Span:
         if self.target == "secret":
@@ -203,6 +198,13 @@ class Allowlist:
         return start - chars_before, end + (NEAR_BYTES if chars_after < 0 else chars_after)
 
 
+def _match_before(patterns: Sequence[Pattern], data: bytes, span: Span, limit: int) -> bool:
+    """Return True if one of the patterns matches in a span, from a start before ``limit``."""
+    start, end = span
+    matches = (pattern.search(data[start:end]) for pattern in patterns)
+    return any(spans is not None and start + spans[0][0] < limit for spans in matches)
+
+
 @frozen
 class SecretRule:
     """Rule for one kind of secret.
@@ -215,37 +217,36 @@ class SecretRule:
     pattern: str
     compiled: Pattern
     keywords: Sequence[bytes] = ()
-    least_entropy: float = 0.0
+    min_entropy: float = 0.0
     group: int | None = None
     names: str | None = None
-    allowed: Sequence[Allowlist] = ()
+    allowlists: Sequence[Allowlist] = ()
     score: float = 1.0
     accepts: Callable[[bytes, Span], bool] | None = None
 
     @property
     def patterns(self) -> Iterator[Pattern]:
+        """All patterns of the rule, which are compiled when a text first needs them."""
         yield self.compiled
-        for allowed in self.allowed:
-            yield from (*allowed.patterns, *allowed.partial_patterns)
+        for allowlist in self.allowlists:
+            yield from (*allowlist.patterns, *allowlist.partial_patterns)
 
     def may_be_allowed(self, data: bytes, match: Span) -> bool:
-        return any(entry.may_cover(data, match) for entry in self.allowed if entry.partial_patterns)
+        return any(allowlist.may_cover(data, match) for allowlist in self.allowlists)
 
     def find_secret(self, data: bytes, spans: Sequence[Span]) -> Span | None:
         """Return the span of the secret in a match, or None if the match is not a secret."""
         match, secret = spans[0], self._secret_span(spans)
-        start, end = match
         if self.keywords:
-            context = data[max(0, start - NEAR_BYTES) : end + NEAR_BYTES].lower()
+            context = data[max(0, match[0] - NEAR_BYTES) : match[1] + NEAR_BYTES].lower()
             if not any(keyword in context for keyword in self.keywords):
                 return None
-        if self.least_entropy and shannon_entropy(data[slice(*secret)]) <= self.least_entropy:
+        if self.min_entropy and shannon_entropy(data[slice(*secret)]) <= self.min_entropy:
             return None
         if self.accepts is not None and not self.accepts(data, secret):
             return None
-        if any(allowed.covers(data, match, secret) for allowed in self.allowed):
-            return None
-        return secret
+        is_allowed = any(allowlist.covers(data, match, secret) for allowlist in self.allowlists)
+        return None if is_allowed else secret
 
     def _secret_span(self, spans: Sequence[Span]) -> Span:
         if self.group is not None:
@@ -259,23 +260,25 @@ class SecretRule:
 _lazy = partial(Pattern, lazy=True)  # compiled when a text first needs them
 
 # Values of a name such as ``key`` that are no secrets: a constant, a member, a file, a digest.
-NAMES = (
+GENERIC_KEY_ALLOWLISTS = (
     Allowlist("secret", [_lazy(r"^[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+$|^_*[a-z]+(?:_[a-z0-9]+){2,}$")]),
     Allowlist("secret", [_lazy(r"^_?[a-z][a-z0-9_-]{0,20}\.(?:[A-Z][A-Za-z]+|[a-z]{1,5})$")]),
     Allowlist("match", [_lazy(r"(?i)sha[_-]?(?:1|256|384|512)|md5|digest|checksum|fingerprint")]),
 )
 
 
-def read_rules(path: Path = RULES) -> Sequence[SecretRule]:
+def read_rules(path: Path = GITLEAKS_RULES) -> Sequence[SecretRule]:
     """Return the rules of a file. Their patterns are compiled later."""
     document = tomllib.loads(path.read_text())
-    everywhere = _parse_allowlists([document.get("allowlist", {})])
-    return [_parse_rule(entry, everywhere) for entry in document["rules"] if "regex" in entry]
+    global_allowlists = [*_parse_allowlists([document.get("allowlist", {})])]
+    return [
+        _parse_rule(entry, global_allowlists) for entry in document["rules"] if "regex" in entry
+    ]
 
 
 def read_all_rules() -> Sequence[SecretRule]:
     """Return the rules of gitleaks and betterleaks."""
-    return [*read_rules(), *read_rules(NEWER_RULES)]
+    return [*read_rules(), *read_rules(BETTERLEAKS_RULES)]
 
 
 def build_assignment_pattern(names: Iterable[str]) -> str:
@@ -286,67 +289,62 @@ def build_assignment_pattern(names: Iterable[str]) -> str:
     )
 
 
-def _parse_rule(entry: Mapping[str, Any], everywhere: Sequence[Allowlist]) -> SecretRule:
-    regex = entry["regex"]
+def _parse_rule(entry: Mapping[str, Any], global_allowlists: Sequence[Allowlist]) -> SecretRule:
+    kind, regex, group = entry["id"], entry["regex"], entry.get("secretGroup")
+    assignment = ASSIGNMENT_LEAD.match(regex)
+    pattern = OPTIONAL_LEAD.sub("", regex) if assignment else regex
     # A rule that also matches the value without a name is searched by itself.
-    name_match = None if r"|\b(" in regex else ASSIGNED.match(regex)
-    pattern = LEAD.sub("", regex) if ASSIGNED.match(regex) else regex
+    names = None if assignment is None or r"|\b(" in regex else assignment[1]
     if regex.startswith(r"\bcurl\b"):
-        pattern = CURL + regex.partition(CURL)[2]
+        pattern = CURL_SPACE + regex.partition(CURL_SPACE)[2]
     pattern = re.sub(r"\{(\d+),\}", rf"{{\1,{MAX_REPEAT}}}", pattern)
-    group = entry.get("secretGroup")
-    is_generic = entry["id"] == "generic-api-key"  # recognized by its name only
-    if name_match is None and entry["id"] not in WITHOUT_PREFIX:
+    if names is None and kind not in RULES_WITHOUT_PREFIX:
         pattern, group = _adapt_pattern_to_prose(pattern, group)
+    is_generic = kind == "generic-api-key"  # recognized by its name only
     return SecretRule(
-        kind=entry["id"],
+        kind=kind,
         pattern=pattern,
         compiled=_lazy(pattern),
         keywords=[keyword.encode() for keyword in entry.get("keywords", ())],
-        least_entropy=entry.get("entropy", 0.0),
+        min_entropy=entry.get("entropy", 0.0),
         group=group,
-        names=name_match[1] if name_match else None,
-        allowed=[
+        names=names,
+        allowlists=[
             *_parse_allowlists(entry.get("allowlists", ())),
-            *everywhere,
-            *(NAMES if is_generic else ()),
+            *global_allowlists,
+            *(GENERIC_KEY_ALLOWLISTS if is_generic else ()),
         ],
         score=0.5 if is_generic else entry.get("score", 1.0),
-        accepts=PROPERTIES[entry["accepts"]] if "accepts" in entry else None,
+        accepts=VALUE_CHECKS[entry["accepts"]] if "accepts" in entry else None,
     )
 
 
 def _adapt_pattern_to_prose(pattern: str, group: int | None) -> tuple[str, int | None]:
     """Return a pattern whose secret may be in a sentence, and the secret's group."""
-    pattern = pattern.replace(IN_CODE, END)
-    start = BY_ITSELF.match(pattern)
+    pattern = pattern.replace(GITLEAKS_END, VALUE_END)
+    start = LEADING_BOUNDARY.match(pattern)
     if start is None:
-        return (f"{START}({pattern})", 1) if pattern.startswith(SHORT) else (pattern, group)
-    lead, tail = f"{start[1] or ''}{START}", pattern[start.end() :]
-    return (lead + tail, group) if GROUP.search(tail) else (f"{lead}({tail})", 1)
+        return (
+            (f"{VALUE_START}({pattern})", 1)
+            if pattern.startswith(FOUR_LETTER_PREFIXES)
+            else (pattern, group)
+        )
+    lead, tail = f"{start[1] or ''}{VALUE_START}", pattern[start.end() :]
+    return (lead + tail, group) if CAPTURING_GROUP.search(tail) else (f"{lead}({tail})", 1)
 
 
-def _parse_allowlists(entries: Iterable[Mapping[str, Any]]) -> list[Allowlist]:
+def _parse_allowlists(entries: Iterable[Mapping[str, Any]]) -> Iterator[Allowlist]:
     """Parse allowlist entries. Entries that also require a path never apply."""
-    lists = []
     for entry in entries:
         if entry.get("condition") == "AND" and "paths" in entry:
             continue
         if regexes := entry.get("regexes"):
-            patterns = [_lazy(regex) for regex in regexes]
-            target = entry.get("regexTarget", "secret")
-            in_line = regexes if target == "line" else ()
-            partial_patterns = (
-                build_partial_pattern(regex, unspaced=end)
-                for regex in in_line
-                for end in (False, True)
-            )
-            lists.append(
-                Allowlist(
-                    target, patterns, [_lazy(partial) for partial in partial_patterns if partial]
-                )
-            )
+            target, partials = entry.get("regexTarget", "secret"), []
+            if target == "line":
+                for regex in regexes:
+                    partials += [
+                        build_partial_pattern(regex, unspaced=end) for end in (False, True)
+                    ]
+            yield Allowlist(target, [*map(_lazy, regexes)], [*map(_lazy, filter(None, partials))])
         if words := entry.get("stopwords"):
-            stopwords = _lazy(f"(?i){'|'.join(map(re.escape, words))}")
-            lists.append(Allowlist("secret", [stopwords]))
-    return lists
+            yield Allowlist("secret", [_lazy(f"(?i){'|'.join(map(re.escape, words))}")])

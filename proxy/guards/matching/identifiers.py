@@ -11,12 +11,12 @@ from itertools import islice
 from stdnum import iban as ibans
 
 from proxy.guards.matching import numbers
-from proxy.guards.matching.phrase_rules import DATA
+from proxy.guards.matching.phrase_rules import DATA_FOLDER
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 
-_DATA = tomllib.loads((DATA / "payments.toml").read_text("utf-8"))
-BRANDS = [
+_DATA = tomllib.loads((DATA_FOLDER / "payments.toml").read_text("utf-8"))
+CARD_BRANDS = [
     (re.compile(brand["prefix"]), frozenset(brand["lengths"]), brand["score"])
     for brand in _DATA["brands"]
 ]
@@ -26,9 +26,9 @@ CARD_SHAPE = re.compile(
     r"|[0-9]{13,19})(?![0-9])"
 )
 
-GROUPS = {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4)}
+CARD_GROUPINGS = {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4)}
 SEPARATORS = re.compile(r"[^0-9]+")
-MAX_GROUPS = 5
+MAX_CARD_GROUPS = 5
 FOURS_BEFORE = re.compile(r"(?<![0-9])(?:[0-9]{4}[ .-]){2,4}\Z")
 FOURS_AFTER = re.compile(r"(?:[ .-][0-9]{4}(?![0-9])){2,4}")
 NEARBY_CHARS = 64  # characters on each side that are searched for neighbors in a list
@@ -41,20 +41,20 @@ MIN_SIMILAR = 2
 # before, or three behind, where the expiry date and the code of a card may follow.
 GROUPS_BEFORE = re.compile(r"(?:(?<!\S)[0-9]{3,5} ){1,4}\Z")
 GROUPS_AFTER = re.compile(r"(?: [0-9]{3,5}(?!\S)){1,4}")
-MAX_BEFORE, MAX_AFTER = 1, 2
+MAX_GROUPS_BEFORE, MAX_GROUPS_AFTER = 1, 2
 LISTED_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]+, ){3}\Z")
 LISTED_AFTER = re.compile(r"(?:, [0-9]+(?![0-9/])){3}")
 CERTAIN_SCORE = 0.5  # above it, the brand proves a card
-DOUBLED = str.maketrans("0123456789", "0246813579")  # digit sum of twice the digit
+DIGIT_SUM_OF_DOUBLE = str.maketrans("0123456789", "0246813579")  # digit sum of twice the digit
 # The match continues a fraction or an identifier.
-INSIDE = re.compile(r"(?<![^\W_])[0-9]+\.\Z|[^\W_]_-?\Z")
+WITHIN_TOKEN = re.compile(r"(?<![^\W_])[0-9]+\.\Z|[^\W_]_-?\Z")
 
-ACCOUNT = r"[A-Za-z]{2}[0-9]{2}"
-ACCOUNT_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _DATA["iban_lengths"].split()}
-LONGEST_ACCOUNT = 34
-_ACCOUNT_LANDS = "|".join(sorted(ACCOUNT_LENGTHS))
-ACCOUNT_SHAPE = rf"(?i)(?:{_ACCOUNT_LANDS})[0-9]{{2}}(?:[ -]?[A-Z0-9]){{1,{LONGEST_ACCOUNT - 1}}}"
-SPACED = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
+IBAN_START = r"[A-Za-z]{2}[0-9]{2}"
+IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _DATA["iban_lengths"].split()}
+MAX_IBAN_LENGTH = 34
+_IBAN_COUNTRIES = "|".join(sorted(IBAN_LENGTHS))
+IBAN_PATTERN = rf"(?i)(?:{_IBAN_COUNTRIES})[0-9]{{2}}(?:[ -]?[A-Z0-9]){{1,{MAX_IBAN_LENGTH - 1}}}"
+IBAN_CHARACTERS = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
 
 
 def find_cards(part: numbers.DigitRun) -> Iterator[Finding]:
@@ -64,28 +64,30 @@ def find_cards(part: numbers.DigitRun) -> Iterator[Finding]:
 
 
 def _score_card(part: numbers.DigitRun) -> float:
-    brand_score = _brand_score(part.digits)
+    brand_score = _score_brand(part.digits)
     if not brand_score or not part.is_isolated:
         return 0.0
-    groups = tuple([len(group) for group in numbers.GROUP.findall(part.raw)])
-    if part.has_keyword_nearby(numbers.NAMES["card"]):
-        return 1.0 if len(groups) <= MAX_GROUPS else 0.0
+    groups = tuple([len(group) for group in numbers.DIGIT_GROUP.findall(part.raw)])
+    if part.has_keyword_nearby(numbers.CONTEXT_WORDS["card"]):
+        return 1.0 if len(groups) <= MAX_CARD_GROUPS else 0.0
     preceding = part.text[max(0, part.start - NEARBY_CHARS) : part.start]
     following = part.text[part.end :][:NEARBY_CHARS]
     if len(groups) == 1:
         is_card = not _is_in_number_list(part.digits, preceding, following)
     else:
         is_card = _has_card_grouping(part, groups, preceding, following)
-    if not is_card or INSIDE.search(preceding):
+    if not is_card or WITHIN_TOKEN.search(preceding):
         return 0.0
     is_certain = brand_score > CERTAIN_SCORE or (len(groups) > 1 and len(part.digits) >= 15)
     return brand_score if is_certain else 0.3
 
 
-def _brand_score(digits: str) -> float:
+def _score_brand(digits: str) -> float:
     """Return the score of the brand, or 0 for an unknown brand or an invalid Luhn checksum."""
     scores = [
-        score for begin, lengths, score in BRANDS if len(digits) in lengths and begin.match(digits)
+        score
+        for begin, lengths, score in CARD_BRANDS
+        if len(digits) in lengths and begin.match(digits)
     ]
     return max(scores) if scores and is_luhn_valid(digits) else 0.0
 
@@ -94,11 +96,11 @@ def _has_card_grouping(
     part: numbers.DigitRun, groups: tuple[int, ...], preceding: str, following: str
 ) -> bool:
     """Return True if digits are grouped as on a card, and are not part of a row of such groups."""
-    if groups not in GROUPS or _has_adjacent_groups(preceding, following):
+    if groups not in CARD_GROUPINGS or _has_adjacent_groups(preceding, following):
         return False
     has_one_separator = len({*SEPARATORS.findall(part.raw.lstrip("+("))}) == 1
     row = [*filter(None, (FOURS_BEFORE.search(preceding), FOURS_AFTER.match(following)))]
-    in_row = any(_is_not_card("".join(numbers.GROUP.findall(match[0]))) for match in row)
+    in_row = any(_is_not_card("".join(numbers.DIGIT_GROUP.findall(match[0]))) for match in row)
     return has_one_separator and not in_row
 
 
@@ -107,22 +109,24 @@ def _has_adjacent_groups(preceding: str, following: str) -> bool:
     groups_after = _count_neighbors(GROUPS_AFTER.match(following))
     if groups_before and groups_after:
         return True
-    return groups_before > MAX_BEFORE or groups_after > MAX_AFTER
+    return groups_before > MAX_GROUPS_BEFORE or groups_after > MAX_GROUPS_AFTER
 
 
 def _count_neighbors(match: re.Match[str] | None) -> int:
     """Return the number of adjacent groups, or 0 if they form a card number."""
-    groups = [] if match is None else numbers.GROUP.findall(match[0])
+    groups = numbers.DIGIT_GROUP.findall(match[0]) if match else []
     return len(groups) if _is_not_card("".join(groups)) else 0
 
 
 def _is_in_number_list(digits: str, preceding: str, following: str) -> bool:
     """Return True if digits belong to a list of numbers on their line."""
     for listed in (LISTED_BEFORE.search(preceding), LISTED_AFTER.match(following)):
-        if listed is not None and any(map(_is_not_card, numbers.GROUP.findall(listed[0]))):
+        if listed is not None and any(map(_is_not_card, numbers.DIGIT_GROUP.findall(listed[0]))):
             return True
     matches = SIMILAR_BEFORE.search(preceding), SIMILAR_AFTER.match(following)
-    neighbors = [number for match in matches if match for number in numbers.GROUP.findall(match[0])]
+    neighbors = [
+        number for match in matches if match for number in numbers.DIGIT_GROUP.findall(match[0])
+    ]
     similar = [number for number in neighbors if abs(len(number) - len(digits)) <= 1]
     return sum(map(_is_not_card, similar)) >= MIN_SIMILAR
 
@@ -132,19 +136,19 @@ def _is_not_card(digits: str) -> bool:
 
     Next to such a number, a candidate is more likely an item of a list than a card.
     """
-    return _brand_score(digits) <= CERTAIN_SCORE
+    return _score_brand(digits) <= CERTAIN_SCORE
 
 
 def is_luhn_valid(digits: str) -> bool:
-    return sum(map(int, digits[-1::-2] + digits[-2::-2].translate(DOUBLED))) % 10 == 0
+    return sum(map(int, digits[-1::-2] + digits[-2::-2].translate(DIGIT_SUM_OF_DOUBLE))) % 10 == 0
 
 
 def find_iban(text: str, start: int, end: int) -> Iterator[Finding]:
     """Yield the IBAN whose country code and check digits extend from ``start`` to ``end``."""
-    length = ACCOUNT_LENGTHS.get(text[start : start + 2].upper())
+    length = IBAN_LENGTHS.get(text[start : start + 2].upper())
     if length is None or numbers.DigitRun(text, start, end).prefix[-1:].isalnum():
         return
-    match = SPACED.match(text, start)
+    match = IBAN_CHARACTERS.match(text, start)
     if match is None:
         return
     ends = (index for index in range(start, match.end()) if text[index].isalnum())
@@ -157,39 +161,40 @@ def find_iban(text: str, start: int, end: int) -> Iterator[Finding]:
 
 # One check digit accepts one in ten random numbers, so short numbers need groups or a name.
 WEAK_SCORE, STRONG_SCORE, GROUPED_SCORE, NAMED_SCORE = 0.3, 0.7, 0.8, 1.0
-SHORT = "[0-9]{1,10}"
+UP_TO_10_DIGITS = "[0-9]{1,10}"
 
 
 @frozen
-class Form:
+class NationalIdFormat:
     """Format of one kind of number, from `data/national_ids.toml`."""
 
     pattern: str
     names: str
     module: str = ""
-    unsure: str = SHORT
+    unsure: str = UP_TO_10_DIGITS
 
 
-FORMS = {
-    code: tuple(Form(**form) for form in forms)
-    for code, forms in tomllib.loads((DATA / "national_ids.toml").read_text("utf-8")).items()
+NATIONAL_ID_FORMATS = {
+    code: tuple(NationalIdFormat(**form) for form in forms)
+    for code, forms in tomllib.loads((DATA_FOLDER / "national_ids.toml").read_text("utf-8")).items()
 }
-(SSN,) = FORMS.pop("ssn")
-LINE_END = r"\\[nrt]"  # escaped white space, whose letter is not part of a code
-SEPARATED = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
+(SSN,) = NATIONAL_ID_FORMATS.pop("ssn")
+ID_COUNTRIES = tuple(NATIONAL_ID_FORMATS)
+ESCAPED_LINE_END = r"\\[nrt]"  # escaped white space, whose letter is not part of a code
+SEPARATED_GROUPS = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
 # Context that makes a match part of a longer number or a code.
 CODE_BEFORE = re.compile(r"\w[-./]\Z|[0-9] \Z")
 CODE_AFTER = re.compile(r"[-/]\w")
 MORE_DIGITS = re.compile(" [0-9]")
 # Names of numbers of any country in forms and keys.
-ANY_NAME = re.compile(
+ID_NAME = re.compile(
     r"(?<![a-z])(?:(?:national|personal|tax(?:payer)?|fiscal|citizen|identity|identification)[ _-]?"
     r"(?:id|identi[a-z]+|insurance|number|no|code)|id[ _-]?(?:number|no|card)|tin)(?![a-z])",
     re.IGNORECASE,
 )
 
 
-def load_validator(form: Form) -> Callable[[str], bool]:
+def load_validator(form: NationalIdFormat) -> Callable[[str], bool]:
     """Return the check of a format. Imports only the required module of python-stdnum."""
     checks = importlib.import_module(f"stdnum.{form.module}").is_valid if form.module else bool
 
@@ -204,43 +209,34 @@ def load_validator(form: Form) -> Callable[[str], bool]:
     return is_valid
 
 
-class NationalId:
-    """Finds one kind of number among the matches of its pattern."""
+class NationalIdDetector:
+    """Finds one kind of national ID among the matches of its ``regex``."""
 
-    __slots__ = ("_is_valid", "_kind", "_names", "_unsure", "regex")
+    def __init__(self, kind: str, form: NationalIdFormat) -> None:
+        self._kind, self._names = kind, numbers.parse_word_set(form.names)
+        self._is_valid, self._unsure = load_validator(form), re.compile(form.unsure)
+        self.regex = rf"(?:\b|{ESCAPED_LINE_END})(?:{form.pattern})\b"
 
-    def __init__(self, kind: str, form: Form) -> None:
-        self._kind, self._names, self._is_valid = (
-            kind,
-            numbers.parse_word_set(form.names),
-            load_validator(form),
-        )
-        self._unsure = re.compile(form.unsure)
-        self.regex = rf"(?:\b|{LINE_END})(?:{form.pattern})\b"
-
-    def find(self, part: numbers.DigitRun) -> Iterator[Finding]:
-        if part.raw[:2] in numbers.ESCAPED:
-            part = numbers.DigitRun(part.text, part.start + 2, part.end)
-        following = part.text[part.end : part.end + 2]
-        if not part.is_isolated or CODE_BEFORE.search(
-            part.text[max(0, part.start - 2) : part.start]
-        ):
+    def find(self, text: str, start: int, end: int) -> Iterator[Finding]:
+        start += 2 if text[start : start + 2] in numbers.ESCAPED_SPACES else 0
+        part, following = numbers.DigitRun(text, start, end), text[end : end + 2]
+        if not part.is_isolated or CODE_BEFORE.search(text[max(0, start - 2) : start]):
             return
         if CODE_AFTER.match(following) or (" " in part.raw and MORE_DIGITS.match(following)):
             return
         if self._is_valid(part.raw):
-            yield Finding(start=part.start, end=part.end, kind=self._kind, score=self._score(part))
+            yield Finding(start, end, kind=self._kind, score=self._score(part))
 
     def _score(self, part: numbers.DigitRun) -> float:
         preceding = part.text[max(0, part.start - numbers.CHARS_BEFORE) : part.start]
-        if part.has_keyword_nearby(self._names) or ANY_NAME.search(preceding):
+        if part.has_keyword_nearby(self._names) or ID_NAME.search(preceding):
             return NAMED_SCORE
-        if SEPARATED.search(part.raw):
+        if SEPARATED_GROUPS.search(part.raw):
             return GROUPED_SCORE
         return WEAK_SCORE if self._unsure.fullmatch(part.raw) else STRONG_SCORE
 
 
-def build_national_id_detectors(kind: str) -> Sequence[NationalId]:
+def build_national_id_detectors(kind: str) -> Sequence[NationalIdDetector]:
     """Return the detectors of ``ssn`` or ``id_XX``, where XX is a country. Raises ``KeyError``."""
-    forms = (SSN,) if kind == "ssn" else FORMS[kind.removeprefix("id_")]
-    return [NationalId(kind, form) for form in forms]
+    forms = (SSN,) if kind == "ssn" else NATIONAL_ID_FORMATS[kind.removeprefix("id_")]
+    return [NationalIdDetector(kind, form) for form in forms]

@@ -6,21 +6,21 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence, Set
 
-from proxy.guards.matching.pattern_syntax import WITHOUT_SPACES
-from proxy.guards.matching.phrase_rules import DATA
+from proxy.guards.matching.pattern_syntax import UNSPACED_SCRIPTS
+from proxy.guards.matching.phrase_rules import DATA_FOLDER
 from proxy.runtime.frozen import frozen
 
 # Seven digits or more with up to three separators between them.
-RUN = r"[+(]{0,2}[0-9](?:[ .()/-]{0,3}[0-9]){6,}"
+DIGIT_RUN = r"[+(]{0,2}[0-9](?:[ .()/-]{0,3}[0-9]){6,}"
 # Longer runs are tables or hashes. Only numbers with a distinctive shape are found in them, so that
 # the start of the run does not matter.
-MAX_DIGITS = 40
-LONG_RUN = 4 * MAX_DIGITS  # characters; a longer run certainly has more digits
-MIN_DIGITS = 7
-ESCAPED = frozenset({r"\n", r"\r", r"\t"})
+MAX_RUN_DIGITS = 40
+LONG_RUN_CHARS = 4 * MAX_RUN_DIGITS  # characters; a longer run certainly has more digits
+MIN_NUMBER_DIGITS = 7
+ESCAPED_SPACES = frozenset({r"\n", r"\r", r"\t"})
 CHARS_BEFORE, CHARS_AFTER = 48, 24  # characters around a number that are searched for words
 
-GROUP = re.compile("[0-9]+")
+DIGIT_GROUP = re.compile("[0-9]+")
 WORD = re.compile(r"[^\W\d_]+")
 _MONTH_DAY = r"(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])"
 _HOUR_MINUTE = r"(?:[01][0-9]|2[0-3])[0-5][0-9]"
@@ -36,16 +36,18 @@ DATE = re.compile(
     rf"|(?<![0-9]\.){_OCTET}(?:\.{_OCTET}){{3}}(?:\.[0-9]{{1,5}})?(?!\.[0-9])"
     r")(?![0-9])"
 )
-STAMP = re.compile(rf"(?:19|20)[0-9]{{2}}{_MONTH_DAY}(?:[ -]?{_HOUR_MINUTE}(?:[0-5][0-9])?)?")
+TIMESTAMP = re.compile(rf"(?:19|20)[0-9]{{2}}{_MONTH_DAY}(?:[ -]?{_HOUR_MINUTE}(?:[0-5][0-9])?)?")
 
 
 def parse_word_set(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
-NAMES = {
+CONTEXT_WORDS = {
     name: parse_word_set(listed)
-    for name, listed in tomllib.loads((DATA / "number_words.toml").read_text("utf-8")).items()
+    for name, listed in tomllib.loads(
+        (DATA_FOLDER / "number_words.toml").read_text("utf-8")
+    ).items()
 }
 """Words near a number, by the kind of number that they indicate."""
 
@@ -64,7 +66,7 @@ class DigitRun:
 
     @property
     def digits(self) -> str:
-        return "".join(GROUP.findall(self.raw))
+        return "".join(DIGIT_GROUP.findall(self.raw))
 
     def has_keyword_nearby(self, listed: Set[str]) -> bool:
         """Return True if one of the words is near the run."""
@@ -74,31 +76,31 @@ class DigitRun:
     def prefix(self) -> str:
         """Two characters before the run. Empty for an escaped line feed or tab, as in JSON."""
         prefix = self.text[max(0, self.start - 2) : self.start]
-        return "" if prefix in ESCAPED else prefix
+        return "" if prefix in ESCAPED_SPACES else prefix
 
     @property
     def ends_token(self) -> bool:
         """True if the characters before the run make it the end of a code, a path or an amount."""
-        return bool(INSIDE_BEFORE.search(self.prefix))
+        return bool(TOKEN_BEFORE.search(self.prefix))
 
     @property
     def starts_token(self) -> bool:
         """True if the characters after the run make it the start of a code, a time or an amount."""
-        return bool(INSIDE_AFTER.match(self.text[self.end : self.end + 4]))
+        return bool(TOKEN_AFTER.match(self.text[self.end : self.end + 4]))
 
     @property
     def is_isolated(self) -> bool:
         """True if no letter or digit is adjacent to the run."""
-        return TOUCHING.search(self.prefix[-1:] + self.text[self.end :][:1]) is None
+        return ADJACENT_CHARACTER.search(self.prefix[-1:] + self.text[self.end :][:1]) is None
 
 
 # Separators between two numbers.
-BORDER = re.compile(r" {2}|\. | \.|\(?\+")
+NUMBER_BORDER = re.compile(r" {2}|\. | \.|\(?\+")
 # Adjacent characters of the same word, and parts of a code, a path, a time or an amount.
-TOUCHING = re.compile(rf"[^\W_{WITHOUT_SPACES}]")
-INSIDE_BEFORE = re.compile(rf"[$€£¥#&]\Z|[^\W{WITHOUT_SPACES}][-./]?\Z|[0-9]:\Z")
-INSIDE_AFTER = re.compile(
-    rf"[%@]| ?[€£$¥]|[./:,]?[^\W{WITHOUT_SPACES}]"
+ADJACENT_CHARACTER = re.compile(rf"[^\W_{UNSPACED_SCRIPTS}]")
+TOKEN_BEFORE = re.compile(rf"[$€£¥#&]\Z|[^\W{UNSPACED_SCRIPTS}][-./]?\Z|[0-9]:\Z")
+TOKEN_AFTER = re.compile(
+    rf"[%@]| ?[€£$¥]|[./:,]?[^\W{UNSPACED_SCRIPTS}]"
     r"|-(?:[0-9]|[A-Za-z]{1,2}(?![A-Za-z]))"  # a longer word names an owner: 212-555-0187-office
 )
 
@@ -119,32 +121,32 @@ def has_keyword_nearby(text: str, start: int, end: int, listed: Set[str]) -> boo
 
 def split_digit_run(text: str, start: int, end: int) -> Iterator[DigitRun]:
     """Yield the parts of a run, split at dates and at the start of another number."""
-    if end - start > LONG_RUN:
+    if end - start > LONG_RUN_CHARS:
         yield DigitRun(text, start, end)
         return
-    begin = start
-    for match in DATE.finditer(text, start, end):
-        yield from _split_at_borders(text, begin, match.start())
-        begin = match.end()
-    yield from _split_at_borders(text, begin, end)
+    for part_start, part_end in _split_at(DATE, text, start, end, is_dropped=True):
+        for span in _split_at(NUMBER_BORDER, text, part_start, part_end, is_dropped=False):
+            yield from _split_at_groups(text, *span)
 
 
-def _split_at_borders(text: str, start: int, end: int) -> Iterator[DigitRun]:
-    begin = start
-    for border in BORDER.finditer(text, start, end):
-        yield from _split_at_groups(text, begin, border.start())
-        begin = border.start()
-    yield from _split_at_groups(text, begin, end)
+def _split_at(
+    pattern: re.Pattern[str], text: str, start: int, end: int, *, is_dropped: bool
+) -> Iterator[tuple[int, int]]:
+    """Yield the spans before and after each match. They contain the matches unless dropped."""
+    for match in pattern.finditer(text, start, end):
+        yield start, match.start()
+        start = match.end() if is_dropped else match.start()
+    yield start, end
 
 
 def _split_at_groups(text: str, start: int, end: int) -> Iterator[DigitRun]:
     """Split before a 0 or a bracket if both parts have enough digits."""
-    groups = list(GROUP.finditer(text, start, end))
+    groups = list(DIGIT_GROUP.finditer(text, start, end))
     digits_left = sum(len(group[0]) for group in groups)
     first_group = digits = 0
     for index, group in enumerate(groups):
         begins = group[0].startswith("0") or text[group.start() - 1 : group.start()] == "("
-        if begins and digits >= MIN_DIGITS <= digits_left:
+        if begins and digits >= MIN_NUMBER_DIGITS <= digits_left:
             yield _join_groups(text, groups[first_group:index], start)
             first_group, digits = index, 0
         digits += len(group[0])
@@ -172,9 +174,9 @@ def find_numbers(
     The whole run is tried first, then without its last groups, then without its first groups, then
     the rest after a number. A run that is too long is searched for ``shape`` only.
     """
-    long = part.end - part.start > LONG_RUN
-    groups = [] if long else list(GROUP.finditer(part.text, part.start, part.end))
-    if long or sum(len(group[0]) for group in groups) > MAX_DIGITS:
+    long = part.end - part.start > LONG_RUN_CHARS
+    groups = [] if long else list(DIGIT_GROUP.finditer(part.text, part.start, part.end))
+    if long or sum(len(group[0]) for group in groups) > MAX_RUN_DIGITS:
         for match in shape.finditer(part.text, part.start, part.end):
             shaped = DigitRun(part.text, match.start(), match.end())
             if confidence := score(shaped):
@@ -209,19 +211,21 @@ def _find_first_number(
     return None
 
 
-Ends = Sequence[tuple[int, int]]
+MessageBoundaries = Sequence[tuple[int, int]]
 """Spans, within a finding, between the end of one message and the start of the next."""
-CHARS_NEAR = 40  # characters of a message that show whether a number is complete
-DIALLED = re.compile(r"\(?(?:\+|00[1-9][0-9]{1,2}[ )/-]|00[1-9][0-9]{4})")
+BOUNDARY_CHARS = 40  # characters of a message that show whether a number is complete
+DIALED_PREFIX = re.compile(r"\(?(?:\+|00[1-9][0-9]{1,2}[ )/-]|00[1-9][0-9]{4})")
 # Text before an @ that is no local part by itself: a number, or a word before a mention.
-PLAIN = re.compile(r"[0-9 .,%()/+-]*|[^\W\d_]*")
-VERSION = re.compile(r"@v?[0-9]+(?:\.[0-9]+)*\.$")  # a version of a package, such as pkg@1.2.
+COMPLETE_TEXT_BEFORE_AT = re.compile(r"[0-9 .,%()/+-]*|[^\W\d_]*")
+PACKAGE_VERSION = re.compile(
+    r"@v?[0-9]+(?:\.[0-9]+)*\.$"
+)  # a version of a package, such as pkg@1.2.
 # Complete numbers: a fraction, an amount, a network address, a time.
-ENDS_WHOLE = re.compile(r"(?:^|[^0-9+.])-?[0-9]+(?:[.,:][0-9]+)+$")
-BEGINS_WHOLE = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")
+COMPLETE_NUMBER_BEFORE = re.compile(r"(?:^|[^0-9+.])-?[0-9]+(?:[.,:][0-9]+)+$")
+COMPLETE_NUMBER_AFTER = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")
 
 
-def is_value_split_at(kind: str, text: str, start: int, end: int, ends: Ends) -> bool:
+def is_value_split_at(kind: str, text: str, start: int, end: int, ends: MessageBoundaries) -> bool:
     """Return True if a finding across the ends of messages is one value that was split.
 
     Messages often start and end with numbers, such as tool results. A finding at a boundary is one
@@ -236,13 +240,21 @@ def _is_split_at_boundary(
     (start, end), (boundary_start, boundary_end) = span, boundary
     number_start = text[start:boundary_start]
     if kind == "email":
-        return not (PLAIN.fullmatch(number_start) or VERSION.search(number_start))
-    text_before = text[max(0, boundary_start - CHARS_NEAR) : boundary_start].rstrip()
-    text_after = text[boundary_end : boundary_end + CHARS_NEAR].lstrip()
-    if ENDS_WHOLE.search(text_before) or BEGINS_WHOLE.match(text_after) or DATE.match(text_after):
+        return not (
+            COMPLETE_TEXT_BEFORE_AT.fullmatch(number_start) or PACKAGE_VERSION.search(number_start)
+        )
+    text_before = text[max(0, boundary_start - BOUNDARY_CHARS) : boundary_start].rstrip()
+    text_after = text[boundary_end : boundary_end + BOUNDARY_CHARS].lstrip()
+    if (
+        COMPLETE_NUMBER_BEFORE.search(text_before)
+        or COMPLETE_NUMBER_AFTER.match(text_after)
+        or DATE.match(text_after)
+    ):
         return False
     if any(match.end() == len(text_before) for match in DATE.finditer(text_before)):
         return False
     if kind != "phone":
         return True
-    return bool(DIALLED.match(number_start)) or has_keyword_nearby(text, start, end, NAMES["phone"])
+    return bool(DIALED_PREFIX.match(number_start)) or has_keyword_nearby(
+        text, start, end, CONTEXT_WORDS["phone"]
+    )

@@ -27,106 +27,109 @@ from proxy.guards.matching.pattern_syntax import (
     relax_repetitions,
 )
 from proxy.guards.matching.re2set import (
-    SET_MEMORY,
+    SET_MEMORY_BYTES,
     Pattern,
     PatternSet,
+    Span,
+    build_prefilter,
     compile_lazy_patterns,
     encode_utf8,
 )
 from proxy.runtime.frozen import frozen
-from proxy.types.guard import is_preparable
-from proxy.types.partial_matcher import PartialMatcher
 
-ANY_CASE = "(?i)"
-MIN_LENGTH = 2  # minimum characters of a partial match; a single space is withheld anyway
+CASE_FLAG = "(?i)"
+MIN_PARTIAL_CHARS = 2  # minimum characters of a partial match; a single space is withheld anyway
 # Maximum count of a repeat in a pattern for partial matches; higher counts compile too slowly.
 MAX_EXACT_COUNT = 256
 _COUNTED = re.compile(r"\{\d+,(\d+)\}")
 
-OpenPart = Callable[[bytes, int], int]
+PartialFinder = Callable[[bytes, int], int]
 """Returns the offset of an incomplete finding from a given offset on, or the end of the data."""
 Ending = Callable[[Character], str | None]
 """Returns the pattern of a character at the end of a text, None if it cannot be the last one."""
 
 
 @frozen
-class Shape:
-    """Pattern that matches every finding of a kind.
+class StreamPattern:
+    """Pattern that matches every finding of a kind, in whole texts and in streams.
 
-    ``context_length`` is the number of characters after a match that may change the decision.
-    ``marker`` and ``partial_markers`` are smaller patterns that replace a pattern too large for a
-    combined automaton: every match contains the marker, every partial match a partial marker.
-    ``compiled`` is the compiled pattern, if the owner already has one.
+    - ``context_chars`` is the number of characters behind a match that may change the decision.
+    - ``marker`` replaces a pattern that is too large for a set. Every match contains the marker.
+    - ``partial_markers`` likewise: every partial match contains one of them.
+    - ``compiled`` finds the matches, if another pattern than ``pattern`` does.
     """
 
     pattern: str
-    context_length: int = 0
+    context_chars: int = 0
     marker: str = ""
     partial_markers: tuple[str, ...] | None = None
     compiled: Pattern | None = None
 
-    @property
-    def partial_patterns(self) -> tuple[str, ...]:
-        if self.partial_markers is not None:
-            return self.partial_markers
-        beginning = build_partial_pattern(self.pattern)
-        return () if beginning is None else (beginning,)
 
+class StreamPatterns:
+    """Detects matches of several patterns, and their partial matches at the end of a text.
 
-class Shapes:
-    """Partial matches of several shapes.
-
-    ``pattern_set`` selects the shapes that match a text, or may match when it continues.
-    ``translated`` maps characters before matching. ``open_parts`` finds other incomplete findings,
-    by the index of a shape. Raises ``ValueError`` as ``PatternSet`` does.
+    ``pattern_set`` selects the patterns that match a text, or may match when it continues.
+    ``translation`` maps characters before matching. ``partial_finders`` find other incomplete
+    findings, by the index of a pattern. Raises ``ValueError`` as ``PatternSet`` does.
     """
 
     def __init__(
         self,
-        shapes: Sequence[Shape],
-        memory: int = SET_MEMORY,
-        translated: Mapping[int, str] | None = None,
-        open_parts: Mapping[int, OpenPart] | None = None,
+        patterns: Sequence[StreamPattern],
+        memory: int = SET_MEMORY_BYTES,
+        translation: Mapping[int, str] | None = None,
+        partial_finders: Mapping[int, PartialFinder] | None = None,
     ) -> None:
-        self.shapes = shapes
-        self._translated = translated
-        self._open_parts = open_parts or {}
-        ends = [
-            (index, end) for index, shape in enumerate(shapes) for end in shape.partial_patterns
+        self._patterns = patterns
+        self._translation = translation
+        self._partial_finders = partial_finders or {}
+        partials = [
+            (index, partial)
+            for index, item in enumerate(patterns)
+            for partial in item.partial_markers or [build_partial_pattern(item.pattern)]
+            if partial is not None
         ]
-        self._owners = [*range(len(shapes)), *(index for index, _ in ends)]
-        patterns = [shape.marker or shape.pattern for shape in shapes]
-        self.pattern_set = PatternSet(patterns, memory, [end for _, end in ends])
+        self._owners = [*range(len(patterns)), *(index for index, _ in partials)]
+        sources = [item.marker or item.pattern for item in patterns]
+        self.pattern_set = PatternSet(sources, memory, [partial for _, partial in partials])
         self.ends_in_partial_match = self.pattern_set.may_match
+        self.prefilter = build_prefilter([self.pattern_set], translation)
         self._unspaced: tuple[PatternSet, list[int]] | None = None
-        self._beginnings = [
-            [_compile_partial_pattern(shape, unspaced=unspaced) for unspaced in (False, True)]
-            for shape in shapes
+        self._partials = [
+            [_build_partial_search(item.pattern, unspaced=unspaced) for unspaced in (False, True)]
+            for item in patterns
         ]
-        self._patterns = [shape.compiled or Pattern(shape.pattern, lazy=True) for shape in shapes]
+        self._compiled = [item.compiled or Pattern(item.pattern, lazy=True) for item in patterns]
 
-    def may_match(self, data: bytes) -> bool:
-        return bool(self.pattern_set.find_matching(data))
+    def find_all(self, data: bytes) -> Iterator[tuple[int, Sequence[Span]]]:
+        """Yield the index of a pattern and the spans of a match and its groups, by pattern."""
+        for index in self.pattern_set.find_matching(data):
+            for spans in self._compiled[index].find_all(data):
+                yield index, spans
 
-    def encode_text(self, text: str) -> bytes:
-        if self._translated is not None and not text.isascii():
-            text = text.translate(self._translated)
+    def may_match(self, text: str) -> bool:
+        return bool(self.pattern_set.find_matching(self._encode(text)))
+
+    def _encode(self, text: str) -> bytes:
+        if self._translation is not None and not text.isascii():
+            text = text.translate(self._translation)
         return encode_utf8(text)
 
-    def is_text_open(self, text: str) -> bool:
-        data = self.encode_text(text)
+    def may_continue(self, text: str) -> bool:
+        data = self._encode(text)
         return self.ends_in_partial_match(data) or (
             _ends_in_unspaced_script(text) and self._load_unspaced_partials()[0].may_match(data)
         )
 
     def find_partial_match(self, text: str, start: int) -> int:
-        data, is_ascii = self.encode_text(text), text.isascii()
-        byte_start = start if is_ascii else len(self.encode_text(text[:start]))
-        indexes = {self._owners[hit] for hit in self.pattern_set.matching_or_partial_indexes(data)}
+        data, is_ascii = self._encode(text), text.isascii()
+        byte_start = start if is_ascii else len(self._encode(text[:start]))
+        indexes = {self._owners[hit] for hit in self.pattern_set.find_matching_or_partial(data)}
         unspaced = _ends_in_unspaced_script(text)
         if unspaced:
-            ends, owners = self._load_unspaced_partials()
-            indexes.update(owners[hit] for hit in ends.matching_or_partial_indexes(data))
+            partial_set, owners = self._load_unspaced_partials()
+            indexes.update(owners[hit] for hit in partial_set.find_matching_or_partial(data))
         offsets = (
             self._find_partial_offset(index, data, byte_start, unspaced=unspaced)
             for index in indexes
@@ -135,44 +138,43 @@ class Shapes:
         return offset if is_ascii else len(data[:offset].decode("utf-8", "replace"))
 
     def _find_partial_offset(self, index: int, data: bytes, start: int, *, unspaced: bool) -> int:
-        find_open = self._open_parts.get(index)
-        offset = find_open(data, start) if find_open else len(data)
-        for beginning in self._beginnings[index][: 1 + unspaced]:
-            if beginning is not None and (spans := beginning.search(data, start)) is not None:
+        find_partial = self._partial_finders.get(index)
+        offset = find_partial(data, start) if find_partial else len(data)
+        for partial in self._partials[index][: 1 + unspaced]:
+            if partial is not None and (spans := partial.search(data, start)) is not None:
                 offset = min(offset, spans[0][0])
-        if shape_context := self.shapes[index].context_length:
-            context_length = shape_context if data.isascii() else 4 * shape_context
-            while spans := self._patterns[index].search(data, start):
-                start_of_match, end = spans[0]
-                if end + context_length > len(data):
-                    return min(offset, start_of_match)
-                start = max(end, start_of_match + 1)
+        if context_chars := self._patterns[index].context_chars:
+            context_bytes = context_chars if data.isascii() else 4 * context_chars
+            while spans := self._compiled[index].search(data, start):
+                match_start, match_end = spans[0]
+                if match_end + context_bytes > len(data):
+                    return min(offset, match_start)
+                start = max(match_end, match_start + 1)
         return offset
 
     def prepare(self) -> None:
         self._load_unspaced_partials()
 
     def load_rare_data(self) -> Iterator[None]:
-        yield from compile_lazy_patterns(filter(None, chain.from_iterable(self._beginnings)))
-        with_context = [index for index, shape in enumerate(self.shapes) if shape.context_length]
-        yield from compile_lazy_patterns(self._patterns[index] for index in with_context)
+        partials = filter(None, chain.from_iterable(self._partials))
+        yield from compile_lazy_patterns(chain(partials, self._compiled))
 
     def _load_unspaced_partials(self) -> tuple[PatternSet, list[int]]:
         if self._unspaced is None:
-            ends = [build_partial_pattern(shape.pattern, unspaced=True) for shape in self.shapes]
+            ends = [build_partial_pattern(item.pattern, unspaced=True) for item in self._patterns]
             owners = [index for index, end in enumerate(ends) if end is not None]
-            self._unspaced = PatternSet([], open_ends=filter(None, ends)), owners
+            self._unspaced = PatternSet([], partial_patterns=filter(None, ends)), owners
         return self._unspaced
 
 
-def _compile_partial_pattern(shape: Shape, *, unspaced: bool) -> Pattern | None:
-    """Return the pattern of partial matches of a shape, relaxed if it compiles too slowly."""
-    pattern = build_partial_pattern(shape.pattern, unspaced=unspaced)
-    if pattern is None:
+def _build_partial_search(pattern: str, *, unspaced: bool) -> Pattern | None:
+    """Return the pattern of partial matches, relaxed if it compiles too slowly."""
+    partial = build_partial_pattern(pattern, unspaced=unspaced)
+    if partial is None:
         return None
-    if any(int(max_count) > MAX_EXACT_COUNT for max_count in _COUNTED.findall(pattern)):
-        pattern = relax_repetitions(pattern)
-    return Pattern(pattern, lazy=True)
+    if any(int(max_count) > MAX_EXACT_COUNT for max_count in _COUNTED.findall(partial)):
+        partial = relax_repetitions(partial)
+    return Pattern(partial, lazy=True)
 
 
 def _ends_in_unspaced_script(text: str) -> bool:
@@ -181,19 +183,17 @@ def _ends_in_unspaced_script(text: str) -> bool:
 
 @frozen
 class PartialMatchers:
-    """Combines partial matchers that encode texts alike."""
+    """Combines several partial matchers."""
 
-    matchers: Sequence[PartialMatcher]
+    matchers: Sequence[StreamPatterns]
 
     def prepare(self) -> None:
         for matcher in self.matchers:
-            if is_preparable(matcher):
-                matcher.prepare()
+            matcher.prepare()
 
     def load_rare_data(self) -> Iterator[None]:
         for matcher in self.matchers:
-            if is_preparable(matcher):
-                yield from matcher.load_rare_data()
+            yield from matcher.load_rare_data()
 
     def ends_in_partial_match(self, data: bytes) -> bool:
         for matcher in self.matchers:  # noqa: SIM110  # for each word, and a generator costs more
@@ -201,14 +201,11 @@ class PartialMatchers:
                 return True
         return False
 
-    def is_text_open(self, text: str) -> bool:
-        return any(matcher.is_text_open(text) for matcher in self.matchers)
+    def may_continue(self, text: str) -> bool:
+        return any(matcher.may_continue(text) for matcher in self.matchers)
 
-    def may_match(self, data: bytes) -> bool:
-        return any(matcher.may_match(data) for matcher in self.matchers)
-
-    def encode_text(self, text: str) -> bytes:
-        return self.matchers[0].encode_text(text)
+    def may_match(self, text: str) -> bool:
+        return any(matcher.may_match(text) for matcher in self.matchers)
 
     def find_partial_match(self, text: str, start: int) -> int:
         return min(matcher.find_partial_match(text, start) for matcher in self.matchers)
@@ -217,19 +214,18 @@ class PartialMatchers:
 def build_partial_pattern(pattern: str, *, unspaced: bool = False) -> str | None:
     """Return the pattern of partial matches, None if there are none.
 
-    They have at least two characters and end with white space.
-
-    With ``unspaced``, the partial matches end with a letter of a script without spaces instead.
+    Partial matches have at least two characters and end with white space. With ``unspaced``, they
+    end with a letter of a script without spaces instead.
     """
     return _build_partial_patterns(pattern)[unspaced]
 
 
 @lru_cache(maxsize=2048)
 def _build_partial_patterns(pattern: str) -> tuple[str | None, str | None]:
-    lead = ANY_CASE if pattern.startswith(ANY_CASE) else ""  # the flag once, not for each letter
+    lead = CASE_FLAG if pattern.startswith(CASE_FLAG) else ""  # the flag once, not for each letter
     tree = parse_pattern(pattern.removeprefix(lead), frozenset("i" if lead else ""))
     with_space, with_letter = (
-        _build_prefix_pattern(tree, MIN_LENGTH, ending, is_followed=False)
+        _build_prefix_pattern(tree, MIN_PARTIAL_CHARS, ending, is_followed=False)
         for ending in (
             lambda character: character.text if character.takes_space else None,
             lambda character: character.unspaced,

@@ -15,18 +15,18 @@ import re2
 
 from proxy.runtime.frozen import frozen
 
-WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+UNSPACED_SCRIPTS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Inside of a character class: letters of scripts without spaces between words (Thai, Lao, Burmese,
 Khmer, kana, Han), where every letter may end a word."""
-UNSPACED_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
-_LAST_UNSPACED = re.compile(f".*[{WITHOUT_SPACES}]", re.DOTALL)
-SPACES = " \n"
+UNSPACED_LETTER = re.compile(f"[{UNSPACED_SCRIPTS}]")
+_LAST_UNSPACED = re.compile(f".*[{UNSPACED_SCRIPTS}]", re.DOTALL)
+SPACE_CHARACTERS = " \n"
 
 MAX_NESTING = 64
 MAX_COUNT = 1000  # maximum count of a repeat in RE2
 RELAXED_COUNT = 64  # maximum count of a repeat in a relaxed pattern
 # Difference between the counts of a repeat up to which a relaxed pattern keeps both.
-EXACT_RANGE = 8
+MAX_EXACT_RANGE = 8
 
 TOKENS = re.compile(
     r"""
@@ -86,7 +86,7 @@ def _relax_repetition(token: re.Match[str]) -> str:
         return token[0]
     min_count, max_count = int(token["min"]), int(token["max"] or 0)
     if max(min_count, max_count) > MAX_COUNT or (
-        min_count <= RELAXED_COUNT and max_count <= EXACT_RANGE + min_count
+        min_count <= RELAXED_COUNT and max_count <= MAX_EXACT_RANGE + min_count
     ):
         return token[0]
     return f"{{{min(min_count, RELAXED_COUNT)},}}"
@@ -221,12 +221,14 @@ def _parse_characters(
 @lru_cache(maxsize=4096)
 def _build_character(text: str, flagged: str) -> Character:
     if len(text) == 1 and text != ".":
-        return Character(flagged, text in SPACES, flagged if UNSPACED_LETTER.match(text) else None)
+        return Character(
+            flagged, text in SPACE_CHARACTERS, flagged if UNSPACED_LETTER.match(text) else None
+        )
     regex = re2.compile(flagged)
-    takes_space = any(regex.fullmatch(space) is not None for space in SPACES)
+    takes_space = any(regex.fullmatch(space) is not None for space in SPACE_CHARACTERS)
     if regex.search(_unspaced_letters()) is None:
         return Character(flagged, takes_space, None)
-    unspaced = f"[{WITHOUT_SPACES}]" if regex.fullmatch("a") else flagged
+    unspaced = f"[{UNSPACED_SCRIPTS}]" if regex.fullmatch("a") else flagged
     return Character(flagged, takes_space, unspaced)
 
 

@@ -9,78 +9,63 @@ from __future__ import annotations
 import heapq
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
+from typing import Any
 
-from proxy.guards.matching.partial_match import Shape, Shapes
+from proxy.guards.matching.partial_match import StreamPattern, StreamPatterns
 from proxy.guards.matching.pattern_syntax import (
-    WITHOUT_SPACES,
+    UNSPACED_SCRIPTS,
     check_syntax,
     max_match_length,
     parse_pattern,
 )
 from proxy.guards.matching.re2set import (
-    SET_MEMORY,
+    SET_MEMORY_BYTES,
     CharacterOffsets,
     PatternSet,
+    Span,
     compile_pattern,
     encode_utf8,
 )
-from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 
-UNSPACED = re.compile(f".?[{WITHOUT_SPACES}]", re.DOTALL)
-WORD = re.compile(rf"[^\W{WITHOUT_SPACES}]+")  # no word begins between two of these letters
+UNSPACED_PAIR = re.compile(f".?[{UNSPACED_SCRIPTS}]", re.DOTALL)
+WORD_CHARACTERS = re.compile(
+    rf"[^\W{UNSPACED_SCRIPTS}]+"
+)  # no word begins between two of these letters
 # Maximum matches of an unbounded pattern; the rest of the text counts as one more.
-MAX_UNBOUNDED = 1000
-
-
-@frozen
-class NamedPattern:
-    r"""RE2 pattern with the kind and the score of its findings.
-
-    ``whole_words`` skips matches that start or end within a word of any alphabet, as ``\b`` of
-    RE2 supports ASCII only. The search then continues at the next character, or after the match if
-    its length is unbounded. ``is_linear`` removes the limit on the matches of an unbounded pattern,
-    because its searches take linear time.
-    """
-
-    kind: str
-    regex: str
-    score: float = 1.0
-    whole_words: bool = False
-    is_linear: bool = False
+MAX_UNBOUNDED_MATCHES = 1000
 
 
 class Patterns:
-    """Detector of many patterns.
+    r"""Detector of RE2 patterns whose findings have the same ``kind``.
 
-    ``shapes`` replace the patterns for partial matches, in their order. ``translated`` is passed to
-    ``Shapes``. ``hold`` is None if partial matches need too much memory. Raises ``ValueError`` with
-    the kind of an invalid pattern or one that matches the empty string, and for patterns that need
-    more than ``memory_bytes`` together.
+    ``whole_words`` skips matches that start or end within a word of any alphabet, because ``\b`` of
+    RE2 supports ASCII only. ``partial_matcher`` is None if partial matches need too much memory.
+
+    Raises ``ValueError`` with the kind for a pattern that is invalid or matches the empty string,
+    and for patterns that need more than ``memory_bytes`` together.
     """
-
-    __slots__ = ("_singles", "lookback", "partial_matcher", "pattern_set")
 
     def __init__(
         self,
-        patterns: Sequence[NamedPattern],
+        kind: str,
+        regexes: Sequence[str],
         *,
-        memory_bytes: int = SET_MEMORY,
-        shapes: Sequence[Shape] = (),
-        translated: Mapping[int, str] | None = None,
+        whole_words: bool = False,
+        memory_bytes: int = SET_MEMORY_BYTES,
     ) -> None:
-        self._singles = tuple(_Single(pattern) for pattern in patterns)
+        self._kind, self._whole_words = kind, whole_words
+        self._compiled = [_compile_nonempty(kind, regex) for regex in regexes]
+        self.partial_matcher: StreamPatterns | None = None
         try:
-            shapes = shapes or [Shape(pattern.regex) for pattern in patterns]
-            self.partial_matcher: Shapes | None = Shapes(shapes, memory_bytes, translated)
+            self.partial_matcher = StreamPatterns([*map(StreamPattern, regexes)], memory_bytes)
             self.pattern_set = self.partial_matcher.pattern_set
         except ValueError:  # the set is too large with partial matches
-            self.partial_matcher = None
-            self.pattern_set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
-        longest = max([single.longest for single in self._singles], default=0)
+            self.pattern_set = PatternSet(regexes, memory_bytes)
+        longest = max((max_chars for _, max_chars in self._compiled), default=0)
         # One more character on each side, for ^, $, \b and whole words.
         self.lookback: int | None = None if longest == inf else int(longest) + 1
 
@@ -88,55 +73,52 @@ class Patterns:
         """Return the findings of each pattern. They may overlap."""
         data = encode_utf8(text)
         return [
-            finding
+            Finding(start, end, kind=self._kind)
             for index in self.pattern_set.find_matching(data)
-            for finding in self._singles[index].find(text, data)
+            for start, end in self._find_spans(*self._compiled[index], text, data)
         ]
 
     def find(self, text: str) -> Sequence[Finding]:
         """Return all findings by their start, without overlaps."""
         return resolve_overlaps(self.find_overlapping(text))
 
+    def _find_spans(self, regex: Any, max_chars: float, text: str, data: bytes) -> Iterator[Span]:
+        """Yield the matches of a pattern in ``text``; ``data`` is the same text as UTF-8.
 
-class _Single:
-    __slots__ = ("_pattern", "_regex", "longest")
-
-    def __init__(self, pattern: NamedPattern) -> None:
-        self._pattern, excerpt = pattern, pattern.regex[:80]
-        try:
-            self._regex = compile_pattern(pattern.regex)
-            check_syntax(pattern.regex)
-        except ValueError as error:
-            raise ValueError(
-                f"{pattern.kind}: {excerpt} is not a valid RE2 pattern: {error}"
-            ) from None
-        self.longest = max_match_length(parse_pattern(pattern.regex))
-        if self.longest == 0 or self._regex.search(b"") is not None:
-            raise ValueError(f"{pattern.kind}: {excerpt} matches the empty string")
-
-    def find(self, text: str, data: bytes) -> Iterator[Finding]:
-        """Yield the findings in ``text``; ``data`` is the same text as UTF-8."""
-        characters, searches, byte = CharacterOffsets(text, data), 0, 0
-        limit = inf if self.longest < inf or self._pattern.is_linear else MAX_UNBOUNDED
+        After a match within a word, the search continues at the next character, or behind the
+        match if its length is unbounded.
+        """
+        characters, match_count, byte = CharacterOffsets(text, data), 0, 0
+        max_matches = inf if max_chars < inf else MAX_UNBOUNDED_MATCHES
         while byte < len(data):
-            for match in self._regex.finditer(data, byte):
-                searches += 1
+            for match in regex.finditer(data, byte):
+                match_count += 1
                 start, end = characters.to_character_span(*match.span())
-                if searches > limit:
-                    yield self._build_finding(start, len(text))
+                if match_count > max_matches:
+                    yield start, len(text)
                     return
-                if self._pattern.whole_words and not _is_whole_word(text, start, end):
-                    byte = characters.seek(
-                        end if self.longest == inf else _next_word_start(text, start)
-                    )
+                if self._whole_words and not _is_whole_word(text, start, end):
+                    next_start = end if max_chars == inf else _next_word_start(text, start)
+                    byte = characters.seek(next_start)
                     break
                 if start < end:
-                    yield self._build_finding(start, end)
+                    yield start, end
             else:
                 return
 
-    def _build_finding(self, start: int, end: int) -> Finding:
-        return Finding(start, end, kind=self._pattern.kind, score=self._pattern.score)
+
+def _compile_nonempty(kind: str, regex: str) -> tuple[Any, float]:
+    """Return a compiled pattern with the maximum length of its matches."""
+    excerpt = regex[:80]
+    try:
+        compiled = compile_pattern(regex)
+        check_syntax(regex)
+    except ValueError as error:
+        raise ValueError(f"{kind}: {excerpt} is not a valid RE2 pattern: {error}") from None
+    max_chars = max_match_length(parse_pattern(regex))
+    if max_chars == 0 or compiled.search(b"") is not None:
+        raise ValueError(f"{kind}: {excerpt} matches the empty string")
+    return compiled, max_chars
 
 
 def _is_whole_word(text: str, start: int, end: int) -> bool:
@@ -148,17 +130,17 @@ def _is_whole_word(text: str, start: int, end: int) -> bool:
 
 def _next_word_start(text: str, start: int) -> int:
     """Return the next position after ``start`` where a word may start."""
-    word = WORD.match(text, start)
+    word = WORD_CHARACTERS.match(text, start)
     if word and start and _are_in_one_word(text[start - 1], text[start]):
         return max(start + 1, word.end())
     return start + 1
 
 
-def _are_in_one_word(first_text: str, second: str) -> bool:
+def _are_in_one_word(first: str, second: str) -> bool:
     return (
-        _is_word_character(first_text)
+        _is_word_character(first)
         and _is_word_character(second)
-        and not UNSPACED.match(first_text + second)
+        and not UNSPACED_PAIR.match(first + second)
     )
 
 

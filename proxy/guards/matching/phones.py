@@ -7,25 +7,33 @@ from collections.abc import Iterator, Sequence
 
 import phonenumbers
 
-from proxy.guards.matching.numbers import GROUP, NAMES, STAMP, DigitRun, find_numbers
+from proxy.guards.matching.numbers import (
+    CONTEXT_WORDS,
+    DIGIT_GROUP,
+    TIMESTAMP,
+    DigitRun,
+    find_numbers,
+)
 from proxy.types.guard import Finding
 
 # In a row of numbers, a phone needs its grouping.
-SHAPE = re.compile(
+PHONE_FORMAT = re.compile(
     r"(?<![0-9])(?:(?:\+?1[ .-])?\(?[2-9][0-9]{2}\)?[ .-][0-9]{3}[ .-][0-9]{4}"
     r"|\+[1-9](?:[ .()/-]{0,2}[0-9]){6,14}"
     r"|0[1-9][0-9]{1,3}[ /-][0-9]{5,8}|0[1-9](?:[ .-][0-9]{2}){4})(?![0-9])"
 )
-SHORT = 8  # a national number with at most this many digits needs a word nearby
-BINARY = re.compile(r"[01]+")
-FRACTION = re.compile(r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.|[0-9]\.[0-9]+[ ,]+-?[0-9]+\.[0-9]| -[0-9]")
+MAX_LOCAL_DIGITS = 8  # a national number with at most this many digits needs a word nearby
+BINARY_DIGITS = re.compile(r"[01]+")
+FRACTION_OR_SERIES = re.compile(
+    r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.|[0-9]\.[0-9]+[ ,]+-?[0-9]+\.[0-9]| -[0-9]"
+)
 ROW_BEFORE = re.compile(r"(?<![0-9])(?:(?:0|[1-9][0-9]*) ){4}\Z")
 ROW_AFTER = re.compile(r"(?: (?:0(?![0-9])|[1-9][0-9]*)){4}")
 # Spaces also separate the columns of a table. Such groups need a trunk prefix.
-MARKED = re.compile(r"0[0-9]+ |.*[().+/-]")
+PREFIX_OR_MARK = re.compile(r"0[0-9]+ |.*[().+/-]")
 # A slash follows the area code only, and a dot separates either all groups or none.
-MIXED = re.compile(r".*(?:[0-9][ .-]+[0-9]+.*/|[0-9]\.[0-9].*[ /-]|[ /-].*\.)|0 ")
-ROW = 64  # characters that are searched for a row of numbers
+MIXED_SEPARATORS = re.compile(r".*(?:[0-9][ .-]+[0-9]+.*/|[0-9]\.[0-9].*[ /-]|[ /-].*\.)|0 ")
+ROW_CHARS = 64  # characters that are searched for a row of numbers
 EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
 
 
@@ -50,12 +58,12 @@ class Phones:
             yield
 
     def find(self, part: DigitRun) -> Iterator[Finding]:
-        if BINARY.fullmatch(part.digits):
+        if BINARY_DIGITS.fullmatch(part.digits):
             return
         # A number that begins inside of a code or a path belongs to it.
-        if STAMP.fullmatch(part.raw) or (part.ends_token and "+" not in part.raw):
+        if TIMESTAMP.fullmatch(part.raw) or (part.ends_token and "+" not in part.raw):
             return
-        for number, score in find_numbers(part, 7, 15, self._score, SHAPE):
+        for number, score in find_numbers(part, 7, 15, self._score, PHONE_FORMAT):
             yield Finding(
                 start=number.start, end=_find_end_with_extension(number), kind="phone", score=score
             )
@@ -70,21 +78,21 @@ class Phones:
             or DigitRun(part.text, part.start, _find_end_with_extension(part)).starts_token
         ):
             return 0.0
-        has_phone_word = part.has_keyword_nearby(NAMES["phone"])
+        has_phone_word = part.has_keyword_nearby(CONTEXT_WORDS["phone"])
         if not has_phone_word and (
-            len(part.digits) <= SHORT
-            or part.has_keyword_nearby(NAMES["not_phone"])
+            len(part.digits) <= MAX_LOCAL_DIGITS
+            or part.has_keyword_nearby(CONTEXT_WORDS["not_phone"])
             or not _has_phone_grouping(part)
-            or ROW_BEFORE.search(part.text[max(0, part.start - ROW) : part.start])
-            or ROW_AFTER.match(part.text[part.end : part.end + ROW])
+            or ROW_BEFORE.search(part.text[max(0, part.start - ROW_CHARS) : part.start])
+            or ROW_AFTER.match(part.text[part.end : part.end + ROW_CHARS])
         ):
             return 0.0
         if any(region.is_valid_number(part.digits) for region in self._regions):
-            if has_phone_word or MARKED.match(part.raw):
+            if has_phone_word or PREFIX_OR_MARK.match(part.raw):
                 return 0.9
             return 0.6 if part.digits.startswith("0") else 0.3
         # At least two digits per group: not 1-1-1-1-1-1-1.
-        is_plausible = len(part.digits) >= 2 * len(GROUP.findall(part.raw)) - 2
+        is_plausible = len(part.digits) >= 2 * len(DIGIT_GROUP.findall(part.raw)) - 2
         return 0.6 if has_phone_word and is_plausible else 0.0
 
 
@@ -134,8 +142,12 @@ def _has_phone_grouping(part: DigitRun) -> bool:
 
     Other groupings are an SSN, a fraction or a series.
     """
-    groups = [len(group) for group in GROUP.findall(part.raw)]
-    if groups == [3, 2, 4] or FRACTION.search(part.raw) or MIXED.match(part.raw):
+    groups = [len(group) for group in DIGIT_GROUP.findall(part.raw)]
+    if (
+        groups == [3, 2, 4]
+        or FRACTION_OR_SERIES.search(part.raw)
+        or MIXED_SEPARATORS.match(part.raw)
+    ):
         return False
     # The area code comes first and is shorter than the rest of the number.
     return 1 not in groups[1:] and (len(groups) != 2 or groups[0] <= groups[1])

@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from proxy.guards.matching.partial_match import PartialMatchers, Shape, Shapes
+from proxy.guards.matching.partial_match import PartialMatchers, StreamPattern, StreamPatterns
 from proxy.guards.matching.re2set import (
-    SET_MEMORY,
+    SET_MEMORY_BYTES,
     CharacterOffsets,
     Pattern,
     PatternSet,
@@ -23,10 +23,9 @@ from proxy.guards.matching.re2set import (
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
-from proxy.types.partial_matcher import PartialMatcher
 
 T = TypeVar("T")
-DATA = Path(__file__).parent / "data"
+DATA_FOLDER = Path(__file__).parent / "data"
 
 # Letters of phrases. RE2's \w is ASCII, and \pL is hundreds of ranges, with which rules
 # take thirty times as long to compile.
@@ -34,11 +33,13 @@ _LETTERS = r"A-Za-z\x{C0}-\x{1FFF}\x{2070}-\x{10FFFF}"
 WORD_SEPARATOR = f"[^0-9{_LETTERS}]"
 _CLASSES = {r"[\pL\pN]": f"[0-9{_LETTERS}]", r"\pL": f"[{_LETTERS}]", r"\PL": f"[^{_LETTERS}]"}
 _OTHER_CASE = "\\x{B5}"  # the micro sign, whose other case is one of the letters
-_MISSING = re.compile(r"(?<!\?P)<[a-z]\w+>")
+_LIST_NAME = re.compile(r"(?<!\?P)<[a-z]\w+>")
 # Rules of one pass. More would cost less on plain text; on texts made of the rules' own words an
 # automaton of 60 took twice as long as three of 20, and two of 30 a quarter more.
-SET_SIZE = 30
-PARTIAL_SET_SIZE = 10  # rules per set with partial matches; RE2 compiles a set with the GIL held
+RULES_PER_SET = 30
+RULES_PER_PARTIAL_SET = (
+    10  # rules per set with partial matches; RE2 compiles a set with the GIL held
+)
 
 
 @frozen
@@ -53,56 +54,62 @@ class PhraseRule:
 class PhraseRules:
     """Compiled rules.
 
-    Matches longer than ``longest`` characters are ignored. ``sets`` raises ``ValueError`` for a
+    Matches of more than ``max_chars`` characters are ignored. ``context_chars`` is the number of
+    characters behind a match that may change the decision. ``sets`` raises ``ValueError`` for a
     pattern that RE2 does not accept.
     """
 
-    def __init__(self, rules: Sequence[PhraseRule], longest: int) -> None:
-        self._rules, self._longest = rules, longest
-        self._singles = [
-            (rule, Pattern(f"(?i){expand_letter_case(rule.pattern)}", lazy=True, memory=SET_MEMORY))
+    def __init__(self, rules: Sequence[PhraseRule], max_chars: int, context_chars: int = 0) -> None:
+        self._rules, self._max_chars = rules, max_chars
+        self._patterns = [
+            Pattern(f"(?i){expand_letter_case(rule.pattern)}", lazy=True, memory=SET_MEMORY_BYTES)
             for rule in rules
         ]
+        self._context_chars = context_chars
 
     @cached_property
     def sets(self) -> Sequence[PatternSet]:
-        parts = _split_evenly(self._singles, SET_SIZE)
-        return [PatternSet(pattern.source for _, pattern in part) for part in parts]
+        sources = [pattern.source for pattern in self._patterns]
+        return [*map(PatternSet, _batch(sources, RULES_PER_SET))]
+
+    @property
+    def stream_patterns(self) -> Sequence[StreamPattern]:
+        return [
+            StreamPattern(f"(?i){rule.pattern}", self._context_chars, compiled=pattern)
+            for rule, pattern in zip(self._rules, self._patterns, strict=True)
+        ]
 
     @cached_property
-    def partial_matcher(self) -> PartialMatcher:
-        return build_partial_matcher(self._rules)
+    def partial_matcher(self) -> PartialMatchers:
+        return build_partial_matcher(self.stream_patterns)
 
-    def prefilter(self, lines: bytes) -> bool:
+    def may_match(self, lines: bytes) -> bool:
         return any(pattern_set.may_match(lines) for pattern_set in self.sets)
 
     def load_rare_data(self) -> Iterator[None]:
-        return compile_lazy_patterns(pattern for _, pattern in self._singles)
+        return compile_lazy_patterns(self._patterns)
 
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""
         data = encode_utf8(text)
         findings = []
-        for pattern_set, part in zip(
-            self.sets, _split_evenly(self._singles, SET_SIZE), strict=True
-        ):
-            for index in pattern_set.find_matching(data):
-                rule, pattern = part[index]
-                characters = CharacterOffsets(text, data)
-                for spans in pattern.find_all(data):
-                    start, end = characters.to_character_span(*spans[0])
-                    if 0 < end - start <= self._longest:
-                        findings.append(Finding(start, end, kind=rule.kind, score=rule.score))
+        for number, pattern_set in enumerate(self.sets):
+            for hit in pattern_set.find_matching(data):
+                index = number * RULES_PER_SET + hit
+                rule, characters = self._rules[index], CharacterOffsets(text, data)
+                for spans in self._patterns[index].find_all(data):
+                    finding = characters.to_finding(*spans[0], rule.kind, rule.score)
+                    if 0 < finding.end - finding.start <= self._max_chars:
+                        findings.append(finding)
         return sorted(findings, key=lambda finding: finding.start)
 
 
-def _split_evenly(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def build_partial_matcher(patterns: Sequence[StreamPattern]) -> PartialMatchers:
+    return PartialMatchers([*map(StreamPatterns, _batch(patterns, RULES_PER_PARTIAL_SET))])
+
+
+def _batch(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def build_partial_matcher(rules: Sequence[PhraseRule], context_length: int = 0) -> PartialMatcher:
-    shapes = [Shape(f"(?i){rule.pattern}", context_length) for rule in rules]
-    return PartialMatchers([Shapes(part) for part in _split_evenly(shapes, PARTIAL_SET_SIZE)])
 
 
 def read_rules(data: Any) -> Iterator[PhraseRule]:
@@ -110,7 +117,7 @@ def read_rules(data: Any) -> Iterator[PhraseRule]:
     lists = {name: join_alternatives(value) for name, value in data["lists"].items()}
     for rule in data["rules"]:
         pattern = build_phrase_pattern(join_alternatives(rule["phrases"]), lists)
-        if not _MISSING.search(pattern):
+        if not _LIST_NAME.search(pattern):
             yield PhraseRule(rule["kind"], rule["score"], pattern)
 
 

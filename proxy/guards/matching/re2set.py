@@ -22,10 +22,10 @@ from proxy.types.guard import Finding, PrefilterFunction, SharedPrefilter
 Span = tuple[int, int]
 
 # Memory of an automaton, which is built while matching and reset when full.
-PATTERN_MEMORY = 8 << 20
-SET_MEMORY = 64 << 20
-SURROGATES = re.compile("[\ud800-\udfff]")
-_COMPILING = threading.Lock()  # RE2 compiles with the GIL held
+PATTERN_MEMORY_BYTES = 8 << 20
+SET_MEMORY_BYTES = 64 << 20
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+_COMPILE_LOCK = threading.Lock()  # RE2 compiles with the GIL held
 
 
 def replace_surrogates(text: str) -> str:
@@ -33,7 +33,7 @@ def replace_surrogates(text: str) -> str:
 
     JSON may contain them, UTF-8 may not.
     """
-    return text if text.isascii() else SURROGATES.sub("\ufffd", text)
+    return text if text.isascii() else LONE_SURROGATES.sub("\ufffd", text)
 
 
 def encode_utf8(text: str) -> bytes:
@@ -54,7 +54,7 @@ def throttle_compilation() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         yield
         return
-    with _COMPILING:
+    with _COMPILE_LOCK:
         started_at = time.thread_time()
         try:
             yield
@@ -62,7 +62,7 @@ def throttle_compilation() -> Iterator[None]:
             time.sleep(time.thread_time() - started_at)
 
 
-def compile_pattern(pattern: str, memory: int = PATTERN_MEMORY) -> re2._Regexp:
+def compile_pattern(pattern: str, memory: int = PATTERN_MEMORY_BYTES) -> re2._Regexp:
     """Compile a pattern.
 
     Raises ``ValueError`` with the message of RE2 for invalid syntax, or if the pattern needs
@@ -85,7 +85,9 @@ class Pattern:
 
     __slots__ = ("_memory", "_regex", "source")
 
-    def __init__(self, pattern: str, *, lazy: bool = False, memory: int = PATTERN_MEMORY) -> None:
+    def __init__(
+        self, pattern: str, *, lazy: bool = False, memory: int = PATTERN_MEMORY_BYTES
+    ) -> None:
         self.source = pattern
         self._memory = memory
         self._regex: re2._Regexp | None = None
@@ -131,25 +133,28 @@ def compile_lazy_patterns(patterns: Iterable[Pattern]) -> Iterator[None]:
 
 _ESCAPES = re.compile(r"\\(.)", re.DOTALL)
 _LINE_EDGES = {"A": "^", "z": "$"}
-_BY_TEXT = re.compile(r"\(\?[imsU]*-[imsU]*m|\\Q")  # pattern text that may unset the multiline flag
+_MAY_UNSET_MULTILINE = re.compile(
+    r"\(\?[imsU]*-[imsU]*m|\\Q"
+)  # pattern text that may unset the multiline flag
 
 
 class PatternSet:
-    """Set of patterns that finds which patterns match a text, but not where.
+    """Set of patterns that finds which patterns may match a text, but not where.
 
-    The edges of the text match at the edges of a line, so that texts on separate lines can be
-    searched together, unless ``by_lines`` is False. Each pattern is replaced by its ``relaxed``
-    form, so that a hit is not always a match.
+    Each pattern is relaxed, so a hit is not always a match. ``^`` and ``$`` match at the edges of
+    lines, so that texts on separate lines can be searched together, unless ``by_lines`` is False.
 
-    ``open_ends`` are additional patterns for partial matches at the end of a text, which
-    ``find_matching`` omits. Raises ``ValueError`` for invalid syntax, and for patterns that
-    need more than ``memory`` bytes together.
+    ``partial_patterns`` match partial matches at the end of a text. ``find_matching`` omits them.
+    Raises ``ValueError`` for invalid syntax, and if all patterns need more than ``memory`` bytes.
     """
 
     __slots__ = ("_all", "_count", "by_lines", "shared_prefilter")
 
     def __init__(
-        self, patterns: Iterable[str], memory: int = SET_MEMORY, open_ends: Iterable[str] = ()
+        self,
+        patterns: Iterable[str],
+        memory: int = SET_MEMORY_BYTES,
+        partial_patterns: Iterable[str] = (),
     ) -> None:
         set_ = re2.Set.SearchSet(_re2_options(memory))
         self._count = 0
@@ -157,9 +162,9 @@ class PatternSet:
         for pattern in patterns:
             _add_pattern(set_, _to_line_pattern(relax_repetitions(pattern)), pattern)
             self._count += 1
-            self.by_lines = self.by_lines and not _BY_TEXT.search(pattern)
+            self.by_lines = self.by_lines and not _MAY_UNSET_MULTILINE.search(pattern)
         self._all = self._count
-        for pattern in open_ends:
+        for pattern in partial_patterns:
             _add_pattern(set_, relax_repetitions(pattern), pattern)
             self._all += 1
         try:
@@ -182,8 +187,8 @@ class PatternSet:
             return indexes[: bisect_left(indexes, self._count)]
         return indexes
 
-    def matching_or_partial_indexes(self, data: bytes) -> Sequence[int]:
-        """Return the indexes of patterns that may match, followed by indexes of ``open_ends``."""
+    def find_matching_or_partial(self, data: bytes) -> Sequence[int]:
+        """Return the indexes of patterns that may match; partial patterns follow the others."""
         return sorted(self.shared_prefilter.match(data) or range(self._all + 1))[:-1]
 
     def may_match(self, data: bytes) -> bool:
@@ -199,7 +204,7 @@ def _add_pattern(set_: re2.Set, pattern: str, written: str) -> None:
 
 def _to_line_pattern(pattern: str) -> str:
     """Return a pattern whose text edges match at the edges of lines."""
-    if _BY_TEXT.search(pattern):
+    if _MAY_UNSET_MULTILINE.search(pattern):
         return pattern
     return "(?m)" + _ESCAPES.sub(lambda escape: _LINE_EDGES.get(escape[1], escape[0]), pattern)
 

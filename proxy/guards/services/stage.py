@@ -16,7 +16,7 @@ from proxy.errors import ProxyError
 from proxy.guards.findings import Clock, FailedDetector, RuleTally
 from proxy.guards.services.wire import TooLong, Unsure
 from proxy.guards.stream.filter import JobRunner, StreamFilter
-from proxy.guards.text.walk import KINDS, Text
+from proxy.guards.text.walk import TEXT_KINDS, Text
 from proxy.ports import GuardClients
 from proxy.runtime.frozen import frozen
 from proxy.types.events import Frame
@@ -175,7 +175,7 @@ class ServiceStage:
         self._frames: list[Frame] = []
         self._texts: list[Text] = []
         self._tallies = build_uncalled_tallies(rules, calls.clock)
-        kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
+        kinds = [kind for kind in sorted(TEXT_KINDS) if _any_applies(rules, kind)]
         collectors = (_build_collecting_rule(kind, rules, self._texts) for kind in kinds)
         tallies = [RuleTally(rule, calls.clock, max_texts=max_texts) for rule in collectors]
         self._collecting = StreamFilter.for_rules(tallies, run_job=run_job, spans_finish=True)

@@ -13,12 +13,12 @@ from typing import Self
 from proxy.guards.findings import RuleTally
 from proxy.guards.stream.text_filter import ReleasedText, TextFilter
 from proxy.guards.stream.window import Window
-from proxy.guards.text.documents import TEXT_WEIGHT, weigh
+from proxy.guards.text.documents import TEXT_WEIGHT, estimate_weight
 from proxy.guards.text.json_strings import (
-    LITERALS,
-    MOST_BARE,
+    JSON_LITERALS,
+    MAX_BARE_CHARS,
+    ArgumentSplitter,
     Kind,
-    Splitter,
     quote_bare_word,
 )
 
@@ -43,7 +43,7 @@ class ArgumentsWindow:
         self, string: TextFilter, plain: TextFilter, tallies: Sequence[RuleTally] = ()
     ) -> None:
         self._tallies = tallies
-        self._splitter = Splitter()
+        self._splitter = ArgumentSplitter()
         self._string = string
         self._plain = plain
         self._bare_word = ""
@@ -64,7 +64,7 @@ class ArgumentsWindow:
 
     def estimate_closing_weight(self) -> int:
         ends = self._string.estimate_closing_weight() + self._plain.estimate_closing_weight()
-        return ends + weigh(self._bare_word)
+        return ends + estimate_weight(self._bare_word)
 
     def feed(self, text: str) -> list[ReleasedText]:
         released: list[ReleasedText] = []
@@ -86,7 +86,7 @@ class ArgumentsWindow:
         if kind == "plain":
             return self._plain.feed(part)
         self._bare_word += part
-        if kind == "end" or len(self._bare_word) > MOST_BARE:
+        if kind == "end" or len(self._bare_word) > MAX_BARE_CHARS:
             pieces = self._close_string()
             for tally in self._tallies:
                 if tally.fields > tally.max_texts and tally.error is None:
@@ -98,14 +98,14 @@ class ArgumentsWindow:
         return self.close()
 
     def close(self) -> list[ReleasedText]:
-        self._splitter = Splitter()
+        self._splitter = ArgumentSplitter()
         return [*self._close_string(), *self._plain.close()]
 
     def _close_string(self) -> list[ReleasedText]:
         if not self._bare_word:
             return self._string.close()
         bare, self._bare_word = self._bare_word, ""
-        if bare in LITERALS:
+        if bare in JSON_LITERALS:
             return [ReleasedText(bare, len(bare), is_changed=False)]
         pieces = [*self._plain.feed(bare), *self._plain.close()]
         if not any(piece.is_changed for piece in pieces):

@@ -41,13 +41,13 @@ from proxy.guards.stream.part_stream import (
 from proxy.guards.stream.text_filter import TextFilter, TextFilterFactory
 from proxy.guards.stream.texts import JoinableTexts, RuleFilterFactory
 from proxy.guards.text.documents import (
-    LIGHT,
-    SHEET,
+    BATCH_CHARS,
+    LOOP_WEIGHT,
     TEXT_WEIGHT,
     collect_in_steps,
     collect_texts,
+    estimate_weight,
     split_batches,
-    weigh,
 )
 from proxy.guards.text.replace import map_paths_to_copy
 from proxy.guards.text.walk import MemberName, Path, Text, Texts
@@ -141,13 +141,13 @@ class StreamFilter:
         if any(isinstance(event, _WALKED) for event in frame.events):
             walked_texts = await collect_in_steps(iter_other_texts(frame))
             self.opaque = self.opaque or bool(walked_texts.opaque)
-        if walked_texts is not None and TEXT_WEIGHT * len(walked_texts.texts) > LIGHT:
+        if walked_texts is not None and TEXT_WEIGHT * len(walked_texts.texts) > LOOP_WEIGHT:
             texts = await self._run_job(partial(self.read_texts, frame, walked_texts))
         else:
             texts = self.read_texts(frame, walked_texts)
-        if texts.weight <= LIGHT:
+        if texts.weight <= LOOP_WEIGHT:
             return self.feed_texts(texts)
-        if all(len(item.text.text) <= SHEET for item in texts.open_texts):
+        if all(len(item.text.text) <= BATCH_CHARS for item in texts.open_texts):
             return await self._run_job(partial(self.feed_texts, texts))
         # Each piece of a long text has a deadline of its own, as it would have in its own frame.
         steps = self.feed_in_steps(texts)
@@ -175,7 +175,7 @@ class StreamFilter:
         if not isinstance(delta, Delta):
             return None
         stream = self._streams.get(delta.part)
-        if stream is None or TEXT_WEIGHT + stream.filter.estimate_weight(delta.text) > LIGHT:
+        if stream is None or TEXT_WEIGHT + stream.filter.estimate_weight(delta.text) > LOOP_WEIGHT:
             return None
         self._latest = delta.part
         path = delta.slot if delta.slot and frame.doc is not None else (0,)
@@ -199,8 +199,8 @@ class StreamFilter:
         weight = sum(stream.filter.estimate_closing_weight() for stream in ending)
         weight += sum(map(self._estimate_text_weight, open_texts))
         for text in complete_texts:
-            repeated = LIGHT if self._joinable.may_repeat(frame, text) else 0
-            weight += TEXT_WEIGHT + weigh(text.text) + repeated
+            repeated = LOOP_WEIGHT if self._joinable.may_repeat(frame, text) else 0
+            weight += TEXT_WEIGHT + estimate_weight(text.text) + repeated
         return FrameTexts(frame, open_texts, complete_texts=complete_texts, weight=weight)
 
     def feed_texts(self, texts: FrameTexts) -> list[Frame]:
@@ -242,7 +242,7 @@ class StreamFilter:
         if stream is not None:
             return TEXT_WEIGHT + stream.filter.estimate_weight(text)
         parts = estimate_arguments_weight(text) if is_json(open_text.key) else 0
-        return TEXT_WEIGHT + weigh(text) + parts
+        return TEXT_WEIGHT + estimate_weight(text) + parts
 
     def _list_ended_streams(self, event: Event) -> Iterable[PartStream]:
         """Return the streams that an event ends: of its part, of its choice, or all."""

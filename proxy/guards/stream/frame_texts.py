@@ -15,8 +15,8 @@ from proxy.guards.text.walk import (
     Opaque,
     Path,
     Text,
+    find_joined_parts_depth,
     iter_logprob_nodes,
-    joined_parts_depth,
 )
 from proxy.types import Json
 from proxy.types.events import (
@@ -184,7 +184,7 @@ def build_text_key(doc: Json, path: Path) -> TextKey:
         steps.append(get_index(value, step) if isinstance(step, int) else step)
     choice_steps = tuple(steps[2:])
     return (steps[1] if isinstance(steps[1], int) else -1), choice_steps[
-        : joined_parts_depth(choice_steps)
+        : find_joined_parts_depth(choice_steps)
     ]
 
 

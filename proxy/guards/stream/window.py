@@ -35,12 +35,12 @@ from proxy.guards.stream.word_scanner import (
     make_word_scanner,
     starts_in_base64,
 )
-from proxy.guards.text.base64_text import MOST_RUN
+from proxy.guards.text.base64_text import MAX_RUN_CHARS
 from proxy.guards.text.documents import (
-    BEYOND_ASCII,
-    IN_A_SECOND,
-    LIGHT,
-    SHEET,
+    BATCH_CHARS,
+    LOOP_WEIGHT,
+    NON_ASCII_WEIGHT,
+    WEIGHT_PER_SECOND,
     split_batches,
 )
 from proxy.guards.text.normalize import read_beginning
@@ -93,7 +93,7 @@ class Window:
         self._min_run = 0 if self._words else max(0, min(finite, default=0) - 1)
         self._max_lookback = max(finite, default=0)
         self._min_pause = self.lookback // HELD_DIVISOR if holding else self._max_lookback // 4
-        self._limit = 4 * self._max_lookback + 2 * MOST_RUN
+        self._limit = 4 * self._max_lookback + 2 * MAX_RUN_CHARS
         self._max_unread = max(self._max_lookback, MIN_UNREAD)
         self._credit = self._max_credit = MAX_INSPECTIONS * self._limit
         judging = [cursor.tally.detector for cursor in self._cursors if cursor.lookback is None]
@@ -126,7 +126,7 @@ class Window:
         else:
             size = unread
         is_ascii = self._is_ascii and text.isascii()
-        return self._last_weight + (size if is_ascii else BEYOND_ASCII * size)
+        return self._last_weight + (size if is_ascii else NON_ASCII_WEIGHT * size)
 
     def estimate_closing_weight(self) -> int:
         if self._length == self._begin:
@@ -135,12 +135,12 @@ class Window:
         return (
             self._last_weight
             + self._context_size
-            + (unread if self._is_ascii else BEYOND_ASCII * unread)
+            + (unread if self._is_ascii else NON_ASCII_WEIGHT * unread)
         )
 
     def feed(self, text: str) -> list[ReleasedText]:
         size = len(text)
-        if size > SHEET:
+        if size > BATCH_CHARS:
             return [released for piece in split_batches(text) for released in self.feed(piece)]
         if not text:
             return []
@@ -295,12 +295,12 @@ class Window:
         """
         clock = self._tallies[0].clock
         # The clock of the tallies is cheaper, but may include the work of others.
-        is_long = self._words or self._last_weight > LIGHT
+        is_long = self._words or self._last_weight > LOOP_WEIGHT
         cpu_clock = self._cpu_clock if is_long else clock
         started_at, cpu_before = clock(), cpu_clock()
         effort = self._read_text(cursors, start, final=final)
         cpu_s = clock() - started_at if cpu_clock is clock else cpu_clock() - cpu_before
-        self._last_weight = int(cpu_s * IN_A_SECOND)
+        self._last_weight = int(cpu_s * WEIGHT_PER_SECOND)
         if self._words:  # the first inspection may compile patterns
             cpu_s, self._last_cpu_s = min(cpu_s, self._last_cpu_s), cpu_s
         min_pause = 0 if self._words else self._min_pause
@@ -319,7 +319,7 @@ class Window:
         preceding = text[start - 1] if start else self._preceding
         text = text[start:] if start else text
         torn = starts_in_base64(preceding, text)
-        max_run = None if self._needs_whole else MOST_RUN
+        max_run = None if self._needs_whole else MAX_RUN_CHARS
         read = read_beginning(
             text,
             escaped=escaped,
@@ -347,7 +347,7 @@ class Window:
                     insort(self._pending, match, key=_order)
                 else:
                     cursor.tally.count_finding(match.kind, match.score)
-        return min(read.effort, 2 * self._max_lookback)
+        return min(read.extra_weight, 2 * self._max_lookback)
 
     def _release(self) -> list[ReleasedText]:
         released_end = text_start = self._text_start + len(self._text)

@@ -11,11 +11,15 @@ from dataclasses import replace
 from math import inf
 
 from proxy.guards.findings import CONTEXT_MARGIN, RuleCursor, TextMatch, find_matches
-from proxy.guards.matching.pattern_syntax import SPACES, UNSPACED_LETTER, find_last_unspaced_letter
-from proxy.guards.text.base64_text import ALPHABET, MOST_RUN
+from proxy.guards.matching.pattern_syntax import (
+    SPACE_CHARACTERS,
+    UNSPACED_LETTER,
+    find_last_unspaced_letter,
+)
+from proxy.guards.text.base64_text import BASE64_ALPHABET, MAX_RUN_CHARS
 from proxy.guards.text.disguises import find_trailing_marks, has_one_reading
-from proxy.guards.text.documents import SHEET
-from proxy.guards.text.normalize import Beginning, View, build_views, read_beginning
+from proxy.guards.text.documents import BATCH_CHARS
+from proxy.guards.text.normalize import PartialReadings, View, build_views, read_beginning
 from proxy.types.partial_matcher import PartialMatcher
 
 
@@ -28,7 +32,7 @@ def find_undecided_matches(
     """
     torn = starts_in_base64(preceding, text)
     views = read_beginning(
-        text, escaped=escaped, is_remainder=torn, max_run=MOST_RUN, is_final=True
+        text, escaped=escaped, is_remainder=torn, max_run=MAX_RUN_CHARS, is_final=True
     ).views
     return [
         replace(match, start=match.start + base, end=match.end + base)
@@ -44,7 +48,7 @@ def count_whole_text_matches(cursors: Sequence[RuleCursor], text: str, *, escape
 
     In a long text, these rules inspect only the first reading, as in whole responses.
     """
-    views = (View(text),) if len(text) > SHEET else build_views(text, escaped=escaped)
+    views = (View(text),) if len(text) > BATCH_CHARS else build_views(text, escaped=escaped)
     for cursor in cursors:
         if cursor.lookback is None:
             for match in find_matches(cursor.tally, cursor.rule, views):
@@ -118,12 +122,12 @@ class WordScanner:
         """
         tail = text[start:]
         torn = starts_in_base64(text[start - 1 : start], tail)
-        read = read_beginning(tail, escaped=self._escaped, is_remainder=torn, max_run=MOST_RUN)
-        end = find_last_word_end(tail, start_at - start, min(read.upto, read.run))
+        read = read_beginning(tail, escaped=self._escaped, is_remainder=torn, max_run=MAX_RUN_CHARS)
+        end = find_last_word_end(tail, start_at - start, min(read.settled_end, read.open_run_start))
         if end <= start_at - start:
             return []
         rules = [cursor for cursor, _ in self._rules if cursor.tally.error is None]
-        if any(view.whole is not None for view in read.views):
+        if any(view.encoded_span is not None for view in read.views):
             return rules
         unclear = []
         for cursor, matcher in self._rules:
@@ -132,7 +136,7 @@ class WordScanner:
                 continue
             readings = [_cut_reading(view, cursor, cursor_at, end) for view in read.views]
             if not cursor.has_open_match and not any(
-                not is_word_end(reading[-1:]) or matcher.is_text_open(reading)
+                not is_word_end(reading[-1:]) or matcher.may_continue(reading)
                 for reading in readings
             ):
                 cursor.final_end = base + start + end
@@ -140,9 +144,7 @@ class WordScanner:
             place = find_open_position(read, cursor, matcher, cursor_at)
             if place <= cursor_at:
                 continue
-            if cursor.has_open_match or any(
-                matcher.may_match(matcher.encode_text(reading)) for reading in readings
-            ):
+            if cursor.has_open_match or any(matcher.may_match(reading) for reading in readings):
                 unclear.append(cursor)
             else:
                 cursor.final_end = base + start + place
@@ -171,7 +173,7 @@ def _move_to_partial_match(
     place = min(matcher.find_partial_match(text, start_at), len(text) - 1)
     if place <= start_at:
         return True
-    if cursor.has_open_match or matcher.may_match(text.encode()):
+    if cursor.has_open_match or matcher.may_match(text):
         return False
     cursor.final_end = base + place
     return True
@@ -185,7 +187,7 @@ def _cut_reading(view: View, cursor: RuleCursor, start_at: int, end: int) -> str
 
 def is_word_end(character: str) -> bool:
     """Return True for white space and for a letter of a script without spaces."""
-    return character in SPACES or UNSPACED_LETTER.match(character) is not None
+    return character in SPACE_CHARACTERS or UNSPACED_LETTER.match(character) is not None
 
 
 def find_last_word_end(text: str, start_at: int, end: int) -> int:
@@ -200,20 +202,20 @@ def find_last_word_end(text: str, start_at: int, end: int) -> int:
 
 
 def find_open_position(
-    read: Beginning, cursor: RuleCursor, matcher: PartialMatcher, start_at: int
+    read: PartialReadings, cursor: RuleCursor, matcher: PartialMatcher, start_at: int
 ) -> int:
     """Return the first position that may still become part of a finding.
 
     That is the start of a partial match, otherwise the end of the last settled white space, and
     never before ``start_at``.
     """
-    places = [read.run]
+    places = [read.open_run_start]
     for view in read.views:
-        if view.whole is not None:
+        if view.encoded_span is not None:
             continue
         reading = _view_text(view, cursor)
         view_start = view.index_of_original(start_at)
-        end = find_last_word_end(reading, view_start, view.index_of_original(read.upto))
+        end = find_last_word_end(reading, view_start, view.index_of_original(read.settled_end))
         if end <= view_start:
             return start_at
         start = max(0, view_start - CONTEXT_MARGIN)
@@ -224,7 +226,7 @@ def find_open_position(
 
 def starts_in_base64(preceding: str, text: str) -> bool:
     """Return True if a text begins within a run of base64."""
-    return bool(preceding) and preceding in ALPHABET and text[:1] in ALPHABET
+    return bool(preceding) and preceding in BASE64_ALPHABET and text[:1] in BASE64_ALPHABET
 
 
 def _view_text(view: View, cursor: RuleCursor) -> str:

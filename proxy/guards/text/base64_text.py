@@ -6,31 +6,37 @@ import base64
 import binascii
 import codecs
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from proxy.guards.text.member_names import MEMBERS, VALUES
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
-RUN = 16  # minimum characters of a run that is decoded
-MOST_RUN = 4096  # characters of a run that are held and decoded in a stream
-ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
+MIN_RUN_CHARS = 16  # minimum characters of a run that is decoded
+MAX_RUN_CHARS = 4096  # characters of a run that are held and decoded in a stream
+BASE64_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
-ONE = r"[A-Za-z0-9+/_-]"
-_RUNS = re.compile(rf"{ONE}{{{RUN},}}={{0,2}}")
-_NAMED_RUNS = re.compile(rf"(?:(?<=base64,){ONE}+|{ONE}{{{RUN},}})={{0,2}}", re.IGNORECASE)
+BASE64_CHARACTER = r"[A-Za-z0-9+/_-]"
+_RUNS = re.compile(rf"{BASE64_CHARACTER}{{{MIN_RUN_CHARS},}}={{0,2}}")
+_NAMED_RUNS = re.compile(
+    rf"(?:(?<=base64,){BASE64_CHARACTER}+|{BASE64_CHARACTER}{{{MIN_RUN_CHARS},}})={{0,2}}",
+    re.IGNORECASE,
+)
 
-_HEX = re.compile(rf"[0-9A-Fa-f]{{{RUN},}}")
+_HEX = re.compile(rf"[0-9A-Fa-f]{{{MIN_RUN_CHARS},}}")
 _HEX_DIGITS = "0123456789abcdefABCDEF"
 
 # Makes all characters of a run the same, to search for a run as fast as for a literal.
-_RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))
+_RUNNING = bytes(0x61 if chr(i) in BASE64_ALPHABET else 0x20 for i in range(256))
 
 
-def find_base64_runs(text: str, min_size: int = RUN) -> Iterator[re.Match[str]]:
+def find_base64_runs(text: str, min_size: int = MIN_RUN_CHARS) -> Iterator[re.Match[str]]:
     """Yield base64 runs of at least ``min_size`` characters, and declared shorter ones."""
-    if min_size == RUN and "64," in text and "base64," in text.lower():
+    if min_size == MIN_RUN_CHARS and "64," in text and "base64," in text.lower():
         yield from _NAMED_RUNS.finditer(text)
         return
     running, long = text.encode("utf-8", "surrogatepass").translate(_RUNNING), b"a" * min_size
@@ -49,7 +55,7 @@ def find_open_run(text: str, *, torn: bool, max_size: int | None, min_size: int 
     A run of up to ``min_size`` characters is ignored, because that many are held anyway.
     """
     for start, decode in (
-        (len(text.rstrip("=").rstrip(ALPHABET)), partial(decode_base64, cut=True)),
+        (len(text.rstrip("=").rstrip(BASE64_ALPHABET)), partial(decode_base64, cut=True)),
         (len(text.rstrip(_HEX_DIGITS)), decode_hex),
     ):
         size = len(text) - start
@@ -65,8 +71,8 @@ def decode_run(
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the spans of base64 and hex in a run with their decoded text.
 
-    A decoded text has at most ``max_size`` characters. In a ``is_remainder`` run, which is the rest
-    of a longer one, decodings that would begin before the run are skipped.
+    At most ``max_size`` characters of an encoding are decoded. If the run ``is_remainder`` of a
+    longer one, encodings that may begin before it are skipped.
     """
     size = len(run) if max_size is None else min(len(run), max_size)
     if not is_remainder and (text := decode_base64(run[:size], cut=size < len(run))):
@@ -114,7 +120,7 @@ def _decode_printable(raw: bytes) -> str | None:
     return text if "".join(text.split()).isprintable() else None
 
 
-LEAST_OPAQUE = 256  # characters of data that may be an image; a key or a word is shorter
+MIN_OPAQUE_CHARS = 256  # characters of data that may be an image; a key or a word is shorter
 _URL = re.compile(
     r"data:(?P<type>(?:application|audio|font|image|message|model|text|video)/[a-z0-9.+-]{1,64})"
     r"(?:;charset=(?P<charset>[A-Za-z0-9_-]{1,32}))?;base64,"
@@ -124,20 +130,9 @@ CHARSETS = frozenset(
 )
 """Supported charsets. Clients name the charset. Some other charsets of Python take quadratic time,
 or decode bytes that no upstream reads as text."""
+_MEDIA = tomllib.loads((Path(__file__).parent / "data" / "media.toml").read_text("utf-8"))
 MEDIA_TYPES = frozenset(
-    f"{kind}/{name}"
-    for kind, names in {
-        "application": "gzip json msword octet-stream pdf rtf vnd.ms-excel vnd.ms-powerpoint "
-        "vnd.openxmlformats-officedocument.presentationml.presentation "
-        "vnd.openxmlformats-officedocument.spreadsheetml.sheet "
-        "vnd.openxmlformats-officedocument.wordprocessingml.document xml yaml zip",
-        "audio": "aac flac mp3 mp4 mpeg ogg opus wav webm x-m4a x-wav",
-        "font": "otf ttf woff woff2",
-        "image": "avif bmp gif heic heif jpeg jpg png svg+xml tiff webp",
-        "text": "calendar css csv html javascript markdown plain rtf tab-separated-values xml",
-        "video": "mp4 mpeg ogg quicktime webm x-matroska x-msvideo",
-    }.items()
-    for name in names.split()
+    f"{kind}/{name}" for kind, names in _MEDIA["types"].items() for name in names.split()
 )
 """Known media types. Other media types are inspected as text."""
 _SIGNATURES = (
@@ -145,7 +140,6 @@ _SIGNATURES = (
     b"II*\0", b"MM\0*", b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1f\x8b\x08", b"\xff\xfb",
     b"\x1aE\xdf\xa3",
 )  # fmt: skip
-MEDIA_MEMBERS = frozenset({"media_type", "mediaType", "mimeType", "mime_type"})
 _TEXT_MEDIA = re.compile(
     r"\s*(?:text/|[a-z]+/(?:[\w.-]+\+)?(?:x-)?"
     r"(?:csv|javascript|json|jsonl|markdown|ndjson|rtf|sh|sql|toml|xml|yaml)\b)",
@@ -155,8 +149,6 @@ _OTHER_MEDIA = re.compile(
     r"\s*(?:(?:audio|font|image|video)/|application/(?:gzip|msword|pdf|vnd\.|zip))", re.IGNORECASE
 )
 _CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([a-z0-9_-]{1,32})", re.IGNORECASE)
-_TEXT_TYPES = frozenset({"input_text", "output_text", "plain_text", "text"})
-_TEXT_FORMATS = frozenset({"csv", "html", "json", "markdown", "md", "plain", "text", "txt", "xml"})
 
 TextClaim = str | bool | None
 """Declared type of data: True or a charset for text, False for other data, None if undeclared."""
@@ -164,8 +156,8 @@ TextClaim = str | bool | None
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 # Surrogate-escaped byte and its Latin-1 character.
-_IN_LATIN_1 = [(chr(0xDC00 + byte), chr(byte)) for byte in range(0x80, 0x100)]
-_AT_ONCE = 64 * 1024  # bytes decoded one by one before other tasks run
+_LATIN_1_BY_ESCAPE = [(chr(0xDC00 + byte), chr(byte)) for byte in range(0x80, 0x100)]
+_SLICE_BYTES = 64 * 1024  # bytes decoded one by one before other tasks run
 
 
 @frozen
@@ -193,19 +185,20 @@ class Payload:
 class Data:
     """Data of a string, with its ``text`` or None.
 
-    ``odd_head`` is a head with text of the client. ``exact`` data is valid UTF-8, so the base64
-    itself is probably no text. ``loose`` data needs a decoder that skips white space. ``signed``
-    data has the signature of a known file type. ``rough`` data is undeclared and contains invalid
-    UTF-8.
+    - ``odd_head``: the head, if it contains text of the client.
+    - ``is_plain_utf8``: UTF-8 without controls, so the base64 itself is probably no text.
+    - ``has_white_space``: only decoders that skip white space read it.
+    - ``has_known_type``: it has a media type, or the signature of a known file type.
+    - ``has_invalid_bytes``: it is undeclared and contains invalid UTF-8.
     """
 
     payload: Payload
     text: str | None
     odd_head: str = ""
-    exact: bool = False
-    loose: bool = False
-    signed: bool = False
-    rough: bool = False
+    is_plain_utf8: bool = False
+    has_white_space: bool = False
+    has_known_type: bool = False
+    has_invalid_bytes: bool = False
 
 
 def parse_data(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
@@ -217,41 +210,41 @@ def parse_data(string: str, *, bare: bool, claim: TextClaim = None) -> Data | No
     if url is None and not bare:
         return None
     if claim is None:
-        claim = len(string) <= LEAST_OPAQUE or None
+        claim = len(string) <= MIN_OPAQUE_CHARS or None
     head = url[0] if url else ""
     run = string[len(head) :]
     raw = _decode_base64_bytes(run)
     if raw is None:
         close = "".join(run.split())
         tight = None if close == run else parse_data(head + close, bare=bare, claim=claim)
-        text = tight.text if tight else None
-        if tight is None or text is None:
+        if tight is None or tight.text is None:
             return None
-        return Data(tight.payload, text, loose=True, rough=tight.rough)
-    if url is None:
-        charset = claim if isinstance(claim, str) else ""
-        text, rough = _decode_bytes(raw, charset, is_text=bool(claim))
-        payload = Payload("", charset=charset if charset in CHARSETS and not rough else "utf-8")
-        exact = _is_plain_utf8(raw, text)
         return Data(
-            payload,
-            text,
-            exact=exact,
-            signed=raw.startswith(_SIGNATURES) or raw[4:8] == b"ftyp",
-            rough=rough,
+            tight.payload,
+            tight.text,
+            has_white_space=True,
+            has_invalid_bytes=tight.has_invalid_bytes,
         )
-    itself = get_declared_type({"media_type": url["type"]}, None)
-    charset = (url["charset"] or "").lower()
-    text, rough = _decode_bytes(raw, charset, is_text=bool(claim if itself is None else itself))
-    is_known = url["type"] in MEDIA_TYPES
-    odd = not is_known or charset not in CHARSETS | {""}
+    odd_head, signed = "", True
+    if url is None:
+        declared: TextClaim = None
+        charset = claim if isinstance(claim, str) else ""
+        signed = raw.startswith(_SIGNATURES) or raw[4:8] == b"ftyp"
+    else:
+        declared = get_declared_type({"media_type": url["type"]}, None)
+        charset = (url["charset"] or "").lower()
+        is_known = url["type"] in MEDIA_TYPES
+        odd_head = "" if is_known and charset in CHARSETS | {""} else head
+        head = f"data:{url['type'] if is_known else 'text/plain'};charset=utf-8;base64,"
+    text, rough = _decode_bytes(raw, charset, is_text=bool(claim if declared is None else declared))
+    is_written_so = url is None and charset in CHARSETS and not rough
     return Data(
-        Payload(f"data:{url['type'] if is_known else 'text/plain'};charset=utf-8;base64,"),
+        Payload(head, charset=charset if is_written_so else "utf-8"),
         text,
-        odd_head=head if odd else "",
-        exact=_is_plain_utf8(raw, text),
-        signed=True,  # the media type declares it a text
-        rough=rough and not itself,
+        odd_head=odd_head,
+        is_plain_utf8=_is_plain_utf8(raw, text),
+        has_known_type=signed,
+        has_invalid_bytes=rough and not declared,
     )
 
 
@@ -261,16 +254,16 @@ def get_declared_type(item: Json, outer_claim: TextClaim) -> TextClaim:
     The item's type, format or media type declares it, otherwise the enclosing ``outer_claim``. An
     enclosing claim of text takes precedence.
     """
-    media = [media_type for name in MEDIA_MEMBERS if isinstance(media_type := item.get(name), str)]
-    texts = (
-        [name_given for name_given in media if _TEXT_MEDIA.match(name_given)] if media else media
-    )
+    media = [
+        media_type for name in MEMBERS["media"] if isinstance(media_type := item.get(name), str)
+    ]
+    texts = [media_type for media_type in media if _TEXT_MEDIA.match(media_type)]
     for text in texts:
         if charset := _CHARSET.search(text):
             return charset[1].lower()
-    if outer_claim or texts or _is_one_of(_TEXT_TYPES, item.get("type")):
+    if outer_claim or texts or _is_one_of(VALUES["text_parts"], item.get("type")):
         return outer_claim or True
-    if _is_one_of(_TEXT_FORMATS, item.get("format")):
+    if _is_one_of(VALUES["text_formats"], item.get("format")):
         return True
     return False if any(map(_OTHER_MEDIA.match, media)) else outer_claim
 
@@ -307,10 +300,10 @@ def _decode_bytes(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | Non
 def _decode_byte_by_byte(raw: bytes) -> Iterator[str]:
     """Yield bytes as UTF-8, and each invalid byte as the letter of Latin-1."""
     decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
-    for start in range(0, len(raw), _AT_ONCE):
-        piece = decode(raw[start : start + _AT_ONCE], final=start + _AT_ONCE >= len(raw))
+    for start in range(0, len(raw), _SLICE_BYTES):
+        piece = decode(raw[start : start + _SLICE_BYTES], final=start + _SLICE_BYTES >= len(raw))
         if not piece.isascii():
-            for escape, letter in _IN_LATIN_1:
+            for escape, letter in _LATIN_1_BY_ESCAPE:
                 piece = piece.replace(escape, letter)
         yield piece
 

@@ -15,46 +15,27 @@ from proxy.guards.matching.re2set import PatternSet
 from proxy.guards.text import base64_text
 from proxy.runtime.frozen import frozen
 
-_TABLES = tomllib.loads((Path(__file__).parent / "data" / "confusables.toml").read_text("utf-8"))
+_DATA = Path(__file__).parent / "data"
+_LOOK_ALIKES = tomllib.loads((_DATA / "confusables.toml").read_text("utf-8"))
 
-FOLDS: dict[int, str] = {
+LOOK_ALIKES: dict[int, str] = {
     ord(look): plain
-    for table in _TABLES.values()
+    for table in _LOOK_ALIKES.values()
     for plain, looks in table.items()
     for look in looks
 }
 """Maps a code point to the ASCII character that it looks like, so that positions stay."""
 
-CONTROLS = "\0-\x08\x0b\x0c\x0e-\x1f\x7f"
+_CLASSES = tomllib.loads((_DATA / "characters.toml").read_text("utf-8"))
+CONTROLS: str = _CLASSES["controls"]
 """Inside of a character class: invisible controls of ASCII, without tabs and line feeds."""
-
-UNSEEN = (
-    CONTROLS + "\x80-\x9f"  # control, private-use and noncharacter code points
-    "\ue000-\uf8ff\ufdd0-\ufdef\ufff0-\uffff\U000f0000-\U0010ffff"
-    + "".join(
-        f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0xF0000, 0x10000)
-    )
-    + "\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
-    "\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0"
-    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
+INVISIBLE: str = CONTROLS + _CLASSES["invisible"]
 """Inside of a character class: invisible characters and changes of the writing direction."""
-
-TAGS = "\U000e0020-\U000e007e"
+TAGS: str = _CLASSES["tags"]
 """Inside of a character class: invisible tags of ASCII, which a model reads."""
-
-JOINING = frozenset(
-    "\u09be\u09d7\u0b3e\u0b56\u0b57\u0bbe\u0bd7\u0cc2\u0cd5\u0cd6\u0d3e\u0d57\u0dcf\u0ddf\u102e"
-    "\u1b35\U00011127\U0001133e\U00011357\U000114b0\U000114ba\U000114bd\U000115af\U00011930"
-    + "".join(map(chr, [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]))
-)
+JOINING = re.compile(f"[{_CLASSES['joining']}]")
 """Characters other than marks that compose with the one before them (vowel signs, jamo)."""
-
-MARKS = (
-    "\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0e31-\u0e3a\u0e47-\u0e4e"
-    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe20-\ufe2f"
-)
+MARKS: str = _CLASSES["marks"]
 """Inside of a character class: marks that occur on letters of other scripts."""
 
 
@@ -66,10 +47,10 @@ ESCAPES = re.compile(
     rf"|(?:%{_HEX}{{2}})+|{_UNICODE}|\\x{_HEX}{{2}}|\\u\{{{_HEX}{{1,6}}\}}|\\U{_HEX}{{8}}"
 )
 """Escapes in a text. A number of HTML may lack its ``;``."""
-IN_JSON = re.compile(rf'{_UNICODE}|\\["\\/bfnrt]')
+JSON_ESCAPES = re.compile(rf'{_UNICODE}|\\["\\/bfnrt]')
 """Escapes of a JSON string."""
 
-_TAIL = 48  # more than the longest escape
+_MAX_ESCAPE_CHARS = 48  # more than the longest escape
 _CUT_PAIR = rf"\\u[dD][89abAB]{_HEX}{{2}}(?:\\(?:u{_HEX}{{0,3}})?)?|\\u{_HEX}{{0,3}}"
 _PENDING = re.compile(
     rf"(?:&(?:#(?:[0-9]{{0,12}}|[xX]{_HEX}{{0,12}})|[A-Za-z][A-Za-z0-9]{{0,31}})?|(?:%{_HEX}{{2}}){{0,3}}%{_HEX}?|(?:%[89A-Fa-f]{_HEX}){{1,3}}"
@@ -125,7 +106,7 @@ def _decode_percents(escapes: str, offset: int) -> Iterator[tuple[int, int, str]
 
 def find_pending_escape(text: str, *, in_json: bool = False) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
-    tail = text[-_TAIL:]
+    tail = text[-_MAX_ESCAPE_CHARS:]
     if has_escapes(tail):
         pending = (_PENDING_IN_JSON if in_json else _PENDING).search(tail)
         if pending is not None:
@@ -134,10 +115,10 @@ def find_pending_escape(text: str, *, in_json: bool = False) -> int:
 
 
 MAX_MARKS = 30  # combining marks per letter
-_GAP = 16  # a larger gap between two changing characters starts a new range
+_MAX_RANGE_GAP = 16  # a larger gap between two changing characters starts a new range
 
 # Code points that may change. The others are Han, Hangul, private use and unassigned.
-_ASSIGNED = (
+_CHANGING_RANGES = (
     (0x80, 0x3400), (0xA000, 0xAC00), (0xD7B0, 0xD800), (0xF900, 0x1F300), (0x1FB00, 0x20000),
     (0x2F800, 0x2FA20),
 )  # fmt: skip
@@ -148,14 +129,14 @@ def _may_compose(character: str) -> bool:
     if character < "\u0300":
         return False
     base = normalize("NFKD", character)[0]
-    return combining(base) > 0 or base in JOINING
+    return combining(base) > 0 or JOINING.match(base) is not None
 
 
 def _iter_changed_characters() -> Iterator[str]:
     """Yield the characters that NFKC changes or composes, in order."""
-    for begin, end in _ASSIGNED:
+    for begin, end in _CHANGING_RANGES:
         for character in map(chr, range(begin, end)):
-            if combining(character) or decomposition(character) or character in JOINING:
+            if combining(character) or decomposition(character) or JOINING.match(character):
                 yield character
 
 
@@ -206,7 +187,7 @@ def get_compositions() -> Compositions:
     joined = _build_class(character for character in every if _may_compose(character))
     return Compositions(
         singles=singles,
-        single=re.compile(f"[{_build_class(map(chr, singles), _GAP)}]+"),
+        single=re.compile(f"[{_build_class(map(chr, singles), _MAX_RANGE_GAP)}]+"),
         cluster=re.compile(f".?[{joined}]+|[{_build_class(several)}]", re.DOTALL),
         marks_before=re.compile(f"[{joined}]*"),
     )
@@ -237,22 +218,18 @@ def find_clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
     ``bare`` removes combining marks from Latin letters. Marks beyond ``MAX_MARKS`` stay, except in
     the bare reading.
     """
+    cluster = get_compositions().cluster
     for run in _FOREIGN.finditer(text):
-        piece = run.group()
-        if not is_normalized("NFKC", piece) or (bare and has_marks(piece)):
-            yield from _find_clusters_in_run(piece, run.start(), bare)
-
-
-def _find_clusters_in_run(piece: str, offset: int, bare: bool) -> Iterator[tuple[int, int, str]]:
-    for match in get_compositions().cluster.finditer(piece):
-        letter, extra_marks = match.group()[: 1 + MAX_MARKS], match.group()[1 + MAX_MARKS :]
-        start = offset + match.start()
-        middle, end = start + len(letter), offset + match.end()
-        composed = _remove_marks(letter) if bare else normalize("NFKC", letter)
-        if composed != letter:
-            yield start, middle, composed
-        if bare and extra_marks and (remaining_marks := _MARK.sub("", extra_marks)) != extra_marks:
-            yield middle, end, remaining_marks
+        if is_normalized("NFKC", run.group()) and not (bare and has_marks(run.group())):
+            continue
+        for match in cluster.finditer(text, *run.span()):
+            letter, extra_marks = match.group()[: 1 + MAX_MARKS], match.group()[1 + MAX_MARKS :]
+            middle = match.start() + len(letter)
+            composed = _remove_marks(letter) if bare else normalize("NFKC", letter)
+            if composed != letter:
+                yield match.start(), middle, composed
+            if bare and has_marks(extra_marks):
+                yield middle, match.end(), _MARK.sub("", extra_marks)
 
 
 def find_open_cluster(text: str) -> int:
@@ -265,7 +242,7 @@ def find_open_cluster(text: str) -> int:
 
 
 def _remove_marks(cluster: str) -> str:
-    base = normalize("NFKC", cluster[0]).translate(FOLDS)
+    base = normalize("NFKC", cluster[0]).translate(LOOK_ALIKES)
     marks = _ALL_MARKS.fullmatch(cluster, 1)
     return base if marks and base.isascii() else normalize("NFKC", cluster)
 
@@ -294,19 +271,19 @@ _OPEN = re.compile(
     r"|(?<=\w-)[ \t]{0,4}\r?(?:\n[ \t]{0,16})?)\Z",
     re.IGNORECASE,
 )
-_LONGEST = 400  # maximum characters of several tags and their neighbors
+_MAX_MARK_CHARS = 400  # maximum characters of several tags and their neighbors
 
 _LETTER = r"[A-Za-z\x{80}-\x{10FFFF}]"
 _W = r"[0-9A-Za-z_\x{80}-\x{10FFFF}]"
-GAP = r"[\s._*·•|/\\,~-]"
-_SEPARATED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
+LETTER_GAP = r"[\s._*·•|/\\,~-]"
+_SEPARATED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{LETTER_GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
 
 ESCAPED, ENCODED, MARKED, SEPARATED = range(4)
 """Indexes of the disguises that ``DISGUISES`` finds."""
 DISGUISES = PatternSet(
     [
         rf"[&%\\{CONTROLS}]",  # an escape, or an invisible character
-        rf"{base64_text.ONE}{{{base64_text.RUN}}}|(?i:base64,)",
+        rf"{base64_text.BASE64_CHARACTER}{{{base64_text.MIN_RUN_CHARS}}}|(?i:base64,)",
         rf"[0-9A-Za-z_@.+\x{{80}}-\x{{10FFFF}}-]"
         rf"(?:[*`]|~~|<(?:/?(?i:{_INLINE})(?:[\s\x{{80}}-\x{{10FFFF}}][^<>]*)?/?|!--[^<>]*)>)+"
         rf"(?:[0-9A-Za-z_@\x{{80}}-\x{{10FFFF}}]|[.+-]{_W})|{_W}-[ \t]*\r?\n[ \t]*{_W}",
@@ -337,15 +314,9 @@ def find_marks_in_words(text: str) -> Iterator[tuple[int, int, str]]:
     return ((match.start(), match.end(), "") for match in _WITHIN.finditer(text))
 
 
-def find_marks_but_hyphens(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the same edits, but keep a hyphen at a line end, which may belong to the word."""
-    for start, end, replacement in find_marks_in_words(text):
-        yield start + (text[start] == "-"), end, replacement
-
-
 def find_trailing_marks(text: str) -> int:
     """Return the start of trailing marks that may be within a word, or the length of the text."""
-    if text[-1:].isalnum() and "<" not in text[-_LONGEST:]:
+    if text[-1:].isalnum() and "<" not in text[-_MAX_MARK_CHARS:]:
         return len(text)
-    match = _OPEN.search(text, max(0, len(text) - _LONGEST))
+    match = _OPEN.search(text, max(0, len(text) - _MAX_MARK_CHARS))
     return len(text) if match is None else match.start()

@@ -10,12 +10,13 @@ from typing import Any
 
 from proxy.dialects.wire.strict_json import is_name
 from proxy.fields.field_table import FIELDS
-from proxy.guards.text.members import CHOICES, NUMBERS, OPAQUE, is_ignored_member
+from proxy.guards.text.member_names import MEMBERS
+from proxy.guards.text.members import CHOICES, OPAQUE_MEMBERS, TEXTLESS_TYPES, is_ignored_member
 from proxy.guards.text.walk import (
-    KNOWN,
-    REQUEST,
-    SILENT,
-    WORDS,
+    IGNORED_FIELDS,
+    KIND_BY_FIELD,
+    KNOWN_MEMBERS,
+    TYPE_WORDS,
     Found,
     Node,
     Opaque,
@@ -31,18 +32,12 @@ from proxy.guards.text.walk import walk_values as walk
 from proxy.types import Json
 from proxy.types.events import FamilyName
 
-_CONTAINERS = frozenset(
-    {"content", "content_block", "data", "item", "message", "output", "part", "response", "summary"}
-)
-_IDENTIFIERS = frozenset({"call_id", "id", "item_id", "model", "object", "service_tier"})
-
-
-_CHAT_FORM = frozenset({"chat", "completions", "embeddings", "document"})
+_CHAT_FAMILIES = frozenset({"chat", "completions", "embeddings", "document"})
 
 
 def is_non_chat(family: FamilyName) -> bool:
     """Return True for a family whose documents are not chats: all their strings are texts."""
-    return family not in _CHAT_FORM
+    return family not in _CHAT_FAMILIES
 
 
 def walk_non_chat(document: Json, family: FamilyName, *, is_event: bool) -> Iterator[Found]:
@@ -62,11 +57,11 @@ def walk_value(path: Path, value: Any, kind: str) -> Iterator[Found]:
 def _iter_members(place: Node, value: Json) -> Iterator[Node | Opaque]:
     remaining = value
     names = (step for step in place.path if isinstance(step, str))
-    if place.kind == "content" and all(name in _CONTAINERS for name in names):
+    if place.kind == "content" and all(name in MEMBERS["container"] for name in names):
         remaining = {
             name: item
             for name, item in value.items()
-            if not (name in _IDENTIFIERS and is_name(item))
+            if not (name in MEMBERS["identifier"] and is_name(item))
         }
     if place.kind == "content" and "logprobs" in remaining:
         path, shown_text = (*place.path, "logprobs"), value.get("text", value.get("delta"))
@@ -75,22 +70,22 @@ def _iter_members(place: Node, value: Json) -> Iterator[Node | Opaque]:
     yield from iter_members(place, remaining, inside=True)
 
 
-STEP = 1024  # values that are read before other tasks run
-MOST_TEXTS = 100_000  # strings and words inspected in all arguments of one document
-LIGHT = 1024  # weight that is inspected without a thread, a few milliseconds of work
-SHEET = 32 * 1024  # characters that are inspected together
+VALUES_PER_STEP = 1024  # values that are read before other tasks run
+MAX_TEXTS = 100_000  # strings and words inspected in all arguments of one document
+LOOP_WEIGHT = 1024  # weight that is inspected without a thread, a few milliseconds of work
+BATCH_CHARS = 32 * 1024  # characters that are inspected together
 TEXT_WEIGHT = 32  # base weight of each text, because many small texts take long
-BEYOND_ASCII = 4  # weight of a non-ASCII character
-IN_A_SECOND = 250_000  # weight that takes one second of CPU
+NON_ASCII_WEIGHT = 4  # weight of a non-ASCII character
+WEIGHT_PER_SECOND = 250_000  # weight that takes one second of CPU
 
 
-def weigh(text: str) -> int:
-    return len(text) if text.isascii() else BEYOND_ASCII * len(text)
+def estimate_weight(text: str) -> int:
+    return len(text) if text.isascii() else NON_ASCII_WEIGHT * len(text)
 
 
 def split_batches(text: str) -> Iterator[str]:
-    """Yield a text in batches of at most ``SHEET`` characters; an empty text is one batch."""
-    return (text[start : start + SHEET] for start in range(0, len(text) or 1, SHEET))
+    """Yield a text in batches of at most ``BATCH_CHARS`` characters; an empty text is one batch."""
+    return (text[start : start + BATCH_CHARS] for start in range(0, len(text) or 1, BATCH_CHARS))
 
 
 def collect_request_texts(body: Json) -> Texts:
@@ -103,27 +98,27 @@ def collect_response_texts(data: Json, *, is_event: bool = False) -> Texts:
 
 
 def collect_texts(walk: Iterator[Found]) -> Texts:
-    (walker := TextWalker(walk)).advance()
+    (walker := WalkCollector(walk)).advance()
     return walker.texts
 
 
-async def collect_in_steps(walk: Iterator[Found], max_values: int = MOST_TEXTS) -> Texts:
+async def collect_in_steps(walk: Iterator[Found], max_values: int = MAX_TEXTS) -> Texts:
     """Return the texts of a walk. Yields to other tasks between its steps."""
-    walker = TextWalker(walk, max_values)
-    while walker.advance(STEP):  # noqa: ASYNC110  # lets other tasks run
+    walker = WalkCollector(walk, max_values)
+    while walker.advance(VALUES_PER_STEP):  # noqa: ASYNC110  # lets other tasks run
         await asyncio.sleep(0)
     return walker.texts
 
 
 @dataclass(slots=True)
-class TextWalker:
+class WalkCollector:
     """Collects texts step by step, up to ``remaining`` values within arguments.
 
     Only this class counts those, because such values are inside of a text.
     """
 
     walk: Iterator[Found]
-    remaining: int = MOST_TEXTS
+    remaining: int = MAX_TEXTS
     _texts: list[Text] = field(default_factory=list)
     _opaque: list[Opaque] = field(default_factory=list)
 
@@ -151,7 +146,7 @@ class TextWalker:
 
 MAX_MESSAGES = 256  # a chat with more messages is walked in steps
 
-_QUIET = KNOWN - OPAQUE  # names whose numbers are not text
+_QUIET = KNOWN_MEMBERS - OPAQUE_MEMBERS  # names whose numbers are not text
 _WORDS = frozenset({"input", "prompt", "suffix", "user"})
 _MESSAGE = frozenset({"role", "content"})
 _USAGE = {"include_usage": True}
@@ -185,10 +180,10 @@ def read_plain_request(body: Json) -> Texts | None:
             if value[:5] == _DATA:
                 return None
             if value:
-                texts.append(Text((name,), value, REQUEST[name], role=FIELDS[name].role))
+                texts.append(Text((name,), value, KIND_BY_FIELD[name], role=FIELDS[name].role))
         elif not (
-            name in SILENT
-            or (value.__class__ in NUMBERS and name in _QUIET)
+            name in IGNORED_FIELDS
+            or (value.__class__ in TEXTLESS_TYPES and name in _QUIET)
             or (name == "stream_options" and value == _USAGE)
         ):
             return None
@@ -207,7 +202,7 @@ def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
         if message.__class__ is not dict or message.keys() != _MESSAGE:
             return None
         role, text = message["role"], message["content"]
-        if role.__class__ is not str or role not in WORDS:
+        if role.__class__ is not str or role not in TYPE_WORDS:
             return None
         if text.__class__ is not str or text[:5] == _DATA:
             return None

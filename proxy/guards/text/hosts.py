@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from urllib.parse import unquote
 
-DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))
-UNSEEN = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
-NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
+FULL_STOPS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))
+INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+IPV4_NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 
 def list_hosts(url: str) -> set[str]:
@@ -26,8 +26,8 @@ def normalize_host(authority: str) -> str:
     name = authority.rpartition("@")[2]
     if literal := re.match(r"\[([^\]]*)\]", name):
         return _normalize_ip(literal[1])
-    name = unicodedata.normalize("NFKC", unquote(name.partition(":")[0]).translate(UNSEEN))
-    name = name.translate(DOTS).casefold().rstrip(".")
+    name = unicodedata.normalize("NFKC", unquote(name.partition(":")[0]).translate(INVISIBLE))
+    name = name.translate(FULL_STOPS).casefold().rstrip(".")
     try:
         name = name.encode("idna").decode()
     except UnicodeError:
@@ -46,7 +46,7 @@ def _normalize_ip(literal: str) -> str:
 def _parse_ipv4(name: str) -> str | None:
     """Return an IPv4 address in any notation: ``127.1``, ``0x7f.0.0.1``, ``2130706433``."""
     parts = name.split(".")
-    if len(parts) > 4 or not all(NUMBER.fullmatch(part) and len(part) < 20 for part in parts):
+    if len(parts) > 4 or not all(IPV4_NUMBER.fullmatch(part) and len(part) < 20 for part in parts):
         return None
     try:
         *heads, tail = [_parse_ipv4_part(part) for part in parts]
@@ -65,18 +65,17 @@ def _parse_ipv4_part(part: str) -> int:
 
 def matches_entry(name: str, entries: Collection[str]) -> bool:
     """Return True if a host matches one of the entries of a policy."""
-    if name in entries:
-        return True
-    labels = name.split(".")
-    return any("*." + ".".join(labels[i:]) in entries for i in range(1, len(labels)))
+    return name in entries or any(f"*.{parent}" in entries for parent in _parents(name))
 
 
 def is_at_or_below_entry(name: str, entries: Collection[str]) -> bool:
     """Return True if a host matches one of the entries of a policy, or is below one of them."""
-    if matches_entry(name, entries):
-        return True
+    return matches_entry(name, entries) or any(parent in entries for parent in _parents(name))
+
+
+def _parents(name: str) -> Iterator[str]:
     labels = name.split(".")
-    return any(".".join(labels[i:]) in entries for i in range(1, len(labels)))
+    return (".".join(labels[start:]) for start in range(1, len(labels)))
 
 
 def normalize_entry(entry: str) -> str:

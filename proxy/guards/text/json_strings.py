@@ -9,13 +9,13 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 Kind = Literal["frame", "string", "bare", "plain", "end"]
-MOST_BARE = 4096  # held characters of a word outside of strings
-PIECE = 64 * 1024  # characters per call into C
+MAX_BARE_CHARS = 4096  # held characters of a word outside of strings
+SLICE_CHARS = 64 * 1024  # characters per call into C
 _INSIDE = {quote: re.compile(rf"(?:[^{quote}\\]+|\\.)+|\\|{quote}", re.DOTALL) for quote in "\"'"}
 _OUTSIDE = re.compile(r"[\s{}\[\]:,]+|\"|[^\s{}\[\]:,\"]+")
 _SPACE = " \t\r\n"
 _END: tuple[Kind, str] = ("end", "")
-LITERALS = frozenset({"true", "false", "null"})
+JSON_LITERALS = frozenset({"true", "false", "null"})
 
 
 class Segment(NamedTuple):
@@ -26,7 +26,7 @@ class Segment(NamedTuple):
     kind: Kind
 
 
-class Splitter:
+class ArgumentSplitter:
     """Splits arguments that come in pieces into syntax and texts.
 
     A string may be in single quotes, as some models write it.
@@ -64,7 +64,7 @@ class Splitter:
         if self._escape:
             self._escape = False
             return (("string", text[position]),)
-        match = _INSIDE[self._quote].match(text, position, position + PIECE)
+        match = _INSIDE[self._quote].match(text, position, position + SLICE_CHARS)
         part = match.group() if match else text[position]
         if part == self._quote:
             self._state = "frame"
@@ -73,7 +73,7 @@ class Splitter:
         return (("string", part),)
 
     def _split_outside_string(self, text: str, position: int) -> Sequence[tuple[Kind, str]]:
-        match = _OUTSIDE.match(text, position, position + PIECE)
+        match = _OUTSIDE.match(text, position, position + SLICE_CHARS)
         part = match.group() if match else text[position]
         bare = part[0] not in '{}[]:," \t\r\n' and not part[0].isspace()
         if bare and part[0] == "'" and self._state == "frame":
@@ -95,10 +95,10 @@ def split_values(arguments: str) -> Iterator[Segment | None]:
     """Yield the values of whole arguments; None for an empty string, true, false and null."""
     position = start = 0
     open_kind: Kind | None = None
-    for kind, part in chain(Splitter().feed(arguments), [_END]):
+    for kind, part in chain(ArgumentSplitter().feed(arguments), [_END]):
         if kind in ("frame", "end"):
             if open_kind is not None:
-                is_literal = arguments[start:position] in LITERALS
+                is_literal = arguments[start:position] in JSON_LITERALS
                 yield None if is_literal else Segment(start, position, open_kind)
             elif kind == "end":
                 yield None

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 LOOKBACK = 48  # characters before the text in which an address may have begun
-HOST_WITHIN = 300  # characters of an address that are searched for its host
-UNSURE = "\0"  # an address with an unknown host
+MAX_HOST_CHARS = 300  # characters of an address that are searched for its host
+UNKNOWN_HOST = "\0"  # an address with an unknown host
 
 # A scheme in angle brackets needs no slash. A single letter before a colon is a drive.
 _SCHEME = r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:|https?:|[A-Za-z][A-Za-z0-9+.-]{1,30}:[/\\]|www\."
@@ -19,7 +19,7 @@ _URL = re.compile(rf"{_SCHEME}|[/\\]{{2}}", re.IGNORECASE)
 _URL_IN_JSON = re.compile(rf"{_SCHEME}|//", re.IGNORECASE)  # in JSON, "\\\\" is one backslash
 # Path of a drive, or of a host without a dot: a host in the local network.
 _LOCAL_PATH = re.compile(r"\\\\(?:\?\\[A-Za-z]:|[A-Za-z][A-Za-z0-9_-]{0,62})\\")
-LOCAL_WITHIN = 80  # characters that are searched for the beginning of such a path
+MAX_LOCAL_PATH_CHARS = 80  # characters that are searched for the beginning of such a path
 _SPACE = re.compile(r"[\x00-\x20]")
 _QUOTES = {quote: re.compile(quote) for quote in ("'", '"')}
 _IN_TARGETS = re.compile(r"[\](:<>\\]|[\x00-\x20]+|[^\](:<>\\\x00-\x20]+")
@@ -29,7 +29,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _WHOLE = re.compile(r"(?:[^\\]+|\\(?:[^u]|u(?![0-9A-Fa-f]{0,3}\Z)))*+", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _IN_WORDS = re.compile(r"[\s<>]+|[\"'`]|[^\s<>\"'`]+")
-# Beginning of an address within a word: a scheme, or a host name with a delimiter.
+# PartialReadings of an address within a word: a scheme, or a host name with a delimiter.
 _WORD_BEGIN = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]{1,30}:"
     r"|[^\W_]\.(?:[^\W\d_]{2,24}|xn--[A-Za-z0-9-]{1,32}|[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})"
@@ -39,7 +39,7 @@ _ENDS_BEGIN = re.compile(r"[:/?#]")
 _DELIMITER = re.compile(r"[/?#@&]")
 _MAILTO = re.compile(r"(?:\A|[\s(\[]|(?<!\\)<|\s[a-z]{1,9}=([\"'])|[\"'])mailto:\Z", re.IGNORECASE)
 MAILTO = "mailto:"
-MAILTO_WITHIN = 20  # characters that are searched for its beginning
+MAILTO_LOOKBACK = 20  # characters that are searched for its beginning
 _HOST = re.compile(r"https?://([A-Za-z0-9.-]{1,253})(?::[0-9]{1,5})?[/?#]", re.IGNORECASE)
 
 
@@ -95,14 +95,14 @@ class Addresses:
 
     def keep_word(self) -> None:
         """Treat the word at this position as an address until it ends."""
-        self._words.within, self._words.address = True, UNSURE
+        self._words.within, self._words.address = True, UNKNOWN_HOST
 
     def feed(self, text: str) -> None:
         self._urls.feed(text)
         self._targets.feed(text)
         self._tags.feed(text)
         self._words.feed(text)
-        self._recent = (self._recent + text)[-MAILTO_WITHIN:]
+        self._recent = (self._recent + text)[-MAILTO_LOOKBACK:]
 
 
 class EscapedAddresses:
@@ -164,7 +164,7 @@ class _Urls:
             position = read(text, position)
 
     def _read_address(self, text: str, position: int) -> int:
-        local = _LOCAL_PATH.match(self.address + text[position : position + LOCAL_WITHIN])
+        local = _LOCAL_PATH.match(self.address + text[position : position + MAX_LOCAL_PATH_CHARS])
         if local is not None:
             self.within, shift = False, position - len(self.address)
             return shift + local.end()
@@ -172,11 +172,11 @@ class _Urls:
         upto = end.start() if end else len(text)
         part = text[position:upto]
         self._spaced = self._spaced or (self._quote != "" and _SPACE.search(part) is not None)
-        self.address += part[: HOST_WITHIN - len(self.address)]
+        self.address += part[: MAX_HOST_CHARS - len(self.address)]
         if end is None:
             return upto
         if self._quote and self._spaced:  # the last word may be an address that continues
-            self._begin_address(UNSURE, "")
+            self._begin_address(UNKNOWN_HOST, "")
         else:
             self.within = False
             self._before = ""
@@ -226,14 +226,14 @@ class _Words:
     def _read_part(self, part: str) -> None:
         if self.address:
             self.within = self.within or _DELIMITER.search(part) is not None
-            self.address += part[: HOST_WITHIN - len(self.address)]
+            self.address += part[: MAX_HOST_CHARS - len(self.address)]
             return
         word = self._before + part
         begin = _WORD_BEGIN.search(word) if _ENDS_BEGIN.search(part) else None
         if begin is None:
             self._before = word[-LOOKBACK:]
             return
-        self.address = word[begin.start() :][:HOST_WITHIN]
+        self.address = word[begin.start() :][:MAX_HOST_CHARS]
         self.within = _DELIMITER.search(word, begin.end() - 1) is not None
 
     def _end_word(self, quote: str) -> None:
@@ -278,12 +278,12 @@ class _Targets:
         elif self._begun:
             self._begun = False
             self._angle = self._angle or character == "<"
-            self.address = UNSURE if self._bare else ""
+            self.address = UNKNOWN_HOST if self._bare else ""
             self._bare = self._bare or character != "<"
         if character in "(:" and self._last == "]":
             self._begun = True
         if self._bare:
-            self.address += part[: HOST_WITHIN - len(self.address)]
+            self.address += part[: MAX_HOST_CHARS - len(self.address)]
 
 
 class _Tags:

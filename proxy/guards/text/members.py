@@ -9,49 +9,42 @@ import orjson
 
 from proxy.dialects.family import COUNT_NAMES, allow_null, is_count_tree, is_number, make_word_check
 from proxy.dialects.wire.strict_json import is_name
-from proxy.guards.text.base64_text import LEAST_OPAQUE, MEDIA_MEMBERS, parse_data
+from proxy.guards.text.base64_text import MIN_OPAQUE_CHARS, parse_data
+from proxy.guards.text.member_names import MEMBERS, VALUES
 from proxy.types import Json
 
-OPAQUE = frozenset(
-    {"audio", "document", "file", "file_data", "file_id", "file_url", "image", "image_url",
-     "images", "input_audio", "input_file", "input_image", "video", "video_url"}
-)  # fmt: skip
-PAYLOAD = frozenset({"b64_json", "bytes", "data", "file_data"})
-FOR_DATA = OPAQUE | PAYLOAD | {"url"}
-
-_NEVER_TEXT = frozenset(
-    {"audio", "image", "image_url", "images", "input_audio", "input_image", "video", "video_url"}
-)
+OPAQUE_MEMBERS, PAYLOAD_MEMBERS = MEMBERS["opaque"], MEMBERS["payload"]
+DATA_MEMBERS = OPAQUE_MEMBERS | PAYLOAD_MEMBERS | {"url"}
 _SOURCE = "source"  # member with the content of a part
 
 
 def get_content_kind(name: str) -> str:
     """Return the kind of content that reports give for a member."""
-    return name if name in OPAQUE else "file"
+    return name if name in OPAQUE_MEMBERS else "file"
 
 
 def is_opaque_member(name: str, value: Any, item: Json) -> bool:
     """Return True if a member of an item is not text, by its name, type or value."""
-    if name in OPAQUE or is_data_object(value):
+    if name in OPAQUE_MEMBERS or is_data_object(value):
         return True
     kind = item.get("type")
-    return name == _SOURCE and isinstance(kind, str) and kind in OPAQUE
+    return name == _SOURCE and isinstance(kind, str) and kind in OPAQUE_MEMBERS
 
 
 def is_data_object(value: Any) -> bool:
     """Return True if a value is an object with data and its media type."""
     names = value.keys() if isinstance(value, dict) else ()
-    return not MEDIA_MEMBERS.isdisjoint(names) and not PAYLOAD.isdisjoint(names)
+    return not MEMBERS["media"].isdisjoint(names) and not PAYLOAD_MEMBERS.isdisjoint(names)
 
 
 def holds_data(path: Sequence[object]) -> bool:
     """Return True if the innermost name of a path is a member for data."""
-    return next((step for step in reversed(path) if isinstance(step, str)), "") in FOR_DATA
+    return next((step for step in reversed(path) if isinstance(step, str)), "") in DATA_MEMBERS
 
 
 def may_be_text(names: Iterable[object]) -> bool:
     """Return True unless one of the member names around data belongs to an image or audio."""
-    return _NEVER_TEXT.isdisjoint(names)
+    return MEMBERS["never_text"].isdisjoint(names)
 
 
 Level = tuple[str, ...]
@@ -67,19 +60,6 @@ def is_in_choice(path: Sequence[object]) -> bool:
     return path[0] == CHOICES and len(path) > 2
 
 
-OF_BLOCKS = frozenset({
-    "block", "citations", "end", "input_schema", "is_error", "seal", "signature", "source", "start",
-    "stop", "stop_reason", "system", "tool_use_id",
-})  # fmt: skip
-"""Members of blocks of Messages without texts."""
-
-OF_ITEMS = frozenset({
-    "at", "call_id", "content_index", "event", "item", "output", "output_index", "part", "response",
-    "sequence_number", "status", "summary_index",
-})  # fmt: skip
-"""Members of items of Responses without texts."""
-
-
 def get_item_role(item: Mapping[str, Any]) -> str | None:
     """Return the role of a message or an item of a request, or None.
 
@@ -93,13 +73,6 @@ def get_item_role(item: Mapping[str, Any]) -> str | None:
     return "tool" if kind.endswith("_output") else "assistant"
 
 
-_CALLS = frozenset(
-    {"custom_tool_call", "function_call", "mcp_call", "mcp_tool_use", "server_tool_use"}
-    | {"tool_use"}
-)
-"""Types of blocks and items that call a tool."""
-
-
 def get_chat_name(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
     """Return the chat name of a member of an item.
 
@@ -111,19 +84,19 @@ def get_chat_name(name: str, item: Mapping[str, Any], path: Sequence[object]) ->
         kind = item.get("type")
         if name == "content" and kind == "reasoning":
             return "reasoning"
-        if name == "name" and isinstance(kind, str) and kind in _CALLS:
+        if name == "name" and isinstance(kind, str) and kind in VALUES["tool_calls"]:
             return "tool_calls"
     return name
 
 
-NUMBERS = frozenset({bool, float, int, type(None)})
+TEXTLESS_TYPES = frozenset({bool, float, int, type(None)})
 """Types of JSON values without texts."""
 
 
 def _is_vector(value: Any) -> bool:
     """Return True if a value is numbers, or more than 256 characters of base64 without a text."""
     if isinstance(value, str):
-        return len(value) > LEAST_OPAQUE and _is_opaque_base64(value)
+        return len(value) > MIN_OPAQUE_CHARS and _is_opaque_base64(value)
     if isinstance(value, orjson.Fragment):  # unparsed JSON of numbers
         return True
     return isinstance(value, list) and all(isinstance(number, int | float) for number in value)
@@ -144,19 +117,10 @@ _IS_VERDICT = {
     "severity": make_word_check("safe", "low", "medium", "high"),
     **dict.fromkeys(("filtered", "detected"), lambda value: value.__class__ is bool),
 }
-_FINISHES = (
-    "stop", "length", "tool_calls", "function_call", "content_filter", "error", "timeout", "eos",
-    "abort",
-)  # fmt: skip
-_HARMS = (
-    "hate", "self_harm", "sexual", "violence", "jailbreak", "profanity", "indirect_attack",
-    "protected_material_text", "protected_material_code",
-)  # fmt: skip
-
-Silence = tuple[Callable[[Any], bool], str]
-_NAME: Silence = (is_name, "null or at most 128 characters without white space")
-_NUMBER: Silence = (is_number, "null or a number")
-_CALL: Mapping[str, Silence] = {
+IgnoreRule = tuple[Callable[[Any], bool], str]
+_NAME: IgnoreRule = (is_name, "null or at most 128 characters without white space")
+_NUMBER: IgnoreRule = (is_number, "null or a number")
+_CALL: Mapping[str, IgnoreRule] = {
     "id": _NAME,
     "index": _NUMBER,
     "extra_content": (
@@ -165,7 +129,7 @@ _CALL: Mapping[str, Silence] = {
     ),
 }
 
-SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
+IGNORED_RESPONSE_MEMBERS: Mapping[Level, Mapping[str, IgnoreRule]] = {
     (): {
         **dict.fromkeys(("id", "object", "model", "system_fingerprint", "service_tier"), _NAME),
         "created": _NUMBER,
@@ -174,12 +138,12 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
     (CHOICES,): {
         "index": _NUMBER,
         "finish_reason": (
-            make_word_check(*_FINISHES),
+            make_word_check(*VALUES["finish_reasons"]),
             "null or a finish reason of a dialect",
         ),
         # https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter
         _FILTER: (
-            allow_null(dict.fromkeys(_HARMS, _IS_VERDICT)),
+            allow_null(dict.fromkeys(VALUES["content_filter"], _IS_VERDICT)),
             "null or a result of Azure's content filter",
         ),
     },
@@ -197,25 +161,24 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
 }
 """Ignored members of responses by path, with a check and a description of their value."""
 
-NO_TEXTS = (
-    frozenset(name for names in SILENT_ANSWER.values() for name in names if name != _FILTER)
+MEMBERS_WITHOUT_TEXT = (
+    frozenset(
+        name for names in IGNORED_RESPONSE_MEMBERS.values() for name in names if name != _FILTER
+    )
     | COUNT_NAMES
-    | OF_BLOCKS
-    | OF_ITEMS
+    | MEMBERS["block"]
+    | MEMBERS["item"]
 )
 """Names of members whose numbers guards ignore."""
 
 
 def is_ignored_member(level: Level, name: str, value: Any) -> bool:
     """Return True if guards ignore a member at a ``level`` (place) of a response."""
-    silence = SILENT_ANSWER.get(level, {}).get(name)
+    silence = IGNORED_RESPONSE_MEMBERS.get(level, {}).get(name)
     return silence is not None and silence[0](value)
 
 
 _LISTS = ("tokens", "content", "refusal")
-_NAMES = frozenset(
-    {*_LISTS, "bytes", "logprob", "text_offset", "token", "token_logprobs", "top_logprobs"}
-)
 
 
 def list_unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
@@ -254,7 +217,9 @@ def _unshown_strings(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Itera
             run = None if id(value) in chosen else _read_token_bytes(value)
             if run is not None and run != _read_token(value).encode("utf-8", "surrogatepass"):
                 yield run.decode("utf-8", "replace")
-            yield from (name for name in value if name not in tokens and name not in _NAMES)
+            yield from (
+                name for name in value if name not in tokens and name not in MEMBERS["logprob"]
+            )
             stack += value.values()
 
 

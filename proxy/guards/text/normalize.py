@@ -9,18 +9,19 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from unicodedata import decimal
 
 from proxy.guards.matching.re2set import encode_utf8
 from proxy.guards.text import base64_text, disguises
 
-_UNSEEN = re.compile(f"[{disguises.UNSEEN}]+")
+_UNSEEN = re.compile(f"[{disguises.INVISIBLE}]+")
 _CONTROLS = bytes(i for i in range(128) if re.match(f"[{disguises.CONTROLS}]", chr(i)))
-_LOOKS = re.compile("[" + re.escape("".join(map(chr, disguises.FOLDS))) + "]")
-_SHADOWS = re.compile(f"[{disguises.TAGS}]+")
-_TAGGED = "".join(map(chr, range(ord(disguises.TAGS[0]), ord(disguises.TAGS[-1]) + 1)))
-_SINGLES = 3  # minimum number of separated letters that are read as one word
+_LOOK_ALIKE = re.compile("[" + re.escape("".join(map(chr, disguises.LOOK_ALIKES))) + "]")
+_TAG_RUN = re.compile(f"[{disguises.TAGS}]+")
+_TAG_CHARACTERS = "".join(map(chr, range(ord(disguises.TAGS[0]), ord(disguises.TAGS[-1]) + 1)))
+_MIN_SEPARATED_LETTERS = 3  # minimum number of separated letters that are read as one word
 _NUMBER = re.compile(r"[+-]?[0-9.]{1,10}(?:[eE][+-]?[0-9]{1,2})?")  # too short for a base64 run
 _EXPANDING = "".join(
     each
@@ -29,9 +30,9 @@ _EXPANDING = "".join(
 )
 _FOLDED_TOGETHER = re.compile(f"[{_EXPANDING}]|[^{_EXPANDING}]+")
 _DIGITS = re.compile(r"[^\D0-9]")
-_ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{disguises.GAP})*[^\W\d_]?\Z")
-_STRETCH = 16  # characters read in a batch in the time of a single one
-MOST_LAYERS = 4  # maximum depth of nested encodings
+_ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{disguises.LETTER_GAP})*[^\W\d_]?\Z")
+_BATCH_CHARS = 16  # characters read in a batch in the time of a single one
+MAX_LAYERS = 4  # maximum depth of nested encodings
 
 
 class Edit(NamedTuple):
@@ -43,34 +44,25 @@ class Edit(NamedTuple):
     end: int
 
 
+@dataclass(slots=True, eq=False)
 class View:
     """One reading of a text.
 
-    ``cased`` keeps the case and ``folded`` does not; positions are the same in both. ``normal`` is
-    True if look-alikes are folded. ``whole`` is the span of the encoded text in the original; it
-    becomes the span of every finding. ``written`` is True for the escaped form of a JSON string,
-    which is not searched, because a finding could begin within an escape.
+    - ``cased`` keeps the case and ``folded`` does not. Positions are the same in both.
+    - ``is_normalized`` is True if look-alikes are folded.
+    - ``encoded_span`` is the span of the encoded text in the original, for a decoded text. It
+      becomes the span of every finding.
+    - ``is_escaped_form`` is True for the escaped form of a JSON string. It is not searched, because
+      a finding could begin within an escape.
     """
 
-    __slots__ = ("_below", "_edits", "_folded", "cased", "normal", "whole", "written")
-
-    def __init__(
-        self,
-        cased: str,
-        edits: tuple[Edit, ...] = (),
-        source: View | None = None,
-        *,
-        normal: bool = False,
-        full_text: tuple[int, int] | None = None,
-        written: bool = False,
-    ) -> None:
-        self.cased = cased
-        self.normal = normal
-        self.whole = full_text
-        self.written = written
-        self._edits = edits
-        self._below = source
-        self._folded: str | None = None
+    cased: str
+    _edits: tuple[Edit, ...] = ()
+    _below: View | None = None
+    is_normalized: bool = field(default=False, kw_only=True)
+    encoded_span: tuple[int, int] | None = field(default=None, kw_only=True)
+    is_escaped_form: bool = field(default=False, kw_only=True)
+    _folded: str | None = field(default=None, init=False)
 
     @classmethod
     def normalized(cls, text: str, *, escaped: bool = False) -> View:
@@ -81,30 +73,31 @@ class View:
 
     def with_characters(self, cased: str) -> View:
         """Return a view of other characters with the same mapping to the original text."""
-        return View(cased, self._edits, self._below, normal=self.normal)
+        return View(cased, self._edits, self._below, is_normalized=self.is_normalized)
 
     @property
     def folded(self) -> str:
         if self._folded is None:
             self._folded = _fold_case(self.cased)
-            if self.normal:  # a lower-case letter may look like ASCII where its capital does not
-                self._folded = self._folded.translate(disguises.FOLDS)
+            if self.is_normalized:
+                # A lower-case letter may look like ASCII where its capital does not.
+                self._folded = self._folded.translate(disguises.LOOK_ALIKES)
         return self._folded
 
     @property
-    def plain(self) -> bool:
+    def is_unchanged(self) -> bool:
         """True if every position is the same in the original."""
-        return self.whole is None and not self._edits and self._below is None
+        return self.encoded_span is None and not self._edits and self._below is None
 
     @property
-    def edits(self) -> int:
+    def edit_count(self) -> int:
         """The number of differences from the original."""
-        return len(self._edits) + (self._below.edits if self._below is not None else 0)
+        return len(self._edits) + (self._below.edit_count if self._below is not None else 0)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Return the span in the original of a non-empty span."""
-        if self.whole is not None:
-            return self.whole
+        if self.encoded_span is not None:
+            return self.encoded_span
         if self._edits:
             start, end = self._map_position(start)[0], self._map_position(end - 1)[1]
         return (start, end) if self._below is None else self._below.span(start, end)
@@ -117,7 +110,7 @@ class View:
 
     def index_of_original(self, original: int) -> int:
         """Return the first position whose character starts at ``original`` or later."""
-        if self.plain:
+        if self.is_unchanged:
             return min(original, len(self.cased))
         return bisect_left(range(len(self.cased)), original, key=self.original_start)
 
@@ -127,11 +120,9 @@ class View:
             return place, place + 1
         edit = self._edits[index]
         distance = place - edit.at - edit.size
-        return (
-            (edit.start, edit.end)
-            if distance < 0
-            else (edit.end + distance, edit.end + distance + 1)
-        )
+        if distance < 0:
+            return edit.start, edit.end
+        return edit.end + distance, edit.end + distance + 1
 
 
 def build_views(
@@ -147,21 +138,21 @@ def build_views(
 def decode_run_views(run: str, span: tuple[int, int]) -> Iterator[View]:
     """Yield all readings of a run of base64, and of hex in it. ``span`` is the place of the run."""
     for start, end, text in base64_text.decode_run(run):
-        yield from _iter_nested_views(text, (span[0] + start, span[0] + end), MOST_LAYERS)
+        yield from _iter_nested_views(text, (span[0] + start, span[0] + end), MAX_LAYERS)
 
 
-class Beginning(NamedTuple):
+class PartialReadings(NamedTuple):
     """The readings of a text that may continue.
 
-    Text that follows does not change them before ``upto``. ``run`` is the start of base64 that may
-    continue, or the end of the text. ``effort`` is the cost of reading single letters, 0 for plain
-    text.
+    - Text that follows does not change the readings before ``settled_end``.
+    - ``open_run_start`` is the start of base64 that may continue, or the end of the text.
+    - ``extra_weight`` is the cost of reading single letters, 0 for plain text.
     """
 
     views: tuple[View, ...]
-    upto: int
-    run: int
-    effort: int = 0
+    settled_end: int
+    open_run_start: int
+    extra_weight: int = 0
 
 
 def read_beginning(
@@ -172,13 +163,16 @@ def read_beginning(
     max_run: int | None = None,
     min_run: int = 0,
     is_final: bool = False,
-) -> Beginning:
+) -> PartialReadings:
     """Return the readings of a text that may continue.
 
-    If it ``is_final``, base64 at its end is decoded. If it ``is_remainder``, it begins within
-    base64, which is not decoded. ``max_run`` bounds the characters of one run that are held and
-    decoded; a run of up to ``min_run`` is ignored, because that many are held anyway. More text may
-    change the last character (a mark may follow), an incomplete escape, and single letters.
+    More text may change the last character (a mark may follow), an incomplete escape, and single
+    letters.
+
+    - If the text ``is_final``, base64 at its end is decoded.
+    - If it ``is_remainder``, it begins within base64, which is not decoded.
+    - At most ``max_run`` characters of one run of base64 are held and decoded.
+    - A run of up to ``min_run`` characters is ignored, because that many are held anyway.
     """
     views, bare, visible, opened = _build_views(
         text, escaped, is_remainder, max_run, min_run=None if is_final else min_run
@@ -194,14 +188,15 @@ def read_beginning(
         bare.original_start(_find_separated_letters(sure)),
         bare.original_start(disguises.find_trailing_marks(sure)),
     )
-    tags = opened.original_start(len(opened.cased.rstrip(_TAGGED)))
-    upto = min(end, visible.original_start(letter), marks, tags)
-    effort = 0
+    tags = opened.original_start(len(opened.cased.rstrip(_TAG_CHARACTERS)))
+    settled_end = min(end, visible.original_start(letter), marks, tags)
+    extra_weight = 0
     if opened is not views[0]:  # single characters cost more than batches
         stretch = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
         escapes = text.count("&") + text.count("%") + text.count("\\")
-        effort = stretch // _STRETCH + escapes + sum(view.edits for view in views)
-    return Beginning(views=views, upto=upto, run=bare.original_start(run), effort=effort)
+        extra_weight = stretch // _BATCH_CHARS + escapes + sum(view.edit_count for view in views)
+    open_run_start = bare.original_start(run)
+    return PartialReadings(views, settled_end, open_run_start, extra_weight=extra_weight)
 
 
 def _build_views(
@@ -211,7 +206,7 @@ def _build_views(
     max_run: int | None,
     *,
     min_run: int | None = None,
-    layers: int = MOST_LAYERS,
+    layers: int = MAX_LAYERS,
 ) -> tuple[tuple[View, ...], View, View, View]:
     """Return all readings, and the intermediate ones.
 
@@ -228,25 +223,22 @@ def _build_views(
     opened = _decode_escapes(unquoted)
     visible = _remove_invisible(opened)
     normal = _compose(visible, bare=False)
-    views = [itself] if unquoted.plain else [View(text, written=True), unquoted]
-    if normal.cased != unquoted.cased or (not ascii_only and _LOOKS.search(unquoted.folded)):
+    views = [itself] if unquoted.is_unchanged else [View(text, is_escaped_form=True), unquoted]
+    if normal.cased != unquoted.cased or (not ascii_only and _LOOK_ALIKE.search(unquoted.folded)):
         views.append(normal)
     bare = _compose(visible, bare=True) if disguises.has_marks(visible.cased) else normal
     hits = disguises.DISGUISES.find_matching(encode_utf8(bare.cased))
-    close = (
-        _apply_edits(bare, disguises.find_letter_gaps(bare.cased))
-        if disguises.SEPARATED in hits
-        else bare
-    )
+    gaps = disguises.find_letter_gaps(bare.cased) if disguises.SEPARATED in hits else ()
+    close = _apply_edits(bare, gaps)
     if close.cased != normal.cased:
         views.append(close)
     if disguises.MARKED in hits:
         views += _iter_without_marks(bare)
     if disguises.ENCODED in hits:
         views += _iter_decoded_views(bare, is_remainder, max_run, min_run, layers)
-    for shadow in () if opened.cased.isascii() else _SHADOWS.finditer(opened.cased):
+    for shadow in () if opened.cased.isascii() else _TAG_RUN.finditer(opened.cased):
         tags = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
-        views.append(View(tags, full_text=opened.span(*shadow.span())))
+        views.append(View(tags, encoded_span=opened.span(*shadow.span())))
     return tuple(views), bare, visible, opened
 
 
@@ -281,8 +273,8 @@ def _apply_edits(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     if not edits:
         return view
     parts.append(text[past:])
-    source = None if view.plain else view
-    return View("".join(parts), tuple(edits), source, normal=view.normal)
+    source = None if view.is_unchanged else view
+    return View("".join(parts), tuple(edits), source, is_normalized=view.is_normalized)
 
 
 def _decode_json_escapes(text: str, escaped: bool) -> View:
@@ -290,7 +282,7 @@ def _decode_json_escapes(text: str, escaped: bool) -> View:
     view = View(text)
     if not (escaped and "\\" in text):
         return view
-    return _apply_edits(view, disguises.find_escapes(text, disguises.IN_JSON))
+    return _apply_edits(view, disguises.find_escapes(text, disguises.JSON_ESCAPES))
 
 
 def _decode_escapes(view: View) -> View:
@@ -329,10 +321,10 @@ def _compose(view: View, *, bare: bool) -> View:
     text = disguises.replace_singles(text)
     composed = _apply_edits(view.with_characters(text), disguises.find_clusters(text, bare=bare))
     folded = composed.cased
-    if _LOOKS.search(folded):
-        folded = folded.translate(disguises.FOLDS)
+    if _LOOK_ALIKE.search(folded):
+        folded = folded.translate(disguises.LOOK_ALIKES)
     folded = _DIGITS.sub(lambda match: str(decimal(match.group())), folded)
-    return View(folded, composed._edits, composed._below, normal=True)
+    return View(folded, composed._edits, composed._below, is_normalized=True)
 
 
 def _iter_without_marks(view: View) -> Iterator[View]:
@@ -340,8 +332,9 @@ def _iter_without_marks(view: View) -> Iterator[View]:
     changes = [*disguises.find_marks_in_words(view.cased)]
     if changes:
         yield _apply_edits(view, changes)
-        if any(view.cased[start] == "-" for start, *_ in changes):
-            yield _apply_edits(view, disguises.find_marks_but_hyphens(view.cased))
+        with_hyphens = [(start + (view.cased[start] == "-"), end, "") for start, end, _ in changes]
+        if with_hyphens != changes:
+            yield _apply_edits(view, with_hyphens)
 
 
 def _iter_decoded_views(
@@ -371,7 +364,13 @@ def _iter_nested_views(text: str, span: tuple[int, int], layers: int) -> Iterato
     for view in _build_views(
         text, escaped=False, is_remainder=False, max_run=None, layers=layers - 1
     )[0]:
-        yield View(view.cased, view._edits, view._below, normal=view.normal, full_text=span)
+        yield View(
+            view.cased,
+            view._edits,
+            view._below,
+            is_normalized=view.is_normalized,
+            encoded_span=span,
+        )
 
 
 def _find_separated_letters(text: str) -> int:
@@ -383,6 +382,6 @@ def _find_separated_letters(text: str) -> int:
         return len(text)
     letters = (len(match.group()) + 1) // 2
     trails = len(match.group()) % 2 == 0
-    if letters < _SINGLES or (letters == _SINGLES and not trails):
+    if letters < _MIN_SEPARATED_LETTERS or (letters == _MIN_SEPARATED_LETTERS and not trails):
         return match.start()
     return len(text) - (1 if trails else 2)

@@ -13,7 +13,7 @@ from proxy.types import Json
 
 
 def replace_texts(document: Json, texts: Mapping[Path, str]) -> Json:
-    """Return a copy with other texts at paths of ``request_texts`` or ``response``.
+    """Return a copy of a document with other texts at some paths.
 
     Without texts it returns the same object. Log probabilities of a changed choice are removed,
     because their tokens spell the text.

@@ -1,8 +1,7 @@
 """Walks over all texts of a request and of a response in OpenAI's format.
 
-Everything is text except what a table lists: unknown names and values at any depth. ``REQUEST``
-and ``NESTED`` have the kinds of known fields, ``SILENT`` the ignored ones. Unreadable content is
-reported.
+All names and values are texts, at any depth, unless a table lists them. ``KIND_BY_FIELD`` and
+``KIND_BY_MEMBER`` contain the kinds of known texts. Unreadable content is reported.
 """
 
 from __future__ import annotations
@@ -12,20 +11,21 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from proxy.fields.field_table import ROWS
-from proxy.fields.member_table import MEMBERS
+from proxy.fields.member_table import MEMBERS as MEMBER_FIELDS
 from proxy.guards.text.base64_text import (
-    LEAST_OPAQUE,
+    MIN_OPAQUE_CHARS,
     Payload,
     TextClaim,
     get_declared_type,
     parse_data,
 )
 from proxy.guards.text.json_strings import split_values
+from proxy.guards.text.member_names import MEMBERS, VALUES
 from proxy.guards.text.members import (
     CHOICES,
     ITEM_LISTS,
-    NO_TEXTS,
-    PAYLOAD,
+    MEMBERS_WITHOUT_TEXT,
+    PAYLOAD_MEMBERS,
     get_chat_name,
     get_content_kind,
     get_item_role,
@@ -40,35 +40,33 @@ from proxy.guards.text.members import (
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
-REQUEST: Mapping[str, str] = {row.name: row.text for row in ROWS if row.text is not None}
+KIND_BY_FIELD: Mapping[str, str] = {row.name: row.text for row in ROWS if row.text is not None}
 """Kinds of texts in request fields; those of any other field are ``other``."""
-ROLE_OF: Mapping[str, str] = {row.name: row.role for row in ROWS if row.role is not None}
-NESTED: Mapping[str, str] = {each.name: each.text for each in MEMBERS.values() if each.text}
+ROLE_BY_FIELD: Mapping[str, str] = {row.name: row.role for row in ROWS if row.role is not None}
+KIND_BY_MEMBER: Mapping[str, str] = {
+    each.name: each.text for each in MEMBER_FIELDS.values() if each.text
+}
 """Kinds of texts in members of messages and choices."""
 
-SILENT: Mapping[str, str] = {"model": "names a model of the policy; the target's name is sent"}
+IGNORED_FIELDS: Mapping[str, str] = {
+    "model": "names a model of the policy; the target's name is sent"
+}
 """Request fields that guards ignore, with the reason."""
 
-KINDS = frozenset({"content", "other", "logprobs"} | {*REQUEST.values()} | {*NESTED.values()})
+TEXT_KINDS = frozenset(
+    {"content", "other", "logprobs"} | {*KIND_BY_FIELD.values()} | {*KIND_BY_MEMBER.values()}
+)
 """Kinds of texts that a rule may select."""
 
-ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-
-_SAYS_TYPE = frozenset({"type", "role", "object", "detail", "encoding_format"})
-WORDS = ROLES | {  # and the types of parts and items
-    "array", "auto", "boolean", "custom", "ephemeral", "float", "function", "high", "image_url",
-    "function_call", "function_call_output", "input_audio", "input_text", "integer",
-    "item_reference", "json_object", "json_schema", "low", "message", "null", "number", "object",
-    "output_text", "reasoning", "reasoning_text", "refusal", "string", "summary_text", "text",
-    "thinking", "tool_result", "tool_use",
-}  # fmt: skip
-KNOWN = NO_TEXTS.union(
-    (row.name for row in ROWS), (each.name for each in MEMBERS.values() if each.is_api_name)
+ROLES = VALUES["roles"]
+TYPE_WORDS = ROLES | VALUES["types"]
+KNOWN_MEMBERS = MEMBERS_WITHOUT_TEXT.union(
+    (row.name for row in ROWS), (each.name for each in MEMBER_FIELDS.values() if each.is_api_name)
 )
 """Known names of members; all others are inspected like values."""
-_DEEP = 6  # steps of a path; deeper members are never ignored
+_MAX_IGNORED_DEPTH = 6  # steps of a path; deeper members are never ignored
 # Members with free-form numbers and names.
-_FORMS = frozenset({"arguments", "metadata", "schema", "tool"})
+_FREE_FORM_KINDS = frozenset({"arguments", "metadata", "schema", "tool"})
 
 
 @frozen
@@ -86,9 +84,10 @@ _OF_PART: tuple[Path, ...] = ((), ("text",))
 class Text(NamedTuple):
     """One text and its path. The last step may be the index of a segment of its arguments.
 
-    An ``escaped`` text is inside of a JSON string. A ``decoded`` text has its base64 as a separate
-    text. A ``placed`` text is in a member for data: it is searched, but not judged as a whole.
-    Texts of one ``run`` are also inspected as one, wherever they are in the document.
+    - An ``escaped`` text is inside of a JSON string.
+    - A text that ``has_decoded_text`` is base64, and its content is a separate text.
+    - A text ``in_data_member`` is searched, but not judged as a whole.
+    - Texts of one ``run`` are also inspected as one, wherever they are in the document.
     """
 
     path: Path
@@ -96,8 +95,8 @@ class Text(NamedTuple):
     kind: str
     role: str | None = None
     escaped: bool = False
-    decoded: bool = False
-    placed: bool = False
+    has_decoded_text: bool = False
+    in_data_member: bool = False
     run: tuple[int, str] | None = None
 
 
@@ -113,7 +112,7 @@ class Opaque:
 class Texts:
     """Texts in order, and unreadable content.
 
-    ``unread`` is the reason if texts are missing; ``apart`` is True if no text is joined with
+    ``unread`` is the reason if texts are missing. ``apart`` is True if no text is joined with
     another.
     """
 
@@ -138,8 +137,8 @@ class Node(NamedTuple):
     value: Any
     kind: str
     role: str | None
-    sealed: bool = False  # True inside of reported content
-    plain: TextClaim = None  # declared type of the data around the value
+    in_opaque: bool = False  # True inside of reported content
+    data_claim: TextClaim = None  # declared type of the data around the value
 
 
 Found = Text | Opaque | Value | None
@@ -165,7 +164,7 @@ def walk_passthrough_request(body: Json) -> Iterator[Found]:
     return walk_request(body, "content", "user")
 
 
-def joined_parts_depth(path: Path) -> int | None:
+def find_joined_parts_depth(path: Path) -> int | None:
     """Return the length of the path to a value whose parts form one text, else None."""
     if path[-1] in _IN_PARTS:
         return len(path)
@@ -187,7 +186,7 @@ def _iter_response_members(data: Json, unknown: str) -> Iterator[Node]:
         if is_ignored_member((), name, value):
             continue
         kind = "content" if name == CHOICES else unknown
-        if name not in KNOWN:
+        if name not in KNOWN_MEMBERS:
             yield Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
         yield Node(path=(name,), value=value, kind=kind, role="assistant")
 
@@ -197,15 +196,19 @@ def _iter_request_fields(
 ) -> Iterator[Node | Opaque]:
     plain = get_declared_type(body, None)
     for name, value in body.items():
-        if name in SILENT:
+        if name in IGNORED_FIELDS:
             continue
-        kind, role = REQUEST.get(name, unknown), ROLE_OF.get(name, unknown_role)
-        sealed = name != "audio" and kind not in _FORMS and is_opaque_member(name, value, body)
+        kind, role = KIND_BY_FIELD.get(name, unknown), ROLE_BY_FIELD.get(name, unknown_role)
+        sealed = (
+            name != "audio" and kind not in _FREE_FORM_KINDS and is_opaque_member(name, value, body)
+        )
         if sealed and value:  # ``audio`` of a request names the voice of the response
             yield Opaque((name,), get_content_kind(name))
-        if name not in KNOWN:
+        if name not in KNOWN_MEMBERS:
             yield Node(path=(MemberName(name),), value=name, kind="other", role=None)
-        yield Node(path=(name,), value=value, kind=kind, role=role, sealed=sealed, plain=plain)
+        yield Node(
+            path=(name,), value=value, kind=kind, role=role, in_opaque=sealed, data_claim=plain
+        )
 
 
 def walk_values(
@@ -248,26 +251,36 @@ def _read_number(place: Node, is_event: bool) -> Found:
 def _read_string(place: Node, answer: bool, is_event: bool) -> Iterator[Found]:
     text, path, role = place.value, place.path, place.role
     name = path[-1]
-    if not text or (text in WORDS and name in _SAYS_TYPE):
+    if not text or (text in TYPE_WORDS and name in MEMBERS["type"]):
         return
     decoded = placed = False
-    bare = name in PAYLOAD and (place.sealed or bool(place.plain))
-    data = None if answer else parse_data(text, bare=bare, claim=place.plain)
+    bare = name in PAYLOAD_MEMBERS and (place.in_opaque or bool(place.data_claim))
+    data = None if answer else parse_data(text, bare=bare, claim=place.data_claim)
     if data is not None:  # responses are inspected completely
-        unsaid = place.plain is None and not data.signed and may_be_text(path)
-        sure = not data.loose and (data.exact or not (place.plain or unsaid))
-        in_place = place.sealed and sure and not isinstance(name, MemberName) and holds_data(path)
+        unsaid = place.data_claim is None and not data.has_known_type and may_be_text(path)
+        sure = not data.has_white_space and (data.is_plain_utf8 or not (place.data_claim or unsaid))
+        in_place = (
+            place.in_opaque and sure and not isinstance(name, MemberName) and holds_data(path)
+        )
         if in_place and data.odd_head:
             yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, role=role)
         if data.text is not None:
-            yield Text((*path, data.payload), data.text, place.kind, role=role, placed=data.rough)
-        elif in_place and len(text) > LEAST_OPAQUE:
+            yield Text(
+                (*path, data.payload),
+                data.text,
+                place.kind,
+                role=role,
+                in_data_member=data.has_invalid_bytes,
+            )
+        elif in_place and len(text) > MIN_OPAQUE_CHARS:
             return
-        decoded, placed = data.exact, in_place
+        decoded, placed = data.is_plain_utf8, in_place
     if name == "arguments" and not is_event:
         yield from _read_arguments(place, decoded, placed)
     else:
-        yield Text(path, text, place.kind, role=role, decoded=decoded, placed=placed)
+        yield Text(
+            path, text, place.kind, role=role, has_decoded_text=decoded, in_data_member=placed
+        )
 
 
 def _read_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]:
@@ -277,14 +290,19 @@ def _read_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]
         if value is None:
             continue
         yield Text(
-            (*place.path, number), place.value[value.start : value.end], kind="arguments",
-            role=place.role, escaped=value.kind == "string", decoded=decoded, placed=placed,
-        )  # fmt: skip
+            (*place.path, number),
+            place.value[value.start : value.end],
+            kind="arguments",
+            role=place.role,
+            escaped=value.kind == "string",
+            has_decoded_text=decoded,
+            in_data_member=placed,
+        )
         number += 1
 
 
 def _is_token_list(place: Node, value: list[Any]) -> bool:
-    if not value or place.kind in _FORMS or place.path[-1] == "stop_token_ids":
+    if not value or place.kind in _FREE_FORM_KINDS or place.path[-1] == "stop_token_ids":
         return False
     return all(type(item) is int for item in value)
 
@@ -292,11 +310,11 @@ def _is_token_list(place: Node, value: list[Any]) -> bool:
 def _iter_items(place: Node, value: list[Any]) -> Iterator[Node | Opaque]:
     for number, item in enumerate(value):
         path = (*place.path, number)
-        sealed = place.sealed or (place.kind not in _FORMS and is_data_object(item))
-        if sealed and not place.sealed:
+        sealed = place.in_opaque or (place.kind not in _FREE_FORM_KINDS and is_data_object(item))
+        if sealed and not place.in_opaque:
             yield Opaque(path, "file")
         kind = "content" if path[:-1] == ("input",) and isinstance(item, dict) else place.kind
-        yield Node(path, item, kind, role=place.role, sealed=sealed, plain=place.plain)
+        yield Node(path, item, kind, role=place.role, in_opaque=sealed, data_claim=place.data_claim)
 
 
 def iter_members(
@@ -306,8 +324,8 @@ def iter_members(
     role = place.role
     if len(place.path) == 2 and place.path[0] in ("messages", "input"):
         role = get_item_role(value) or role
-    plain = get_declared_type(value, place.plain)
-    level = _get_level(place.path) if answer and len(place.path) < _DEEP else ()
+    plain = get_declared_type(value, place.data_claim)
+    level = _get_level(place.path) if answer and len(place.path) < _MAX_IGNORED_DEPTH else ()
     for name, item in value.items():
         path = (*place.path, name)
         if level and is_ignored_member(level, name, item):
@@ -318,17 +336,19 @@ def iter_members(
                 message = {}
             yield from iter_logprob_nodes(path, item, message.get("content", message.get("text")))
             continue
-        if name not in KNOWN:
+        if name not in KNOWN_MEMBERS:
             key = (*place.path, MemberName(name))
-            yield Node(key, name, kind=place.kind, role=role, sealed=place.sealed)
-        sealed = place.sealed or (place.kind not in _FORMS and is_opaque_member(name, item, value))
-        if sealed and not place.sealed and item:
+            yield Node(key, name, kind=place.kind, role=role, in_opaque=place.in_opaque)
+        sealed = place.in_opaque or (
+            place.kind not in _FREE_FORM_KINDS and is_opaque_member(name, item, value)
+        )
+        if sealed and not place.in_opaque and item:
             yield Opaque(path, get_content_kind(name))
         chat_name = get_chat_name(name, value, place.path)
         has_kind = inside or place.path[0] in ITEM_LISTS
-        has_kind = (has_kind and place.kind not in _FORMS) or chat_name == "arguments"
-        kind = NESTED.get(chat_name, place.kind) if has_kind else place.kind
-        yield Node(path=path, value=item, kind=kind, role=role, sealed=sealed, plain=plain)
+        has_kind = (has_kind and place.kind not in _FREE_FORM_KINDS) or chat_name == "arguments"
+        kind = KIND_BY_MEMBER.get(chat_name, place.kind) if has_kind else place.kind
+        yield Node(path=path, value=item, kind=kind, role=role, in_opaque=sealed, data_claim=plain)
 
 
 def _get_level(path: Path) -> tuple[str, ...]:

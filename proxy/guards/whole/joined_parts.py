@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from proxy.guards.findings import TextMatch
 from proxy.guards.text.normalize import View, build_views
-from proxy.guards.text.walk import Text, joined_parts_depth
+from proxy.guards.text.walk import Text, find_joined_parts_depth
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
-from proxy.types.partial_matcher import is_cuttable
+from proxy.types.partial_matcher import detects_split_values
 
 MAX_JOINED_CHARS = 64 * 1024  # maximum characters of a message that are inspected again
 BOUNDARY_CHARS = 256  # characters of a message on either side of a boundary
@@ -77,7 +77,9 @@ class JoinedParts:
             message_spans.append((share, offset))
             offset += len(separator)
         joined = separator.join("".join(part.text for part in message) for message in messages)
-        data = frozenset(place for place, part in enumerate(parts) if texts[part.number].decoded)
+        data = frozenset(
+            place for place, part in enumerate(parts) if texts[part.number].has_decoded_text
+        )
         first_text = texts[parts[0].number]
         text = Text(first_text.path, joined, first_text.kind, role=first_text.role, run=run)
         return cls(parts, starts, text, data, message_spans if len(messages) > 1 else ())
@@ -91,7 +93,9 @@ class JoinedParts:
         """Return the readings of the joined text, without the decoded data of a single text."""
         views = build_views(self.text.text)
         return tuple(
-            view for view in views if view.whole is None or not self._is_in_data_part(*view.whole)
+            view
+            for view in views
+            if view.encoded_span is None or not self._is_in_data_part(*view.encoded_span)
         )
 
     def _is_in_data_part(self, start: int, end: int) -> bool:
@@ -118,7 +122,7 @@ class JoinedParts:
 
         At a boundary of messages, a detector may decide that it is two values side by side.
         """
-        if not self.message_spans or not is_cuttable(detector):
+        if not self.message_spans or not detects_split_values(detector):
             return True
         first_share = bisect_right(self.message_spans, match.start, key=lambda share: share[0]) - 1
         last_share = bisect_right(self.message_spans, match.end - 1, key=lambda share: share[0]) - 1
@@ -144,7 +148,7 @@ class JoinedParts:
         """
         if not self.message_spans:
             return pieces
-        if is_cuttable(detector):
+        if detects_split_values(detector):
             remaining = [(number, piece) for number, piece in pieces if number < text_number]
             if not (remaining and self.is_single_finding(match, detector)):
                 return ()
@@ -198,7 +202,7 @@ def iter_joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """
     groups: dict[object, list[int]] = {}
     for number, text in enumerate(texts):
-        steps = joined_parts_depth(text.path)
+        steps = find_joined_parts_depth(text.path)
         if text.run is not None:
             groups.setdefault(text.run, []).append(number)
         elif steps is not None:
@@ -266,7 +270,7 @@ def _iter_message_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
             if len(run) > 1:
                 yield [*run]
             run, role, message = [], text.role, None
-        if role is None or joined_parts_depth(path) != _OF_CONTENT:
+        if role is None or find_joined_parts_depth(path) != _OF_CONTENT:
             continue
         if path[1] != message:
             run.append([])

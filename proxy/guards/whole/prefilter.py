@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from proxy.guards.findings import Clock
 from proxy.guards.text.disguises import has_one_reading
-from proxy.guards.text.documents import BEYOND_ASCII, TEXT_WEIGHT
+from proxy.guards.text.documents import NON_ASCII_WEIGHT, TEXT_WEIGHT
 from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import Text, Texts
 from proxy.guards.whole.joined_parts import iter_joined_texts
@@ -53,7 +53,7 @@ def prefilter_rules(
         raw, is_plain = lines.encode(), lines.isascii()
         if is_plain and has_one_reading(raw):
             return _prefilter_results(rules, (raw, raw.lower(), True), read.texts, size, clock)
-        if BEYOND_ASCII * weight > remaining or all(rule.prefilter is None for rule in rules):
+        if NON_ASCII_WEIGHT * weight > remaining or all(rule.prefilter is None for rule in rules):
             return all_rules  # the rules may need more readings of the texts
         if not is_plain:
             size = len("".join(texts).encode())

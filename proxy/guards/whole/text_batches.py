@@ -17,10 +17,10 @@ from typing import NamedTuple
 from proxy.errors import GuardBlocked
 from proxy.guards import findings
 from proxy.guards.guard_threads import GuardThreads
-from proxy.guards.text.base64_text import ALPHABET, MOST_RUN, find_base64_runs
-from proxy.guards.text.documents import SHEET, TEXT_WEIGHT
+from proxy.guards.text.base64_text import BASE64_ALPHABET, MAX_RUN_CHARS, find_base64_runs
+from proxy.guards.text.documents import BATCH_CHARS, TEXT_WEIGHT
 from proxy.guards.text.normalize import (
-    Beginning,
+    PartialReadings,
     View,
     build_views,
     decode_run_views,
@@ -53,7 +53,7 @@ class LongTextPiece(NamedTuple):
 
     text_index: int
     text: Text
-    read: Beginning
+    read: PartialReadings
     base: int
     cursors: dict[int, findings.RuleCursor]
     bytes: int | None
@@ -117,7 +117,7 @@ class RuleInspection:
 
     def _inspects(self, part: TextViews) -> bool:
         rule = self.tally.rule
-        if not self._applies(part.text) or (part.text.placed and not finds_spans(rule)):
+        if not self._applies(part.text) or (part.text.in_data_member and not finds_spans(rule)):
             return False
         if part.joined is not None:
             return finds_spans(rule) or part.text.run is not None
@@ -216,10 +216,10 @@ def finds_spans(rule: GuardRule) -> bool:
     return is_detector(rule.detector) and rule.detector.lookback is not None
 
 
-def read_views(text_index: int, text: Text, batch: int = SHEET) -> TextViews:
+def read_views(text_index: int, text: Text, batch: int = BATCH_CHARS) -> TextViews:
     """Return the readings of a text. A text longer than ``batch`` has only the original reading."""
     long = len(text.text) > batch
-    max_run = 0 if text.decoded else None
+    max_run = 0 if text.has_decoded_text else None
     views = (
         (View(text.text),)
         if long
@@ -231,7 +231,7 @@ def read_views(text_index: int, text: Text, batch: int = SHEET) -> TextViews:
 
 
 def split_into_batches(
-    texts: Sequence[Text], inspections: Sequence[RuleInspection], size: int = SHEET
+    texts: Sequence[Text], inspections: Sequence[RuleInspection], size: int = BATCH_CHARS
 ) -> Iterator[TextBatch]:
     """Yield the texts in batches of ``size`` characters.
 
@@ -260,7 +260,9 @@ def split_into_batches(
 
 
 def _iter_long_runs(part: TextViews) -> Iterator[Base64Run]:
-    for run in () if part.text.decoded else find_base64_runs(part.text.text, MOST_RUN + 1):
+    for run in (
+        () if part.text.has_decoded_text else find_base64_runs(part.text.text, MAX_RUN_CHARS + 1)
+    ):
         for view in decode_run_views(run.group(), run.span()):
             yield Base64Run(part.text_index, part.text, view)
 
@@ -282,11 +284,11 @@ def _iter_pieces(
         and inspection.tally.rule.applies_to(part.text.role, part.text.kind)
     }
     min_run = max(0, min((cursor.lookback or 0 for cursor in cursors.values()), default=0) - 1)
-    max_run = 0 if part.text.decoded else MOST_RUN
+    max_run = 0 if part.text.has_decoded_text else MAX_RUN_CHARS
     base, size = 0, batch
     while any(cursor.is_incremental for cursor in cursors.values()):
         piece = text[base : base + size]
-        torn = base > 0 and text[base - 1] in ALPHABET and piece[0] in ALPHABET
+        torn = base > 0 and text[base - 1] in BASE64_ALPHABET and piece[0] in BASE64_ALPHABET
         is_last = base + size >= len(text)
         escaped = part.text.escaped
         read = read_beginning(

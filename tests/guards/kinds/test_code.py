@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
-from proxy.guards.kinds.code import CUES, KINDS, LOOKBACK, Code
+from proxy.guards.kinds.code import LANGUAGE_BY_NAME, LINE_PATTERNS, LOOKBACK, Code
 from tests.for_each import for_each
 
 CODE = Code()
@@ -12,7 +10,7 @@ def find_spans(text: str) -> list[tuple[str, str]]:
     return [(finding.kind, text[finding.start : finding.end]) for finding in CODE.find(text)]
 
 
-@for_each(("word", "kind"), [*KINDS.items(), ("brainfuck", "code"), ("", "code")])
+@for_each(("word", "kind"), [*LANGUAGE_BY_NAME.items(), ("brainfuck", "code"), ("", "code")])
 def test_fenced_block_is_found_with_its_language(word: str, kind: str) -> None:
     block = f"```{word}\norder 17\n```\n"
 
@@ -20,22 +18,20 @@ def test_fenced_block_is_found_with_its_language(word: str, kind: str) -> None:
 
 
 @for_each(
-    "block",
+    ("text", "kinds"),
     [
-        "~~~ python\nx\n~~~",
-        "> ```py\n> x\n> ```",
-        "````python\nx\n````",
-        "- ```python title=a\n  x",
+        ("~~~ python\nx\n~~~", ["python"]),
+        ("> ```py\n> x\n> ```", ["python"]),
+        ("````python\nx\n````", ["python"]),
+        ("- ```python title=a\n  x", ["python"]),
+        (
+            "```python\na\n```\n\nthen\n\n```\nb\n```\n\n```sql\nc\n```",
+            ["python", "code", "sql"],
+        ),
     ],
 )
-def test_all_forms_of_fences_are_found(block: str) -> None:
-    assert [kind for kind, _ in find_spans(block)] == ["python"]
-
-
-def test_text_between_blocks_is_not_code() -> None:
-    text = "```python\na\n```\n\nthen\n\n```\nb\n```\n\n```sql\nc\n```"
-
-    assert [kind for kind, _ in find_spans(text)] == ["python", "code", "sql"]
+def test_all_forms_of_fences_are_found(text: str, kinds: list[str]) -> None:
+    assert [kind for kind, _ in find_spans(text)] == kinds
 
 
 def test_unclosed_block_ends_at_the_lookback() -> None:
@@ -44,11 +40,6 @@ def test_unclosed_block_ends_at_the_lookback() -> None:
     ((kind, block),) = find_spans(text)
 
     assert (kind, len(block)) == ("python", LOOKBACK)
-
-
-@pytest.mark.parametrize("word", ["text", "markdown"])
-def test_fenced_prose_is_not_code(word: str) -> None:
-    assert find_spans(f"```{word}\ndear team\n```\n\nthanks") == []
 
 
 @for_each(
@@ -78,6 +69,8 @@ def test_line_of_code_is_found_without_a_fence(kind: str, line: str) -> None:
         "Use `pip install headrace` or ``code``.",
         "It cost $ 5 and the function of this is unclear (x).",
         "A row of ``` marks",
+        "```text\ndear team\n```\n\nthanks",
+        "```markdown\ndear team\n```\n\nthanks",
         "# include me in the list",
         "",
     ],
@@ -87,5 +80,5 @@ def test_prose_is_not_code(text: str) -> None:
 
 
 def test_kinds_are_a_closed_set() -> None:
-    assert CODE.kinds == {*CUES, "code"}
-    assert CUES.keys() == {*KINDS.values()}
+    assert CODE.kinds == {*LINE_PATTERNS, "code"}
+    assert LINE_PATTERNS.keys() == {*LANGUAGE_BY_NAME.values()}

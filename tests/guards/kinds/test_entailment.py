@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.guards.kinds.evidence import MAX_MODEL_PAIRS, EntailmentModel
-from proxy.guards.kinds.onnx import HINT, MAX_CHARACTERS, REQUIRED_PACKAGES, CannotClassify
+from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, MISSING_EXTRA, REQUIRED_PACKAGES, CannotClassify
 from proxy.guards.services.stage import NoGuardClients
 from proxy.guards.text.walk import Text
 from proxy.types.guard import Finding, PromptContext
@@ -28,18 +28,15 @@ CONTEXT = "The weir is open on Sundays. The mill sells flour."
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
     if any(find_spec(name) is None for name in REQUIRED_PACKAGES):
-        assert not os.environ.get("CI"), HINT
-        pytest.skip(HINT)
+        assert not os.environ.get("CI"), MISSING_EXTRA
+        pytest.skip(MISSING_EXTRA)
     return classifier(tmp_path / "model", WORDS, LABELS)
 
 
 async def judge(guard: EntailmentModel, text: str, context: str = CONTEXT) -> Sequence[Finding]:
     question = PromptContext(context=context)
-    way = guard.for_prompt(question)
-    assert way is not None
-    [finding] = await way.find_all(
-        [Text((), text, "content", "assistant")], question, NoGuardClients()
-    )
+    texts = [Text((), text, "content", "assistant")]
+    [finding] = await guard.find_all(texts, question, NoGuardClients())
     return finding
 
 
@@ -55,19 +52,12 @@ async def test_unsupported_sentences_are_found_with_reason(folder: str) -> None:
     assert all(finding.score > 0.99 for finding in findings)
 
 
-async def test_call_without_context_is_not_applicable(folder: str) -> None:
-    assert (
-        EntailmentModel(folder, 0.9).for_prompt(PromptContext(user_message="What?", context=" "))
-        is None
-    )
-
-
 async def test_too_long_text_is_not_judged(folder: str) -> None:
     guard = EntailmentModel(folder, 0.9)
 
     for text, context in (
-        ("x" * (MAX_CHARACTERS + 1), CONTEXT),
-        ("Yes.", "x" * (MAX_CHARACTERS + 1)),
+        ("x" * (MAX_TEXT_CHARS + 1), CONTEXT),
+        ("Yes.", "x" * (MAX_TEXT_CHARS + 1)),
         ("It is open. " * MAX_MODEL_PAIRS, CONTEXT),
     ):
         with pytest.raises(CannotClassify):

@@ -10,8 +10,9 @@ import yaml
 
 from proxy.guards.kinds.evidence import (
     KINDS,
-    MAX_CONTEXT,
+    MAX_CONTEXT_CHARS,
     Grounded,
+    GroundedConfig,
     Relevant,
     build_grounded_detector,
     build_relevant_detector,
@@ -36,8 +37,6 @@ TRIPLES: list[dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))
         ("Director Paul Kent joined in 2015.", "name"),
         ("Members may not borrow books for 4 weeks.", "negation"),
         ("The library is closed at 9 am on weekdays.", "negation"),
-        ("Fines are not paid per day.", "negation"),
-        ("Members may never borrow books.", "negation"),
         ("Parking spaces behind the building cost nothing for visitors.", "unsupported"),
     ],
 )
@@ -60,23 +59,19 @@ def test_supported_or_empty_sentence_passes(text: str) -> None:
 
 
 def test_context_comes_from_the_call() -> None:
-    about = build_grounded_detector(0.5).for_prompt(
-        PromptContext(user_message="When?", context=CONTEXT)
-    )
+    grounded = build_grounded_detector(GroundedConfig())
+    detector = grounded.for_prompt(PromptContext(user_message="When?", context=CONTEXT))
 
-    assert about is not None
-    assert [finding.kind for finding in about.find("Fines are 9 cents per day.")] == ["number"]
-    assert about.context_chars == len(CONTEXT)
-    assert (
-        build_grounded_detector(0.5).for_prompt(PromptContext(user_message="When?", context=" "))
-        is None
-    )
+    assert isinstance(detector, Grounded)
+    assert [finding.kind for finding in detector.find("Fines are 9 cents per day.")] == ["number"]
+    assert detector.context_chars == len(CONTEXT)
+    assert grounded.for_prompt(PromptContext(user_message="When?", context=" ")) is None
 
 
 @pytest.mark.parametrize(
     ("context", "text"),
     [
-        ("x" * (MAX_CONTEXT + 1), "Fines are 20 cents."),
+        ("x" * (MAX_CONTEXT_CHARS + 1), "Fines are 20 cents."),
         ("Fines are 20 cents. " * 1000, "Fines are 20 cents. " * 100),
     ],
 )
@@ -94,14 +89,11 @@ def test_only_the_wrong_sentence_is_found() -> None:
     assert 0.5 <= finding.score <= 1
 
 
-def test_threshold_decides_findings() -> None:
-    assert not Grounded(CONTEXT, 0.95).find("Members may borrow 15 books.")
-
-
-def test_empty_context_supports_nothing() -> None:
+def test_score_must_reach_the_threshold() -> None:
     (finding,) = Grounded("").find("Members may borrow books for several weeks.")
 
     assert (finding.kind, finding.score) == ("unsupported", 1.0)
+    assert not Grounded(CONTEXT, 0.95).find("Members may borrow 15 books.")
 
 
 def test_quality_is_at_least_as_documented() -> None:
@@ -128,7 +120,13 @@ def test_irrelevant_response_is_found_as_a_whole() -> None:
 
 
 @for_each(
-    "text", ["You can carry over at most six unused days.", "Six.", "Sorry, I cannot tell.", ""]
+    "text",
+    [
+        "You can carry over at most six unused days.",
+        "Unused days of leave are a kind of tropical fish.",  # repeats the question
+        "Sorry, I cannot tell.",
+        "",
+    ],
 )
 def test_relevant_or_very_short_response_passes(text: str) -> None:
     assert RELEVANT.find(text) == []
@@ -149,10 +147,6 @@ def test_words_of_the_context_are_relevant() -> None:
 
     assert RELEVANT.find(text)
     assert Relevant(QUESTION, context).find(text) == []
-
-
-def test_repeated_question_counts_as_relevant() -> None:
-    assert RELEVANT.find("Unused days of leave are a kind of tropical fish.") == []
 
 
 def test_without_question_nothing_is_irrelevant() -> None:

@@ -17,14 +17,11 @@ ORDER: dict[str, Any] = {
 }
 
 
-@for_each("text", ['{"order": 17}', ' {"note":"aa"}\n', "{}"])
-def test_response_matching_the_schema_passes(text: str) -> None:
-    assert list(JsonSchema(ORDER).find(text)) == []
-
-
 @for_each(
     ("text", "kind"),
     [
+        ('{"order": 17}', None),
+        (' {"note":"aa"}\n', None),
         ("", "invalid_json"),
         ("order 17", "invalid_json"),
         ('{"order": 17', "invalid_json"),
@@ -40,8 +37,10 @@ def test_response_matching_the_schema_passes(text: str) -> None:
         ("[]", "invalid_schema"),
     ],
 )
-def test_mismatch_is_a_finding_of_the_whole_text(text: str, kind: str) -> None:
-    assert list(JsonSchema(ORDER).find(text)) == [Finding(0, len(text), kind)]
+def test_mismatch_is_a_finding_of_the_whole_text(text: str, kind: str | None) -> None:
+    expected = [Finding(0, len(text), kind)] if kind else []
+
+    assert list(JsonSchema(ORDER).find(text)) == expected
 
 
 def test_without_a_schema_any_json_passes() -> None:

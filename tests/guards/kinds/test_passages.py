@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from proxy.guards.kinds.passages import (
-    MAX_PROMPT,
-    MAX_TEXTS,
+    MAX_KNOWN_CHARS,
+    MAX_PROMPT_CHARS,
     Copyright,
     Passages,
     build_system_prompt_detector,
@@ -93,10 +93,6 @@ def test_findings_are_ordered_separate_and_bounded() -> None:
     assert all(piece.end - piece.start <= detector.lookback for piece in pieces)
 
 
-def test_lookback_follows_from_the_number_of_words() -> None:
-    assert Passages([PROMPT], 12).lookback == 12 * 48
-
-
 def test_text_beyond_the_lookback_changes_no_finding() -> None:
     part = "hand every complaint about a driver to a human. Our internal name"
 
@@ -133,7 +129,7 @@ def test_too_short_prompt_is_not_applicable(prompt: str) -> None:
 
 
 def test_only_the_start_of_a_very_long_prompt_is_known() -> None:
-    filler = "word " * MAX_PROMPT
+    filler = "word " * MAX_PROMPT_CHARS
     prompt = f"{PROMPT} {filler}and here the end of all that was to be said to you today"
 
     assert find_leaks(PROMPT, prompt)
@@ -197,7 +193,11 @@ def test_share_rule_withholds_the_whole_stream() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "problem"),
-    [([], "must have texts"), (["too short"], "text 1 must"), (["x " * MAX_TEXTS], "at most")],
+    [
+        ([], "must have texts"),
+        (["too short"], "text 1 must"),
+        (["x " * MAX_KNOWN_CHARS], "at most"),
+    ],
 )
 def test_unusable_texts_are_refused(texts: list[str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):

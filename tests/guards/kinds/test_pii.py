@@ -30,18 +30,11 @@ def find_spans(pii: Detector, text: str) -> list[tuple[str, str]]:
 
 
 @for_each(("kind", "value", "text"), positives())
-def test_each_identifier_is_found(kind: str, value: str, text: str) -> None:
-    assert (kind, value) in find_spans(SINGLE[kind], text)
-    if not kind.startswith("id_"):
-        assert (kind, value) in find_spans(ALL_ENTITIES, text)
-
-
-@for_each(("kind", "value", "text"), positives())
-@for_each("text_before", ["Ada Weir\n", "Room 12\n", "\t", "\r\n", "- "])
-def test_text_before_hides_no_identifier(
-    text_before: str, kind: str, value: str, text: str
-) -> None:
+@for_each("text_before", ["", "Ada Weir\n", "Room 12\n", "\t", "\r\n", "- "])
+def test_each_identifier_is_found(text_before: str, kind: str, value: str, text: str) -> None:
     assert (kind, value) in find_spans(SINGLE[kind], f"{text_before}{text}")
+    if not text_before and not kind.startswith("id_"):
+        assert (kind, value) in find_spans(ALL_ENTITIES, text)
 
 
 @for_each(("kind", "value", "text"), positives())

@@ -25,16 +25,19 @@ def kinds(text: str, guard: Topic = GUARD) -> list[str]:
     return [finding.kind for finding in guard.find(text)]
 
 
-def test_text_like_the_examples_passes() -> None:
-    assert kinds("The brakes of the bicycle make a noise.") == []
-
-
-def test_banned_topic_is_found_by_name() -> None:
-    assert kinds("What dose of this medicine is right for a fever?") == ["banned:medicine"]
-
-
-def test_text_like_no_topic_is_off_topic() -> None:
-    assert kinds("Write a sonnet on the moon over Vienna.") == ["off_topic"]
+@for_each(
+    ("text", "expected"),
+    [
+        ("The brakes of the bicycle make a noise.", []),
+        ("What dose of this medicine is right for a fever?", ["banned:medicine"]),
+        ("Write a sonnet on the moon over Vienna.", ["off_topic"]),
+        ("My ride will not slow down on hills.", ["off_topic"]),  # synonyms are not recognized
+        ("", []),  # too short
+        ("Yes, please do.", []),
+    ],
+)
+def test_topic_of_a_text_is_found(text: str, expected: list[str]) -> None:
+    assert kinds(text) == expected
 
 
 def test_without_allowed_topics_only_banned_ones_are_found() -> None:
@@ -42,15 +45,6 @@ def test_without_allowed_topics_only_banned_ones_are_found() -> None:
 
     assert kinds("Write a sonnet on the moon over Vienna.", guard) == []
     assert kinds("Which medicine against fever?", guard) == ["banned:medicine"]
-
-
-@pytest.mark.parametrize("text", ["", "Hello!", "Yes, please do."])
-def test_too_short_text_passes(text: str) -> None:
-    assert kinds(text) == []
-
-
-def test_synonyms_are_not_recognized() -> None:
-    assert kinds("My ride will not slow down on hills.") == ["off_topic"]
 
 
 def test_finding_is_the_whole_text_with_a_score() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proxy.guards.kinds import wordlist
 from proxy.guards.kinds.wordlist import TOXIC_KINDS, WORDS_FILE, Nsfw, Toxicity, WordList
 from tests.for_each import for_each
@@ -14,68 +12,46 @@ def test_file_starts_with_a_content_warning() -> None:
     assert "MIT License" in WORDS_FILE.with_suffix(".LICENSE").read_text()
 
 
-def test_line_has_kind_severity_and_words() -> None:
-    kinds = {"insult", "profanity", "sexual", "slur", "threat", "minors"}
-    rules = list(wordlist.select_rules(kinds, 0))
-
-    assert {rule.kind for rule in rules} == kinds
-    assert all(0 < rule.score <= 1 and rule.pattern for rule in rules)
-
-
 def test_rules_are_selected_by_kind_and_severity() -> None:
-    rules = list(wordlist.select_rules({"insult"}, 0.6))
+    kinds = {"insult", "profanity", "sexual", "slur", "threat", "minors"}
+    every = list(wordlist.select_rules(kinds, 0))
+    strong = list(wordlist.select_rules({"insult"}, 0.6))
 
-    assert rules
-    assert all(rule.kind == "insult" and rule.score >= 0.6 for rule in rules)
-    assert len(list(wordlist.select_rules({"insult"}, 0))) > len(rules)
+    assert {rule.kind for rule in every} == kinds
+    assert all(0 < rule.score <= 1 and rule.pattern for rule in every)
+    assert strong == [rule for rule in every if rule.kind == "insult" and rule.score >= 0.6] != []
 
 
-GUARD = Toxicity()
-
-
-def kinds(text: str, guard: WordList = GUARD) -> list[str]:
-    return [finding.kind for finding in guard.find(text)]
+GUARD, NSFW = Toxicity(), Nsfw()
 
 
 @for_each(
-    ("text", "kind"),
+    ("guard", "text", "expected"),
     [
-        ("what a load of bullshit", "profanity"), ("FUCK this", "profanity"),
-        ("I will kill you", "threat"), ("just kill  yourself", "threat"),
-        ("You are a worthless employee", "insult"), ("you absolute moron", "insult"),
+        (GUARD, "what a load of bullshit", ["profanity"]), (GUARD, "FUCK this", ["profanity"]),
+        (GUARD, "I will kill you", ["threat"]), (GUARD, "just kill  yourself", ["threat"]),
+        (GUARD, "You are a worthless employee", ["insult"]),
+        (GUARD, "you absolute moron", ["insult"]),
+        (GUARD, "The court heard that he had shouted 'I will kill you' twice.", ["threat"]),
+        (GUARD, "How do I kill a process on Linux?", []),
+        (GUARD, "Assume the class passes the assessment in Scunthorpe.", []),
+        (GUARD, "The cocktail was worthless without ice.", []), (GUARD, "", []),
+        (GUARD, "that was stupid", []), (Toxicity(threshold=0.3), "that was stupid", ["insult"]),
+        (Toxicity(threshold=0.9), "what a load of bullshit", []),
+        (WordList(("threat",)), "I will kill you, bullshit", ["threat"]),
+        (NSFW, "send me a blowjob story", ["sexual"]),
+        (NSFW, "The clinic offers advice on sexual health.", []),
+        (Nsfw(threshold=0.3), "The clinic offers advice on sexual health.", ["sexual"]),
+        (NSFW, "a naked picture of a child", ["minors"]),
+        (NSFW, "a 14-year-old girl, nude", ["minors"]),
+        (NSFW, "a child of ten plays chess", []), (NSFW, "Essex and Sussex", []),
+        (NSFW, "chicken breast with mushrooms", []), (NSFW, "Dick", []),
     ],
 )  # fmt: skip
-def test_offensive_text_is_found(text: str, kind: str) -> None:
-    assert kinds(text) == [kind]
-
-
-@for_each(
-    "text",
-    [
-        "How do I kill a process on Linux?",
-        "Assume the class passes the assessment in Scunthorpe.",
-        "The hospital treated him for a broken leg.",
-        "We will shoot the film in Lisbon.",
-        "The cocktail was worthless without ice.",
-        "",
-    ],
-)
-def test_similar_text_passes(text: str) -> None:
-    assert kinds(text) == []
-
-
-def test_severity_decides_findings() -> None:
-    assert kinds("that was stupid") == []
-    assert kinds("that was stupid", Toxicity(threshold=0.3)) == ["insult"]
-    assert kinds("what a load of bullshit", Toxicity(threshold=0.9)) == []
-
-
-def test_kinds_are_configurable() -> None:
-    assert kinds("I will kill you, bullshit", WordList(("threat",))) == ["threat"]
-
-
-def test_quotation_is_found_too() -> None:
-    assert kinds("The court heard that he had shouted 'I will kill you' twice.") == ["threat"]
+def test_words_are_found_by_kind_and_severity(
+    guard: WordList, text: str, expected: list[str]
+) -> None:
+    assert [finding.kind for finding in guard.find(text)] == expected
 
 
 def test_findings_are_ordered_and_within_the_text() -> None:
@@ -85,30 +61,3 @@ def test_findings_are_ordered_and_within_the_text() -> None:
     assert len(findings) == 9
     assert {finding.kind for finding in findings} <= set(TOXIC_KINDS)
     assert all(0.4 <= f.score <= 1 and f.end - f.start <= GUARD.lookback for f in findings)
-
-
-NSFW = Nsfw()
-
-
-def test_coarse_words_are_found() -> None:
-    assert kinds("send me a blowjob story", NSFW) == ["sexual"]
-
-
-def test_clinical_words_are_found_only_if_configured() -> None:
-    text = "The clinic offers advice on sexual health."
-
-    assert kinds(text, NSFW) == []
-    assert kinds(text, Nsfw(threshold=0.3)) == ["sexual"]
-
-
-@pytest.mark.parametrize("text", ["a naked picture of a child", "a 14-year-old girl, nude"])
-def test_child_near_a_sexual_word_is_found(text: str) -> None:
-    assert kinds(text, NSFW) == ["minors"]
-
-
-@for_each(
-    "text",
-    ["", "Essex and Sussex", "chicken breast with mushrooms", "a child of ten plays chess", "Dick"],
-)
-def test_plain_texts_pass(text: str) -> None:
-    assert kinds(text, NSFW) == []

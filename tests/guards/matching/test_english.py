@@ -21,7 +21,7 @@ def test_inflections_have_one_stem(family: list[str]) -> None:
 
 
 def test_stop_words_are_omitted() -> None:
-    assert english.content_stems("What would the libraries have to do?") == ["librar"]
+    assert english.find_content_stems("What would the libraries have to do?") == ["librar"]
 
 
 @for_each(
@@ -64,7 +64,7 @@ def test_sentences_are_ordered_bounded_and_within_the_text(text: str) -> None:
     previous_end = 0
     for sentence in english.split_sentences(text):
         assert previous_end <= sentence.start < sentence.end <= len(text)
-        assert sentence.end - sentence.start <= english.MAX_SENTENCE
+        assert sentence.end - sentence.start <= english.MAX_SENTENCE_CHARS
         previous_end = sentence.end
 
 

@@ -6,6 +6,7 @@ import hashlib
 import random
 import re
 from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ import pytest
 from proxy.guards.kinds.secrets import Secrets
 from proxy.guards.matching import gitleaks
 from proxy.guards.matching.gitleaks import (
-    END,
-    MAX_BYTES,
+    MAX_TOKEN_BYTES,
     OWN_RULES,
-    START,
+    VALUE_END,
+    VALUE_START,
     SecretRule,
     is_basic_credential,
     is_generated_token,
@@ -65,20 +66,20 @@ def secret_in(secret_rule: SecretRule, text: str) -> str | None:
 
 
 def test_rule_file_has_the_documented_digest() -> None:
-    digest = hashlib.sha256(gitleaks.RULES.read_bytes()).hexdigest()
+    digest = hashlib.sha256(gitleaks.GITLEAKS_RULES.read_bytes()).hexdigest()
 
-    assert digest in gitleaks.RULES.with_name("README.md").read_text()
+    assert digest in gitleaks.GITLEAKS_RULES.with_name("README.md").read_text()
     for licence in ("gitleaks.LICENSE", "betterleaks.LICENSE"):
-        assert "MIT" in gitleaks.RULES.with_name(licence).read_text()
+        assert "MIT" in gitleaks.GITLEAKS_RULES.with_name(licence).read_text()
 
 
 def test_every_content_rule_of_the_file_is_loaded() -> None:
     read = read_rules()
 
-    newer = read_rules(gitleaks.NEWER_RULES)
+    newer = read_rules(gitleaks.BETTERLEAKS_RULES)
 
-    assert len(read) == gitleaks.RULES.read_text().count("\nregex = ") == 221
-    assert len(newer) == gitleaks.NEWER_RULES.read_text().count("\nregex = ") == 20
+    assert len(read) == gitleaks.GITLEAKS_RULES.read_text().count("\nregex = ") == 221
+    assert len(newer) == gitleaks.BETTERLEAKS_RULES.read_text().count("\nregex = ") == 20
     assert not {rule.kind for rule in read} & {rule.kind for rule in newer}
     assert sum(1 for entry in read if entry.names) == 100
 
@@ -160,35 +161,36 @@ def test_every_rule_is_valid_in_re2() -> None:
 
 
 def test_token_longer_than_the_bound_is_data() -> None:
-    for size, expected in ((MAX_BYTES - 5, True), (MAX_BYTES + 1, False)):
+    for size, expected in ((MAX_TOKEN_BYTES - 5, True), (MAX_TOKEN_BYTES + 1, False)):
         token = f"acme_{draw('long', size)}".encode()
 
         assert is_generated_token(token, (0, len(token))) is expected
 
 
+def base64_of(plain: str) -> str:
+    return b64encode(plain.encode()).decode()
+
+
 @for_each(
-    ("value", "expected"),
-    [("s3cret", True), ("20240815", True), ("swordfish", False), ("utf-8", False), ("f(1)x", False),
-     ("SHA-256", False), ("1.2.3", False), ("32-bit", False), ("self.x.y1", False)],
+    ("has_property", "value", "expected"),
+    [
+        (is_password, "s3cret", True), (is_password, "20240815", True),
+        (is_password, "swordfish", False), (is_password, "utf-8", False),
+        (is_password, "f(1)x", False), (is_password, "SHA-256", False),
+        (is_password, "1.2.3", False), (is_password, "32-bit", False),
+        (is_password, "self.x.y1", False),
+        (is_basic_credential, base64_of("ada:s3cret"), True),
+        (is_basic_credential, base64_of("ada:"), False),
+        (is_basic_credential, base64_of("ada"), False),
+        (is_basic_credential, base64_of("a:\x00"), False),
+        (is_basic_credential, "authentication", False),
+        (is_literal, "hunter", True), (is_literal, "getenv(x)", False), (is_literal, "${X}", False),
+    ],
 )  # fmt: skip
-def test_password_has_letters_and_digits_or_only_digits(value: str, expected: bool) -> None:
-    assert is_password(value.encode(), (0, len(value))) is expected
-
-
-@for_each(
-    ("plain", "expected"),
-    [("ada:s3cret", True), ("ada:", False), ("ada", False), ("a:\x00", False)],
-)
-def test_basic_credential_is_the_base64_of_user_and_password(plain: str, expected: bool) -> None:
-    value = b64encode(plain.encode())
-
-    assert is_basic_credential(value, (0, len(value))) is expected
-    assert not is_basic_credential(b"authentication", (0, 14))
-
-
-@for_each(("value", "expected"), [("hunter", True), ("getenv(x)", False), ("${X}", False)])
-def test_literal_is_no_expression(value: str, expected: bool) -> None:
-    assert is_literal(value.encode(), (0, len(value))) is expected
+def test_value_of_a_secret_has_its_property(
+    has_property: Callable[[bytes, tuple[int, int]], bool], value: str, expected: bool
+) -> None:
+    assert has_property(value.encode(), (0, len(value))) is expected
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +245,7 @@ def test_two_tokens_side_by_side_are_both_found(secrets: Secrets) -> None:
 SHAPES = [
     rule
     for rule in read_rules(OWN_RULES)
-    if rule.pattern.startswith(START) and rule.pattern.endswith(END)
+    if rule.pattern.startswith(VALUE_START) and rule.pattern.endswith(VALUE_END)
 ]
 
 
@@ -256,7 +258,7 @@ def test_no_kind_is_one_of_another_file() -> None:
 
 @for_each("rule", SHAPES, ids=lambda rule: rule.kind)
 def test_shape_is_found_as_group_1_and_not_within_a_longer_word(rule: SecretRule) -> None:
-    shape = rule.pattern.removeprefix(START).removesuffix(END)
+    shape = rule.pattern.removeprefix(VALUE_START).removesuffix(VALUE_END)
     key = sample(shape, random.Random(3))
 
     spans = rule.compiled.search(f"it is {key}, keep it".encode())

@@ -11,20 +11,20 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guards.kinds.code import CUES, FENCE, Code
+from proxy.guards.kinds.code import FENCE_PATTERN, LINE_PATTERNS, Code
 from proxy.guards.kinds.keywords import Keywords
 from proxy.guards.kinds.pii import Pii
 from proxy.guards.kinds.secrets import Secrets
 from proxy.guards.kinds.urls import Urls
 from proxy.guards.matching import gitleaks, numbers
 from proxy.guards.matching.partial_match import (
-    MIN_LENGTH,
+    MIN_PARTIAL_CHARS,
     PartialMatchers,
-    Shape,
-    Shapes,
+    StreamPattern,
+    StreamPatterns,
     build_partial_pattern,
 )
-from proxy.guards.matching.pattern_syntax import SPACES
+from proxy.guards.matching.pattern_syntax import SPACE_CHARACTERS
 from proxy.types.partial_matcher import PartialMatcher, partial_matcher_of
 from tests.for_each import for_each
 from tests.guards.kinds.test_secrets import ELSEWHERE, RULES, pem
@@ -35,9 +35,9 @@ KEY = "".join(["Ab3xZ9", "qLm2Pw", "8sKd5"])
 WORDS = Keywords("words", ["blue whale", "hippo"], ["fox +trot"])
 
 
-def open_part(hold: PartialMatcher | None, text: str, start: int = 0) -> str:
-    assert hold is not None
-    return text[hold.find_partial_match(text, start) :]
+def open_part(matcher: PartialMatcher | None, text: str, start: int = 0) -> str:
+    assert matcher is not None
+    return text[matcher.find_partial_match(text, start) :]
 
 
 @for_each(
@@ -76,12 +76,12 @@ def open_part(hold: PartialMatcher | None, text: str, start: int = 0) -> str:
     ],
 )
 def test_partial_match_at_the_end_is_open(detector: object, text: str, pending: str) -> None:
-    hold = partial_matcher_of(detector)
-    assert hold is not None
+    matcher = partial_matcher_of(detector)
+    assert matcher is not None
 
-    assert open_part(hold, text) == pending
+    assert open_part(matcher, text) == pending
     if pending and text.isascii():
-        assert hold.ends_in_partial_match(text.encode())
+        assert matcher.ends_in_partial_match(text.encode())
 
 
 def test_partial_match_before_the_start_is_ignored() -> None:
@@ -91,23 +91,27 @@ def test_partial_match_before_the_start_is_ignored() -> None:
 
 
 def test_match_is_open_until_later_text_decides() -> None:
-    hold = Shapes([Shape("ab", context_length=3), Shape("x+", marker="x")])
+    matcher = StreamPatterns(
+        [StreamPattern("ab", context_chars=3), StreamPattern("x+", marker="x")]
+    )
 
-    assert [open_part(hold, text) for text in ("ab ", "ab  ", "ab   ")] == ["ab ", "ab  ", ""]
-    assert open_part(hold, "ab   ab ") == "ab "
-    assert open_part(hold, "äb ab ", 3) == "ab "
-    assert hold.may_match(b"ab ")
-    assert not hold.may_match(b"a b ")
+    assert [open_part(matcher, text) for text in ("ab ", "ab  ", "ab   ")] == ["ab ", "ab  ", ""]
+    assert open_part(matcher, "ab   ab ") == "ab "
+    assert open_part(matcher, "äb ab ", 3) == "ab "
+    assert matcher.may_match("ab ")
+    assert not matcher.may_match("a b ")
 
 
 def test_combined_matchers_are_open_if_one_is() -> None:
-    hold = PartialMatchers([Shapes([Shape("a b")]), Shapes([Shape("c d")])])
+    matcher = PartialMatchers(
+        [StreamPatterns([StreamPattern("a b")]), StreamPatterns([StreamPattern("c d")])]
+    )
 
-    assert (hold.ends_in_partial_match(b"x c "), hold.ends_in_partial_match(b"x y ")) == (
+    assert (matcher.ends_in_partial_match(b"x c "), matcher.ends_in_partial_match(b"x y ")) == (
         True,
         False,
     )
-    assert open_part(hold, "a c ") == "c "
+    assert open_part(matcher, "a c ") == "c "
 
 
 def test_assigned_value_contains_no_white_space() -> None:
@@ -118,7 +122,7 @@ def test_assigned_value_contains_no_white_space() -> None:
             assert build_partial_pattern(f"x{value}") is None, rule.kind
 
 
-@for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys() - gitleaks.KEYWORD_APART))
+@for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys() - gitleaks.RULES_WITH_DISTANT_KEYWORD))
 def test_match_of_a_rule_contains_its_keyword(kind: str) -> None:
     """Otherwise a stream would wait for a keyword after the match."""
     rule = next(entry for entry in gitleaks.read_all_rules() if entry.kind == kind)
@@ -165,15 +169,15 @@ def test_partial_pattern_matches_prefixes_before_white_space(
 
 
 PATTERNS = [
-    numbers.RUN,
+    numbers.DIGIT_RUN,
     *(rule.pattern for rule in gitleaks.read_rules() if build_partial_pattern(rule.pattern)),
     *(
         rf"(?m){cue}"
-        for cues in CUES.values()
+        for cues in LINE_PATTERNS.values()
         for cue in cues
         if build_partial_pattern(f"(?m){cue}")
     ),
-    FENCE,
+    FENCE_PATTERN,
 ]
 
 
@@ -190,8 +194,8 @@ def test_every_prefix_of_a_match_is_recognized(pattern: str) -> None:
 
     for text in texts(pattern, random.Random(pattern)):
         match = re2.search(pattern, text)
-        for end in range(match.start() + MIN_LENGTH, match.end()):
-            if text[end - 1] in SPACES:
+        for end in range(match.start() + MIN_PARTIAL_CHARS, match.end()):
+            if text[end - 1] in SPACE_CHARACTERS:
                 partial = partial_pattern.search(text[:end])
                 assert partial is not None, text[:end]
                 assert partial.start() <= match.start(), text[:end]
@@ -213,8 +217,8 @@ def test_partial_pattern_covers_every_match_at_white_space(pattern: str, text: s
     for start, upto in itertools.combinations(range(len(text) + 1), 2):
         if full_pattern.fullmatch(text, start, upto) is None:
             continue
-        for end in range(start + MIN_LENGTH, upto):
-            if text[end - 1] in SPACES:
+        for end in range(start + MIN_PARTIAL_CHARS, upto):
+            if text[end - 1] in SPACE_CHARACTERS:
                 partial = re2.search(partial_pattern or "x", text[:end])
                 assert partial is not None
                 assert partial.start() <= start

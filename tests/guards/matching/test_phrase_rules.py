@@ -9,7 +9,7 @@ import pytest
 import re2
 
 from proxy.guards.matching.phrase_rules import (
-    SET_SIZE,
+    RULES_PER_SET,
     PhraseRule,
     PhraseRules,
     build_phrase_pattern,
@@ -26,7 +26,7 @@ from proxy.types.guard import Finding
 from tests.for_each import for_each
 
 BOOK = PhraseRules(
-    [PhraseRule("fruit", 0.5, r"app?le"), PhraseRule("word", 0.7, r"[a-z]+ pie")], longest=10
+    [PhraseRule("fruit", 0.5, r"app?le"), PhraseRule("word", 0.7, r"[a-z]+ pie")], max_chars=10
 )
 
 
@@ -45,11 +45,11 @@ def test_too_long_match_is_ignored() -> None:
 
 def test_rules_beyond_one_pass_are_found() -> None:
     book = PhraseRules(
-        [PhraseRule(f"r{n}", 1, f"w{n}x") for n in range(2 * SET_SIZE + 1)], longest=10
+        [PhraseRule(f"r{n}", 1, f"w{n}x") for n in range(2 * RULES_PER_SET + 1)], max_chars=10
     )
 
     assert [finding.kind for finding in book.find("w0x w20x w40x")] == ["r0", "r20", "r40"]
-    assert PhraseRules([], longest=10).find("w0x") == []
+    assert PhraseRules([], max_chars=10).find("w0x") == []
 
 
 def test_text_with_surrogate_is_searched() -> None:

@@ -13,7 +13,7 @@ from proxy.guards.findings import RuleTally
 from proxy.guards.kinds.evidence import Grounded
 from proxy.guards.output import MAX_OPENING_FRAMES, DeadlineRunner, StreamInspector
 from proxy.guards.stream.filter import StreamFilter
-from proxy.guards.text.documents import IN_A_SECOND, LIGHT, SHEET
+from proxy.guards.text.documents import BATCH_CHARS, LOOP_WEIGHT, WEIGHT_PER_SECOND
 from proxy.types import Json
 from proxy.types.events import Attach, Begin, Frame, ToolCall
 from proxy.types.guard import Finding, GuardRule
@@ -55,12 +55,12 @@ async def test_light_frame_is_inspected_at_once() -> None:
 
 async def test_each_piece_of_a_long_text_is_a_job() -> None:
     feeds, counting = feeding()
-    part, text = made.part(), "a secret, and a long text " * (SHEET // 10)
+    part, text = made.part(), "a secret, and a long text " * (BATCH_CHARS // 10)
 
     frames = [*await feeds.inspect(made.delta_frame(part, text)), *feeds.close()]
 
     assert made.text_of(frames, part) == text.replace("secret", "[WORD]")
-    assert counting.jobs > len(text) // SHEET
+    assert counting.jobs > len(text) // BATCH_CHARS
 
 
 async def test_document_with_many_texts_is_inspected_in_a_thread() -> None:
@@ -174,7 +174,7 @@ async def test_value_that_is_repeated_is_a_job_once() -> None:
     ("heavy", "doc"),
     [
         (False, content("a" * 900)),
-        (True, content("a" * (LIGHT + 1))),
+        (True, content("a" * (LOOP_WEIGHT + 1))),
         (True, content("é" * 900)),
         (False, call('{"a": "b"}')),
         (True, call('["a",' * 20)),
@@ -189,7 +189,7 @@ async def test_frame_is_as_heavy_as_its_texts(heavy: bool, doc: Json) -> None:
 
 async def test_frame_is_as_heavy_as_the_last_inspection_of_its_text() -> None:
     clock = Ticks()
-    slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, lookback=40)
+    slow = Slow(clock, 2 * LOOP_WEIGHT / WEIGHT_PER_SECOND, lookback=40)
     work = RuleTally(GuardRule("slow", slow, "mask"), clock)
 
     assert await jobs_of([content("a" * 60)] * 2, work) == [False, True]
@@ -197,7 +197,7 @@ async def test_frame_is_as_heavy_as_the_last_inspection_of_its_text() -> None:
 
 async def test_text_that_no_window_reads_yet_is_light() -> None:
     clock = Ticks()
-    slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, lookback=4000)
+    slow = Slow(clock, 2 * LOOP_WEIGHT / WEIGHT_PER_SECOND, lookback=4000)
     work = RuleTally(GuardRule("slow", slow, "mask"), clock)
 
     jobs = await jobs_of([content("a" * 9000), content("a"), content("a")], work)

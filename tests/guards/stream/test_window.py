@@ -17,8 +17,8 @@ from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally, apply_masks, find_matches
 from proxy.guards.services.stage import TextCollector
 from proxy.guards.stream.window import MAX_WHOLE_CHARS, Window
-from proxy.guards.text.base64_text import MOST_RUN
-from proxy.guards.text.documents import SHEET
+from proxy.guards.text.base64_text import MAX_RUN_CHARS
+from proxy.guards.text.documents import BATCH_CHARS
 from proxy.guards.text.normalize import build_views
 from proxy.guards.text.walk import Text
 from proxy.types.guard import Finding, GuardResult, GuardRule
@@ -227,7 +227,7 @@ def test_held_base64_is_bounded() -> None:
         window.feed(part)
         pending.append(window.held_size)
 
-    assert max(pending) <= MOST_RUN + 100
+    assert max(pending) <= MAX_RUN_CHARS + 100
     assert pending[-1] < 100
 
 
@@ -327,7 +327,7 @@ def _at_once(text: str) -> None:
     window.close()
 
 
-@pytest.mark.parametrize(("size", "count"), [(SHEET, 2), (SHEET + 3, 1)])
+@pytest.mark.parametrize(("size", "count"), [(BATCH_CHARS, 2), (BATCH_CHARS + 3, 1)])
 def test_unbounded_rule_sees_a_long_text_raw(size: int, count: int) -> None:
     readings: list[Text] = []
     window = Window(

@@ -57,8 +57,8 @@ def test_partly_binary_data_is_no_text() -> None:
 def test_long_run_is_settled_at_its_bound() -> None:
     run = base64.b64encode(b"all of it is text " * 20).decode().rstrip("=")
 
-    assert read_beginning(run).run == 0
-    assert read_beginning(run, max_run=64).run == len(run)
+    assert read_beginning(run).open_run_start == 0
+    assert read_beginning(run, max_run=64).open_run_start == len(run)
 
 
 ENCODED = base64.b64encode(b"a text").decode()
@@ -176,7 +176,9 @@ def test_data_is_inspected_as_written_too(place: str, head: str) -> None:
 def test_no_media_type_and_no_charset_is_skipped(place: str, head: str, payload: str) -> None:
     source = f"data:{head};base64,{payload}"
     texts = [
-        item.text for item in collect_request_texts(PLACES[place](source)).texts if not item.placed
+        item.text
+        for item in collect_request_texts(PLACES[place](source)).texts
+        if not item.in_data_member
     ]
 
     assert [text for text in texts if f"data:{head};base64," in text]
@@ -205,7 +207,7 @@ def test_picture_in_data_is_opaque(media: str) -> None:
 def test_short_data_is_inspected(source: str) -> None:
     [*_, text] = collect_request_texts(PLACES["a file"](source)).texts
 
-    assert (text.text, text.placed) == (source, True)
+    assert (text.text, text.in_data_member) == (source, True)
     [*_, text] = collect_request_texts(PLACES["a file"](source + "A" * 256)).texts
     assert text.text == "file_data"
 
@@ -249,7 +251,7 @@ def test_readable_base64_is_inspected_as_written(
     text = LETTERS[:size].replace("/", blank)
     read = collect_request_texts(PARTS[part]((SAYS_TEXT | SAYS_NOTHING)[source](text))).texts
 
-    assert [item.text for item in read if item.text == text and not item.placed] == [text]
+    assert [item.text for item in read if item.text == text and not item.in_data_member] == [text]
 
 
 @for_each("part", PARTS)
@@ -283,10 +285,10 @@ def test_file_is_inspected_decoded_and_as_written() -> None:
     source = f"data:text/plain;base64,{ENCODED}"
     _, text, written = collect_request_texts(PLACES["a file"](source)).texts
 
-    assert (text.text, text.decoded, text.placed) == ("a text", False, False)
-    assert (written.text, written.decoded, written.placed) == (source, True, True)
+    assert (text.text, text.has_decoded_text, text.in_data_member) == ("a text", False, False)
+    assert (written.text, written.has_decoded_text, written.in_data_member) == (source, True, True)
     text, written = collect_request_texts(PLACES["content"](source)).texts
-    assert (written.text, written.decoded, written.placed) == (source, True, False)
+    assert (written.text, written.has_decoded_text, written.in_data_member) == (source, True, False)
 
 
 @for_each("media", ["application/json", "image/svg+xml", "text/plain"])
@@ -329,4 +331,4 @@ def test_latin_1_needs_a_declared_charset() -> None:
         [text] = [
             item for item in collect_request_texts(body).texts if item.text.startswith("h\u00e9ron")
         ]
-        assert text.placed is placed
+        assert text.in_data_member is placed

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.guards.text.base64_text import RUN
-from proxy.guards.text.disguises import FOLDS, UNSEEN, find_letter_gaps
+from proxy.guards.text.base64_text import MIN_RUN_CHARS
+from proxy.guards.text.disguises import INVISIBLE, LOOK_ALIKES, find_letter_gaps
 from proxy.guards.text.normalize import (
-    MOST_LAYERS,
+    MAX_LAYERS,
     View,
     _apply_edits,
     _build_views,
@@ -154,7 +154,7 @@ def test_incomplete_run_is_not_decoded() -> None:
 @example("e" + "\u0315" * 15 + "\u0316" * 15)
 def test_clusters_compose_as_the_whole_text_does(text: str) -> None:
     text = text.translate({ord(name): None for name in "&%\\"})
-    full_text = normalize("NFKC", re.sub(f"[{UNSEEN}]", "", text)).translate(FOLDS)
+    full_text = normalize("NFKC", re.sub(f"[{INVISIBLE}]", "", text)).translate(LOOK_ALIKES)
     digits = "".join(str(decimal(name, name)) for name in full_text)
 
     assert View.normalized(text).cased == digits
@@ -189,7 +189,7 @@ def test_positions_of_a_reading_are_ordered(text: str) -> None:
 @example("a" + "\u0315" * 31, "\u0316" * 3)
 @example("\u0105" + "\u0336\u200b" * 31, "\u0316")
 def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> None:
-    upto = read_beginning(text).upto
+    upto = read_beginning(text).settled_end
 
     for now, view in (
         (View.normalized(text), View.normalized(text + more)),
@@ -240,7 +240,7 @@ def _base64(text: str) -> str:
 
 def test_number_of_decoded_layers_is_bounded() -> None:
     text = "it is a secret"
-    for _ in range(MOST_LAYERS):
+    for _ in range(MAX_LAYERS):
         text = _base64(text)
 
     assert spots(text, "secret") == [text]
@@ -258,8 +258,8 @@ def test_hyphen_at_a_line_end_is_optional() -> None:
 )
 def test_ended_base64_is_settled(text: str, more: str) -> None:
     read = read_beginning(text)
-    upto, open_run = read.upto, read.run
-    ended = [view.whole for view in build_views(text + more) if view.whole]
+    upto, open_run = read.settled_end, read.open_run_start
+    ended = [view.encoded_span for view in build_views(text + more) if view.encoded_span]
 
     assert all(end <= upto or start >= open_run for start, end in filter(None, ended))
 
@@ -268,7 +268,7 @@ def test_ended_base64_is_settled(text: str, more: str) -> None:
 def test_number_has_one_reading(number: str) -> None:
     assert [view.cased for view in build_views(number)] == [number]
     assert View.normalized(number).cased == number
-    assert len(number) < RUN
+    assert len(number) < MIN_RUN_CHARS
 
 
 @for_each("sign", ["", "，", "“", "ผู", "。", "（"])

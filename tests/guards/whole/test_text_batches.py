@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine
 from proxy.guards.findings import RuleTally, find_matches
-from proxy.guards.text.documents import SHEET, collect_request_texts
+from proxy.guards.text.documents import BATCH_CHARS, collect_request_texts
 from proxy.guards.text.normalize import build_views
 from proxy.guards.text.walk import Text
 from proxy.guards.whole.text_batches import RuleInspection, TextViews, split_into_batches
@@ -56,7 +56,7 @@ def at_once(single_rule: GuardRule, written: str) -> Found:
 
 
 def in_batches(
-    rules: tuple[GuardRule, ...], written: str, size: int = SHEET
+    rules: tuple[GuardRule, ...], written: str, size: int = BATCH_CHARS
 ) -> list[RuleInspection]:
     looks = [
         RuleInspection(RuleTally(single_rule, Ticks()), number)
@@ -98,7 +98,7 @@ def test_every_guard_finds_the_same_across_batches(single_rule: GuardRule, shift
 
 def test_long_base64_is_read_to_its_end() -> None:
     run = base64.b64encode(b"nothing to be seen here " * 1000 + b"a secret").decode()
-    written = "x " * SHEET + run + " and a secret"
+    written = "x " * BATCH_CHARS + run + " and a secret"
 
     (look,) = in_batches((rule("secret"),), written)
 
@@ -107,18 +107,18 @@ def test_long_base64_is_read_to_its_end() -> None:
 
 
 def test_whole_text_rule_sees_a_long_text_raw() -> None:
-    long = "s&#101;cret " * (SHEET // 4)
+    long = "s&#101;cret " * (BATCH_CHARS // 4)
 
     judging, looking = in_batches((rule("secret", unbounded=True), rule("secret")), long)
 
-    assert (len(judging.matches), len(looking.matches)) == (0, SHEET // 4)
+    assert (len(judging.matches), len(looking.matches)) == (0, BATCH_CHARS // 4)
     assert (judging.tally.bytes, judging.tally.fields) == (len(long), 1)
     assert (looking.tally.bytes, looking.tally.fields) == (len(long), 1)
 
 
 @pytest.mark.parametrize("shape", HOSTILE_TEXTS)
 def test_readings_take_bounded_memory(shape: str) -> None:
-    written = repeat_text(shape, 3 * SHEET)
+    written = repeat_text(shape, 3 * BATCH_CHARS)
     in_batches((rule("unfindable"),), written[:2000])  # fills caches of the process
     gc.collect()
     tracemalloc.start()
@@ -136,7 +136,7 @@ def test_small_texts_share_a_batch() -> None:
 
     sizes = [len(sheet) for sheet in coming if not isinstance(sheet, TextViews)]
     assert sum(sizes) == len(texts)
-    assert max(sizes) * 92 <= SHEET + 92
+    assert max(sizes) * 92 <= BATCH_CHARS + 92
 
 
 async def test_whole_text_rule_sees_decoded_data_only() -> None:
@@ -154,7 +154,7 @@ async def test_whole_text_rule_sees_decoded_data_only() -> None:
         assert tuple(result.findings.get("word", 0) for result in inspection.results) == matches
 
 
-@pytest.mark.parametrize("size", [SHEET, 4 * SHEET])
+@pytest.mark.parametrize("size", [BATCH_CHARS, 4 * BATCH_CHARS])
 async def test_text_in_data_is_found_once(size: int) -> None:
     text = f"{'all is well. ' * (size // 13)}a secret, it is"
     written = "data:text/plain;base64," + base64.b64encode(text.encode()).decode()

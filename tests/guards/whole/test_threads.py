@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from proxy.errors import GuardUnavailable
 from proxy.guards.engine import Engine
-from proxy.guards.text.documents import SHEET, collect_request_texts
+from proxy.guards.text.documents import BATCH_CHARS, collect_request_texts
 from proxy.runtime.fair_queue import FairSemaphore
 from proxy.types.guard import Finding, GuardRule
 from tests.guards.doubles import Ticks, rule
 
 TIMES = 40
-BODY = {"messages": [{"role": "user", "content": "word " * (SHEET * TIMES // 5)}]}
+BODY = {"messages": [{"role": "user", "content": "word " * (BATCH_CHARS * TIMES // 5)}]}
 
 
 @dataclass
@@ -58,7 +58,7 @@ async def test_no_batch_is_read_after_all_deadlines() -> None:
 
     assert [result.error for result in inspection.results] == ["deadline", "deadline"]
     assert len(counting.sizes) <= 4
-    assert max(counting.sizes) <= 2 * SHEET
+    assert max(counting.sizes) <= 2 * BATCH_CHARS
 
 
 async def test_wait_for_a_slot_is_bounded() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proxy.guards.kinds import KINDS
-from proxy.guards.kinds.onnx import HINT, REQUIRED_PACKAGES
+from proxy.guards.kinds.onnx import MISSING_EXTRA, REQUIRED_PACKAGES
 from proxy.policy.compile.rules import compile_cache
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import VirtualKey
@@ -283,8 +283,8 @@ Cette phrase est en fran\u00e7ais, et elle est assez longue pour que la langue s
 @pytest.mark.process
 def test_first_inspection_imports_nothing(tmp_path: Path) -> None:
     if any(find_spec(name) is None for name in REQUIRED_PACKAGES):
-        assert not os.environ.get("CI"), HINT
-        pytest.skip(HINT)
+        assert not os.environ.get("CI"), MISSING_EXTRA
+        pytest.skip(MISSING_EXTRA)
     from tests.guards.networks import classifier  # noqa: PLC0415  # an extra
 
     model = classifier(tmp_path / "model", {"?": (1.0, 2.0)}, ["a", "rival"])
