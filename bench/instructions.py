@@ -57,8 +57,8 @@ def lengthen_batches(seconds: float) -> None:
     """Let telemetry and ledger collect calls for this time before they write them."""
     vars(proxy.app)["EMIT_INTERVAL_S"] = seconds
     proxy.runtime.fair_queue.TIME_SLICE_S = seconds
-    lines.BOUNDS = replace(lines.BOUNDS, batch_window_s=seconds)
-    writer.BOUNDS = replace(writer.BOUNDS, batch_window_s=seconds)
+    lines.SPOOL_BOUNDS = replace(lines.SPOOL_BOUNDS, batch_window_s=seconds)
+    writer.SPOOL_BOUNDS = replace(writer.SPOOL_BOUNDS, batch_window_s=seconds)
 
 
 @asynccontextmanager

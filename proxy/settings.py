@@ -19,12 +19,12 @@ from proxy.runtime.redis_settings import RedisLocation, parse_redis_url
 
 MIN_SECRET_CHARS = 16
 KEY_SHARE = 2  # divisor: one key may use half of the memory for request bodies
-LEDGERS = ("sqlite", "jsonl")
+LEDGER_KINDS = ("sqlite", "jsonl")
 LOG_SCHEMAS = ("native", "ecs", "otel")
 LOG_LEVELS = ("info", "debug", "warning", "error")
 TRACE_PROFILES = ("openinference", "langfuse")
 TRACE_ID = "{trace_id}"
-PREFIX = "HEADRACE_"
+VARIABLE_PREFIX = "HEADRACE_"
 VARIABLES = (
     *("HEADRACE_ADMIN_HOSTS", "HEADRACE_ADMIN_TOKEN"),
     *("HEADRACE_CACHE_BYTES", "HEADRACE_CACHE_FILE", "HEADRACE_CACHE_SECRET"),
@@ -142,7 +142,7 @@ class Settings:
     trace_url: str | None = None
 
 
-NUMBERS: Mapping[str, tuple[str, float, float]] = {
+NUMBER_SETTINGS: Mapping[str, tuple[str, float, float]] = {
     "trace_ratio": ("HEADRACE_TRACE_RATIO", 0, 1),
     "drain_seconds": ("HEADRACE_DRAIN_SECONDS", 0, inf),
     "drain_grace_seconds": ("HEADRACE_DRAIN_GRACE_SECONDS", 0, inf),
@@ -215,7 +215,7 @@ def from_environment(
     hosts = environ.get("HEADRACE_ADMIN_HOSTS", "").split(",")
     numbers: dict[str, Any] = {
         field: _read_number(environ, name, getattr(defaults, field), low, high)
-        for field, (name, low, high) in NUMBERS.items()
+        for field, (name, low, high) in NUMBER_SETTINGS.items()
     }
     _check_body_bytes(numbers["body_bytes"], numbers["bodies_bytes"])
     return Settings(
@@ -247,16 +247,16 @@ def _check_names(environ: Mapping[str, str]) -> None:
     unknown = []
     for name in sorted(environ):
         if (
-            name.startswith(PREFIX)
+            name.startswith(VARIABLE_PREFIX)
             and name not in VARIABLES
             and not KUBERNETES_VARIABLE.fullmatch(name)
         ):
-            names = [variable.removeprefix(PREFIX) for variable in VARIABLES]
-            similar = difflib.get_close_matches(name.removeprefix(PREFIX), names, n=1)
-            suggestions = f" (did you mean {PREFIX}{similar[0]}?)" if similar else ""
+            names = [variable.removeprefix(VARIABLE_PREFIX) for variable in VARIABLES]
+            similar = difflib.get_close_matches(name.removeprefix(VARIABLE_PREFIX), names, n=1)
+            suggestions = f" (did you mean {VARIABLE_PREFIX}{similar[0]}?)" if similar else ""
             unknown.append(f"{name} is not a known variable{suggestions}")
     if unknown:
-        ours = f"the prefix {PREFIX} is reserved for Headrace"
+        ours = f"the prefix {VARIABLE_PREFIX} is reserved for Headrace"
         raise BadSetting("; ".join((*unknown, ours)))
 
 
@@ -316,8 +316,8 @@ def _parse_ledger(text: str, keep: str) -> LedgerLocation | None:
     if text == "off":
         return None
     kind, _, path = text.partition(":")
-    if kind not in LEDGERS or not path:
-        forms = " or ".join(f"{value}:PATH" for value in LEDGERS)
+    if kind not in LEDGER_KINDS or not path:
+        forms = " or ".join(f"{value}:PATH" for value in LEDGER_KINDS)
         raise BadSetting(f"HEADRACE_LEDGER must be off, {forms}, not {text!r}")
     if not keep:
         return LedgerLocation(kind, Path(path))

@@ -253,7 +253,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("dialects.md", "(32, at most 1000)", 1000, words.MAX_MODELS),
     ("logs.md", "Up to 10,000 lines wait", 10_000, lines.MAX_WAITING_LINES),
     ("logs.md", "or 32 MiB of them", 32 * MIB, spool.MAX_BYTES),
-    ("logs.md", "contain twenty at once", 20, log.BURST),
+    ("logs.md", "contain twenty at once", 20, log.LINES_PER_BURST),
     ("logs.md", "ten a minute after that", 10, log.REFILL_PER_MINUTE),
     ("logs.md", "every 10,000th line", 10_000, decisions.LINES_PER_HASH_EVENT),
     ("logs.md", "A line has at most 256 KiB", 256 * KIB, chain.MAX_LINE_BYTES),

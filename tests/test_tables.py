@@ -23,7 +23,7 @@ from proxy.ledger.spending import COLUMN_BY_DIMENSION
 from proxy.ledger.store import Counts
 from proxy.money.usage import Source
 from proxy.policy.review.check import check_folder
-from proxy.policy.review.compare import KINDS
+from proxy.policy.review.compare import DIFFERENCE_KINDS
 from proxy.policy.schema.deployments import RetryCause
 from proxy.runtime.redis_settings import parse_redis_url
 from proxy.settings import (
@@ -135,7 +135,7 @@ def test_ledger_spend_and_loss_values_match_page(heading: str, known_value: Any)
         ("logs.md", r"target and reason: (.*?) \|", get_args(AttemptReason)),
         ("logs.md", r"`HEADRACE_LOG_LEVEL` \| info \| (.*?) \|", LOG_LEVELS),
         ("logs.md", r"field names: (.*?) \|", LOG_SCHEMAS),
-        ("policies.md", r"by kind \((.*?)\)", KINDS),
+        ("policies.md", r"by kind \((.*?)\)", DIFFERENCE_KINDS),
         ("settings.md", r"Adds attributes for trace backends: (.*?)\. \|", TRACE_PROFILES),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 
 from proxy.guards.kinds.evidence import EntailmentModel
-from proxy.guards.services.judge import GROUNDED, Judge
+from proxy.guards.services.judge import GROUNDED_RULE, Judge
 from proxy.guards.services.stage import NoGuardClients
 from proxy.guards.services.wire import BadAnswer, Unsure
 from proxy.guards.text.walk import Text
@@ -94,7 +94,7 @@ def judge_score(url: str, model: str) -> Score:
         name="judge",
         stage="output",
         model_deployment="judge",
-        rule=GROUNDED,
+        rule=GROUNDED_RULE,
         kind="unsupported",
         threshold=0.5,
         longest=32_000,

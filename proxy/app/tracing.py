@@ -20,7 +20,7 @@ import proxy
 from proxy.app.context import Context
 from proxy.runtime.otel_settings import OtelSettings
 from proxy.telemetry import RecordSink
-from proxy.telemetry.attributes import PROFILES
+from proxy.telemetry.attributes import ATTRIBUTE_PROFILES
 from proxy.telemetry.log import Quota
 from proxy.telemetry.span_queue import CLOSE_TIMEOUT_S, SpanQueue
 from proxy.telemetry.trace import CALLS_PER_S, MIN_SHARE, RateLimitedSampler, Traces, load_sampler
@@ -40,7 +40,7 @@ def build_trace_sinks(context: Context, otel: OtelSettings) -> tuple[Traces, ...
         "traces",
         read=lambda: sum(queue.waiting for queue in queues),
     )
-    profiles = [PROFILES[name] for name in context.settings.trace_profiles]
+    profiles = [ATTRIBUTE_PROFILES[name] for name in context.settings.trace_profiles]
     on_sample = partial(context.metrics.count, SAMPLED_METRIC, "sampled")
     return (Traces(queues, _build_sampler(context, otel), build_resource(), profiles, on_sample),)
 

@@ -25,10 +25,15 @@ class CacheControl:
     namespace: str = ""
 
 
-DEFAULT = CacheControl()
-_REFRESH, _NAMESPACE = "x-portkey-cache-force-refresh", "x-portkey-cache-namespace"
-_SKIP, _ENABLED = "cf-aig-skip-cache", "helicone-cache-enabled"
-_HEADERS = frozenset({"cache-control", _REFRESH, _NAMESPACE, _SKIP, _ENABLED})
+DEFAULT_CONTROL = CacheControl()
+_FORCE_REFRESH_HEADER, _NAMESPACE_HEADER = (
+    "x-portkey-cache-force-refresh",
+    "x-portkey-cache-namespace",
+)
+_SKIP_HEADER, _ENABLED_HEADER = "cf-aig-skip-cache", "helicone-cache-enabled"
+_HEADERS = frozenset(
+    {"cache-control", _FORCE_REFRESH_HEADER, _NAMESPACE_HEADER, _SKIP_HEADER, _ENABLED_HEADER}
+)
 
 
 def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
@@ -41,17 +46,19 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     false.
     """
     if _HEADERS.isdisjoint(headers):
-        return DEFAULT
+        return DEFAULT_CONTROL
     words = {word.strip().lower() for word in headers.get("cache-control", "").split(",")}
-    is_disabled = request_headers.read_flag(_SKIP, headers)
-    if headers.get(_ENABLED, "").strip():
-        is_disabled |= not request_headers.read_flag(_ENABLED, headers)
+    is_disabled = request_headers.read_flag(_SKIP_HEADER, headers)
+    if headers.get(_ENABLED_HEADER, "").strip():
+        is_disabled |= not request_headers.read_flag(_ENABLED_HEADER, headers)
     ages = [age for word in words if (age := _parse_max_age(word)) is not None]
     return CacheControl(
-        no_cache=is_disabled or "no-cache" in words or request_headers.read_flag(_REFRESH, headers),
+        no_cache=is_disabled
+        or "no-cache" in words
+        or request_headers.read_flag(_FORCE_REFRESH_HEADER, headers),
         allows_storing=not is_disabled and "no-store" not in words,
         max_age=min(ages, default=None),
-        namespace=headers.get(_NAMESPACE, "").strip(),
+        namespace=headers.get(_NAMESPACE_HEADER, "").strip(),
     )
 
 

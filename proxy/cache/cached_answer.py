@@ -31,7 +31,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
 from proxy.types.events import STOP, FamilyName, Frame
 
-VERSION, PLAIN_VERSION = b"\x04", b"\x05"
+FORMAT_VERSIONS, PLAIN_VERSION = b"\x04", b"\x05"
 MAX_PLAIN_BYTES = 2048  # shorter documents are not compressed: it would save 1 KB at most
 COMPRESSION_RATIO = 16  # estimated ratio of the decompressed to the compressed length
 MAX_VALUES = 10**9  # values per document, which were counted when the response was received
@@ -91,7 +91,7 @@ def serialize_answer(
     if skip_short and len(text) <= MAX_PLAIN_BYTES:
         return b"".join((PLAIN_VERSION, key, text))
     compressor = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
-    return b"".join((VERSION, key, compressor.compress(text), compressor.flush()))
+    return b"".join((FORMAT_VERSIONS, key, compressor.compress(text), compressor.flush()))
 
 
 def decompress_answer(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
@@ -104,7 +104,7 @@ def decompress_answer(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
         return None
     if value.startswith(PLAIN_VERSION):
         return value[start:] if len(value) <= start + MAX_PLAIN_BYTES else None
-    if not value.startswith(VERSION):
+    if not value.startswith(FORMAT_VERSIONS):
         return None
     decompressor = zlib.decompressobj()
     try:

@@ -12,7 +12,7 @@ from proxy.dialects.findings import is_flagged
 from proxy.dialects.wire import sse
 from proxy.types import CacheRule, Call, Json, ResponseHead, events
 
-_DATA = b"data: "
+_DATA_PREFIX = b"data: "
 
 
 def count_choices(call: Call, body: Json) -> int:
@@ -115,7 +115,9 @@ class AnswerRecorder:
 
 def _split_documents(encoded: bytes) -> list[bytes]:
     """Return the documents of server-sent events, without comments and the end marker."""
-    lines = [line[len(_DATA) :] for line in encoded.split(b"\n") if line.startswith(_DATA)]
+    lines = [
+        line[len(_DATA_PREFIX) :] for line in encoded.split(b"\n") if line.startswith(_DATA_PREFIX)
+    ]
     return [line for line in lines if line != sse.DONE]
 
 

@@ -47,7 +47,7 @@ CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF size ON answers BEGIN
   UPDATE held SET size = size - old.size + new.size; END;
 """
 FILE_IDS = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT_VERSION};"
-RECOUNT = """
+COUNT_ENTRIES = """
 UPDATE held SET entries = (SELECT count(*) FROM answers),
   size = (SELECT coalesce(sum(size), 0) FROM answers)
 """
@@ -95,7 +95,7 @@ def open_file(path: Path) -> sqlite3.Connection:
     try:
         _check_format(database)
         database.executescript(FILE_IDS + SCHEMA)
-        database.execute(RECOUNT)
+        database.execute(COUNT_ENTRIES)
         read_totals(database)
     except BaseException as error:
         database.close()
@@ -330,7 +330,7 @@ class SqliteAnswerStore:
             ).rowcount
             evicted += count
             if not count:
-                database.execute(RECOUNT)
+                database.execute(COUNT_ENTRIES)
                 break
         return evicted
 

@@ -15,9 +15,9 @@ import click
 import yaml
 
 from proxy import settings
-from proxy.cli.parameters import FOLDER, PolicyNameParam
+from proxy.cli.parameters import FOLDER_PARAM, PolicyNameParam
 from proxy.errors.words import format_count
-from proxy.migrate import FORMATS
+from proxy.migrate import CONVERTERS
 from proxy.migrate.draft import Draft, to_slug
 from proxy.policy.files.source import PolicyError
 from proxy.policy.files.validation import describe_missing
@@ -111,7 +111,7 @@ def _adapt_starter_file(text: str, provider: Provider, model: str) -> str:
 
 
 @click.command("migrate")
-@click.argument("gateway", type=click.Choice(sorted(FORMATS)))
+@click.argument("gateway", type=click.Choice(sorted(CONVERTERS)))
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 def migrate_command(gateway: str, config: Path, folder: Path) -> None:
@@ -122,7 +122,7 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
 
     Prints the secret of a virtual key for all deployments to standard error, once.
     """
-    draft = FORMATS[gateway](_read_config_file(config), config.stem, settings.read_environment())
+    draft = CONVERTERS[gateway](_read_config_file(config), config.stem, settings.read_environment())
     for note in draft.notes:
         click.echo(note)
     if not draft.deployments:
@@ -190,7 +190,9 @@ def generate_key(
     help="Deployment that the key may call. Repeatable.  [default: all]",
 )
 @click.option(
-    "--policies", type=FOLDER, help="Folder of policy files.  [default: ./policies if it exists]"
+    "--policies",
+    type=FOLDER_PARAM,
+    help="Folder of policy files.  [default: ./policies if it exists]",
 )
 def key_command(name: str, deployments: tuple[str, ...], policies: Path | None) -> None:
     """Create a virtual key called NAME.

@@ -77,9 +77,13 @@ class DatetimeParam(click.ParamType[datetime]):
             self.fail(f"{quote(value)} must be {forms}", param, ctx)
 
 
-FOLDER = FolderParam()
+FOLDER_PARAM = FolderParam()
 policies_option = click.option(
-    "--policies", type=FOLDER, default="policies", show_default=True, help="Folder of policy files."
+    "--policies",
+    type=FOLDER_PARAM,
+    default="policies",
+    show_default=True,
+    help="Folder of policy files.",
 )
 listen_option = click.option(
     "--listen",

@@ -10,7 +10,7 @@ import click
 import orjson
 
 from proxy import settings
-from proxy.cli.parameters import DATETIME_FORMATS, FOLDER, format_option, policies_option
+from proxy.cli.parameters import DATETIME_FORMATS, FOLDER_PARAM, format_option, policies_option
 from proxy.dialects.wire import strict_json
 from proxy.errors import ProxyError
 from proxy.errors.words import quote
@@ -23,7 +23,7 @@ from proxy.policy.files.validation import describe_missing
 from proxy.policy.review import diff
 from proxy.policy.review.check import FORMATS, check_folder
 from proxy.policy.review.explain import explain_future_call
-from proxy.policy.review.sample_call import CHAT, build_sample_call, guess_path, make_chat_body
+from proxy.policy.review.sample_call import CHAT_PATH, build_sample_call, guess_path, make_chat_body
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
@@ -31,7 +31,7 @@ from proxy.telemetry.catalog.table import describe_series_bounds
 
 
 @click.command()
-@click.argument("folder", type=FOLDER)
+@click.argument("folder", type=FOLDER_PARAM)
 @click.option("--strict", is_flag=True, help="Exit 1 on warnings too.")
 @click.option(
     "--no-secrets", is_flag=True, help="Do not read variables and files of secrets (for CI)."
@@ -86,7 +86,7 @@ def explain_command(
     the policies, the key or the request are invalid.
     """
     headers = dict(map(_parse_header, options["headers"]))
-    is_chat = request_file is None and options["path"] in (None, CHAT)
+    is_chat = request_file is None and options["path"] in (None, CHAT_PATH)
     if deployment is not None and not is_chat:  # the body of a chat names its deployment
         headers["x-headrace-deployment"] = deployment
     at = (options["at"] or datetime.now(UTC)).replace(tzinfo=UTC)
@@ -124,7 +124,7 @@ def _parse_header(text: str) -> tuple[str, str]:
 
 
 @click.command("test")
-@click.argument("folder", type=FOLDER)
+@click.argument("folder", type=FOLDER_PARAM)
 @click.option("--fail-under", type=int, default=0, help="Exit 1 below this coverage, in percent.")
 @format_option(report.FORMATS)
 def test_command(folder: Path, fail_under: int, form: str) -> None:
@@ -139,8 +139,8 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
 
 
 @click.command("diff")
-@click.argument("old", type=FOLDER)
-@click.argument("new", type=FOLDER)
+@click.argument("old", type=FOLDER_PARAM)
+@click.argument("new", type=FOLDER_PARAM)
 @click.option("--calls", type=click.File("rb"), help="Call log with recorded calls, as JSON lines.")
 def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
     """List the changes from policy folder OLD to NEW.
@@ -178,7 +178,7 @@ def schema_command(tests: bool) -> None:
 
 
 @click.command("metrics")
-@click.argument("folder", type=FOLDER, default="policies")
+@click.argument("folder", type=FOLDER_PARAM, default="policies")
 def metrics_command(folder: Path) -> None:
     """List all metrics and their maximum number of series.
 

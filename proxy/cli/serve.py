@@ -16,7 +16,7 @@ import click
 import uvloop
 
 from proxy import app, settings
-from proxy.cli.parameters import FOLDER, admin_option, listen_option
+from proxy.cli.parameters import FOLDER_PARAM, admin_option, listen_option
 from proxy.demo.examples import DEMO_KEY
 from proxy.ledger.store import Unusable
 from proxy.policy.decide.snapshot import Snapshot
@@ -32,9 +32,11 @@ not start one. Calls leave no cyclic garbage."""
 
 
 @click.command()
-@click.option("--policies", type=FOLDER, required=True, help="Folder of policy files.")
+@click.option("--policies", type=FOLDER_PARAM, required=True, help="Folder of policy files.")
 @click.option(
-    "--candidate", type=FOLDER, help="Second folder whose decisions are recorded, not applied."
+    "--candidate",
+    type=FOLDER_PARAM,
+    help="Second folder whose decisions are recorded, not applied.",
 )
 @listen_option
 @admin_option

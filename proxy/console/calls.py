@@ -23,7 +23,7 @@ MAX_CHARS = 16_000
 """Stored characters of a captured prompt, and of a captured response."""
 MAX_REQUEST_BYTES = 65_536
 """Texts of larger requests are not stored, as they need memory and time to redact."""
-HEADERS = frozenset(
+STORED_HEADERS = frozenset(
     {
         "content-type", "request-id", "retry-after", "retry-after-ms", "x-headrace-cache",
         "x-headrace-cost-usd", "x-headrace-deployment", "x-headrace-error", "x-headrace-policy",
@@ -83,7 +83,7 @@ class RecentCalls:
         """Add a finished call, given its log line in the native schema."""
         self._last_number += 1
         start, sent, headers, attempts = record.started, record.response_headers, {}, []
-        for name in HEADERS & sent.keys():
+        for name in STORED_HEADERS & sent.keys():
             headers[name] = sent[name][:MAX_NAME]
         for attempt in record.attempts[:MAX_WORDS]:
             first_token_at = attempt.meter.first_token_at

@@ -17,7 +17,7 @@ from proxy.ledger.render import format_csv
 from proxy.ledger.spending import QueryBounds, SpendingLine, read_spending
 
 MAX_GROUPS = 50
-COUNTS = ("calls", "tokens_in", "tokens_out", "saved", "attempts", "unpriced", "estimated")
+SUMMED_COLUMNS = ("calls", "tokens_in", "tokens_out", "saved", "attempts", "unpriced", "estimated")
 read_bounded = partial(read_spending, bounds=QueryBounds(seconds=30.0, max_lines=50_000))
 """Reads the ledger. A tag of clients may have any number of values."""
 DIMENSIONS = ("deployment", "model", "key", "provider", "upstream")
@@ -150,5 +150,5 @@ def _sums(lines: Sequence[SpendingLine]) -> Data:
     return {
         "cost": _sum([line.cost for line in lines]),
         "lost": _sum([line.lost_cost for line in lines if line.lost_cost != 0]),
-        **{name: sum(getattr(line, name) for line in lines) for name in COUNTS},
+        **{name: sum(getattr(line, name) for line in lines) for name in SUMMED_COLUMNS},
     }

@@ -32,13 +32,13 @@ from proxy.telemetry.catalog.table import (
     LONG_BUCKETS_S,
     SHORT_BUCKETS_S,
 )
-from proxy.telemetry.metrics import CIRCUITS
+from proxy.telemetry.metrics import CIRCUIT_VALUES
 from proxy.types import Target
 
 NO_FAILURES = frozenset({"1xx", "2xx", "3xx", "4xx", "cancelled"})
 """Results of attempts that are not failures of the upstream."""
-FULL = 0.995
-MS, SHORT_MS, LONG_MS = (
+SPENT_SHARE = 0.995
+SECONDS_EDGES_MS, SHORT_EDGES_MS, LONG_EDGES_MS = (
     [1000 * edge for edge in edges] for edges in (BUCKETS_S, SHORT_BUCKETS_S, LONG_BUCKETS_S)
 )
 Limits = Sequence[Mapping[str, Any]] | None
@@ -114,7 +114,7 @@ def _series(series: TimeSeries, range_name: str) -> Data:
         "in_flight": [None if end is None else end.in_flight for _, _, end in points],
         **{
             f"{name}_{label}_ms": quantiles(name, share, edges)
-            for name, edges in (("first_token", MS), ("overhead", SHORT_MS))
+            for name, edges in (("first_token", SECONDS_EDGES_MS), ("overhead", SHORT_EDGES_MS))
             for label, share in (("p50", 0.5), ("p99", 0.99))
         },
     }
@@ -128,7 +128,7 @@ def _upstreams(sources: Sources, earlier: Totals, totals: Totals) -> Iterator[Da
         failures[upstream, model] += 0 if result in NO_FAILURES else round(count)
     for labels, gauge in sources.metrics.copy_series("headrace_circuit_state").items():
         circuits[labels[:2]] = max(circuits.get(labels[:2], 0), int(gauge.value))
-    names = {int(value): name for name, value in CIRCUITS.items()}
+    names = {int(value): name for name, value in CIRCUIT_VALUES.items()}
     remaining = sources.metrics.copy_series("headrace_upstream_ratelimit_remaining_requests")
     for target in _targets(sources.snapshot):
         key = target.upstream.name, target.model
@@ -141,7 +141,7 @@ def _upstreams(sources: Sources, earlier: Totals, totals: Totals) -> Iterator[Da
             "max_concurrency": target.upstream.max_concurrency,
             "per_second": attempts[key] / max(1.0, totals.time - earlier.time),
             "failed": failures[key] / attempts[key] if attempts[key] else None,
-            "p99_ms": quantile(0.99, LONG_MS, *durations),
+            "p99_ms": quantile(0.99, LONG_EDGES_MS, *durations),
             "remaining_requests": remaining[key].value if key in remaining else None,
         }
 
@@ -185,7 +185,7 @@ def _attention(
 def _refusal(limit: Mapping[str, Any]) -> Mapping[str, str] | None:
     """Return the texts about a budget that refuses calls, otherwise None."""
     owner = f"Budget {limit['name']} of {limit['scope']}"
-    if limit["used"] >= FULL * limit["capacity"]:
+    if limit["used"] >= SPENT_SHARE * limit["capacity"]:
         return {
             "text": f"{owner} is spent",
             "note": "Calls that may cost more are refused with 429.",

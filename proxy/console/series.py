@@ -27,8 +27,8 @@ RANGES: Mapping[str, tuple[int, int]] = {"5m": (5, 60), "15m": (10, 90), "1h": (
 """Seconds of a point, and number of points, of each range."""
 OUTCOMES: tuple[str, ...] = get_args(CallOutcome)
 VERDICTS = ("blocked", "masked", "flagged", "failed")
-HITS = frozenset({"hit", "hit_semantic"})
-TOTALS = (
+HIT_RESULTS = frozenset({"hit", "hit_semantic"})
+TOTALED_COUNTERS = (
     "headrace_upstream_attempts_total",
     "headrace_upstream_repeats_total",
     "headrace_upstream_skipped_total",
@@ -39,7 +39,7 @@ TOTALS = (
     "headrace_limit_decisions_total",
     "headrace_requests_total",
 )
-DURATIONS = "headrace_upstream_request_duration_seconds"
+DURATION_METRIC = "headrace_upstream_request_duration_seconds"
 Labels = tuple[str, ...]
 Buckets = tuple[int, ...]
 
@@ -115,7 +115,7 @@ class TimeSeries:
                 "spend": _total(series("headrace_money_usd_total")),
                 "saved": _total(series("headrace_cache_saved_usd_total")),
                 "lookups": sum(lookups.values()),
-                "hits": sum(lookups.get(name, 0.0) for name in HITS),
+                "hits": sum(lookups.get(name, 0.0) for name in HIT_RESULTS),
             },
             histograms={
                 "first_token": _buckets(series("headrace_time_to_first_token_seconds").values()),
@@ -124,7 +124,7 @@ class TimeSeries:
             in_flight=_total(series("headrace_inflight_requests")),
         )
 
-    def totals(self, names: Iterable[str] = TOTALS) -> Totals:
+    def totals(self, names: Iterable[str] = TOTALED_COUNTERS) -> Totals:
         """Return the totals of now."""
         counters = {
             name: {
@@ -134,7 +134,7 @@ class TimeSeries:
         }
         durations = {
             labels: tuple(series.counts)
-            for labels, series in self._metrics.copy_series(DURATIONS).items()
+            for labels, series in self._metrics.copy_series(DURATION_METRIC).items()
         }
         return Totals(self._now(), counters, durations)
 

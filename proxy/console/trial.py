@@ -32,7 +32,7 @@ from proxy.types import Call, Plan
 from proxy.types.limit import Claim, CounterState
 
 MAX_HEADERS = 64
-NOTHING: Data = {"costs": [], "guards": None}
+REJECTED_PARTS: Data = {"costs": [], "guards": None}
 """The parts of a rejected request."""
 
 
@@ -88,12 +88,12 @@ def _decide(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[Claim]]:
         raise InvalidQuery(f"There is no key {quote(trial.key)}.")
     call = _call(snapshot, trial)
     if snapshot.find_rejection_reason(key.name, call.head.received_at) is not None:
-        return {**explain_future_call(snapshot, key, call).to_json(), **NOTHING}, ()
+        return {**explain_future_call(snapshot, key, call).to_json(), **REJECTED_PARTS}, ()
     data = explain(snapshot, key, call).to_json()
     try:
         plan = decide(snapshot, key, call)
     except ProxyError:
-        return {**data, **NOTHING}, ()
+        return {**data, **REJECTED_PARTS}, ()
     guards = asyncio.run(inspect_request(plan, call))
     costs = list(_costs(plan, call))
     return {**data, "costs": costs, "guards": guards}, estimate_claims(plan, call)

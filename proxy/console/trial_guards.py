@@ -17,7 +17,7 @@ from proxy.types import Call, Plan
 from proxy.types.guard import GuardRule
 
 MAX_TEXTS = 200
-RESULT = ("guard", "verdict", "action", "shadow", "findings", "error")
+RESULT_FIELDS = ("guard", "verdict", "action", "shadow", "findings", "error")
 
 
 async def inspect_request(plan: Plan, call: Call) -> Data:
@@ -37,7 +37,7 @@ async def inspect_request(plan: Plan, call: Call) -> Data:
         if blocked is None
         else {"guard": blocked.guard, "message": blocked.message},
         "results": [
-            {name: getattr(result, name) for name in RESULT} for result in inspection.results
+            {name: getattr(result, name) for name in RESULT_FIELDS} for result in inspection.results
         ],
         "not_asked": [rule.name for rule in rules.services],
         "opaque": sorted({part.kind for part in read.opaque}),

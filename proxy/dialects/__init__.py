@@ -256,7 +256,7 @@ def parse_head(method: str, path: str, headers: Headers, context: RequestContext
         head = request_headers.read_common_headers(headers, head)
     if client.read_headers is not None:
         head = client.read_headers(headers, head)
-    if other_gateways.MARKS.search(joined_names) is not None:
+    if other_gateways.GATEWAY_HEADERS.search(joined_names) is not None:
         head = other_gateways.read_foreign_headers(headers, head)
     return head
 

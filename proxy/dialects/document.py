@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.findings import DETECTIONS, HOOKS
+from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER
 from proxy.dialects.wire.strict_json import dump
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
@@ -42,7 +42,9 @@ def make_document_frame(
     """Return the only frame of a whole response."""
     model = doc.get("model")
     events: list[Event] = [Start(None, model if type(model) is str else None, None)]
-    events += [Extension(name, doc[name]) for name in (DETECTIONS, HOOKS) if name in doc]
+    events += [
+        Extension(name, doc[name]) for name in (DETECTIONS_MEMBER, HOOKS_MEMBER) if name in doc
+    ]
     if content.usage is not None:
         events.append(content.usage)
     return Frame(

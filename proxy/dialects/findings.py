@@ -17,7 +17,7 @@ from proxy.types import Json
 from proxy.types.detections import Details, DetectionFormat, DetectorFindings, get_counts
 from proxy.types.guard import GuardResult, GuardResults, Stage
 
-DETECTIONS, HOOKS = "enkrypt_policy_detections", "hook_results"
+DETECTIONS_MEMBER, HOOKS_MEMBER = "enkrypt_policy_detections", "hook_results"
 MAX_FINDINGS = 64
 MAX_NAMES = 1024  # names read per stage
 LOW_IS_BAD = frozenset({"on_topic", "adherence_score", "relevancy_score", "safe", "sfw"})
@@ -31,7 +31,7 @@ _STAGES: tuple[tuple[Stage, str, str], ...] = (
 
 def find_findings(data: Json) -> tuple[UpstreamFinding, ...]:
     """Return the findings in an upstream's document, each detector of a stage once."""
-    if DETECTIONS not in data and HOOKS not in data:
+    if DETECTIONS_MEMBER not in data and HOOKS_MEMBER not in data:
         return ()
     return merge_findings((*_read_enkrypt_detections(data), *_read_portkey_hooks(data)))
 
@@ -55,7 +55,7 @@ def is_flagged(data: Json) -> bool:
 
 def _read_enkrypt_detections(data: Json) -> Iterator[UpstreamFinding]:
     for stage, name, _ in _STAGES:
-        summary = _get_mapping(_get_mapping(_get_mapping(data, DETECTIONS), name), "summary")
+        summary = _get_mapping(_get_mapping(_get_mapping(data, DETECTIONS_MEMBER), name), "summary")
         for detector, value in islice(summary.items(), MAX_NAMES):
             if _NAME.fullmatch(detector):
                 is_found = not value if detector in LOW_IS_BAD else bool(value)
@@ -64,7 +64,7 @@ def _read_enkrypt_detections(data: Json) -> Iterator[UpstreamFinding]:
 
 def _read_portkey_hooks(data: Json) -> Iterator[UpstreamFinding]:
     for stage, _, name in _STAGES:
-        hooks = _get_mapping(data, HOOKS).get(name)
+        hooks = _get_mapping(data, HOOKS_MEMBER).get(name)
         for hook in islice(hooks if isinstance(hooks, list) else (), MAX_NAMES):
             detector = hook.get("id") if isinstance(hook, dict) else None
             if isinstance(detector, str) and _NAME.fullmatch(detector):
@@ -81,7 +81,7 @@ def _get_mapping(data: Any, name: str) -> Json:
 
 def join_detections(data: Json, findings: Iterable[UpstreamFinding], results: Json) -> Json:
     """Return the upstream's detections and findings joined with the proxy's detections."""
-    upstream = data.get(DETECTIONS)
+    upstream = data.get(DETECTIONS_MEMBER)
     joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
     findings = [*_read_portkey_hooks(data), *findings]
     for stage, name, _ in _STAGES:
@@ -97,7 +97,7 @@ def join_detections(data: Json, findings: Iterable[UpstreamFinding], results: Js
 
 def join_hooks(data: Json, findings: Iterable[UpstreamFinding], results: Json) -> Json:
     """Return the upstream's hook results and findings, followed by the proxy's hooks."""
-    upstream = data.get(HOOKS)
+    upstream = data.get(HOOKS_MEMBER)
     joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
     findings = [*_read_enkrypt_detections(data), *findings]
     for stage, _, name in _STAGES:

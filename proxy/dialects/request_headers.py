@@ -131,9 +131,9 @@ REDUNDANT_PARAMETERS = frozenset({"api-version", "beta"})
 """Query parameters of Azure's and Anthropic's clients that repeat a path or a header."""
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}(?:\[\])?")
 _AZURE = re.compile("/openai/deployments/([^/]+)(/.+)")
-_STEPS = {"id": "[^/]+", "item": "[^/]+"}
+_SEGMENT_PATTERNS = {"id": "[^/]+", "item": "[^/]+"}
 """Path parameters that match one segment. Names of models and deployments may contain slashes."""
-_NAMED = re.compile(r"\{([a-z_]+)\}")
+_PATH_PARAMETER = re.compile(r"\{([a-z_]+)\}")
 
 PASSTHROUGH_HINT = 'The operator can make it available under "passthrough:" in the policies.'
 MAX_LOGGED_PATH, MAX_LOGGED_SEGMENTS = 1024, 8
@@ -158,9 +158,11 @@ def is_pattern(route: str) -> bool:
 
 def compile_route(route: str) -> re.Pattern[str]:
     """Return the pattern of a route, with a group for each parameter in its path."""
-    pieces = _NAMED.split(route)
+    pieces = _PATH_PARAMETER.split(route)
     for index, piece in enumerate(pieces):
-        pieces[index] = f"(?P<{piece}>{_STEPS.get(piece, '.+')})" if index % 2 else re.escape(piece)
+        pieces[index] = (
+            f"(?P<{piece}>{_SEGMENT_PATTERNS.get(piece, '.+')})" if index % 2 else re.escape(piece)
+        )
     return re.compile("".join(pieces))
 
 

@@ -63,7 +63,7 @@ _ACCOUNT_MESSAGE = re.compile(
 _ACCOUNT_CODES = frozenset(
     {"billing_hard_limit_reached", "billing_not_active", "organization_restricted"}
 )
-_UNPAID = re.compile(r"(?i:your credit balance is too low)")
+_LOW_CREDIT = re.compile(r"(?i:your credit balance is too low)")
 _TOO_LONG = re.compile(
     r"(?i:.{0,512}?(?:(?:prompt|input) is too long|maximum (?:context|prompt) length"
     r"|exceeds? (?:the |its )?(?:available |maximum )?context (?:length|limit|size|window)"
@@ -186,7 +186,7 @@ def parse_error(data: Any) -> ErrorBody:
         error = _parse_problems(inner) if isinstance(inner, list) else _parse_message(inner)
     if error.code == CONTEXT_EXCEEDED or _TOO_LONG.match(error.message or ""):
         error = replace(error, code=CONTEXT_EXCEEDED, type="invalid_request_error")
-    elif {QUOTA_EXCEEDED, "billing_error"} & {error.code, error.type} or _UNPAID.match(
+    elif {QUOTA_EXCEEDED, "billing_error"} & {error.code, error.type} or _LOW_CREDIT.match(
         error.message or ""
     ):
         error = replace(error, code=QUOTA_EXCEEDED, type=QUOTA_EXCEEDED)

@@ -36,7 +36,7 @@ from proxy.upstream.reply import Http
 GUARD_DIALECT = "openai"
 MAX_RESPONSE_BYTES = 1024 * 1024
 # Longer than the deadline of any guard.
-TIMEOUTS = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=60.0)
+GUARD_TIMEOUTS = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=60.0)
 
 
 class ResponseTooLong(OSError):
@@ -95,9 +95,9 @@ class HttpGuardClient:
         with self._measure_wait():
             try:
                 try:
-                    reply = await http.post(url, headers, body, TIMEOUTS)
+                    reply = await http.post(url, headers, body, GUARD_TIMEOUTS)
                 except StaleConnection:
-                    reply = await http.post(url, headers, body, TIMEOUTS, fresh=True)
+                    reply = await http.post(url, headers, body, GUARD_TIMEOUTS, fresh=True)
                 try:
                     while piece := await reply.read():
                         response += piece

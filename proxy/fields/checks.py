@@ -44,7 +44,7 @@ class FieldType:
 
 
 Fields = Mapping[str, FieldType]
-PLURALS: Mapping[type, str] = {dict: "objects", int: "integers", str: "strings"}
+PLURAL_BY_TYPE: Mapping[type, str] = {dict: "objects", int: "integers", str: "strings"}
 NO_SPELLINGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -225,7 +225,7 @@ def array(
         return all(type(element) in kinds for element in value)
 
     bounded = low > 0 or high is not None
-    unbounded = "an array of " + " or ".join(PLURALS[kind] for kind in kinds)
+    unbounded = "an array of " + " or ".join(PLURAL_BY_TYPE[kind] for kind in kinds)
     return replace(
         _build_type(description, is_good), without_range=array(item, unbounded) if bounded else None
     )

@@ -120,8 +120,8 @@ def _field(name: str, types: Mapping[str, FieldType | None], **columns: Any) -> 
 
 _PENALTY = number(-2, 2, default=0)
 _SEED = integer(-(2**63), 2**63 - 1)
-_BOUND = integer(UNBOUNDED, MAX_TOKENS)
-_SHARE = number(0, 1, default=1)
+_TOKENS = integer(UNBOUNDED, MAX_TOKENS)
+_PROBABILITY = number(0, 1, default=1)
 _TEXT_OR_OBJECTS = any_of(string(), object_array())
 _WORD_OR_OBJECT = any_of(string(), mapping())
 _ONE_OR_MORE = array(str, f"an array of 1 to {MAX_MODELS} strings", 1, MAX_MODELS)
@@ -182,13 +182,13 @@ ROWS: tuple[RequestField, ...] = (
          "scale.completions": any_of(boolean(), integer(0, 5))}),
     _field("max_tokens", {"completions scale": token_count(0),
          "chat enkrypt fireworks multimodel": token_count(1),
-         "messages messages.open": make_required(token_count(0)), "any": _BOUND},
+         "messages messages.open": make_required(token_count(0)), "any": _TOKENS},
          count_role="bound"),
-    _field("max_completion_tokens", {"chat fireworks scale": token_count(1), "any": _BOUND},
+    _field("max_completion_tokens", {"chat fireworks scale": token_count(1), "any": _TOKENS},
          count_role="bound"),
-    _field("max_new_tokens", {"scale multimodel": token_count(1), "any": _BOUND},
+    _field("max_new_tokens", {"scale multimodel": token_count(1), "any": _TOKENS},
            count_role="bound"),
-    _field("max_output_tokens", {"responses": token_count(1), "any": _BOUND}, count_role="bound"),
+    _field("max_output_tokens", {"responses": token_count(1), "any": _TOKENS}, count_role="bound"),
     _field("max_tool_calls", {"responses": integer(0)}),
     _field("mcp_servers", {"messages count_tokens": object_array()}, unknown="refuse"),
     _field("messages", {"chat messages count_tokens": make_required(messages())}, text="content"),
@@ -248,7 +248,7 @@ ROWS: tuple[RequestField, ...] = (
          unknown="refuse", neutral_values=("",)),
     _field("system", {"messages count_tokens": _TEXT_OR_OBJECTS}, text="content", role="system"),
     _field("temperature", {"completions chat responses": number(0, 2, default=1),
-           "messages": _SHARE,
+           "messages": _PROBABILITY,
          "messages.open scale": number(0, default=1), "multimodel": number(0, 1), "any": number()}),
     _field("text", {"responses": mapping()}, text="schema"),
     _field("thinking", {"messages count_tokens": mapping(), "any": anything()},
@@ -263,7 +263,7 @@ ROWS: tuple[RequestField, ...] = (
          "scale": integer(-1, default=-1)}, neutral_values=(-1, 0)),
     _field("top_logprobs", {"chat responses scale": integer(0, 20), "fireworks": integer(0, 5)},
          aliases=("logprobs", "return_token_log_probs")),
-    _field("top_p", {"completions chat responses messages multimodel": _SHARE,
+    _field("top_p", {"completions chat responses messages multimodel": _PROBABILITY,
          "messages.open": number(0, default=1), "any": number()}),
     _field("truncation", {"responses": string()}, neutral_values=("disabled",)),
     _field("typical_p", {"fireworks": number(0, 1)}),
@@ -273,29 +273,29 @@ ROWS: tuple[RequestField, ...] = (
     _field("web_search_options", {"chat": mapping()}, text="tool", unknown="refuse"),
 )  # fmt: skip
 
-_BOUNDS = (
+_BOUND_NAMES = (
     *("max_length", "max_tokens_to_sample", "max_tokens_to_generate", "max_token_count"),
     *("max_gen_len", "max_decode_tokens", "n_predict", "request_output_len"),
 )
-_FLOORS = ("min_tokens", "min_new_tokens", "min_length")
-_BUDGETS = (
+_FLOOR_NAMES = ("min_tokens", "min_new_tokens", "min_length")
+_BUDGET_NAMES = (
     *("budget_tokens", "max_reasoning_tokens", "max_thinking_tokens", "reasoning_budget"),
     *("reasoning_budget_tokens", "thinking_budget", "thinking_budget_tokens"),
     *("thinking_token_budget", "token_budget"),
 )
 _CHOICES = ("candidate_count", "n_cmpl", "num_generations", "num_results", "num_return_sequences")
-_GROUPS = (
+_GROUP_NAMES = (
     *("additional_model_request_fields", "chat_template_kwargs", "custom_params", "extra_body"),
     *("generation_config", "google", "inference_config", "model_kwargs", "nvext", "options"),
     *("parameters", "sampling_params", "text_generation_config", "vllm_xargs"),
 )
 SERVER_ROWS: tuple[RequestField, ...] = (
-    *(_field(name, {"any": _BOUND}, count_role="bound") for name in _BOUNDS),
-    _field("num_predict", {"any": _BOUND}, count_role="bound", minimum=1),
-    *(_field(name, {"any": token_count(0)}, count_role="floor") for name in _FLOORS),
-    *(_field(name, {"any": _BOUND}, count_role="budget") for name in _BUDGETS),
+    *(_field(name, {"any": _TOKENS}, count_role="bound") for name in _BOUND_NAMES),
+    _field("num_predict", {"any": _TOKENS}, count_role="bound", minimum=1),
+    *(_field(name, {"any": token_count(0)}, count_role="floor") for name in _FLOOR_NAMES),
+    *(_field(name, {"any": _TOKENS}, count_role="budget") for name in _BUDGET_NAMES),
     *(_field(name, {"any": token_count(1)}, count_role="n", minimum=1) for name in _CHOICES),
-    *(_field(name, {"any": anything()}, count_role="group") for name in _GROUPS),
+    *(_field(name, {"any": anything()}, count_role="group") for name in _GROUP_NAMES),
     _field("reasoning_config", {"any": anything()}, count_role="thoughts"),
     _field("thinking_config", {"any": anything()}, count_role="thoughts"),
 )

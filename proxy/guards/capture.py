@@ -33,7 +33,7 @@ LOOKAHEAD_CHARS = (
 )
 MAX_TEXTS = 256
 MAX_VALUES = 4096  # maximum values of a request or a frame that are searched for texts
-CUT_MARK, WITHHELD = "…", "[WITHHELD]"
+CUT_MARK, WITHHELD_MARK = "…", "[WITHHELD]"
 _TURNS = frozenset({"input", "messages"})
 _CAPTURED_KINDS = frozenset(
     {"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"}
@@ -91,7 +91,7 @@ class CallCapture:
         return shorten(redacted.text, MAX_NAME)
 
     def _redact(self, texts: Sequence[Text]) -> tuple[CapturedText, ...]:
-        """Return the texts with every finding replaced, or ``WITHHELD`` if a rule failed.
+        """Return the texts with every finding replaced, or ``WITHHELD_MARK`` if a rule failed.
 
         Texts of one message are inspected together, and so are adjacent messages of one role,
         because a finding may span them.
@@ -108,7 +108,7 @@ class CallCapture:
                 break
         tallies = [RuleTally(rule, self.clock) for rule in self.rules]
         inspection = inspect_now(tallies, inspected, replace_by_kind)
-        withheld = WITHHELD if inspection.blocked is not None else None
+        withheld = WITHHELD_MARK if inspection.blocked is not None else None
         remaining = self.capture.max_chars
         captured: list[CapturedText] = []
         for text in inspected:

@@ -19,7 +19,7 @@ from proxy.types.events import Attach, Begin, Delta, Frame
 
 MAX_THOUGHTS = 65_536  # the latest ones, about 10 MB
 _DIGEST_BYTES = 16
-_SIGNATURES = frozenset({"encrypted_content", "signature"})
+_SIGNATURE_MEMBERS = frozenset({"encrypted_content", "signature"})
 _BLOCK_STEPS = 4  # steps to a block of a message: ``messages``, its index, ``content``, its index
 
 
@@ -157,7 +157,7 @@ def _remove_changed_blocks(was: Any, now: Any) -> list[Any]:
         for old, block in zip(was["content"], blocks, strict=True)
         if block == old
         or not isinstance(old, dict)
-        or (_SIGNATURES.isdisjoint(old) and old.get("type") != "redacted_thinking")
+        or (_SIGNATURE_MEMBERS.isdisjoint(old) and old.get("type") != "redacted_thinking")
     ]
     if len(intact) == len(blocks):
         return [now]

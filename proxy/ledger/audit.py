@@ -35,7 +35,7 @@ MARKED_CRASHES = (
 )
 
 # A sum is unknown if one of its parts is, as in the row of the call.
-CHECKS: dict[str, str] = {
+CHECK_QUERIES: dict[str, str] = {
     "calls without a run": """
         SELECT c.run || '/' || c.seq FROM calls c LEFT JOIN runs r ON r.id = c.run
         WHERE r.id IS NULL""",
@@ -243,7 +243,7 @@ def _find_violations(file: sqlite3.Connection) -> Iterator[str]:
     [integrity] = file.execute("PRAGMA quick_check(1)").fetchone()
     if integrity != "ok":
         yield "the file is damaged"
-    for problem, query in CHECKS.items():
+    for problem, query in CHECK_QUERIES.items():
         rows = file.execute(query).fetchall()
         if rows:
             some = ", ".join(str(name) for (name,) in rows[:MAX_LISTED_ROWS])

@@ -169,7 +169,7 @@ MIGRATIONS: Mapping[int, tuple[str, ...]] = {
     ),
 }
 """Statements by the version of the tables that they lead to."""
-VERSION = max(MIGRATIONS)
+SCHEMA_VERSION = max(MIGRATIONS)
 
 
 def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
@@ -183,7 +183,7 @@ def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
     if version is None:
         file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         file.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
-    elif version < VERSION:
+    elif version < SCHEMA_VERSION:
         _require_no_process(file, folder)
         _back_up(path, version)
     upgrade(file, version or 0)
@@ -202,7 +202,7 @@ def upgrade(file: sqlite3.Connection, version: int) -> None:
 def require_current(file: sqlite3.Connection) -> None:
     """Raise ``RowsRefused`` if a later version has migrated the tables."""
     [version] = file.execute("SELECT MAX(version) FROM migrations").fetchone()
-    if version != VERSION:
+    if version != SCHEMA_VERSION:
         raise RowsRefused("a later version of Headrace has changed the tables")
 
 
@@ -238,7 +238,7 @@ def read_version(file: sqlite3.Connection) -> int | None:
     if application != APPLICATION_ID:
         raise Unusable("the file is not a Headrace ledger")
     [version] = file.execute("SELECT COALESCE(MAX(version), 0) FROM migrations").fetchone()
-    if version > VERSION:
+    if version > SCHEMA_VERSION:
         raise Unusable("a later version of Headrace has written the file")
     if version < FIRST_VERSION:
         raise Unusable("a version before 0.1.0 has written the file. Start 0.1.0 with it first.")

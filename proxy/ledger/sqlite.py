@@ -16,7 +16,7 @@ from pathlib import Path
 
 from proxy.ledger import crashes
 from proxy.ledger.rows import Rows
-from proxy.ledger.schema import VERSION, migrate, read_version, require_current, upgrade
+from proxy.ledger.schema import SCHEMA_VERSION, migrate, read_version, require_current, upgrade
 from proxy.ledger.statements import PRUNE_BATCH, Pruned, get_prune_limit_ms, insert_rows, prune_rows
 from proxy.ledger.store import FILE_MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
 from proxy.runtime.frozen import frozen
@@ -346,7 +346,7 @@ def _choose_current_ledger(
     version = read_version(file)
     if version is None:
         raise Unusable("the file is not a Headrace ledger")
-    if copy is None or version == VERSION:
+    if copy is None or version == SCHEMA_VERSION:
         return file
     file.backup(copy)
     upgrade(copy, version)

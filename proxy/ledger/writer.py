@@ -27,7 +27,7 @@ MAX_WAITING_TO_PAUSE = MAX_CALLS // 10  # with more waiting calls, batches are w
 GATHER_S = 0.2
 IDLE_S = 60.0
 PAUSE_S = 0.002
-BOUNDS: SpoolBounds[CallEntry] = SpoolBounds(
+SPOOL_BOUNDS: SpoolBounds[CallEntry] = SpoolBounds(
     "ledger-writer", batch_window_s=GATHER_S, items=MAX_CALLS, idle_s=IDLE_S
 )
 
@@ -66,7 +66,9 @@ class Ledger:
         self._is_failing = False
         self._is_settled = False
         self.on_bills = lambda names: None
-        self._spool = Spool(BOUNDS, self._write, on_drop, on_error, self._prune_some, self._finish)
+        self._spool = Spool(
+            SPOOL_BOUNDS, self._write, on_drop, on_error, self._prune_some, self._finish
+        )
 
     @property
     def dead_runs(self) -> frozenset[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from proxy.migrate import litellm, portkey
 from proxy.migrate.draft import Draft
 
-FORMATS: Mapping[str, Callable[[Any, str, Mapping[str, str]], Draft]] = {
+CONVERTERS: Mapping[str, Callable[[Any, str, Mapping[str, str]], Draft]] = {
     "litellm": litellm.convert_config,
     "portkey": portkey.convert_config,
 }

@@ -11,7 +11,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-QUARTERS = 4  # quarters per token
+QUARTERS_PER_TOKEN = 4  # quarters per token
 TOKENS_PER_SECOND = 50  # assumed speed of one response
 MEMBER_QUARTERS = 6  # for the punctuation around a name and its value
 SLICE_CHARS = 64 * 1024  # characters per call into C, so that other threads can run
@@ -73,12 +73,14 @@ def estimate_json(value: Any) -> int:
                 total += estimate_json(item)
         return total
     if type(value) is list:
-        return QUARTERS * len(value) + sum(map(estimate_json, value))
-    return _estimate_number(value) if type(value) in (int, float) else QUARTERS  # true, null
+        return QUARTERS_PER_TOKEN * len(value) + sum(map(estimate_json, value))
+    return (
+        _estimate_number(value) if type(value) in (int, float) else QUARTERS_PER_TOKEN
+    )  # true, null
 
 
 def _estimate_number(number: float) -> int:
-    return QUARTERS * len(repr(number))  # many tokenizers use a token per digit
+    return QUARTERS_PER_TOKEN * len(repr(number))  # many tokenizers use a token per digit
 
 
 def estimate_prompt(value: Any) -> int:
@@ -87,10 +89,14 @@ def estimate_prompt(value: Any) -> int:
     An item of a list counts at least one token.
     """
     if isinstance(value, list):
-        return sum([max(QUARTERS, estimate_prompt(item)) for item in value])
+        return sum([max(QUARTERS_PER_TOKEN, estimate_prompt(item)) for item in value])
     if type(value) is int and 0 <= value < MAX_TOKEN_ID:
-        return QUARTERS
-    return estimate_text(value) if isinstance(value, str) else QUARTERS + estimate_json(value)
+        return QUARTERS_PER_TOKEN
+    return (
+        estimate_text(value)
+        if isinstance(value, str)
+        else QUARTERS_PER_TOKEN + estimate_json(value)
+    )
 
 
 def estimate_fields(body: Mapping[str, Any]) -> dict[str, int]:
@@ -117,7 +123,7 @@ def estimate_body(body: Mapping[str, Any], estimates: Mapping[str, int] = NO_EST
 
 def to_tokens(quarters: int) -> int:
     """Return whole tokens, rounded up."""
-    return -(-quarters // QUARTERS)
+    return -(-quarters // QUARTERS_PER_TOKEN)
 
 
 class HiddenOutput(NamedTuple):

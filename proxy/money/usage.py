@@ -19,7 +19,7 @@ from proxy.runtime.frozen import frozen, memo
 NANO_PER_USD = 1_000_000_000  # nano-USD per USD
 Json = Mapping[str, Any]
 Source = Literal["provider", "partial_estimate", "unknown", "none"]
-UNCOUNTED: frozenset[Source] = frozenset({"unknown", "none"})
+UNCOUNTED_SOURCES: frozenset[Source] = frozenset({"unknown", "none"})
 """Sources without token counts."""
 MAX_TOKENS = 10**9  # of a prompt or a response; at any allowed price, costs stay exact integers
 

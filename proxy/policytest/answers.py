@@ -14,8 +14,8 @@ from proxy.money.usage import read_usage
 from proxy.policytest.cases import ScriptedAnswer
 from proxy.types import Call, Endpoint, Json, RequestHead, events
 
-CONVERSATION = {"id": "conv_policytest", "object": "conversation", "created_at": 0}
-USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+CONVERSATION_OBJECT = {"id": "conv_policytest", "object": "conversation", "created_at": 0}
+DEFAULT_USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
 def write_response_chunks(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
@@ -48,12 +48,12 @@ def _build_textless_document(answer: ScriptedAnswer, url: str, request: Json) ->
         head = {"model": request.get("model"), "object": "list"}
         return {**head, "data": data, "usage": _get_usage(answer)}
     if url.endswith(CONVERSATIONS_PATH):
-        return {**CONVERSATION, "metadata": request.get("metadata")}
+        return {**CONVERSATION_OBJECT, "metadata": request.get("metadata")}
     return None
 
 
 def _get_usage(answer: ScriptedAnswer) -> dict[str, int]:
-    return answer.usage if answer.usage is not None else USAGE
+    return answer.usage if answer.usage is not None else DEFAULT_USAGE
 
 
 def write_frames(frames: Sequence[events.Frame], url: str, request: Json) -> list[bytes]:

@@ -22,7 +22,7 @@ from proxy.policy.files.validation import report_errors
 from proxy.policy.files.yaml_reader import read_file
 from proxy.types.guard import Verdict
 
-FOLDER = "tests"
+TESTS_FOLDER = "tests"
 NO_TESTS = 'does not exist. See "Tests of policies" in docs/policies.md for an example.'
 DEFAULT_TIME = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
@@ -169,10 +169,10 @@ class Suite(Section):
 def read_cases(folder: Path) -> tuple[dict[str, Case], Document]:
     """Return the tests of a folder and their document. Raise ``PolicyError`` with all errors."""
     document = Document()
-    if not (folder / FOLDER).is_dir():
-        document.stop_reading(SourceLocation(FOLDER, 1, 1), (), NO_TESTS)
+    if not (folder / TESTS_FOLDER).is_dir():
+        document.stop_reading(SourceLocation(TESTS_FOLDER, 1, 1), (), NO_TESTS)
         raise PolicyError(document.problems)
-    for file in iter_policy_files(folder / FOLDER, document):
+    for file in iter_policy_files(folder / TESTS_FOLDER, document):
         read_file(file, file.relative_to(folder).as_posix(), document)
     document.raise_problems()
     try:

@@ -19,7 +19,7 @@ from proxy.prices.rows import PRICE_NAMES
 from proxy.runtime.frozen import frozen
 from proxy.types import Target
 
-TARGET = "target"
+TARGET_SOURCE = "target"
 
 
 @frozen
@@ -66,7 +66,7 @@ def _make_target_line(loaded: LoadedFolder, target: Target, day: date) -> PriceL
     provider = target.upstream.provider
     rows = loaded.policies_with_prices.prices.get(provider or "", {})
     name = find_listed_name(rows, target.model)
-    source = None if not target.prices else TARGET
+    source = None if not target.prices else TARGET_SOURCE
     if name is not None and parse_valid_prices(rows[name]) == target.prices:
         source = name
     price = price_on(target.prices, day)

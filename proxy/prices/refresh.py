@@ -16,9 +16,11 @@ from proxy.policy.files.yaml_reader import read_file
 from proxy.prices.rows import Rows, Table, TableChanges, format_table_lines, make_row, merge_tables
 from proxy.runtime.frozen import frozen
 
-FILE, LICENCE = "prices.yaml", "prices.LICENSE"
-HINT = "the package genai-prices is not installed. Run: pip install 'headrace[prices]'"
-HEADER = """\
+PRICES_FILE, LICENSE_FILE = "prices.yaml", "prices.LICENSE"
+MISSING_PACKAGE_HINT = (
+    "the package genai-prices is not installed. Run: pip install 'headrace[prices]'"
+)
+FILE_HEADER = """\
 # yaml-language-server: $schema=schema.json
 # Prices in USD per million tokens, by provider (an upstream's `provider:`) and model.
 # Written by `headrace prices refresh`: do not edit. Set your own prices at the target.
@@ -56,22 +58,22 @@ def prepare_refresh(folder: Path, today: date) -> PriceRefresh:
     try:
         from proxy.prices import source  # noqa: PLC0415  # an extra
     except ImportError:
-        raise PackageMissing(HINT) from None
-    file = folder / FILE
+        raise PackageMissing(MISSING_PACKAGE_HINT) from None
+    file = folder / PRICES_FILE
     old_text = file.read_text("utf-8", "replace") if file.exists() else ""  # read strictly below
     old_table, as_of = _read_table(file) if old_text else ({}, None)
     table, changes = merge_tables(old_table, source.build_table(), today)
     lines, version = "\n".join(format_table_lines(table)), source.read_package_version()
-    same_text = f"{HEADER.format(version=version, as_of=as_of)}{lines}\n"
+    same_text = f"{FILE_HEADER.format(version=version, as_of=as_of)}{lines}\n"
     is_current = as_of is not None and same_text == old_text
-    new_text = f"{HEADER.format(version=version, as_of=today)}{lines}\n"
+    new_text = f"{FILE_HEADER.format(version=version, as_of=today)}{lines}\n"
     text = old_text if is_current else new_text
     return PriceRefresh(text, changes, source.read_licence(), is_current=is_current)
 
 
 def write_refresh(folder: Path, refresh: PriceRefresh) -> None:
     """Replace the file and its licence, each atomically. Raise ``OSError``."""
-    for name, text in ((LICENCE, refresh.licence), (FILE, refresh.text)):
+    for name, text in ((LICENSE_FILE, refresh.licence), (PRICES_FILE, refresh.text)):
         new_file = folder / f".{name}.new"
         new_file.write_text(text, "utf-8")
         os.replace(new_file, folder / name)

@@ -16,7 +16,7 @@ from genai_prices import data, types
 from proxy.prices.rows import PriceRow, Rows, Table, format_members
 from proxy.types.providers import PROVIDERS
 
-PACKAGE = "genai-prices"
+PACKAGE_NAME = "genai-prices"
 # OpenRouter's thousand models would take the file past 250 kB. A target can have its own price.
 PRICED_PROVIDERS = tuple(sorted(name for name, p in PROVIDERS.items() if p.is_priced))
 PACKAGE_FIELDS = {
@@ -39,12 +39,12 @@ Amounts = dict[str, Amount]
 
 
 def read_package_version() -> str:
-    return metadata.version(PACKAGE)
+    return metadata.version(PACKAGE_NAME)
 
 
 def read_licence() -> str:
     """Return the licence of the package, which must accompany its data."""
-    return metadata.distribution(PACKAGE).read_text("licenses/LICENSE") or ""
+    return metadata.distribution(PACKAGE_NAME).read_text("licenses/LICENSE") or ""
 
 
 def build_table() -> Table:

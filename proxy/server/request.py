@@ -17,7 +17,7 @@ from multidict import CIMultiDictProxy
 
 from proxy.dialects import HEADER_PREFIXES, ONLY_DIALECT_OF_PATH
 from proxy.dialects.request_headers import GEMINI_KEY, make_header_error
-from proxy.dialects.vendors.other_gateways import MEANINGS
+from proxy.dialects.vendors.other_gateways import HEADER_MEANINGS
 from proxy.dialects.wire.strict_json import count_body_values, read_json
 from proxy.errors import BadRequest, Overloaded, RequestTimeout, RequestTooLarge
 from proxy.errors.field_problems import too_large
@@ -103,7 +103,7 @@ UNIQUE_HEADERS = frozenset(
         "traceparent",
     }
     | {"x-api-key", GEMINI_KEY, "x-request-id"}
-    | MEANINGS.keys()
+    | HEADER_MEANINGS.keys()
 )
 UNIQUE_HEADER_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
 JSON = "application/json"

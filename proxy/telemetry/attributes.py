@@ -19,14 +19,14 @@ from proxy.call.record import CapturedText, Record
 from proxy.call.summary import summarize
 from proxy.dialects.requests.upstream_request import apply_overrides
 from proxy.errors.words import MAX_ID, MAX_NAME, MAX_WORD, first_items, read_text, shorten
-from proxy.money.usage import NANO_PER_USD, UNCOUNTED
+from proxy.money.usage import NANO_PER_USD, UNCOUNTED_SOURCES
 
 Value = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, Value | None]
 Event = tuple[str, Attributes]
 MAX_INTEGER = 2**63 - 1  # OTLP has signed integers of 64 bits
 INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messages"
-OUTCOME = "headrace.outcome"
+OUTCOME_ATTRIBUTE = "headrace.outcome"
 OTHER_OPERATIONS = ("conversations", "count_tokens", "passthrough", "stored")
 """Endpoints whose operation is not in the conventions."""
 OPERATION_BY_ENDPOINT: Mapping[str | None, str] = {
@@ -69,7 +69,7 @@ def get_call_attributes(facts: CallSummary) -> Attributes:
         "headrace.policy.shadow_rules": tuple(facts.shadow_rules) or None,
         "headrace.cache.status": facts.cache,
         "headrace.cache.semantic_match": facts.semantic_match or None,
-        OUTCOME: facts.outcome,
+        OUTCOME_ATTRIBUTE: facts.outcome,
         "headrace.attempt.count": len(facts.attempts),
         "headrace.usage.estimated": facts.source == "partial_estimate" if has_attempts else None,
         "headrace.cost.source": cost_source if has_attempts else None,
@@ -111,7 +111,7 @@ def get_model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
         "error.type": facts.error,
         **_get_request_parameters(record, last_attempt),
     }
-    if facts.source not in UNCOUNTED:
+    if facts.source not in UNCOUNTED_SOURCES:
         attributes |= {
             "gen_ai.usage.input_tokens": tokens.prompt_total,  # includes cached ones
             "gen_ai.usage.output_tokens": tokens.completion_total,  # includes reasoning
@@ -271,7 +271,7 @@ def add_openinference_attributes(of: SpanOf, record: Record, attributes: Attribu
         "output.value": attributes.get(OUTPUT_MESSAGES),
         **_make_user_and_session(record),
     }
-    if facts.source not in UNCOUNTED:
+    if facts.source not in UNCOUNTED_SOURCES:
         added |= {
             "llm.token_count.prompt": tokens.prompt_total,
             "llm.token_count.completion": tokens.completion_total,
@@ -297,7 +297,7 @@ def add_langfuse_attributes(of: SpanOf, record: Record, attributes: Attributes) 
     return added
 
 
-PROFILES: Mapping[str, Profile] = {
+ATTRIBUTE_PROFILES: Mapping[str, Profile] = {
     "openinference": add_openinference_attributes,
     "langfuse": add_langfuse_attributes,
 }

@@ -20,7 +20,7 @@ from proxy.runtime.spool import Spool, SpoolBounds
 from proxy.telemetry.chain import BadChain, ChainFile, Entry
 
 MAX_ENTRIES = 10_000
-BOUNDS: SpoolBounds[Entry] = SpoolBounds(
+SPOOL_BOUNDS: SpoolBounds[Entry] = SpoolBounds(
     "decision-log", batch_window_s=0.1, items=MAX_ENTRIES, error_reason="invalid"
 )
 CLOSE_TIMEOUT_S = 2.0
@@ -89,7 +89,9 @@ class Decisions:
         self._counted = 0  # lost entries that the log has reported
         self._is_failing = False
         log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.last_hash)
-        self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._log_end_and_close)
+        self._spool = Spool(
+            SPOOL_BOUNDS, self._write, dropped, failed, finish=self._log_end_and_close
+        )
         self.enqueue: Callable[[Entry], object] = self._spool.add
 
     @property

@@ -13,7 +13,7 @@ from opentelemetry.metrics import Meter
 
 from proxy.call.record import Record
 from proxy.call.summary import summarize
-from proxy.money.usage import UNCOUNTED, Tokens
+from proxy.money.usage import UNCOUNTED_SOURCES, Tokens
 from proxy.telemetry.attributes import OTHER_OPERATIONS, get_model_labels, seconds_to_first_chunk
 
 DURATION_BUCKETS_S = [0.01 * 2**power for power in range(14)]
@@ -23,7 +23,7 @@ PREFIX_BY_ENDPOINT: Mapping[str, str] = {"embeddings": EMBEDDINGS_PREFIX} | dict
     OTHER_OPERATIONS, "gen_ai.client.operation"
 )
 """Prefixes of metric names by the endpoint of a call; of all other endpoints it is inference."""
-MODALITY = "gen_ai.token.modality"
+MODALITY_ATTRIBUTE = "gen_ai.token.modality"
 COUNTER_BY_TOKEN_TYPE: Mapping[str, str] = {
     "cached_input": f"{INFERENCE_PREFIX}.usage.cache_read.input_tokens",
     "cache_write": f"{INFERENCE_PREFIX}.usage.cache_write.input_tokens",
@@ -75,7 +75,7 @@ class GenAiMetrics:
             and (first_s := seconds_to_first_chunk(record, facts)) is not None
         ):
             self._histograms[f"{kind}.time_to_first_chunk"].record(first_s, labels)
-        if facts.source in UNCOUNTED or kind not in (INFERENCE_PREFIX, EMBEDDINGS_PREFIX):
+        if facts.source in UNCOUNTED_SOURCES or kind not in (INFERENCE_PREFIX, EMBEDDINGS_PREFIX):
             return
         sides = {"input_tokens": facts.tokens.prompt_total}
         if kind == INFERENCE_PREFIX:
@@ -99,7 +99,7 @@ class GenAiMetrics:
             for modality, count in counts.items():
                 if count:
                     counter = self._counters[f"{INFERENCE_PREFIX}.usage.{side}_tokens"]
-                    counter.add(count, {**labels, MODALITY: modality})
+                    counter.add(count, {**labels, MODALITY_ATTRIBUTE: modality})
         for token_type, name in COUNTER_BY_TOKEN_TYPE.items():
             if count := getattr(tokens, token_type):
-                self._counters[name].add(count, {**labels, MODALITY: "unknown"})
+                self._counters[name].add(count, {**labels, MODALITY_ATTRIBUTE: "unknown"})

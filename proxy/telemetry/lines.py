@@ -24,7 +24,7 @@ from proxy.telemetry.log import LogLevel
 
 MAX_WAITING_LINES = 10_000
 MAX_LINE_BYTES = 32 * 1024
-BOUNDS: SpoolBounds[bytes] = SpoolBounds(
+SPOOL_BOUNDS: SpoolBounds[bytes] = SpoolBounds(
     "log-writer", batch_window_s=0.05, items=MAX_WAITING_LINES, size=len
 )
 Line = dict[str, Any]
@@ -185,7 +185,7 @@ class LineWriter:
     ) -> None:
         self._fd = fd
         self._is_torn = False  # True if the last line was written in part
-        self._spool = Spool(BOUNDS, self._write, dropped, failed)
+        self._spool = Spool(SPOOL_BOUNDS, self._write, dropped, failed)
         self.enqueue: Callable[[bytes], object] = self._spool.add
 
     @property

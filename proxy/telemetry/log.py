@@ -67,7 +67,7 @@ class LogLevel:
         self._until = self._now() + seconds
 
 
-BURST = 20
+LINES_PER_BURST = 20
 REFILL_PER_MINUTE = 10
 
 
@@ -78,7 +78,10 @@ class Quota:
     """
 
     def __init__(
-        self, now: Callable[[], float], burst: float = BURST, per_minute: float = REFILL_PER_MINUTE
+        self,
+        now: Callable[[], float],
+        burst: float = LINES_PER_BURST,
+        per_minute: float = REFILL_PER_MINUTE,
     ) -> None:
         self._now = now
         self._burst = burst

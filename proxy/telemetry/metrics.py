@@ -12,7 +12,7 @@ from proxy.call.facts import UNKNOWN, CallSummary
 from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.money.usage import NANO_PER_USD, TOKEN_TYPES
-from proxy.telemetry.catalog.labels import NONE, OTHER
+from proxy.telemetry.catalog.labels import NO_VALUE, OTHER_VALUE
 from proxy.telemetry.registry import Registry, SeriesCache, make_gauges
 from proxy.types import Endpoint, Target
 from proxy.types.limit import CounterState
@@ -67,15 +67,17 @@ class CallMetrics:
         key_problem, key = "not_checked", None
         if facts.failure is not None and facts.failure.key_problem is not None:
             key_problem, key = facts.failure.key_problem, facts.failure.rejected_key
-        self._series["headrace_unauthenticated_requests_total", key_problem, key or NONE].value += 1
+        self._series[
+            "headrace_unauthenticated_requests_total", key_problem, key or NO_VALUE
+        ].value += 1
 
     def _count_tags(self, deployment: str, tags: Mapping[str, str], tokens: int, cost: int) -> None:
         """Count a call by each declared tag. A call without the tag has the value ``none``."""
         series = self._series
         for tag, values in self._tags.items():
-            value = tags.get(tag, NONE)
+            value = tags.get(tag, NO_VALUE)
             if value not in values and tag in tags:
-                value = OTHER
+                value = OTHER_VALUE
             series["headrace_tagged_requests_total", tag, value, deployment].value += 1
             series["headrace_tagged_tokens_total", tag, value, deployment].value += tokens
             series["headrace_tagged_cost_usd_total", tag, value, deployment].value += (
@@ -134,7 +136,7 @@ class CallMetrics:
         series = self._series
         upstream, model = attempt.target.upstream.name, attempt.target.model
         result = attempt.error or f"{(attempt.status or 0) // 100}xx"
-        cause = attempt.cause or NONE
+        cause = attempt.cause or NO_VALUE
         series["headrace_upstream_attempts_total", upstream, model, result, cause].value += 1
         durations = series["headrace_upstream_request_duration_seconds", upstream, model]
         durations.observe((attempt.ended or attempt.started) - attempt.started, trace_id)
@@ -224,7 +226,7 @@ class CallMetrics:
 
 
 Circuit = Literal["closed", "half_open", "open"]
-CIRCUITS: dict[Circuit, int] = {"closed": 0, "half_open": 1, "open": 2}
+CIRCUIT_VALUES: dict[Circuit, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 
 class Metrics(Registry):
@@ -327,7 +329,7 @@ class Metrics(Registry):
     def set_circuit(self, target: Target, endpoint: Endpoint, state: Circuit) -> None:
         """Show the circuit state of a target's endpoint."""
         names = (target.upstream.name, target.model, endpoint)
-        self.get_series("headrace_circuit_state", *names).value = float(CIRCUITS[state])
+        self.get_series("headrace_circuit_state", *names).value = float(CIRCUIT_VALUES[state])
 
     def set_cache_size(self, store: str, entries: int, size: int) -> None:
         """Show the entries and bytes of a cache store."""

@@ -18,7 +18,7 @@ from itertools import accumulate
 from typing import Any
 
 from proxy.telemetry.catalog import MetricSpec
-from proxy.telemetry.catalog.labels import OTHER, LabelSet, Values
+from proxy.telemetry.catalog.labels import OTHER_VALUE, LabelSet, Values
 from proxy.telemetry.catalog.table import METRICS, OVERFLOW_METRIC
 from proxy.types.roster import LabelCatalog
 
@@ -222,7 +222,7 @@ class Registry:
             if not is_allowed:
                 self.get_series(OVERFLOW_METRIC.name, label_set.labels[0]).inc()
         if sum(map(len, self._series.values())) >= self._max_series:
-            bounded = [OTHER] * len(labels)
+            bounded = [OTHER_VALUE] * len(labels)
         return self._series[name].setdefault(tuple(bounded), _make_value(metric))
 
 

@@ -37,7 +37,7 @@ from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.runtime.otel_settings import RATIO_SAMPLERS
 from proxy.telemetry.attributes import (
-    OUTCOME,
+    OUTCOME_ATTRIBUTE,
     Attributes,
     Profile,
     SpanOf,
@@ -51,16 +51,16 @@ from proxy.telemetry.lines import redact_text
 from proxy.telemetry.log import Quota
 
 FAILED_OUTCOMES = frozenset({"proxy_error", "timeout", "upstream_error"})
-SAMPLED, UNSAMPLED = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
+SAMPLED_FLAGS, UNSAMPLED_FLAGS = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
 NO_PARENT = Context()
-OK, ERROR = Status(), Status(StatusCode.ERROR)
+STATUS_OK, STATUS_ERROR = Status(), Status(StatusCode.ERROR)
 SPAN_NAME_ATTRIBUTES: Mapping[SpanOf, Sequence[str]] = {
     "server": ("http.request.method", "http.route"),
     "model": ("gen_ai.operation.name", "gen_ai.request.model"),
     "attempt": ("http.request.method",),
 }
 """Attributes whose values form the name of a span, by kind of span."""
-SCOPE = InstrumentationScope("headrace")
+INSTRUMENTATION_SCOPE = InstrumentationScope("headrace")
 
 
 class SpanReceiver(Protocol):
@@ -118,7 +118,7 @@ class Traces:
         """Ask the sampler, with the client's span as parent if its key may decide."""
         context, parent = NO_PARENT, record.head.parent if record.head is not None else None
         if parent is not None and record.parent_sampled is not None:
-            flags = SAMPLED if record.parent_sampled else UNSAMPLED
+            flags = SAMPLED_FLAGS if record.parent_sampled else UNSAMPLED_FLAGS
             ids = int(parent.trace_id, 16), int(parent.span_id, 16)
             span = NonRecordingSpan(SpanContext(*ids, is_remote=True, trace_flags=flags))
             context = set_span_in_context(span, NO_PARENT)
@@ -128,7 +128,11 @@ class Traces:
             int(record.sample_id, 16),
             f"{facts.method} {route}",
             SpanKind.SERVER,
-            {"http.request.method": facts.method, "http.route": route, OUTCOME: facts.outcome},
+            {
+                "http.request.method": facts.method,
+                "http.route": route,
+                OUTCOME_ATTRIBUTE: facts.outcome,
+            },
         )
         return result.decision is Decision.RECORD_AND_SAMPLE
 
@@ -190,10 +194,10 @@ class Traces:
         own_id, parent_id = ids
         parent = None
         if parent_id is not None:
-            parent = SpanContext(trace_id, int(parent_id, 16), is_server, SAMPLED)
+            parent = SpanContext(trace_id, int(parent_id, 16), is_server, SAMPLED_FLAGS)
         return ReadableSpan(
             redact_text(" ".join([f"{attributes[key]}" for key in SPAN_NAME_ATTRIBUTES[span_of]])),
-            context=SpanContext(trace_id, int(own_id, 16), False, SAMPLED),
+            context=SpanContext(trace_id, int(own_id, 16), False, SAMPLED_FLAGS),
             parent=parent,
             resource=self._resource,
             attributes=span_attributes,
@@ -202,19 +206,19 @@ class Traces:
                 for (event, _), values in zip(events, of_events, strict=True)
             ],
             kind=SpanKind.SERVER if is_server else SpanKind.CLIENT,
-            status=ERROR if _is_error(attributes) else OK,
+            status=STATUS_ERROR if _is_error(attributes) else STATUS_OK,
             start_time=epoch_ns + int(times[0] * 1e9),
             end_time=ended_ns,
-            instrumentation_scope=SCOPE,
+            instrumentation_scope=INSTRUMENTATION_SCOPE,
         )
 
 
 def _is_error(attributes: Attributes) -> bool:
     """Return True if the proxy or an upstream failed, even after the response head was sent."""
-    if OUTCOME not in attributes:
+    if OUTCOME_ATTRIBUTE not in attributes:
         return attributes["error.type"] is not None
     status: Any = attributes["http.response.status_code"] or 500
-    return attributes[OUTCOME] in FAILED_OUTCOMES and not 400 <= status < 500
+    return attributes[OUTCOME_ATTRIBUTE] in FAILED_OUTCOMES and not 400 <= status < 500
 
 
 def to_exportable(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
@@ -235,7 +239,10 @@ def _redact_value(value: Any) -> Any:
 CALLS_PER_S = 50  # a traced call takes 0.7 ms of processor time
 MIN_SHARE = 0.01
 NORMAL_OUTCOMES = frozenset({"success", "client_abort"})
-SAMPLE, DROP = SamplingResult(Decision.RECORD_AND_SAMPLE), SamplingResult(Decision.DROP)
+RECORD_AND_SAMPLE, DROP_SPAN = (
+    SamplingResult(Decision.RECORD_AND_SAMPLE),
+    SamplingResult(Decision.DROP),
+)
 
 
 class RateLimitedSampler(Sampler):
@@ -270,17 +277,17 @@ class RateLimitedSampler(Sampler):
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
         number = trace_id & TraceIdRatioBased.TRACE_ID_LIMIT
-        is_failure = (attributes or {}).get(OUTCOME) not in NORMAL_OUTCOMES
+        is_failure = (attributes or {}).get(OUTCOME_ATTRIBUTE) not in NORMAL_OUTCOMES
         if not is_failure and number >= self._ratio:
-            return DROP
+            return DROP_SPAN
         if self._calls.take_token() is not None or (
             is_failure and self._failures.take_token() is not None
         ):
-            return SAMPLE
+            return RECORD_AND_SAMPLE
         if number < self._share:
-            return SAMPLE
+            return RECORD_AND_SAMPLE
         self._on_limit()
-        return DROP
+        return DROP_SPAN
 
     def get_description(self) -> str:
         return "RateLimitedSampler"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from proxy.dialects.responses.schema import UNFINISHED, to_chat_usage
+from proxy.dialects.responses.schema import UNFINISHED_STATUSES, to_chat_usage
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.dialects.wire.strict_json import as_object
 from proxy.errors import UpstreamUnavailable
@@ -26,7 +26,7 @@ NAME_BYTES = 16
 def has_bill(response: Json) -> bool:
     """Return True if a response has ended and used tokens, perhaps an unknown number."""
     status = response.get("status")
-    if not isinstance(status, str) or status in UNFINISHED:
+    if not isinstance(status, str) or status in UNFINISHED_STATUSES:
         return False
     return status in COMPLETED_STATUSES or bool(as_object(response.get("usage")))
 

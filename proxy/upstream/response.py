@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, Self
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.findings import DETECTIONS, HOOKS, find_findings, merge_findings
+from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER, find_findings, merge_findings
 from proxy.dialects.frames.reader import FrameReader
 from proxy.dialects.wire.strict_json import Document
 from proxy.errors import ProxyError
@@ -266,7 +266,7 @@ def _must_be_alone(frame: Frame) -> bool:
     if frame.last:
         return True
     for event in frame.events:
-        if type(event) is Extension and event.name in (DETECTIONS, HOOKS):
+        if type(event) is Extension and event.name in (DETECTIONS_MEMBER, HOOKS_MEMBER):
             return True
     return False
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from proxy.dialects.vendors.portkey import CONFIG, _parse_object_header
+from proxy.dialects.vendors.portkey import CONFIG_HEADER, _parse_object_header
 from proxy.dialects.wire.strict_json import DocumentParser, read_json, read_without_duplicates
 from proxy.errors import BadRequest, UpstreamInvalid
 from proxy.guards.kinds.json_schema import JsonSchema
@@ -155,7 +155,7 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     ),
     "guard service": partial(wire.parse_answer, TypeAdapter(dict[str, Any])),
     "judged text": read_schema,
-    "header": lambda raw: _parse_object_header(CONFIG, {CONFIG: raw.decode()}),
+    "header": lambda raw: _parse_object_header(CONFIG_HEADER, {CONFIG_HEADER: raw.decode()}),
     "recorded call": read_recorded_call,
 }
 ERRORS = (BadRequest, UpstreamInvalid, wire.BadAnswer, ValueError)

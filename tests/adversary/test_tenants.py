@@ -17,7 +17,7 @@ from aiohttp import ClientSession
 
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
-from proxy.telemetry.log import BURST
+from proxy.telemetry.log import LINES_PER_BURST
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from tests.cache.cached_proxy import Cached, cached_proxy, until_asked
@@ -200,7 +200,7 @@ async def test_unknown_keys_are_counted_in_aggregate(
         lines = await stopped(served)
 
     strangers = [line for line in lines if line["key"] is None]
-    assert BURST <= len(strangers) <= BURST + 10
+    assert LINES_PER_BURST <= len(strangers) <= LINES_PER_BURST + 10
     assert len(lines) - len(strangers) == 2
     with closing(sqlite3.connect(ledger)) as rows:
         assert rows.execute("SELECT count(*) FROM calls").fetchone() == (len(lines),)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cache.cache_control import DEFAULT, CacheControl, read_cache_control
+from proxy.cache.cache_control import DEFAULT_CONTROL, CacheControl, read_cache_control
 from proxy.cache.key import KEY_BYTES, TRANSPORT_FIELDS, UNKEYED_FIELDS, compute_key, derive_secret
 from proxy.dialects import DIALECTS
 from proxy.limits.kinds import KINDS
@@ -213,7 +213,7 @@ def test_rule_by_user_separates_users_of_a_plan() -> None:
 @for_each(
     ("headers", "control"),
     [
-        ({}, DEFAULT),
+        ({}, DEFAULT_CONTROL),
         ({"cache-control": "no-cache"}, CacheControl(no_cache=True)),
         ({"cache-control": "No-Store"}, CacheControl(allows_storing=False)),
         (
@@ -223,15 +223,15 @@ def test_rule_by_user_separates_users_of_a_plan() -> None:
         ({"cache-control": "max-age=60"}, CacheControl(max_age=60)),
         ({"cache-control": 'max-age = "5", max-age=60'}, CacheControl(max_age=5)),
         ({"cache-control": "max-age=99999999999999999999"}, CacheControl(max_age=10**9)),
-        ({"cache-control": "max-age=soon, only-if-cached, ="}, DEFAULT),
-        ({"cache-control": "max-age=-1, max-age=²"}, DEFAULT),
+        ({"cache-control": "max-age=soon, only-if-cached, ="}, DEFAULT_CONTROL),
+        ({"cache-control": "max-age=-1, max-age=²"}, DEFAULT_CONTROL),
         ({"x-portkey-cache-force-refresh": "true"}, CacheControl(no_cache=True)),
-        ({"x-portkey-cache-force-refresh": "false"}, DEFAULT),
+        ({"x-portkey-cache-force-refresh": "false"}, DEFAULT_CONTROL),
         ({"cf-aig-skip-cache": "true"}, CacheControl(no_cache=True, allows_storing=False)),
-        ({"cf-aig-skip-cache": "false"}, DEFAULT),
+        ({"cf-aig-skip-cache": "false"}, DEFAULT_CONTROL),
         ({"helicone-cache-enabled": "false"}, CacheControl(no_cache=True, allows_storing=False)),
-        ({"helicone-cache-enabled": "true"}, DEFAULT),
-        ({"helicone-cache-enabled": ""}, DEFAULT),
+        ({"helicone-cache-enabled": "true"}, DEFAULT_CONTROL),
+        ({"helicone-cache-enabled": ""}, DEFAULT_CONTROL),
         ({"x-portkey-cache-namespace": " trial "}, CacheControl(namespace="trial")),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.call.attempts import BudgetCharge
-from proxy.ledger.audit import CHECKS, MAX_POLLS, audit
+from proxy.ledger.audit import CHECK_QUERIES, MAX_POLLS, audit
 from proxy.ledger.schema import FIRST_VERSION
 from proxy.ledger.sqlite import open_for_reading
 from proxy.ledger.store import Unusable
@@ -106,7 +106,7 @@ def test_zero_token_counts_of_old_versions_are_valid(path: Path) -> None:
 
 
 def test_every_check_has_a_case() -> None:
-    for check in CHECKS:
+    for check in CHECK_QUERIES:
         assert any(words in check for words, _ in MEDDLED), check
 
 

@@ -21,7 +21,7 @@ from proxy.ledger.audit import audit
 from proxy.ledger.crashes import CallCounters, get_counters_folder
 from proxy.ledger.jsonl import get_refused_path
 from proxy.ledger.rows import ATTEMPT_COLUMNS, CALL_COLUMNS, TOKEN_COLUMNS, make_rows
-from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, VERSION
+from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, SCHEMA_VERSION
 from proxy.ledger.sqlite import prune_ledger
 from proxy.ledger.store import Unusable, Unwritten
 from proxy.money.usage import read_usage
@@ -139,7 +139,7 @@ def test_times_are_milliseconds_since_epoch() -> None:
 
 
 NAME = "0123456789abcdef"
-PREVIOUS_VERSION = VERSION - 1
+PREVIOUS_VERSION = SCHEMA_VERSION - 1
 
 
 def test_later_schema_version_is_not_changed(path: Path, store: Stores) -> None:
@@ -147,7 +147,7 @@ def test_later_schema_version_is_not_changed(path: Path, store: Stores) -> None:
     with closing(sqlite3.connect(path)) as file:
         versions = [row[0] for row in file.execute("SELECT version FROM migrations")]
         assert versions == [*MIGRATIONS]
-        file.execute("INSERT INTO migrations VALUES (?)", [VERSION + 1])
+        file.execute("INSERT INTO migrations VALUES (?)", [SCHEMA_VERSION + 1])
         file.commit()
 
     with pytest.raises(Unusable, match="later version"):
@@ -169,7 +169,7 @@ def test_ledger_from_before_the_first_release_is_refused(path: Path, store: Stor
     assert not backup_of(path, FIRST_VERSION - 1).exists()
 
 
-@pytest.mark.parametrize("version", range(FIRST_VERSION, VERSION))
+@pytest.mark.parametrize("version", range(FIRST_VERSION, SCHEMA_VERSION))
 def test_old_ledger_is_migrated_after_reading(version: int, path: Path, store: Stores) -> None:
     remaining = finished_record(PRICED)
     remaining.error, remaining.attempts[0].finished = ClientDisconnected(), False
@@ -208,7 +208,7 @@ def test_ledger_is_backed_up_before_migration(version: int, path: Path) -> None:
     write_ledger(path, finished_record(PRICED))
 
     backup = backup_of(path, version)
-    assert (versions(backup), versions(path)) == (version, VERSION)
+    assert (versions(backup), versions(path)) == (version, SCHEMA_VERSION)
     assert {table: stored_rows(backup, table) for table in rows} == rows
     assert backup.stat().st_mode & 0o777 == 0o640
     backup.unlink()
@@ -225,7 +225,7 @@ def test_ledger_is_unchanged_if_backup_fails(path: Path, store: Stores) -> None:
 
     assert versions(path) == PREVIOUS_VERSION
     store(path)[0].open()
-    assert versions(path) == VERSION
+    assert versions(path) == SCHEMA_VERSION
 
 
 @pytest.mark.parametrize("command", ["serve", "prune"])
@@ -250,7 +250,7 @@ def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path
     assert (versions(path), backup_of(path, PREVIOUS_VERSION).exists()) == (PREVIOUS_VERSION, False)
     earlier.close(settled=True)
     migrate()
-    assert versions(path) == VERSION
+    assert versions(path) == SCHEMA_VERSION
 
 
 def test_rows_for_migrated_ledger_are_set_aside(path: Path) -> None:
@@ -259,7 +259,7 @@ def test_rows_for_migrated_ledger_are_set_aside(path: Path) -> None:
     keeping = ledger_at(path, fake_log)
     with closing(sqlite3.connect(path)) as later:
         later.execute("ALTER TABLE calls RENAME COLUMN cost_nano_usd TO cost_pico_usd")
-        later.execute("INSERT INTO migrations VALUES (?)", [VERSION + 1])
+        later.execute("INSERT INTO migrations VALUES (?)", [SCHEMA_VERSION + 1])
         later.commit()
     book(keeping, *[finished_record(PRICED) for _ in range(3)])
     keeping.close()

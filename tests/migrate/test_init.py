@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.migrate import FORMATS
+from proxy.migrate import CONVERTERS
 from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
 
 
-@pytest.mark.parametrize("word", FORMATS)
+@pytest.mark.parametrize("word", CONVERTERS)
 def test_each_gateway_is_documented(word: str) -> None:
     page = Path(__file__).parents[2] / "docs/migrating.md"
 
-    assert FORMATS[word]({}, "name", {}).deployments == {}
+    assert CONVERTERS[word]({}, "name", {}).deployments == {}
     assert f"headrace migrate {word} " in page.read_text()
 
 
@@ -72,7 +72,7 @@ CONFIGS = st.one_of(LITELLM.map(lambda c: ("litellm", c)), PORTKEY.map(lambda c:
 @settings(max_examples=80, deadline=None)
 def test_each_migrated_target_is_reachable(config: tuple[str, dict[str, Any]]) -> None:
     gateway, content = config
-    draft = FORMATS[gateway](content, "gpt-4o", {})
+    draft = CONVERTERS[gateway](content, "gpt-4o", {})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file, text in draft.render_files().items():
@@ -91,7 +91,7 @@ WEIGHTS = [[0, 1], [0.0, 0.5], [0, 0], [0], [1, 0, 0.25], [0.000_1, 1]]
 
 
 @for_each(
-    ("gateway", "weights"), [(gateway, weights) for gateway in FORMATS for weights in WEIGHTS]
+    ("gateway", "weights"), [(gateway, weights) for gateway in CONVERTERS for weights in WEIGHTS]
 )
 def test_drained_targets_stay_drained(gateway: str, weights: list[float]) -> None:
     """A weight of 0 stays 0, unless all weights are 0."""
@@ -105,7 +105,7 @@ def test_drained_targets_stay_drained(gateway: str, weights: list[float]) -> Non
         portkey["targets"].append(target)
     config = {"litellm": litellm, "portkey": portkey}[gateway]
 
-    draft = FORMATS[gateway](config, "m", {})
+    draft = CONVERTERS[gateway](config, "m", {})
 
     written = [deployment["weight"] for deployment in draft.deployments["m"]["targets"]]
     expected = [weight > 0 or not any(weights) for weight in weights]

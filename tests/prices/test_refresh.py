@@ -28,7 +28,7 @@ def write_outdated(folder: Path) -> None:
     openai = text.index("  openai:\n")
     position = text.index(MINI, openai)
     old = MINI.replace("0.15", "0.3")
-    (folder / refresh.FILE).write_text(text[:position] + old + text[position + len(MINI) :])
+    (folder / refresh.PRICES_FILE).write_text(text[:position] + old + text[position + len(MINI) :])
 
 
 def test_new_folder_gets_prices_and_license(tmp_path: Path) -> None:
@@ -38,9 +38,12 @@ def test_new_folder_gets_prices_and_license(tmp_path: Path) -> None:
     loaded = load_policies(tmp_path).policies
     assert loaded.price_table.as_of == TODAY
     assert find_listed_name(loaded.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
-    assert "MIT" in (tmp_path / refresh.LICENCE).read_text()
+    assert "MIT" in (tmp_path / refresh.LICENSE_FILE).read_text()
     assert refresh.prepare_refresh(tmp_path, date(2027, 1, 1)).is_current
-    assert sorted(file.name for file in tmp_path.iterdir()) == [refresh.LICENCE, refresh.FILE]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        refresh.LICENSE_FILE,
+        refresh.PRICES_FILE,
+    ]
 
 
 def test_changed_price_gets_a_row(tmp_path: Path) -> None:
@@ -84,14 +87,14 @@ async def test_command_refreshes_and_reports(tmp_path: Path) -> None:
 async def test_unknown_file_is_not_overwritten(
     written: bytes, reason: str, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
-    (tmp_path / refresh.FILE).write_bytes(written)
+    (tmp_path / refresh.PRICES_FILE).write_bytes(written)
 
     code, output = await headrace("prices", "refresh", "--policies", str(tmp_path), *flags)
 
     assert code == 2
     assert reason in output
     assert "Traceback" not in output
-    assert (tmp_path / refresh.FILE).read_bytes() == written
+    assert (tmp_path / refresh.PRICES_FILE).read_bytes() == written
 
 
 async def test_missing_folder_is_an_error(tmp_path: Path) -> None:

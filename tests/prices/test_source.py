@@ -91,13 +91,13 @@ def test_committed_prices_are_current() -> None:
     renewed = refresh.prepare_refresh(FOLDER, REFRESHED)
 
     assert renewed.is_current
-    assert (FOLDER / refresh.FILE).read_text("utf-8") == renewed.text
+    assert (FOLDER / refresh.PRICES_FILE).read_text("utf-8") == renewed.text
 
 
 def test_license_is_committed() -> None:
     notice = metadata.distribution("genai-prices").read_text("licenses/LICENSE")
 
-    assert (FOLDER / refresh.LICENCE).read_text("utf-8") == notice
+    assert (FOLDER / refresh.LICENSE_FILE).read_text("utf-8") == notice
 
 
 @for_each(

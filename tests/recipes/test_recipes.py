@@ -114,7 +114,7 @@ def test_metric_is_declared_and_counted(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A metric", "acme")
     copy.add_item(
         "proxy/telemetry/catalog/table.py",
-        "CALLS",
+        "CALL_METRICS",
         'counter("headrace_acme_calls_total", "Calls of a test of a recipe.", labels.DEPLOYMENT)',
     )
     copy.add_at_end(
@@ -230,7 +230,7 @@ def test_store_is_added_by_one_file_and_its_name(tmp_path: Path) -> None:
     copy.add_item(
         table, "STORES", '"acme": lambda path, run, on_crash, on_new_file: AcmeStore(path)'
     )
-    copy.add_item("proxy/settings.py", "LEDGERS", '"acme"')
+    copy.add_item("proxy/settings.py", "LEDGER_KINDS", '"acme"')
 
     schema = json.loads(copy.run("proxy", "schema"))
     copy.test("tests/recipes/added/check_stores.py")

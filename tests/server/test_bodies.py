@@ -16,7 +16,7 @@ from proxy.app.telemetry import LibraryLogHandler
 from proxy.errors import Overloaded
 from proxy.server.request import BodyMemory, BodyShare
 from proxy.telemetry.lines import build_line_logger
-from proxy.telemetry.log import BURST, LogLevel
+from proxy.telemetry.log import LINES_PER_BURST, LogLevel
 from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.for_each import for_each
@@ -164,4 +164,4 @@ def test_library_log_becomes_a_line_without_its_text() -> None:
     assert (fields["library"], fields["type"]) == ("aiohttp.server", "ValueError")
     assert fields["location"] == "?"
     assert b"secret" not in b"".join(lines)
-    assert len(lines) == BURST
+    assert len(lines) == LINES_PER_BURST

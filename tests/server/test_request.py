@@ -16,7 +16,7 @@ from aiohttp import ClientSession
 from multidict import CIMultiDict
 
 from proxy.call.summary import summarize
-from proxy.dialects.vendors.other_gateways import MEANINGS
+from proxy.dialects.vendors.other_gateways import HEADER_MEANINGS
 from proxy.errors import BadRequest, Overloaded
 from proxy.ledger.rows import CALL_COLUMNS, make_rows
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload
@@ -76,7 +76,7 @@ async def test_invalid_deciding_header_is_refused(
 async def test_repeated_deciding_header_is_refused(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    for name in MEANINGS:
+    for name in HEADER_MEANINGS:
         status, refusal = await send(proxy, post(f"{AUTH}{JSON}{name}: 1\r\n{name}: 2\r\n", BODY))
 
         assert (status, name.encode() in refusal) == (400, True)

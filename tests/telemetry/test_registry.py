@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import Price
-from proxy.telemetry.catalog.labels import OTHER
+from proxy.telemetry.catalog.labels import OTHER_VALUE
 from proxy.telemetry.catalog.table import METRICS
 from proxy.telemetry.exposition import Exposition
 from proxy.telemetry.registry import RETIRED_S, Counter, Histogram, Registry
@@ -145,7 +145,17 @@ def test_random_labels_stay_within_the_series_bound() -> None:
     registry, draw = Registry(), random.Random(1)  # noqa: S311  # repeatable
     catalog = roster("support-chat", "search-answers")
     registry.allow(catalog, "policies")()
-    words = ["support-chat", "team", "support", "gpt-4o-mini", "smol", "openai", "true", "", OTHER]
+    words = [
+        "support-chat",
+        "team",
+        "support",
+        "gpt-4o-mini",
+        "smol",
+        "openai",
+        "true",
+        "",
+        OTHER_VALUE,
+    ]
     metrics = [metric for metric in METRICS if metric.labels and metric.is_own]
 
     for number in range(100_000):

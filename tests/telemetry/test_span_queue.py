@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, TraceIdRatioB
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from proxy.runtime.otel_settings import BatchBounds
-from proxy.telemetry.attributes import INPUT_MESSAGES, OUTCOME, OUTPUT_MESSAGES
+from proxy.telemetry.attributes import INPUT_MESSAGES, OUTCOME_ATTRIBUTE, OUTPUT_MESSAGES
 from proxy.telemetry.span_queue import GRACE_S, MAX_TEXT_CHARS, SpanQueue
 from proxy.telemetry.trace import RateLimitedSampler, load_sampler
 from tests.for_each import for_each
@@ -233,7 +233,7 @@ class Sampled:
         """Return how many of these calls are sampled."""
         decisions = [
             self.sampler.should_sample(
-                Context(), trace_id, "POST /v1/completions", attributes={OUTCOME: outcome}
+                Context(), trace_id, "POST /v1/completions", attributes={OUTCOME_ATTRIBUTE: outcome}
             ).decision
             for _ in range(calls)
         ]

@@ -21,8 +21,8 @@ from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import FamilyName, get_index
 
-CHUNK, WHOLE = "chat.completion.chunk", "chat.completion"
-_CONSTANTS = frozenset({"finish_reason", "id", "name", "object", "role", "type"})
+CHUNK_OBJECT, WHOLE_OBJECT = "chat.completion.chunk", "chat.completion"
+_REPLACED_STRINGS = frozenset({"finish_reason", "id", "name", "object", "role", "type"})
 """Strings that a later chunk repeats or replaces. All other strings are continued."""
 _PART_LISTS = frozenset({"content", "thinking"})  # members that are a text or a list of parts
 _JOINED_PARTS = {"text": {"type", "text"}, "thinking": {"type", "thinking", "closed"}}
@@ -47,9 +47,9 @@ def merge_chunks(chunks: Iterable[Json]) -> Json:
             is_new = name != "choices" and response.get(name) is None
             if is_new or (name == "usage" and value is not None):
                 response[name] = value
-    is_chat = response.get("object") == CHUNK
+    is_chat = response.get("object") == CHUNK_OBJECT
     if is_chat:
-        response["object"] = WHOLE
+        response["object"] = WHOLE_OBJECT
     plain = [_to_plain_json(choices[index]) for index in sorted(choices)]
     response["choices"] = [*map(_make_whole_choice, plain)] if is_chat else plain
     if response.get("usage", response) is None:
@@ -127,10 +127,10 @@ def _merge_values(name: str, old: Any, new: Any) -> Any:
             items.add(value)
         return items
     if _is_text(old) and isinstance(new, str):
-        return (new or old) if name in _CONSTANTS else _append_text(old, new)
+        return (new or old) if name in _REPLACED_STRINGS else _append_text(old, new)
     if name in _PART_LISTS and all(_is_text(value) or _is_list(value) for value in (old, new)):
         return _merge_values(name, _wrap_text_in_part(old), _wrap_text_in_part(new)) if new else old
-    return old if _is_text(old) and name not in _CONSTANTS else new
+    return old if _is_text(old) and name not in _REPLACED_STRINGS else new
 
 
 def _append_text(old: str | _Text, new: str) -> _Text:
@@ -197,11 +197,11 @@ def _make_whole_choice(choice: Json) -> Json:
 
 def split_into_chunks(doc: Json) -> list[Json]:
     """Return the chunks of a whole response, for a client that requested a stream."""
-    is_chat = doc.get("object") in (WHOLE, CHUNK)
+    is_chat = doc.get("object") in (WHOLE_OBJECT, CHUNK_OBJECT)
     choices = get_choices(doc)
-    if doc.get("object") == WHOLE:
+    if doc.get("object") == WHOLE_OBJECT:
         choices = [*map(_make_delta_choice, choices)]
-    kind = CHUNK if is_chat else "text_completion"
+    kind = CHUNK_OBJECT if is_chat else "text_completion"
     head = {k: v for k, v in doc.items() if k not in ("choices", "usage", "object")}
     chunks: list[Json] = [{**head, "object": kind, "choices": choices}]
     if doc.get("usage") is not None:
@@ -273,7 +273,7 @@ class ChatToLegacy(_TextLengths):
 
     def feed(self, doc: Json) -> Json | None:
         """Return a legacy document, None for a chunk without text, finish reason and usage."""
-        choices, is_chunk = list[Json](), doc.get("object") == CHUNK
+        choices, is_chunk = list[Json](), doc.get("object") == CHUNK_OBJECT
         for choice in get_choices(doc):
             message = join_text_parts(get_message(choice, is_chunk=is_chunk))
             text = message.get("content") or ""
@@ -302,7 +302,7 @@ class LegacyToChat:
         self._begun: set[int] = set()
 
     def feed(self, doc: Json) -> Json:
-        kind, holder = (CHUNK, "delta") if self._streamed else (WHOLE, "message")
+        kind, holder = (CHUNK_OBJECT, "delta") if self._streamed else (WHOLE_OBJECT, "message")
         choices: list[Json] = []
         for choice in get_choices(doc):
             number = get_index(choice, 0)

@@ -22,7 +22,7 @@ from proxy.dialects.chat.same_shape import MAKE_TUPLE, SameShape
 from proxy.dialects.chat.splitting import split_document
 from proxy.dialects.chat.tool_calls import EMPTY_ARGUMENTS
 from proxy.dialects.family import ReadOptions, has_shape, make_incomplete_stream_error
-from proxy.dialects.findings import DETECTIONS, HOOKS
+from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER
 from proxy.dialects.frames.sequencer import JSON_SPACE
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import read_usage
@@ -324,7 +324,9 @@ def _read_usage_and_findings(doc: Json) -> list[Event]:
     usage = doc.get("usage")
     if usage is not None:
         events.append(UsageReport(read_usage(usage), usage if type(usage) is dict else {}))
-    return events + [Extension(name, doc[name]) for name in (DETECTIONS, HOOKS) if name in doc]
+    return events + [
+        Extension(name, doc[name]) for name in (DETECTIONS_MEMBER, HOOKS_MEMBER) if name in doc
+    ]
 
 
 def _collect_choice_events(choices: list[Choice]) -> list[Event]:

@@ -22,14 +22,14 @@ REASONING_MEMBERS = frozenset(
     {"reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"}
 )
 """Members with the reasoning of a message."""
-_THINKING = ("thinking", "redacted_thinking")
-_CONTENT = ("content", "refusal", "tool_calls", "function_call")
+_THINKING_BLOCKS = ("thinking", "redacted_thinking")
+_CONTENT_MEMBERS = ("content", "refusal", "tool_calls", "function_call")
 _PART_KINDS: dict[str, Kind] = {"thinking": "reasoning", "text": "text", "refusal": "refusal"}
 """Kinds of the texts in a list of content parts, by the type of the part."""
 UNKNOWN_REASONING = " "
 """Placeholder for reasoning that the client omitted. Providers that require it accept any."""
 SHORT_ID = re.compile("[A-Za-z0-9]{9}")
-_REFUSED = REASONING_MEMBERS | {"annotations", "audio", "function_call", "refusal"}
+_REFUSED_MEMBERS = REASONING_MEMBERS | {"annotations", "audio", "function_call", "refusal"}
 _OF_CALLS = frozenset({"custom", "function", "id", "index", "type"})
 
 
@@ -129,8 +129,8 @@ def _convert_message_for_provider(message: Any, traits: Provider, dropped: set[s
     if role != "assistant":
         return message
     if traits.thoughts == "refused":
-        dropped |= {name for name in _REFUSED & message.keys() if message[name]}
-        message = {name: value for name, value in message.items() if name not in _REFUSED}
+        dropped |= {name for name in _REFUSED_MEMBERS & message.keys() if message[name]}
+        message = {name: value for name, value in message.items() if name not in _REFUSED_MEMBERS}
     calls = message.get("tool_calls")
     if not isinstance(calls, list) or not calls:
         return message
@@ -243,7 +243,9 @@ def _remove_message_thoughts(message: Any, removed: set[str]) -> Any:
     content = message.get("content")
     parts = content if isinstance(content, list) else []
     other_parts = [
-        part for part in parts if not (isinstance(part, dict) and part.get("type") in _THINKING)
+        part
+        for part in parts
+        if not (isinstance(part, dict) and part.get("type") in _THINKING_BLOCKS)
     ]
     has_thoughts = len(other_parts) < len(parts)
     if not (names or has_thoughts):
@@ -253,4 +255,4 @@ def _remove_message_thoughts(message: Any, removed: set[str]) -> Any:
         names.add("thinking")
         result["content"] = other_parts or None
     removed |= names
-    return result if any(result.get(name) for name in _CONTENT) else None
+    return result if any(result.get(name) for name in _CONTENT_MEMBERS) else None

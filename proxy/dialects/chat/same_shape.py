@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from proxy.dialects.findings import DETECTIONS, HOOKS
+from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER
 from proxy.types import Json
 from proxy.types.events import Delta
 
@@ -58,4 +58,8 @@ class SameShape:
 
 def _has_more(doc: Json) -> bool:
     """Return True if a document yields events outside of its choices."""
-    return ("usage" in doc and doc["usage"] is not None) or DETECTIONS in doc or HOOKS in doc
+    return (
+        ("usage" in doc and doc["usage"] is not None)
+        or DETECTIONS_MEMBER in doc
+        or HOOKS_MEMBER in doc
+    )

@@ -185,7 +185,7 @@ def _begins_another_call(
 
 SIGNATURE_MARK = "_signed_"
 MAX_SIGNATURE = 64 * 1024  # characters
-EXTRA_CONTENT, VENDOR, SIGNATURE = "extra_content", "google", "thought_signature"
+EXTRA_CONTENT, GOOGLE, THOUGHT_SIGNATURE = "extra_content", "google", "thought_signature"
 UNSIGNED_PLACEHOLDER = "skip_thought_signature_validator"
 """Value that Google accepts as the signature of a call that another model made."""
 
@@ -198,7 +198,7 @@ CALL_LISTS: Mapping[str, str] = {"messages": "messages", "responses": "input"}
 def get_signature(call: Json) -> str | None:
     """Return the signature of a tool call in a chat."""
     value: Any = call
-    for name in (EXTRA_CONTENT, VENDOR, SIGNATURE):
+    for name in (EXTRA_CONTENT, GOOGLE, THOUGHT_SIGNATURE):
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, str) else None
 
@@ -272,4 +272,4 @@ def _sign_message_calls(message: Any, signatures: Mapping[str, str]) -> Any:
 def _sign_call(call: Json, signature: str | None) -> Json:
     if signature is None:
         return call
-    return {**call, EXTRA_CONTENT: {VENDOR: {SIGNATURE: signature}}}
+    return {**call, EXTRA_CONTENT: {GOOGLE: {THOUGHT_SIGNATURE: signature}}}

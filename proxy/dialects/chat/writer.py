@@ -16,7 +16,7 @@ from proxy.dialects.chat.merging import Converter, get_choices, make_converter, 
 from proxy.dialects.chat.splitting import keep_only_text
 from proxy.dialects.chat.tool_calls import CALL_TEXT_MEMBERS
 from proxy.dialects.family import FamilyWriter, WriteOptions
-from proxy.dialects.findings import DETECTIONS, HOOKS, drop_shadow_results
+from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER, drop_shadow_results
 from proxy.dialects.wire import sse
 from proxy.dialects.wire.strict_json import dump
 from proxy.money.usage import USAGE_GROUPS, Tokens
@@ -379,5 +379,5 @@ def _collect_findings(frame: Frame) -> Json:
     return {
         event.name: event.value
         for event in frame.events
-        if type(event) is Extension and event.name in (DETECTIONS, HOOKS)
+        if type(event) is Extension and event.name in (DETECTIONS_MEMBER, HOOKS_MEMBER)
     }

@@ -19,7 +19,7 @@ from proxy.types import Json
 
 DEFAULT_MAX_TOKENS = 8192
 """Default bound of output tokens. All current models accept it, and most files are shorter."""
-EFFORTS: Mapping[str, str] = {"minimal": "low"}
+EFFORT_NAMES: Mapping[str, str] = {"minimal": "low"}
 _DATA_URL = re.compile(r"data:([^;,]{1,128});base64,", re.IGNORECASE)
 
 
@@ -103,7 +103,9 @@ def _convert_response_format(response_format: Any) -> Json | None:
 
 
 def _convert_effort(effort: Any) -> str | None:
-    return EFFORTS.get(effort, effort) if isinstance(effort, str) and effort != "none" else None
+    return (
+        EFFORT_NAMES.get(effort, effort) if isinstance(effort, str) and effort != "none" else None
+    )
 
 
 CONVERSIONS: Conversions = {

@@ -36,7 +36,7 @@ MAX_BLOCKS = 4096
 """Maximum number of open blocks, and of all blocks in a stream that is inspected or converted."""
 _BLOCK_EVENTS = frozenset({schema.BLOCK_START, schema.BLOCK_DELTA, schema.BLOCK_STOP})
 _CROSSING_KINDS = frozenset({"text", "reasoning", "arguments"})
-_ATTACHMENTS: Mapping[str, AttachName] = {
+_ATTACHMENT_MEMBERS: Mapping[str, AttachName] = {
     "signature_delta": "signature",
     "citations_delta": "citation",
 }
@@ -106,7 +106,7 @@ class MessageReader:
             read = self._read_block_delta if kind == schema.BLOCK_DELTA else self._read_block_stop
             return read(doc, raw)
         # Before the start, it may be a stream of another family.
-        if kind == schema.PING or not self._has_started:
+        if kind == schema.KEEPALIVE_EVENTS or not self._has_started:
             return []
         return self._make_document_frames((), doc, raw)
 
@@ -209,7 +209,7 @@ class MessageReader:
             usage = {
                 name: value
                 for name, value in usage.items()
-                if name not in USAGE_GROUPS or has_shape(value, schema.USAGE[name])
+                if name not in USAGE_GROUPS or has_shape(value, schema.USAGE_CHECKS[name])
             }
         return (UsageReport(tokens, usage, is_final),)
 
@@ -297,7 +297,7 @@ class MessageReader:
             events += (Begin(part),) if self._is_sent_to_client(part) else ()
         if not self._is_sent_to_client(part):
             return [self._make_frame(events, doc, raw)] if events else []
-        text, name = delta.get(member), _ATTACHMENTS.get(kind)
+        text, name = delta.get(member), _ATTACHMENT_MEMBERS.get(kind)
         usual = schema.USUAL_DELTA if len(delta) == 2 and index is not None else None
         if name is not None:
             if name in delta and not self._options.crossing:

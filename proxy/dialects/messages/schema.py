@@ -19,7 +19,7 @@ from proxy.types.events import FinishReason, Kind
 
 MESSAGE_START, MESSAGE_DELTA, MESSAGE_STOP = "message_start", "message_delta", "message_stop"
 BLOCK_START, BLOCK_DELTA = "content_block_start", "content_block_delta"
-BLOCK_STOP, PING = "content_block_stop", "ping"
+BLOCK_STOP, KEEPALIVE_EVENTS = "content_block_stop", "ping"
 
 STREAM_EVENTS = frozenset({MESSAGE_START, MESSAGE_DELTA, MESSAGE_STOP})
 STREAM_EVENTS |= {BLOCK_START, BLOCK_DELTA, BLOCK_STOP}
@@ -71,7 +71,7 @@ STOP_REASONS: Mapping[FinishReason, str] = {
 }
 """Stop reasons by finish reason of other families."""
 
-USAGE: Mapping[str, Shape] = {
+USAGE_CHECKS: Mapping[str, Shape] = {
     **dict.fromkeys(
         ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
         is_number,
@@ -97,14 +97,14 @@ USUAL_EVENTS: Mapping[str, Shape] = {
             "content": is_empty,
             "stop_reason": is_empty,
             "stop_sequence": is_empty,
-            "usage": USAGE,
+            "usage": USAGE_CHECKS,
         },
     },
     BLOCK_STOP: {"type": is_text, "index": _INDEX},
     MESSAGE_DELTA: {
         "type": is_text,
         "delta": {"stop_reason": make_word_check(*FINISH_REASONS), "stop_sequence": is_empty},
-        "usage": USAGE,
+        "usage": USAGE_CHECKS,
     },
     MESSAGE_STOP: {"type": is_text},
 }

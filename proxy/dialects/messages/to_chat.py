@@ -32,7 +32,7 @@ _CONTENT = make_required(any_of(string(), object_array()))
 _TEXT: Fields = {"text": make_required(string())}
 _SOURCE: Fields = {"source": make_required(mapping())}
 
-BLOCKS: Mapping[str, Fields] = {
+BLOCK_MEMBERS: Mapping[str, Fields] = {
     "text": _TEXT,
     "image": _SOURCE,
     "document": _SOURCE,
@@ -86,7 +86,7 @@ def _check_block_list(blocks: Sequence[Json], place: str) -> None:
         kind: Any = block.get("type")
         if type(kind) is not str:
             check_member("type", kind, _TYPE, block_place)
-        for name, field in BLOCKS.get(kind, {}).items():
+        for name, field in BLOCK_MEMBERS.get(kind, {}).items():
             check_member(name, block.get(name), field, block_place)
         if kind == "tool_result" and type(block.get("content")) is list:
             _check_block_list(block["content"], f"{block_place}.content")
@@ -99,7 +99,7 @@ def _check_results(blocks: Sequence[Json], call_ids: set[str], place: str) -> No
             raise InvalidField(f"{place}.{index}.tool_use_id", problem)
 
 
-EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
+EFFORT_NAMES: Mapping[str, str] = {"xhigh": "high", "max": "high"}
 CHAT_CHOICES = {messages: chat for chat, messages in TOOL_CHOICES.items()}
 CHAT_TIERS = {messages: chat for chat, messages in SERVICE_TIERS.items()}
 MEDIUM_BUDGET, HIGH_BUDGET = 4096, 16384
@@ -153,7 +153,7 @@ class _MessagesConversion:
             return None
         if not isinstance(effort, str):
             raise InvalidField("output_config", NOT_SUPPORTED)
-        return EFFORTS.get(effort, effort)
+        return EFFORT_NAMES.get(effort, effort)
 
     def _add_effort(self, chat: Json) -> None:
         thinking = self._body.get("thinking")

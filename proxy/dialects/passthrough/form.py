@@ -40,7 +40,7 @@ _DISPOSITION = re.compile(
 )
 FILE_FIELDS = frozenset({"data", "file", "files"})
 """Fields whose content is a file of the client. The file may be JSON."""
-_SEPARATORS = (re.compile(r"[^\w-]+"), re.compile(r"\W+"))
+_NAME_SEPARATORS = (re.compile(r"[^\w-]+"), re.compile(r"\W+"))
 """Separators of the steps of a name. Servers may read a hyphen as an underscore."""
 _JSON_START = re.compile(r"[\s\x00\ufeff\ufffd]*([\[{]|\Z)")
 """Start of JSON after white space and byte order marks, which parsers skip.
@@ -50,7 +50,7 @@ If only the beginning of a long field was read, JSON may follow.
 _OTHER_CHARSET = re.compile(r"charset(?! *= *\"?(?:utf-?8|us-ascii)\b)", re.IGNORECASE)
 _ENCODING_HEADERS = ("content-encoding", "content-transfer-encoding")
 _NO_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
-_MALFORMED = "must be well-formed multipart/form-data that every parser reads the same way"
+_MALFORMED_FORM = "must be well-formed multipart/form-data that every parser reads the same way"
 
 
 def is_form(media_type: str) -> bool:
@@ -142,12 +142,12 @@ class FormParts:
         ):
             pass
         if self._has_ended and not LINE_END.startswith(self._buffer):
-            raise InvalidField("form", _MALFORMED)  # some parsers continue after the end
+            raise InvalidField("form", _MALFORMED_FORM)  # some parsers continue after the end
 
     def close(self) -> None:
         """Check that the form is complete."""
         if not self._has_ended:
-            raise InvalidField("form", _MALFORMED)
+            raise InvalidField("form", _MALFORMED_FORM)
         if self._lacks_model:
             raise _make_wrong_model_error(self._target)
 
@@ -159,7 +159,7 @@ class FormParts:
         if start < 0 or len(buffer) < end + 2:
             prefix = (b"\r\n" + delimiter).startswith(buffer[: 2 + len(delimiter)])
             if self._is_first and not prefix:
-                raise InvalidField("form", _MALFORMED)
+                raise InvalidField("form", _MALFORMED_FORM)
             if self._name and len(buffer) <= MAX_JSON_BYTES + len(delimiter):
                 return False
             self._check_field(buffer)
@@ -167,11 +167,11 @@ class FormParts:
                 self._buffer = buffer[-len(delimiter) - 2 :]
             return False
         if buffer[max(0, start - 2) : start] != b"\r\n" or (self._is_first and start != 2):
-            raise InvalidField("form", _MALFORMED)
+            raise InvalidField("form", _MALFORMED_FORM)
         self._check_field(buffer[: start - 2])
         suffix, self._buffer = buffer[end : end + 2], buffer[end + 2 :]
         if suffix not in (b"\r\n", b"--"):
-            raise InvalidField("form", _MALFORMED)
+            raise InvalidField("form", _MALFORMED_FORM)
         self._has_ended = suffix == b"--"
         self._in_header, self._is_first = True, False
         return True
@@ -180,7 +180,7 @@ class FormParts:
         """Read the header of a part. Return False if its end has not arrived."""
         end = self._buffer.find(b"\r\n\r\n")
         if end > MAX_PART_HEADER_BYTES or (end < 0 and len(self._buffer) > MAX_PART_HEADER_BYTES):
-            raise InvalidField("form", _MALFORMED)
+            raise InvalidField("form", _MALFORMED_FORM)
         if end < 0:
             return False
         lines, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
@@ -197,13 +197,13 @@ class FormParts:
         for line in lines.split("\r\n"):
             match = _HEADER.fullmatch(line)
             if match is None or match[1].lower() in headers:
-                raise InvalidField("form", _MALFORMED)
+                raise InvalidField("form", _MALFORMED_FORM)
             headers[match[1].lower()] = match[2]
         disposition = _DISPOSITION.fullmatch(headers.get("content-disposition", "").strip())
         encodings = {headers.get(name, "").lower() for name in _ENCODING_HEADERS}
         media_type = headers.get("content-type", "")
         if disposition is None or not encodings <= _NO_ENCODINGS or is_form(media_type):
-            raise InvalidField("form", _MALFORMED)
+            raise InvalidField("form", _MALFORMED_FORM)
         name = disposition[1] or disposition[2]
         if normalize_name(name) == "charset":  # servers may decode other fields by it
             raise InvalidField(shorten_to_ascii(name), NOT_ALLOWED)
@@ -227,7 +227,7 @@ def check_form_field(
     name: str, value: Any, target: Target, declared: Collection[str] | None = None
 ) -> None:
     """Raise ``InvalidField`` unless clients may set a field, such as ``tools[0][server_url]``."""
-    paths = [[*_split_field_name(separators, name)] for separators in _SEPARATORS]
+    paths = [[*_split_field_name(separators, name)] for separators in _NAME_SEPARATORS]
     if declared is not None and not any(step in declared for step in paths[0][:1]):
         raise InvalidField(shorten_to_ascii(name), NOT_DECLARED)
     for path in filter(None, paths):

@@ -42,7 +42,7 @@ from proxy.types.passthrough import (
 )
 
 MAX_QUERY_PARAMETERS = 64
-JSON = "application/json"
+JSON_TYPE = "application/json"
 MODEL_FIELD = {"model": "model"}
 """The field with the model. Some servers also read other spellings of its name."""
 CLIENT_PREFIX = "/v1"
@@ -126,7 +126,7 @@ def build_passthrough(
         media_type = request.media_type
     elif call.size:
         body, dropped = _make_body(call, path, target, requires_model=requires_model)
-        media_type = JSON
+        media_type = JSON_TYPE
     if upload is not None and is_form(media_type):
         declared = list_declared_fields(path, upstream)
         upload = FormUpload(upload, media_type, target, declared, requires_model=requires_model)

@@ -20,7 +20,7 @@ from proxy.types.events import Event, Frame, Native, UsageReport
 FindUsage = Callable[[Json], Tokens | None]
 """Returns the tokens that a document reports, None if it reports none."""
 MAX_FRAME_BYTES = 64 * 1024
-EVENTS = "text/event-stream"
+EVENT_STREAM_TYPE = "text/event-stream"
 DEFAULT_TYPE = "application/octet-stream"
 MAX_HEADER_LENGTH = 256
 _USAGE = b'"usage'  # also finds Gemini's ``usageMetadata``
@@ -73,7 +73,7 @@ class PassthroughBytes:
     def __init__(self, model_call: int, media_type: str, find_usage: FindUsage) -> None:
         self._model_call = model_call
         self._find_usage = find_usage
-        is_stream = media_type.partition(";")[0].strip().lower() == EVENTS
+        is_stream = media_type.partition(";")[0].strip().lower() == EVENT_STREAM_TYPE
         self._events = sse.EventReader(MAX_EVENT_BYTES) if is_stream else None
 
     def feed(self, piece: bytes) -> Sequence[Document]:

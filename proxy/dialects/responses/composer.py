@@ -36,7 +36,7 @@ from proxy.types.events import (
     UsageReport,
 )
 
-_PARAMETERS: Json = {
+_DEFAULT_PARAMETERS: Json = {
     "background": False,
     "max_output_tokens": None,
     "parallel_tool_calls": True,
@@ -126,7 +126,7 @@ class Composer:
             "object": "response",
             "created_at": int(created),
             "model": start.model,
-            **{name: body.get(name, default) for name, default in _PARAMETERS.items()},
+            **{name: body.get(name, default) for name, default in _DEFAULT_PARAMETERS.items()},
             "store": False,  # no provider stores the response, whatever the request says
             **echo_request_members(self._call),
             "error": None,

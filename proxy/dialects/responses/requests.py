@@ -28,7 +28,7 @@ CONVERTED_FIELDS = {
     *(field for _, field, _ in PATHS_BY_API["responses"]),
 }
 """Fields with another format in a chat. All others keep their names."""
-LOGPROBS = "message.output_text.logprobs"
+INCLUDE_LOGPROBS = "message.output_text.logprobs"
 TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 
@@ -79,10 +79,10 @@ class _ResponsesConversion:
 
     def _convert_logprobs(self) -> Json:
         included = self._body.get("include") or []
-        if any(name != LOGPROBS for name in included):
+        if any(name != INCLUDE_LOGPROBS for name in included):
             self.dropped.add("include")
         top = self._body.get("top_logprobs")
-        if LOGPROBS not in included and not top:
+        if INCLUDE_LOGPROBS not in included and not top:
             return {}
         return {"logprobs": True} | ({"top_logprobs": top} if top else {})
 
@@ -254,7 +254,7 @@ def convert_from_chat(body: Json) -> Json:
     request["input"] = _convert_messages(request.pop("messages", None) or ())
     request["store"] = body.get("store") is True  # a chat is not stored by default
     if request.pop("logprobs", None):
-        request["include"] = [LOGPROBS]
+        request["include"] = [INCLUDE_LOGPROBS]
     tools, choice = request.get("tools"), request.get("tool_choice")
     if tools:
         tools = tools if isinstance(tools, list) else [tools]

@@ -26,9 +26,9 @@ END_EVENTS = frozenset({"response.completed", "response.incomplete"})
 """Events that end a stream without a failure."""
 RESPONSE_EVENTS = END_EVENTS | {"response.created", "response.in_progress", "response.queued"}
 """Events that contain the response."""
-UNFINISHED = ("queued", "in_progress")
+UNFINISHED_STATUSES = ("queued", "in_progress")
 CANCELLED = "cancelled"
-FAILED = ("failed", CANCELLED)
+FAILED_STATUSES = ("failed", CANCELLED)
 """Statuses of a response that has no result."""
 SEQUENCE_NUMBER, OUTPUT_INDEX, ITEM_ID, OBFUSCATION = (
     "sequence_number",
@@ -121,7 +121,7 @@ _EVENT_TYPES = frozenset(
 SILENT_WORDS: Mapping[str, frozenset[str]] = {
     "type": _EVENT_TYPES | TEXT_BY_PART.keys() | ITEM_KINDS.keys() | {"web_search_call"},
     "status": frozenset(
-        {*UNFINISHED, *FAILED, "completed", "incomplete"}
+        {*UNFINISHED_STATUSES, *FAILED_STATUSES, "completed", "incomplete"}
         | {"searching", "interpreting", "generating", "calling"}
     ),
     "role": frozenset({"assistant"}),
@@ -214,7 +214,7 @@ def check_background(body: Json) -> None:
             raise InvalidField("background", NO_CONVERSATION)
 
 
-RULES = (check_items, check_background)
+REQUEST_CHECKS = (check_items, check_background)
 RULED_FIELDS = frozenset({"background", "input"})
 
 
@@ -359,7 +359,7 @@ def find_failure(doc: Json) -> Json | None:
     elif kind in _FAILURE_EVENTS:
         response = as_object(doc.get("response"))
         error = as_object(response.get("error"))
-    elif doc.get("status") in FAILED:
+    elif doc.get("status") in FAILED_STATUSES:
         error = as_object(doc.get("error"))
     else:
         return doc if kind is None and doc.get("error") and "output" not in doc else None
@@ -376,4 +376,4 @@ def find_failure(doc: Json) -> Json | None:
     }
 
 
-_FAILURE_EVENTS = tuple(f"response.{status}" for status in FAILED)
+_FAILURE_EVENTS = tuple(f"response.{status}" for status in FAILED_STATUSES)

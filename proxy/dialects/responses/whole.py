@@ -29,7 +29,7 @@ class WholeResponseReader:
         items = doc["output"]
         if not all(isinstance(item, dict) for item in items):
             raise UpstreamInvalid("The upstream sent an output item that is not an object.")
-        is_unfinished = doc.get("status") in schema.UNFINISHED and not doc.get("usage")
+        is_unfinished = doc.get("status") in schema.UNFINISHED_STATUSES and not doc.get("usage")
         if is_unfinished and (options.crossing or doc.get("background") is not True):
             raise UpstreamInvalid("The upstream sent a response that is not complete.")
         if options.stream:

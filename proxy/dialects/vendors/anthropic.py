@@ -55,7 +55,7 @@ LENIENT_MESSAGES: Fields = {**remove_ranges(MESSAGES), **get_fields("messages.op
 """Fields for a client whose upstream may be of another vendor: only the lower bounds of
 Messages."""
 
-OUTAGES = ("api_error", "overloaded_error", "timeout_error")
+OUTAGE_TYPES = ("api_error", "overloaded_error", "timeout_error")
 TOO_LONG = "prompt is too long"
 """Text that makes agents compact the conversation."""
 BLOCKED_OUTPUT = " (Output blocked by content filtering policy)"
@@ -99,7 +99,7 @@ def make_error_response(
     ):
         status = OVERLOADED_STATUS
     kind = MESSAGES_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    if status >= 500 and error.upstream_type in OUTAGES:
+    if status >= 500 and error.upstream_type in OUTAGE_TYPES:
         kind = error.upstream_type
     if isinstance(error, errors.GuardBlocked) and status < 500:
         kind = POLICY_BLOCKED

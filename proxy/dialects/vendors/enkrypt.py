@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from proxy.dialects import base, request_headers
-from proxy.dialects.findings import DETECTIONS, join_detections, make_enkrypt_detections
+from proxy.dialects.findings import DETECTIONS_MEMBER, join_detections, make_enkrypt_detections
 from proxy.dialects.vendors import openai
 from proxy.errors import ProxyError, Unauthorized
 from proxy.fields.checks import Fields
@@ -25,7 +25,10 @@ FIELDS: dict[Endpoint, Fields] = {
 
 
 def add_guard_results(data: Json, results: GuardResults, findings: base.Findings = ()) -> Json:
-    return {**data, DETECTIONS: join_detections(data, findings, make_enkrypt_detections(results))}
+    return {
+        **data,
+        DETECTIONS_MEMBER: join_detections(data, findings, make_enkrypt_detections(results)),
+    }
 
 
 def read_enkrypt_headers(headers: base.Headers, head: RequestHead) -> RequestHead:
@@ -71,7 +74,7 @@ ENKRYPT = base.Dialect(
         header_prefix="x-enkrypt-",
         read_headers=read_enkrypt_headers,
         make_error_response=make_error_response,
-        rules=openai.RULES,
+        rules=openai.CHECKS_BY_ENDPOINT,
         ruled_fields=openai.RULED_FIELDS,
         to_chat=to_chat,
         aliases={"context": "enkrypt_context"},

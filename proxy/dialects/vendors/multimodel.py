@@ -98,7 +98,7 @@ def compose_response(call: Call, parts: Mapping[int, Json]) -> Json:
     }
 
 
-FINISHES = {"stop token reached": "stop", "timeout": "length"}
+FINISH_REASONS = {"stop token reached": "stop", "timeout": "length"}
 """Finish reasons of this API, and OpenAI's."""
 
 
@@ -143,7 +143,7 @@ MULTIMODEL = Dialect(
         paths={"completions": "/completion"},
         from_chat=from_chat,
         to_chat=convert_response_to_chat,
-        finish_reasons=FINISHES,
+        finish_reasons=FINISH_REASONS,
         default_behavior={"context_length_exceeded_behavior": "error"},
         can_stream=False,
         has_usage_option=False,

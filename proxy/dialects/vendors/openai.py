@@ -44,7 +44,7 @@ def check_top_logprobs(body: Json) -> None:
         raise InvalidField("top_logprobs", NEEDS_LOGPROBS)
 
 
-RULES: dict[Endpoint, tuple[Callable[[Json], None], ...]] = {
+CHECKS_BY_ENDPOINT: dict[Endpoint, tuple[Callable[[Json], None], ...]] = {
     "completions": (check_stream_options, check_best_of),
     "chat": (check_stream_options, check_top_logprobs),
 }
@@ -140,7 +140,7 @@ OPENAI = Dialect(
         | RESPONSES_ROUTES,
         key_headers=("authorization", "api-key"),  # Azure's clients send the second one
         make_error_response=make_error_response,
-        rules=RULES | {"responses": schema.RULES},
+        rules=CHECKS_BY_ENDPOINT | {"responses": schema.REQUEST_CHECKS},
         ruled_fields=RULED_FIELDS | schema.RULED_FIELDS,
         compose_document=other_gateways.make_model_info,
         error_event_endpoints=frozenset({"chat", "completions", "responses"}),

@@ -36,7 +36,7 @@ from proxy.types import Call, Json, RequestHead
 Meaning = Literal["user", "session", "tags", "seconds", "milliseconds", "metadata", "cache"]
 Property = tuple[BoundedText, BoundedText]
 
-MEANINGS: dict[str, Meaning] = {
+HEADER_MEANINGS: dict[str, Meaning] = {
     "x-litellm-end-user-id": "user",
     "x-litellm-customer-id": "user",
     "x-litellm-tags": "tags",
@@ -52,7 +52,7 @@ MEANINGS: dict[str, Meaning] = {
 }
 """Meaning of headers. ``CacheControl`` reads those of the cache."""
 
-PROPERTIES: dict[str, str] = {
+PROPERTY_NAMES: dict[str, str] = {
     "helicone-session-name": "session-name",
     "helicone-session-path": "session-path",
     "http-referer": "http-referer",
@@ -64,9 +64,11 @@ PROPERTIES: dict[str, str] = {
 PROPERTIES_HEADER = "x-headrace-properties"
 PROPERTY_PREFIX = "helicone-property-"
 """Prefix of headers whose remaining name is the name of a property."""
-PREFIXES = ("x-litellm-", "helicone-", "cf-aig-")
+WARNED_PREFIXES = ("x-litellm-", "helicone-", "cf-aig-")
 """Prefixes of headers that cause a warning if they have no meaning here."""
-MARKS = re.compile("\n(?:" + "|".join((*PREFIXES, *PROPERTIES, PROPERTIES_HEADER)) + ")")
+GATEWAY_HEADERS = re.compile(
+    "\n(?:" + "|".join((*WARNED_PREFIXES, *PROPERTY_NAMES, PROPERTIES_HEADER)) + ")"
+)
 """Matches the joined header names of a request with headers of other gateways."""
 INFO_PATHS = ("/model/info", "/v1/model/info")
 _SIGN = re.compile("[=:]")
@@ -80,11 +82,13 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
     ignored = sorted(
         name
         for name in headers
-        if name.startswith(PREFIXES)
-        and not (name in MEANINGS or name in PROPERTIES or name.startswith(PROPERTY_PREFIX))
+        if name.startswith(WARNED_PREFIXES)
+        and not (
+            name in HEADER_MEANINGS or name in PROPERTY_NAMES or name.startswith(PROPERTY_PREFIX)
+        )
     )
     headers = head.headers
-    meanings = {name: MEANINGS[name] for name in headers if name in MEANINGS}
+    meanings = {name: HEADER_MEANINGS[name] for name in headers if name in HEADER_MEANINGS}
     warning = f"headers ignored because the policy decides: {join_names(ignored)}"
     session = _find_header("session", headers, meanings)
     user_header = None if head.user else _find_header("user", headers, meanings)
@@ -151,8 +155,8 @@ def _iter_properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator
         if name.strip():
             yield shorten_to_ascii(name.strip(), MAX_WORD), shorten(value.strip(), MAX_NAME)
     for name, value in headers.items():
-        if name in PROPERTIES:
-            yield BoundedText(PROPERTIES[name]), shorten(value, MAX_NAME)
+        if name in PROPERTY_NAMES:
+            yield BoundedText(PROPERTY_NAMES[name]), shorten(value, MAX_NAME)
         elif name.startswith(PROPERTY_PREFIX) and name != PROPERTY_PREFIX:
             yield (
                 shorten_to_ascii(name.removeprefix(PROPERTY_PREFIX), MAX_WORD),

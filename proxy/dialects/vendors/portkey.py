@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects import base, request_headers
-from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks, make_hook
+from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER, join_hooks, make_hook
 from proxy.dialects.request_headers import make_header_error, parse_timeout_s
 from proxy.dialects.statuses import DEFAULT_STATUSES, DENIAL_CODES
 from proxy.dialects.vendors import openai, other_gateways
@@ -31,7 +31,7 @@ HOOK_FAILED, HOOK_DENIED = 246, 446
 """Statuses of a success with a failed hook, and of a call that a hook denies."""
 HOOKS_FAILED = "hooks_failed"
 """Error type of a call that a hook denies."""
-CONFIG, TIMEOUT = "x-portkey-config", "x-portkey-request-timeout"
+CONFIG_HEADER, TIMEOUT = "x-portkey-config", "x-portkey-request-timeout"
 MAX_TARGETS, MAX_WEIGHT = 32, 1_000_000
 _IGNORED_KEYS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
 _IGNORED_HEADERS = ("x-portkey-forward-headers", "x-portkey-provider")
@@ -85,11 +85,11 @@ def _read_deployments(
     headers: base.Headers, call_id: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     # A config is a saved id, or inline with one target or several.
-    text = headers.get(CONFIG, "").strip()
+    text = headers.get(CONFIG_HEADER, "").strip()
     if not text.startswith("{"):
         return ((text,) if text else ()), ()
-    config = _parse_object_header(CONFIG, headers)
-    warning = f"{CONFIG}: cache, retry and timeout ignored because the policy decides"
+    config = _parse_object_header(CONFIG_HEADER, headers)
+    warning = f"{CONFIG_HEADER}: cache, retry and timeout ignored because the policy decides"
     warnings = () if config.keys().isdisjoint(_IGNORED_KEYS) else (warning,)
     targets = config.get("targets")
     if isinstance(targets, list) and len(targets) > 1:
@@ -100,10 +100,10 @@ def _read_deployments(
     refused = sorted(config.keys() - _IGNORED_KEYS - {"virtual_key"})
     if refused:
         problem = f"an inline config may not set {join_names(refused)}, because the policy does"
-        raise make_header_error(CONFIG, problem)
+        raise make_header_error(CONFIG_HEADER, problem)
     target = config.get("virtual_key")
     if target is not None and not isinstance(target, str):
-        raise make_header_error(CONFIG, "virtual_key must be a string")
+        raise make_header_error(CONFIG_HEADER, "virtual_key must be a string")
     return ((target,) if target else ()), warnings
 
 
@@ -115,32 +115,36 @@ def _draw_target(config: dict[str, Any], targets: list[Any], call_id: str) -> tu
         problem = (
             "several targets require the strategy mode loadbalance. Set fallbacks in the policy."
         )
-        raise make_header_error(CONFIG, problem)
+        raise make_header_error(CONFIG_HEADER, problem)
     refused = sorted(config.keys() - _IGNORED_KEYS - {"strategy", "targets"})
     if refused:
-        raise make_header_error(CONFIG, f"must not set {join_names(refused)} together with targets")
+        raise make_header_error(
+            CONFIG_HEADER, f"must not set {join_names(refused)} together with targets"
+        )
     if len(targets) > MAX_TARGETS:
-        raise make_header_error(CONFIG, f"must have at most {MAX_TARGETS} targets")
+        raise make_header_error(CONFIG_HEADER, f"must have at most {MAX_TARGETS} targets")
     weights = [_read_weight(index, target) for index, target in enumerate(targets)]
     names = [str(target["virtual_key"]) for target in targets]
     point = int.from_bytes(sha256(call_id.encode()).digest()[:7]) / 2**56 * sum(weights)
     for index, limit in enumerate(accumulate(weights)):
         if point < limit:
             return (names[index], *names[:index], *names[index + 1 :])
-    raise make_header_error(CONFIG, "must have a target with a weight greater than 0")
+    raise make_header_error(CONFIG_HEADER, "must have a target with a weight greater than 0")
 
 
 def _read_weight(index: int, target: Any) -> float:
     place = f"targets[{index}]"
     if not isinstance(target, dict) or not isinstance(target.get("virtual_key"), str):
-        raise make_header_error(CONFIG, f"{place}.virtual_key must be the name of a deployment")
+        raise make_header_error(
+            CONFIG_HEADER, f"{place}.virtual_key must be the name of a deployment"
+        )
     refused = sorted(target.keys() - {"virtual_key", "weight"})
     if refused:
-        raise make_header_error(CONFIG, f"{place} may not set {join_names(refused)}")
+        raise make_header_error(CONFIG_HEADER, f"{place} may not set {join_names(refused)}")
     weight = target.get("weight", 1)
     if type(weight) not in (int, float) or not 0 <= weight <= MAX_WEIGHT:
         problem = f"{place}.weight must be a number between 0 and {MAX_WEIGHT}"
-        raise make_header_error(CONFIG, problem)
+        raise make_header_error(CONFIG_HEADER, problem)
     return float(weight)
 
 
@@ -171,9 +175,9 @@ def make_response_headers(
 
 
 def add_guard_results(data: Json, results: GuardResults, findings: base.Findings = ()) -> Json:
-    if not results and not findings and DETECTIONS not in data:
+    if not results and not findings and DETECTIONS_MEMBER not in data:
         return data
-    return {**data, HOOKS: join_hooks(data, findings, make_hook_results(results))}
+    return {**data, HOOKS_MEMBER: join_hooks(data, findings, make_hook_results(results))}
 
 
 def make_error_response(

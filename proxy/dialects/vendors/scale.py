@@ -40,7 +40,7 @@ def check_guides(body: Json) -> None:
         raise InvalidField(guides[1], conflicts_with(guides[0]))
 
 
-RULES = (openai.check_stream_options, check_guides, openai.check_top_logprobs)
+REQUEST_CHECKS = (openai.check_stream_options, check_guides, openai.check_top_logprobs)
 
 
 def _select_permitted(headers: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ SCALE = Dialect(
         },
         key_headers=("x-api-key",),
         make_error_response=make_error_response,
-        rules={"completions": (*RULES, openai.check_best_of), "chat": RULES},
+        rules={"completions": (*REQUEST_CHECKS, openai.check_best_of), "chat": REQUEST_CHECKS},
         ruled_fields=openai.RULED_FIELDS.union(GUIDED_FIELDS),
         to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},

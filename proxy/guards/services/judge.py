@@ -48,31 +48,36 @@ Answer with one JSON object and nothing around it:
 "verdict": "violation" if at least one of the texts breaks the rule, "pass" if none does, "unsure"
 if you cannot tell;
 "score": how certain it is that the rule is broken, from 0 to 1{where}."""
-WHERE = """;
+WHERE_INSTRUCTION = """;
 "where": the numbers of the texts that break it, each once, an empty list if none does"""
 
-GROUNDED = """\
+GROUNDED_RULE = """\
 Every text is a sentence of one answer. Each sentence must follow from the evidence, without any
 knowledge from elsewhere. A sentence that states something the evidence does not state, or states
 otherwise, breaks the rule. A sentence that states nothing does not."""
 
-RELEVANT = """\
+RELEVANT_RULE = """\
 The text must answer the question that is the evidence, or say why it does not. A text about
 something else breaks the rule."""
 
-RESPONSE_CHECKS = {"grounded": (GROUNDED, "unsupported"), "relevant": (RELEVANT, "irrelevant")}
+RESPONSE_CHECKS = {
+    "grounded": (GROUNDED_RULE, "unsupported"),
+    "relevant": (RELEVANT_RULE, "irrelevant"),
+}
 """By check of responses: the rule for the model, and the kind of its findings."""
 
-BIAS = """\
+BIAS_RULE = """\
 A text must not judge, mock or favour people for their origin, skin colour, sex, gender, religion,
 age, disability, looks or whom they love, nor take for granted that all of such a group are alike.
 To speak of such groups, or to report what somebody said of them, does not break the rule."""
 
-CUT = "The evidence was cut, as it is too long: what it may not show is unsure, and no violation.\n"
+CUT_NOTICE = (
+    "The evidence was cut, as it is too long: what it may not show is unsure, and no violation.\n"
+)
 
 MAX_LISTED_NUMBERS = 100  # numbers of texts that a schema lists: servers limit its size
 # A closed list, because some models write endless digits.
-SCORES = [number / 20 for number in range(21)]
+SCORE_STEPS = [number / 20 for number in range(21)]
 
 
 def build_verdict_schema(text_count: int) -> dict[str, Any]:
@@ -84,7 +89,7 @@ def build_verdict_schema(text_count: int) -> dict[str, Any]:
     members: dict[str, Any] = {
         "reason": {"type": "string"},
         "verdict": {"type": "string", "enum": ["pass", "violation", "unsure"]},
-        "score": {"type": "number", "enum": SCORES},
+        "score": {"type": "number", "enum": SCORE_STEPS},
     }
     if text_count > 1:
         number: dict[str, Any] = {"type": "integer"}
@@ -113,7 +118,7 @@ class Verdict(wire.StrictAnswer):
     )
 
 
-ANSWER = TypeAdapter(Verdict)
+VERDICT_ADAPTER = TypeAdapter(Verdict)
 
 
 @frozen
@@ -160,7 +165,7 @@ class Judge:
             raise wire.TooLong
         body = self._build_request(judged_texts, evidence)
         answer = await client.complete(self.name, self.model_deployment, body)
-        return self._to_findings(texts, judged_texts, wire.parse_answer(ANSWER, answer))
+        return self._to_findings(texts, judged_texts, wire.parse_answer(VERDICT_ADAPTER, answer))
 
     def _select_texts(self, texts: Sequence[ServiceText]) -> Iterator[JudgedText]:
         for index in wire.list_nonblank_indexes(texts):
@@ -193,10 +198,10 @@ class Judge:
             for number, judged in enumerate(judged_texts, start=1)
         ]
         if evidence:
-            cut = CUT if len(evidence) > self.longest else ""
+            cut = CUT_NOTICE if len(evidence) > self.longest else ""
             sections.insert(0, f"{cut}EVIDENCE {mark}\n{evidence[: self.longest]}\nEND {mark}")
         sections.append("Check the texts by the rule, and answer with the JSON object.")
-        where = WHERE if len(judged_texts) > 1 else ""
+        where = WHERE_INSTRUCTION if len(judged_texts) > 1 else ""
         rule = INSTRUCTIONS.format(mark=mark, rule=self.rule, where=where)
         return {
             "messages": [
@@ -337,7 +342,7 @@ POLICY_VIOLATION = GuardKind(
 )
 BIAS_GUARD = GuardKind(
     BiasConfig,
-    lambda keys, context: make_judge(keys, context, BIAS, "bias"),
+    lambda keys, context: make_judge(keys, context, BIAS_RULE, "bias"),
     fields=wire.MEANINGFUL_KINDS,
     calls_service=True,
     detections=(DetectionFormat("bias", "bias", make_flag_details("bias_detected")),),

@@ -16,7 +16,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import Upstream
 from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
 
-PATH = "/moderations"
+MODERATION_PATH = "/moderations"
 MAX_TEXTS = 32  # texts of one request
 CATEGORIES = (
     "harassment", "harassment/threatening", "hate", "hate/threatening", "illicit",
@@ -40,7 +40,7 @@ class Moderations(wire.ServiceAnswer):
     results: list[Moderated]
 
 
-ANSWER = TypeAdapter(Moderations)
+RESPONSE_ADAPTER = TypeAdapter(Moderations)
 
 
 @frozen
@@ -65,8 +65,10 @@ class Moderation:
 
     async def _request_results(self, texts: list[str], client: GuardClient) -> list[Moderated]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
-        url, headers = make_url_and_headers(self.upstream, PATH)
-        answer = wire.parse_answer(ANSWER, await wire.post_json(client, url, body, headers))
+        url, headers = make_url_and_headers(self.upstream, MODERATION_PATH)
+        answer = wire.parse_answer(
+            RESPONSE_ADAPTER, await wire.post_json(client, url, body, headers)
+        )
         if len(answer.results) != len(texts):
             raise wire.BadAnswer
         return answer.results

@@ -35,7 +35,7 @@ class Recognized(ServiceAnswer):
     score: Annotated[float, Field(ge=0, le=1)]
 
 
-ANALYSIS = TypeAdapter(list[Recognized])
+RESPONSE_ADAPTER = TypeAdapter(list[Recognized])
 
 
 @frozen
@@ -72,7 +72,9 @@ class Presidio:
             "entities": self.entities,
             "score_threshold": self.threshold,
         }
-        analysis = parse_answer(ANALYSIS, await post_json(client, f"{self.url}/analyze", body, {}))
+        analysis = parse_answer(
+            RESPONSE_ADAPTER, await post_json(client, f"{self.url}/analyze", body, {})
+        )
         if not all(entity.start < entity.end <= len(text) for entity in analysis):
             raise BadAnswer
         kinds = {name: name.lower() for name in self.entities}

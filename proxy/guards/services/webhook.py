@@ -22,7 +22,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import Secret
 from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
 
-VERSION = 1
+PROTOCOL_VERSION = 1
 MAX_FINDINGS = 1000
 DEFAULT_KIND = "found"  # kind of a finding without one
 OTHER_KIND = "other"  # kind of a finding whose kind the policy does not list
@@ -52,7 +52,7 @@ class WebhookAnswer(StrictAnswer):
     findings: Annotated[list[WebhookFinding], Field(max_length=MAX_FINDINGS)]
 
 
-ANSWER = TypeAdapter(WebhookAnswer)
+RESPONSE_ADAPTER = TypeAdapter(WebhookAnswer)
 
 
 @frozen
@@ -74,7 +74,7 @@ class Webhook:
     ) -> Sequence[Sequence[Finding]]:
         body = orjson.dumps(
             {
-                "version": VERSION,
+                "version": PROTOCOL_VERSION,
                 "guard": self.name,
                 "stage": self.stage,
                 "request_id": client.request_id,
@@ -90,7 +90,7 @@ class Webhook:
 
     def _parse_findings(self, texts: Sequence[ServiceText], body: bytes) -> list[list[Finding]]:
         findings: list[list[Finding]] = [[] for _ in texts]
-        for finding in parse_answer(ANSWER, body).findings:
+        for finding in parse_answer(RESPONSE_ADAPTER, body).findings:
             if finding.text >= len(texts):
                 raise BadAnswer
             findings[finding.text].append(self._to_finding(finding, len(texts[finding.text].text)))

@@ -17,7 +17,7 @@ from proxy.types.guard import GuardClient, ServiceText
 MEANINGFUL_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
 """Kinds of text that are judged by their meaning."""
 
-HEADERS = {
+REQUEST_HEADERS = {
     "accept": "application/json",
     "accept-encoding": "identity",
     "content-type": "application/json",
@@ -71,7 +71,7 @@ async def post_json(
 ) -> bytes:
     """Send JSON and return the body of the response. Raises ``NoAnswer`` and ``OSError``."""
     data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
-    status, body = await client.post(url, {**HEADERS, **headers}, data)
+    status, body = await client.post(url, {**REQUEST_HEADERS, **headers}, data)
     if status != 200:
         raise NoAnswer
     return body

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 from proxy.guards.findings import RuleTally
 from proxy.guards.stream.arguments import estimate_arguments_weight
 from proxy.guards.stream.frame_texts import (
-    CHAT,
+    CHAT_FAMILIES,
     KIND_OF,
     ContinuedText,
     TextKey,
@@ -71,7 +71,7 @@ from proxy.types.events import (
 
 MAX_STREAMS = 1024  # texts of a response that may have filters at the same time
 MAX_NAME = 1024  # characters of all names in the path of a text
-_WALKED = (Start, Begin, Attach, Extension, Native)  # events that carry texts outside of deltas
+_EVENTS_WITH_TEXTS = (Start, Begin, Attach, Extension, Native)  # outside of deltas
 T = TypeVar("T")
 
 
@@ -138,7 +138,7 @@ class StreamFilter:
     async def inspect(self, frame: Frame) -> list[Frame]:
         """Take the next frame, and inspect it in a job if that is much work."""
         walked_texts = None
-        if any(isinstance(event, _WALKED) for event in frame.events):
+        if any(isinstance(event, _EVENTS_WITH_TEXTS) for event in frame.events):
             walked_texts = await collect_in_steps(iter_other_texts(frame))
             self.opaque = self.opaque or bool(walked_texts.opaque)
         if walked_texts is not None and TEXT_WEIGHT * len(walked_texts.texts) > LOOP_WEIGHT:
@@ -373,7 +373,7 @@ class StreamFilter:
 
     def _end_part(self, frame: Frame, part: Part) -> list[Frame]:
         released: list[Frame] = []
-        if frame.family not in CHAT:  # release the texts of earlier documents without a type
+        if frame.family not in CHAT_FAMILIES:  # earlier documents without a type
             for key, stream in self._streams.items():
                 if not isinstance(key, Part):
                     released += stream.release()

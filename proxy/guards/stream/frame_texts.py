@@ -51,9 +51,9 @@ KIND_OF: Final[Mapping[Kind, str]] = {
 """Kind of text for the ``fields`` of rules, by kind of part."""
 JSON_KINDS: Final[frozenset[Kind]] = frozenset({"arguments", "server_arguments"})
 """The kinds of parts whose text is JSON."""
-CHAT: Final = frozenset({"chat", "completions"})
-_ARGUMENTS = frozenset({"arguments", "partial_json"})
-_UNDIVIDED = frozenset({"index", "name", "role", "type", "logprobs"})
+CHAT_FAMILIES: Final = frozenset({"chat", "completions"})
+_ARGUMENT_MEMBERS = frozenset({"arguments", "partial_json"})
+_UNSPLIT = frozenset({"index", "name", "role", "type", "logprobs"})
 _ENDS = frozenset({"index", "finish_reason"})
 
 TextKey = tuple[int, tuple[object, ...]]
@@ -64,7 +64,7 @@ def is_json(key: Part | TextKey) -> bool:
     """Return True if the text of a key is JSON."""
     if isinstance(key, Part):
         return key.kind in JSON_KINDS
-    return key[1][-1] in _ARGUMENTS
+    return key[1][-1] in _ARGUMENT_MEMBERS
 
 
 def get_choice(key: Part | TextKey) -> int:
@@ -146,9 +146,9 @@ def get_value_path(frame: Frame, number: int) -> Path:
 def get_text_key(frame: Frame, path: Path) -> TextKey | None:
     """Return the key of a text in a document, None if no other document may continue the text."""
     doc = frame.doc or {}
-    if isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED or is_in_event_value(frame, path):
+    if isinstance(path[-1], MemberName) or path[-1] in _UNSPLIT or is_in_event_value(frame, path):
         return None
-    if frame.family in CHAT:
+    if frame.family in CHAT_FAMILIES:
         return build_text_key(doc, path) if is_in_choice(path) and path[2] not in _ENDS else None
     return (0, (doc.get("type"), *_iter_delta_ids(doc), *path)) if path[0] == "delta" else None
 
@@ -156,7 +156,7 @@ def get_text_key(frame: Frame, path: Path) -> TextKey | None:
 def get_unknown_text_key(frame: Frame, path: Path) -> TextKey | None:
     """Return the key of a text in a document without known events, None for other documents."""
     doc = frame.doc or {}
-    if frame.family in CHAT or isinstance(path[-1], MemberName) or path[-1] in _UNDIVIDED:
+    if frame.family in CHAT_FAMILIES or isinstance(path[-1], MemberName) or path[-1] in _UNSPLIT:
         return None
     is_unknown = all([type(event) is Native for event in frame.events])
     return (0, (doc.get("type"), *path)) if is_unknown else None
@@ -235,7 +235,7 @@ def _iter_delta_ids(doc: Json) -> Iterator[object]:
                 yield member
 
 
-VALUED = (Start, Begin, Delta, Attach, Extension)
+VALUE_EVENTS = (Start, Begin, Delta, Attach, Extension)
 
 
 def replace_frame_texts(frame: Frame, changes: Mapping[Path, str]) -> Frame:
@@ -300,7 +300,7 @@ def _rebuild_frame(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Fram
             events[number] = _update_usage(event, frame.doc or {}, doc)
             continue
         slot = get_value_path(frame, number)
-        is_valued = isinstance(event, VALUED) and slot != (number,)
+        is_valued = isinstance(event, VALUE_EVENTS) and slot != (number,)
         if not is_valued or not _has_path(frame.doc, slot):
             continue
         [new_slot] = map_paths_to_copy(frame.doc or {}, doc, [slot]) if is_renamed else [slot]

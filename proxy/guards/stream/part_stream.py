@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from proxy.errors import ResponseTooLarge
-from proxy.guards.stream.frame_texts import CHAT, get_delta, remove_attachment, replace_frame_texts
+from proxy.guards.stream.frame_texts import (
+    CHAT_FAMILIES,
+    get_delta,
+    remove_attachment,
+    replace_frame_texts,
+)
 from proxy.guards.stream.text_filter import ReleasedText, TextFilter
 from proxy.guards.text.walk import Path
 from proxy.types.events import CALLS, VISIBLE_KINDS, Attach, Delta, Frame, Part
@@ -237,7 +242,7 @@ def _has_content(held_text: HeldText) -> bool:
     if held_text.group is not None or frame.last or len(events) > 1:
         return True
     if not events:
-        return frame.family not in CHAT  # an event of Responses may repeat a text
+        return frame.family not in CHAT_FAMILIES  # an event of Responses may repeat a text
     return type(events[0]) is not Delta or bool(events[0].text)
 
 

@@ -16,7 +16,7 @@ from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
 from proxy.guards.stream.arguments import ArgumentsWindow
 from proxy.guards.stream.frame_texts import (
-    CHAT,
+    CHAT_FAMILIES,
     ContinuedText,
     TextKey,
     build_text_key,
@@ -163,7 +163,7 @@ class JoinableTexts:
                 for tally in list_inspecting_rules(self._tallies, text):
                     tally.record_failure("text_after_finish")
             return False
-        if has_ended or frame.family not in CHAT:
+        if has_ended or frame.family not in CHAT_FAMILIES:
             return has_ended
         if _is_content(text_key, text.path) and text.text:
             content_key = None if isinstance(text_key, Part) else text_key
@@ -202,11 +202,11 @@ def _get_repeated_key(frame: Frame, path: Path) -> tuple[object, ...] | None:
     doc = frame.doc
     if doc is None or isinstance(path[-1], MemberName):
         return None
-    if frame.family in CHAT and is_in_choice(path) and path[-1] == "name":
+    if frame.family in CHAT_FAMILIES and is_in_choice(path) and path[-1] == "name":
         return build_text_key(doc, path)  # clients join the names of all chunks
     if is_in_event_value(frame, path):
         return None
-    if frame.family in CHAT:
+    if frame.family in CHAT_FAMILIES:
         return build_text_key(doc, path) if is_in_choice(path) else path
     kind = doc.get("type")
     return (kind, *path) if isinstance(kind, str) and kind.endswith("delta") else None

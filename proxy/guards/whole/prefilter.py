@@ -22,7 +22,10 @@ Lines = tuple[bytes, bytes, bool]
 
 _tuple = tuple.__new__  # builds a ``GuardResult`` in half the time, six times a call
 
-VERDICTS: tuple[Verdict, Verdict] = ("not_applicable", "passed")  # for texts without and with bytes
+SKIPPED_VERDICTS: tuple[Verdict, Verdict] = (
+    "not_applicable",
+    "passed",
+)  # for texts without and with bytes
 
 
 def prefilter_rules(
@@ -95,7 +98,7 @@ def _prefilter_results(
                     skipped = [text.text for text in texts if text.role in rule.excluded_roles]
                     size -= len("".join(skipped).encode())
                     fields -= len(skipped)
-                verdict = VERDICTS[size > 0]
+                verdict = SKIPPED_VERDICTS[size > 0]
                 result = _tuple(
                     GuardResult,
                     (

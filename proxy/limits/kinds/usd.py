@@ -16,7 +16,7 @@ from proxy.money.usage import BILLED_COUNTS, NANO_PER_USD, Price, Tokens, format
 from proxy.types.limit import MAX_AMOUNT, CallSize, Limit, LimitKind, LimitRefusal
 from proxy.types.providers import may_reason
 
-INPUT, OUTPUT = BILLED_COUNTS.index("input"), BILLED_COUNTS.index("output")
+INPUT_INDEX, OUTPUT_INDEX = BILLED_COUNTS.index("input"), BILLED_COUNTS.index("output")
 MODALITY_FIELDS = ("modalities", "response_modalities", "output_modalities")
 PROMPT_FIELDS = ("messages", "input", "prompt")
 AUDIO_WORDS = ("audio", "video", "file", "media", "document")
@@ -82,8 +82,8 @@ def estimate_max_cost(
     """Return the most nano-USD that a call may cost, or None if text has no price."""
     tiers = [tier for threshold, tier in price.tier_prices or () if prompt_tokens > threshold]
     text_rates = (tiers[0] if tiers else price).rates
-    if (prompt_tokens and text_rates[INPUT] is None) or (
-        output_tokens and text_rates[OUTPUT] is None
+    if (prompt_tokens and text_rates[INPUT_INDEX] is None) or (
+        output_tokens and text_rates[OUTPUT_INDEX] is None
     ):
         return None
     token_types = (

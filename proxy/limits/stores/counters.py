@@ -211,8 +211,12 @@ class Leases:
 
 
 Counter = Rate | Budget | Leases
-COUNTERS: Mapping[Counting, type[Counter]] = {"rate": Rate, "budget": Budget, "lease": Leases}
+COUNTER_CLASSES: Mapping[Counting, type[Counter]] = {
+    "rate": Rate,
+    "budget": Budget,
+    "lease": Leases,
+}
 
 
 def make_counter(limit: Limit) -> Counter:
-    return COUNTERS[limit.kind.counter_type]()
+    return COUNTER_CLASSES[limit.kind.counter_type]()

@@ -23,7 +23,7 @@ from proxy.types.guard import GuardPlan
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 FACT_VALUES = {
     "dialect": tuple(DIALECTS),
     "endpoint": tuple(endpoint for endpoint in get_args(types.Endpoint) if endpoint != "models"),
@@ -281,7 +281,7 @@ class RuleCompiler:
             self._context.report((*path, "zone"), message)
         times = (time.split(":") for time in (config.between or "00:00-24:00").split("-"))
         begin, end = (int(hour) * 60 + int(minute) for hour, minute in times)
-        days = frozenset(DAYS.index(day) for day in config.days or DAYS)
+        days = frozenset(WEEKDAYS.index(day) for day in config.days or WEEKDAYS)
         return conditions.TimeOfDay(begin, end, days, zone, text=to_yaml(config))
 
 

@@ -21,7 +21,7 @@ from proxy.policy.decide.snapshot import Deployment
 from proxy.policy.files.cloud_tokens import is_token_reference
 from proxy.policy.files.source import KeyPath
 from proxy.policy.files.validation import report_errors
-from proxy.policy.schema.upstreams import AZURE, COMPATIBLE
+from proxy.policy.schema.upstreams import AZURE, OPENAI_COMPATIBLE
 from proxy.types import Breaker, ScopedLimit, Secret, Target, Timeouts, Upstream
 from proxy.types.providers import GATEWAYS, OPENAI, PROVIDERS
 
@@ -39,7 +39,7 @@ def compile_upstream(
     if key is not None and is_token_reference(config.api_key or ""):
         key_header = "authorization"
     # Prices of OpenAI hold only at OpenAI, not at every server with its API.
-    providers = {AZURE: AZURE, COMPATIBLE: None}
+    providers = {AZURE: AZURE, OPENAI_COMPATIBLE: None}
     dialect_provider = DIALECTS[config.api_dialect].provider
     provider = config.provider or providers.get(config.dialect, dialect_provider)
     traits = PROVIDERS.get(config.provider or "", OPENAI)
@@ -64,7 +64,7 @@ def compile_upstream(
         is_gateway=is_gateway,
         drops=frozenset(drops),
         refuses=(POLICY_FIELDS | {*config.refuse}) - {*config.drop},
-        open_ranges=config.dialect == COMPATIBLE
+        open_ranges=config.dialect == OPENAI_COMPATIBLE
         or (config.dialect == "openai" and not OPENAI_URL.search(config.base_url)),
         max_answer_bytes=config.max_answer_bytes,
         max_answer_values=config.max_answer_values,

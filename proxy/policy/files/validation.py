@@ -29,7 +29,7 @@ PRICE_ALIASES = {
     "cached": "cached_input",
 }
 """Names of prices in other products."""
-MESSAGES = {
+MESSAGE_BY_TYPE = {
     "bool_type": "must be true or false",
     "dict_type": "must be a mapping",
     "int_type": "must be a whole number",
@@ -78,9 +78,9 @@ def _describe(path: KeyPath, detail: ErrorDetails, model: type[BaseModel]) -> tu
             marks, start = "dot, dash and underscore", "a letter or digit"
         rule = f"Use at most 64 of a-z, 0-9, {marks}, starting with {start}"
         return path, f"is not a valid name. {rule}"
-    if kind in MESSAGES:
+    if kind in MESSAGE_BY_TYPE:
         is_huge = kind == "int_type" and re.fullmatch(HUGE_NUMBER_PATTERN, str(detail["input"]))
-        return path, "is too large a number" if is_huge else MESSAGES[kind]
+        return path, "is too large a number" if is_huge else MESSAGE_BY_TYPE[kind]
     if kind in ("union_tag_not_found", "union_tag_invalid", "literal_error"):
         return _describe_choice(path, detail)
     message = re.sub(r"^(Input|String|List|Dictionary|Value) should ", "must ", detail["msg"])

@@ -28,7 +28,7 @@ Kind = Literal[
     "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
     "guards",
 ]  # fmt: skip
-KINDS: tuple[Kind, ...] = get_args(Kind)
+DIFFERENCE_KINDS: tuple[Kind, ...] = get_args(Kind)
 ComparisonResult = Literal["same", "differs"]
 PlanOrError = Plan | ProxyError
 RulesByEffect = Mapping[str, str]
@@ -155,7 +155,7 @@ def _compare_plans(call: Call, old_plan: Plan, new_plan: Plan) -> Iterator[Diffe
                 old_plan.rule_by_effect, new_plan.rule_by_effect, effect, f"no {effect}"
             )
         differences.append(Difference(kind=kind, before=old, after=new, rule=rule))
-    yield from sorted(differences, key=lambda difference: KINDS.index(difference.kind))
+    yield from sorted(differences, key=lambda difference: DIFFERENCE_KINDS.index(difference.kind))
 
 
 def _iter_plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:

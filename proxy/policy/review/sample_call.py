@@ -12,8 +12,8 @@ from proxy.errors import NotFound
 from proxy.types import ABOUT_STATE, Call, Json, RequestHead
 from proxy.types.passthrough import PassthroughPaths
 
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
-EMBEDDINGS, MESSAGES, RESPONSES = "/v1/embeddings", "/v1/messages", "/v1/responses"
+CHAT_PATH, COMPLETIONS_PATH = "/v1/chat/completions", "/v1/completions"
+EMBEDDINGS_PATH, MESSAGES_PATH, RESPONSES_PATH = "/v1/embeddings", "/v1/messages", "/v1/responses"
 MESSAGES_FIELDS = frozenset({"anthropic_version", "stop_sequences", "system", "thinking"})
 EMBEDDINGS_FIELDS = frozenset({"dimensions", "encoding_format"})
 NEEDS_STATE_MESSAGE = (
@@ -25,16 +25,16 @@ NEEDS_STATE_MESSAGE = (
 def guess_path(body: Json) -> str:
     """Return the path for which a body is most likely meant, by its fields."""
     if "prompt" in body:
-        return COMPLETIONS
+        return COMPLETIONS_PATH
     if "messages" in body or "input" not in body:
         tools = body.get("tools")
         tool = tools[0] if isinstance(tools, list) and tools else None
         is_messages = isinstance(tool, dict) and "input_schema" in tool
-        return MESSAGES if is_messages or not MESSAGES_FIELDS.isdisjoint(body) else CHAT
+        return MESSAGES_PATH if is_messages or not MESSAGES_FIELDS.isdisjoint(body) else CHAT_PATH
     value = body["input"]
     is_texts = isinstance(value, list) and not any(isinstance(item, dict) for item in value)
     is_embeddings = is_texts or not EMBEDDINGS_FIELDS.isdisjoint(body)
-    return EMBEDDINGS if is_embeddings else RESPONSES
+    return EMBEDDINGS_PATH if is_embeddings else RESPONSES_PATH
 
 
 def build_sample_call(

@@ -89,8 +89,8 @@ AcceptedField = Annotated[
         }
     ),
 ]
-COMPATIBLE, AZURE = "openai_compatible", "azure"
-OPENAI_VARIANTS = (COMPATIBLE, AZURE)
+OPENAI_COMPATIBLE, AZURE = "openai_compatible", "azure"
+OPENAI_VARIANTS = (OPENAI_COMPATIBLE, AZURE)
 """Servers with their own value ranges, and Azure with its own paths and credential."""
 QueryName = Annotated[
     str,

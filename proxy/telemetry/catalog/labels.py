@@ -24,9 +24,9 @@ from proxy.types.guard import Verdict
 from proxy.types.roster import LabelCatalog
 
 Values = tuple[str, ...]
-OTHER = "other"
-NONE = "none"
-ERRORS = ("cancelled", *CODES)
+OTHER_VALUE = "other"
+NO_VALUE = "none"
+ERROR_VALUES = ("cancelled", *CODES)
 STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 CONNECTION_ERRORS = (
     errors.UpstreamInvalid.code,
@@ -57,7 +57,7 @@ class LabelSet:
     @property
     def overflow_values(self) -> Values:
         """Values that replace all values that are not allowed."""
-        return (OTHER,) * len(self.labels)
+        return (OTHER_VALUE,) * len(self.labels)
 
 
 def make_fixed_label(label: str, *values: str, initial: tuple[str, ...] | None = None) -> LabelSet:
@@ -113,7 +113,7 @@ def _list_tag_values(roster: LabelCatalog) -> set[Values]:
     return {
         (tag, value, name)
         for tag, values in roster.tags.items()
-        for value in (*values, NONE, OTHER)
+        for value in (*values, NO_VALUE, OTHER_VALUE)
         for (name,) in _list_deployments(roster)
     }
 
@@ -124,7 +124,7 @@ def _list_initial_tag_values(roster: LabelCatalog) -> set[Values]:
     for name, deployment in roster.deployments.items():
         given = {tag for tag, _ in deployment.tags}
         initial |= {(tag, v, name) for tag, v in deployment.tags if v in roster.tags.get(tag, ())}
-        initial |= {(tag, NONE, name) for tag in roster.tags if tag not in given}
+        initial |= {(tag, NO_VALUE, name) for tag in roster.tags if tag not in given}
     return initial
 
 
@@ -132,7 +132,7 @@ def _list_deployment_tags(roster: LabelCatalog) -> set[Values]:
     return {
         (name, tag, value)
         for name, deployment in roster.deployments.items()
-        for tag, value in (deployment.tags or {(NONE, NONE)})
+        for tag, value in (deployment.tags or {(NO_VALUE, NO_VALUE)})
     }
 
 
@@ -141,18 +141,18 @@ def _list_keys(roster: LabelCatalog) -> list[Values]:
 
 
 def _list_rejections_without_key(roster: LabelCatalog) -> list[Values]:
-    return [(reason, NONE) for reason in ("missing", "unknown", "not_checked")]
+    return [(reason, NO_VALUE) for reason in ("missing", "unknown", "not_checked")]
 
 
 def _list_key_rejections(roster: LabelCatalog) -> list[Values]:
     """Return the reason and the key name of each rejected key. A revoked digest has no name."""
     with_key = [(key_problem, key) for key_problem in ("expired", "revoked") for key in roster.keys]
-    return [*_list_rejections_without_key(roster), ("revoked", NONE), *with_key]
+    return [*_list_rejections_without_key(roster), ("revoked", NO_VALUE), *with_key]
 
 
 def _list_attempt_results(roster: LabelCatalog) -> Iterator[Values]:
     """Yield the results of attempts, with the cause of a failed connection."""
-    yield from ((result, NONE) for result in (*STATUSES, *ERRORS))
+    yield from ((result, NO_VALUE) for result in (*STATUSES, *ERROR_VALUES))
     yield from product(CONNECTION_ERRORS, get_args(ErrorCause))
     yield from product(errors.UpstreamTimeout.codes, ("timeout", "pool"))
 
@@ -225,7 +225,7 @@ FALLBACK = LabelSet(
     partial(_list_fallbacks, to_itself=False),
 )
 ATTEMPT_RESULT = LabelSet(
-    ("result", "cause"), _list_attempt_results, lambda roster: [("2xx", NONE)]
+    ("result", "cause"), _list_attempt_results, lambda roster: [("2xx", NO_VALUE)]
 )
 REPEAT_REASON = make_fixed_label("why", "retry", "hedge", "guard")
 SKIP_REASON = make_fixed_label("reason", errors.CircuitOpen.code, errors.UpstreamBusy.code)

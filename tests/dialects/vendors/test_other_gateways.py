@@ -9,7 +9,12 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS, RequestContext, parse_head, read_call
-from proxy.dialects.vendors.other_gateways import INFO_PATHS, MEANINGS, PROPERTIES, make_model_info
+from proxy.dialects.vendors.other_gateways import (
+    HEADER_MEANINGS,
+    INFO_PATHS,
+    PROPERTY_NAMES,
+    make_model_info,
+)
 from proxy.errors import BadRequest
 from proxy.errors.words import MAX_NAME, MAX_WORDS
 from proxy.types import Call, RequestHead
@@ -59,16 +64,16 @@ def test_supported_header_is_applied(name: str) -> None:
 
 
 def test_every_supported_header_has_a_case() -> None:
-    read_by_the_cache = {name for name, meaning in MEANINGS.items() if meaning == "cache"}
+    read_by_the_cache = {name for name, meaning in HEADER_MEANINGS.items() if meaning == "cache"}
 
-    assert (MEANINGS.keys() | PROPERTIES.keys()) - read_by_the_cache <= HONOURED.keys()
+    assert (HEADER_MEANINGS.keys() | PROPERTY_NAMES.keys()) - read_by_the_cache <= HONOURED.keys()
 
 
 def test_every_supported_header_is_documented() -> None:
     page = (Path(__file__).parents[3] / "docs/dialects.md").read_text().lower()
     section = page.partition("## headers of other gateways")[2].partition("\n## ")[0]
 
-    assert [name for name in MEANINGS | PROPERTIES if name not in section] == []
+    assert [name for name in HEADER_MEANINGS | PROPERTY_NAMES if name not in section] == []
 
 
 @for_each(

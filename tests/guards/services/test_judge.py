@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from proxy.guards.services.judge import (
-    GROUNDED,
+    GROUNDED_RULE,
     MAX_JUDGED_TEXTS,
     MAX_LISTED_NUMBERS,
-    RELEVANT,
-    SCORES,
+    RELEVANT_RULE,
+    SCORE_STEPS,
     Judge,
     build_response_judge,
 )
@@ -87,7 +87,7 @@ async def test_schema_lists_numbers_of_the_texts(texts: list[str], where: Any) -
 
     assert schema_sent["properties"].get("where", {"items": None})["items"] == where
     assert schema_sent["required"] == [*schema_sent["properties"]]
-    assert schema_sent["properties"]["score"]["enum"][:: len(SCORES) - 1] == [0, 1]
+    assert schema_sent["properties"]["score"]["enum"][:: len(SCORE_STEPS) - 1] == [0, 1]
     assert ('"where"' in body["messages"][0]["content"]) is (where is not None)
 
 
@@ -179,7 +179,7 @@ ANSWER = ScriptedPiece("It opens at 9. It closes at 5.", "content", "assistant")
 
 
 async def test_grounded_judges_each_sentence_against_the_context() -> None:
-    judge = replace(JUDGE, rule=GROUNDED, kind="unsupported", check="grounded", stage="output")
+    judge = replace(JUDGE, rule=GROUNDED_RULE, kind="unsupported", check="grounded", stage="output")
     prompt = PromptContext(user_message="When?", context="We open at 9.")
     texts = (ANSWER, ScriptedPiece("Hm. What do they want?", "reasoning"))
     findings, client = await judged(judge, verdict("violation", 0.8, 2), *texts, prompt=prompt)
@@ -191,7 +191,7 @@ async def test_grounded_judges_each_sentence_against_the_context() -> None:
 
 
 async def test_relevant_judges_a_response_by_the_question() -> None:
-    judge = replace(JUDGE, rule=RELEVANT, kind="irrelevant", check="relevant", stage="output")
+    judge = replace(JUDGE, rule=RELEVANT_RULE, kind="irrelevant", check="relevant", stage="output")
     findings, client = await judged(
         judge, verdict("violation", 0.8), ANSWER, prompt=PromptContext(user_message="Who are you?")
     )
@@ -216,7 +216,7 @@ def test_judge_needs_evidence(check: Any, prompt: PromptContext) -> None:
 
 
 async def test_truncated_evidence_is_marked() -> None:
-    judge = replace(JUDGE, check="grounded", rule=GROUNDED, longest=100)
+    judge = replace(JUDGE, check="grounded", rule=GROUNDED_RULE, longest=100)
     prompt = PromptContext(context="word " * 21)
     _, client = await judged(judge, verdict("pass", 0), "It is so.", prompt=prompt)
     long_question = replace(prompt, context="word " * 20)
