@@ -128,7 +128,7 @@ def test_modules_run_on_pages_exist(page: Path) -> None:
 
 @pages
 def test_admin_paths_on_pages_are_served(page: Path) -> None:
-    served = {path.split("/")[1] for path in admin.PATHS}
+    served = {path.split("/")[1] for path in admin.LISTED_PATHS}
     ports = r"(?:\$ADMIN|http://ADMIN|(?:localhost|127\.0\.0\.1):80[89]1)"
     for name in re.findall(rf"{ports}/([a-z]+)", code_of(page)):
         assert name in served, name

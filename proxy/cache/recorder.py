@@ -95,7 +95,9 @@ class AnswerRecorder:
         match event:
             case events.Begin(part):
                 self._started.add(part.choice)
-                self._is_cacheable &= part.kind not in events.CALLS or self.rule.tool_calls
+                self._is_cacheable &= (
+                    part.kind not in events.TOOL_CALL_KINDS or self.rule.tool_calls
+                )
             case events.Finish(choice, reason, native):
                 self._started.add(choice)
                 self._finished.add(choice)

@@ -130,7 +130,7 @@ class AttemptResult(NamedTuple):
     loss: LossReason | None
 
 
-USEFUL = AttemptResult(served=True, use="useful", loss=None)
+USEFUL_ATTEMPT = AttemptResult(served=True, use="useful", loss=None)
 
 
 def attempt_results(
@@ -144,7 +144,7 @@ def attempt_results(
     for index, attempt in enumerate(attempts):
         served = attempt.model_call in serving and serving[attempt.model_call] is attempt
         if served and outcome == "success" and attempt.error is None and not attempt.is_replaced:
-            results += (USEFUL,)
+            results += (USEFUL_ATTEMPT,)
             continue
         use = spend_use(attempts, index, outcome, served=served)
         results.append(AttemptResult(served, use, loss_reason(attempt, use, outcome)))

@@ -34,7 +34,7 @@ from proxy.errors.words import MAX_NAME, MAX_WORDS, BoundedText, shorten
 from proxy.money.estimate import HiddenOutput
 from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.frozen import frozen
-from proxy.types import UNBILLED, Call, Plan, RequestHead, Target
+from proxy.types import UNBILLED_ENDPOINTS, Call, Plan, RequestHead, Target
 from proxy.types.events import Frame
 from proxy.types.guard import GuardResult, GuardResults, Stage
 from proxy.types.limit import LimitDecision as Admission
@@ -275,7 +275,7 @@ class Record:
         """
         head, is_billed = self.head, attempt.is_billed
         if is_billed is None:
-            is_billed = head is None or head.endpoint not in UNBILLED
+            is_billed = head is None or head.endpoint not in UNBILLED_ENDPOINTS
         if not is_billed or not attempt.is_billable:
             return None
         attempt_bill = compute_bill(

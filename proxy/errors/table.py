@@ -78,4 +78,4 @@ ERROR_TABLE = (
     ErrorRow(errors.Overloaded),
     ErrorRow(errors.ShuttingDown),
 )
-CODES = tuple(code for row in ERROR_TABLE for code in row.codes)
+ERROR_CODES = tuple(code for row in ERROR_TABLE for code in row.codes)

@@ -17,7 +17,7 @@ MAX_TEXT = 2000  # characters of an upstream's error message
 MAX_WORDS = 32  # words of one kind per call
 MAX_MODELS = 1000  # models per call, whatever a policy allows
 MAX_LISTED = 8  # items that `listed` writes
-EMPTY = "''"  # how `listed` writes an empty text
+EMPTY_TEXT = "''"  # how `listed` writes an empty text
 
 if TYPE_CHECKING:
     BoundedText = NewType("BoundedText", str)
@@ -61,7 +61,7 @@ def first_items(values: Iterable[T], max_items: int = MAX_WORDS) -> list[T]:
 
 def join_names(texts: Sequence[str]) -> str:
     """Return the first ``MAX_LISTED`` texts as a list, with the number of the others."""
-    words = [shorten_to_ascii(text) or EMPTY for text in texts[:MAX_LISTED]]
+    words = [shorten_to_ascii(text) or EMPTY_TEXT for text in texts[:MAX_LISTED]]
     remaining = len(texts) - len(words)
     return ", ".join(words) + (f" and {remaining} more" if remaining else "")
 

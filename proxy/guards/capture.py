@@ -25,7 +25,7 @@ from proxy.guards.stream.frame_texts import (
 from proxy.guards.text.documents import walk_non_chat
 from proxy.guards.text.walk import Path, Text, find_joined_parts_depth, walk_request
 from proxy.types import Json
-from proxy.types.events import CALLS, Frame, Part, Stop
+from proxy.types.events import TOOL_CALL_KINDS, Frame, Part, Stop
 from proxy.types.guard import Capture, GuardPlan, GuardRule, is_contextual, is_service
 
 LOOKAHEAD_CHARS = (
@@ -151,7 +151,7 @@ def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
             path = None if is_whole else get_text_key(frame, item.path)
             yield path or item.path, item
     for text, key in () if is_whole else list_delta_texts(frame):
-        is_call = isinstance(key, Part) and key.kind in JSON_KINDS | CALLS
+        is_call = isinstance(key, Part) and key.kind in JSON_KINDS | TOOL_CALL_KINDS
         yield (
             (get_choice(key), key if is_call else text.kind),
             text._replace(path=(text.kind,)),

@@ -120,7 +120,9 @@ class RuleTally:
         """Return the error for a failure. The message of the policy is for findings only."""
         name = self.rule.name
         if not (self.is_away or error in RETRYABLE_FAILURES):
-            return GuardBlocked(guard.UNCHECKED.format(name), guard=name, kind="could_not_check")
+            return GuardBlocked(
+                guard.UNCHECKED_MESSAGE.format(name), guard=name, kind="could_not_check"
+            )
         unavailable = GuardUnavailable(
             guard.UNCHECKED_YET.format(name), guard=name, kind="could_not_check"
         )

@@ -26,8 +26,16 @@ from proxy.limits.stores.store import CounterStore
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Plan
-from proxy.types.guard import UNPRICED, CostCap, GuardResult, Verdict, is_service
-from proxy.types.limit import FLAGS, FRESH, READING, Claim, CounterState, Limit, LimitDecision
+from proxy.types.guard import UNPRICED_MESSAGE, CostCap, GuardResult, Verdict, is_service
+from proxy.types.limit import (
+    FLAGS_INDEX,
+    FRESH_FLAG,
+    READING_LENGTH,
+    Claim,
+    CounterState,
+    Limit,
+    LimitDecision,
+)
 
 COST_FINDING = "cost"
 T = TypeVar("T")
@@ -189,8 +197,8 @@ class Reservation:
             await backfill.wait(claims)
         decision = await self._admit(claims)
         if backfill is not None and decision.admitted:
-            for index, flags in enumerate(decision.readings[FLAGS::READING]):
-                if flags & FRESH:
+            for index, flags in enumerate(decision.readings[FLAGS_INDEX::READING_LENGTH]):
+                if flags & FRESH_FLAG:
                     backfill.start(decision.claims[index], self.received_ms)
             if await backfill.wait(decision.claims):
                 await self.limiter.store.release(self._id)
@@ -203,7 +211,7 @@ class Reservation:
         self._attempts += 1
         self._id = f"{self.call.head.call_id}-{self._attempts}"
         decision = await self.limiter.store.admit(self._id, claims)
-        if decision.admitted and any(decision.readings[FLAGS::READING]):
+        if decision.admitted and any(decision.readings[FLAGS_INDEX::READING_LENGTH]):
             for state in decision.counter_states:
                 if state.is_warned:
                     self.limiter.on_warning(state)
@@ -219,7 +227,9 @@ def check_cost_caps(cost_caps: Sequence[CostCap], cost: int | None, record: Reco
     record.add_guard_results("input", [_make_cap_result(cap, cost) for cap in cost_caps])
     for cap in cost_caps:
         if cost is None and cap.fails_closed:
-            raise GuardBlocked(UNPRICED.format(cap.name), guard=cap.name, kind="could_not_check")
+            raise GuardBlocked(
+                UNPRICED_MESSAGE.format(cap.name), guard=cap.name, kind="could_not_check"
+            )
         if cost is not None and cost > cap.max_nano_usd and cap.enforces:
             raise GuardBlocked(cap.message, guard=cap.name, kind=COST_FINDING)
 

@@ -19,7 +19,7 @@ from proxy.limits.kinds.usd import estimate_highest_cost
 from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body, to_tokens
 from proxy.money.usage import price_on
 from proxy.types import (
-    UNBILLED,
+    UNBILLED_ENDPOINTS,
     Call,
     ModelCall,
     ParameterOverrides,
@@ -29,8 +29,8 @@ from proxy.types import (
 from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.limit import (
     MAX_AMOUNT,
-    READING,
-    WAIT,
+    READING_LENGTH,
+    WAIT_INDEX,
     CallSize,
     Claim,
     ClaimTemplate,
@@ -82,7 +82,7 @@ def _make_claim(template: ClaimTemplate, amounts: Amounts, plan: Plan, call: Cal
         scope = scope.replace(USER_PLACEHOLDER, user)
     endpoint = call.head.endpoint
     is_free = limit.kind.is_usage_based and (
-        endpoint in UNBILLED or (endpoint == "passthrough" and _runs_no_model(call))
+        endpoint in UNBILLED_ENDPOINTS or (endpoint == "passthrough" and _runs_no_model(call))
     )
     if not amount and limit.is_budget:
         is_free = is_free or _is_free(plan, call)
@@ -182,7 +182,7 @@ def estimate_size(call: Call, target: Target, overrides: ParameterOverrides) -> 
 
     Returns None if the target's dialect cannot express the request.
     """
-    if call.head.endpoint in UNBILLED:
+    if call.head.endpoint in UNBILLED_ENDPOINTS:
         return CallSize(target, prompt=0, output=0, body={})
     if call.head.passthrough is not None:
         return _estimate_passthrough_size(call, target, None)
@@ -244,7 +244,7 @@ def list_budget_charges(decision: LimitDecision, usage: Sequence[int]) -> list[B
         if claim.limit.is_budget
         and usage[index]
         and not claim.is_per_user
-        and not decision.readings[index * READING + WAIT]
+        and not decision.readings[index * READING_LENGTH + WAIT_INDEX]
     ]
 
 

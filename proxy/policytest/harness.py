@@ -51,7 +51,7 @@ from proxy.types.passthrough import BoundedUpload, PassthroughPaths
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
 from proxy.upstream.reply import OnData, do_nothing
-from proxy.upstream.wire.dialing import UNREACHABLE
+from proxy.upstream.wire.dialing import UNREACHABLE_MESSAGE
 from proxy.upstream.wire.http1 import BROKEN
 
 T = TypeVar("T")
@@ -305,7 +305,7 @@ class _Http:
         request = orjson.loads(body or b"{}")
         self.requests.append(SentRequest(url, dict(headers), request))
         if answer.fault == "connect":
-            raise UpstreamUnavailable(UNREACHABLE)
+            raise UpstreamUnavailable(UNREACHABLE_MESSAGE)
         on_sent()
         if answer.fault == "silent":
             await asyncio.sleep(timeouts.first_byte)

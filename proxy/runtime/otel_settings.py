@@ -11,17 +11,17 @@ from math import inf
 
 from proxy.runtime.frozen import frozen
 
-PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+EXPORTER_BY_PROTOCOL = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 """Exporters of ``otlp``, by the value of ``OTEL_EXPORTER_OTLP_PROTOCOL``."""
 COMPRESSIONS = ("none", "gzip", "deflate")
-ENDPOINTS = (
+ENDPOINT_VARIABLES = (
     "HEADRACE_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
 )
 RATIO_SAMPLERS = ("traceidratio", "parentbased_traceidratio")
 METRIC_INTERVALS = ("OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRIC_EXPORT_TIMEOUT")
-VARIABLES = {
+VARIABLES_BY_SIGNAL = {
     "TRACES": (
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
         "OTEL_BSP_MAX_QUEUE_SIZE",
@@ -79,7 +79,7 @@ def read_otel_settings(environ: Mapping[str, str]) -> OtelSettings:
     """Read the variables ``OTEL_*``."""
     values = {name: value.strip() for name, value in environ.items() if value.strip()}
     warnings: list[str] = []
-    has_collector = any(name in values for name in ENDPOINTS)
+    has_collector = any(name in values for name in ENDPOINT_VARIABLES)
     exporters = _read_exporters(values, "TRACES", "otlp" if has_collector else "none", warnings)
     metric_exporters = _read_exporters(values, "METRICS", "none", warnings)
     by_signal = {"TRACES": exporters, "METRICS": metric_exporters}
@@ -145,11 +145,11 @@ def _read_exporters(
         if variable not in values:
             variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
         protocol = values.get(variable, "http/protobuf")
-        if protocol not in PROTOCOLS:
-            protocols = " or ".join(PROTOCOLS)
+        if protocol not in EXPORTER_BY_PROTOCOL:
+            protocols = " or ".join(EXPORTER_BY_PROTOCOL)
             warning = f"{variable} must be {protocols}, not {protocol!r}; http/protobuf is used"
             warnings += [warning] if warning not in warnings else []
-        otlp = PROTOCOLS.get(protocol, "otlp_proto_http")
+        otlp = EXPORTER_BY_PROTOCOL.get(protocol, "otlp_proto_http")
         names = [otlp if name == "otlp" else name for name in names]
     return tuple(dict.fromkeys(names))
 
@@ -175,7 +175,7 @@ def _is_ignored(name: str, value: str, signals: Sequence[str]) -> bool:
         return False
     if name == "OTEL_LOGS_EXPORTER":
         return value.lower() != "none"
-    for signal, names in VARIABLES.items():
+    for signal, names in VARIABLES_BY_SIGNAL.items():
         if name in names or name.startswith(f"OTEL_EXPORTER_OTLP_{signal}_"):
             return signal not in signals
     return not name.startswith(("OTEL_EXPORTER_", "OTEL_PYTHON_EXPORTER_"))

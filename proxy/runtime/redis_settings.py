@@ -10,7 +10,7 @@ from proxy.runtime.frozen import frozen
 REDIS_URL = re.compile(
     r"(redis|rediss|unix(?!\+))(\+cluster)?://([^/?@]*@)?([^/?@]*)(/[^?]*)?(\?.*)?"
 )
-SERVER = re.compile(r"([\w.-]+|\[[\w:.]+\])(:\d{1,5})?")
+SERVER_ADDRESS = re.compile(r"([\w.-]+|\[[\w:.]+\])(:\d{1,5})?")
 
 
 @frozen
@@ -42,7 +42,7 @@ def parse_redis_url(text: str) -> RedisLocation:
         )
     if cluster and path not in ("", "/", "/0"):
         raise ValueError("HEADRACE_REDIS_URL must not have a database: clusters have only 0")
-    if scheme != "unix" and not all(SERVER.fullmatch(name) for name in names):
+    if scheme != "unix" and not all(SERVER_ADDRESS.fullmatch(name) for name in names):
         raise ValueError("HEADRACE_REDIS_URL must have HOST or HOST:PORT, separated by commas")
     urls = tuple(f"{scheme}://{user}{name}{path}{query}" for name in names)
     return RedisLocation(urls, bool(cluster))

@@ -107,7 +107,7 @@ ANY_ORIGIN = "*"
 PREFLIGHT_MAX_AGE_S = 600  # time for which a browser caches a preflight response
 # Methods that listed paths may use besides GET and POST.
 EXTRA_METHODS = frozenset({"DELETE", "HEAD", "PATCH", "PUT"})
-METHODS = ", ".join(sorted({*EXTRA_METHODS, *(method for method, _ in ROUTES)}))
+ALLOWED_METHODS = ", ".join(sorted({*EXTRA_METHODS, *(method for method, _ in ROUTES)}))
 HEADER_NAMES = re.compile(r"[A-Za-z0-9_-]{1,64}(?:, ?[A-Za-z0-9_-]{1,64}){0,63}")
 EXPOSED_HEADERS = (
     *("request-id", "retry-after", "retry-after-ms", "x-headrace-cache", "x-headrace-cost-usd"),
@@ -139,7 +139,7 @@ class CrossOrigin:
         names = request_headers.get("access-control-request-headers", "")
         return {
             **allowed,
-            "access-control-allow-methods": METHODS,
+            "access-control-allow-methods": ALLOWED_METHODS,
             **({"access-control-allow-headers": names} if HEADER_NAMES.fullmatch(names) else {}),
             "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),
             "vary": "origin, access-control-request-headers, access-control-request-method",

@@ -17,23 +17,23 @@ from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.explain import CallExplanation
 from proxy.runtime.frozen import frozen
 from proxy.server.console import (
-    API,
+    API_PATH,
     Console,
     is_foreign_to_console,
     is_public,
     make_problem_response,
 )
-from proxy.server.sessions import COOKIE, Sessions, has_token
+from proxy.server.sessions import COOKIE_NAME, Sessions, has_token
 from proxy.telemetry.log import LogLevel
 
 RenderMetrics = Callable[[str], tuple[bytes, str]]
 GZIP_LEVEL = 1  # nearly as small as level 6, in a fifth of the time
-EXPLAIN = "/explain/"
+EXPLAIN_PATH = "/explain/"
 NO_CANDIDATE = "No candidate policy is loaded. Start with headrace serve --candidate FOLDER.\n"
 LOG_LEVEL = "/loglevel"
 DEFAULT_LEVEL_S = 900.0
 OPEN_PATHS = ("/healthz", "/readyz")  # no data, and probes have no token
-PATHS = (
+LISTED_PATHS = (
     *("/", "/api/v1/", "/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}"),
     "/candidate",
 )
@@ -90,7 +90,7 @@ def make_admin_handler(
         path = request.raw_path.partition("?")[0]
         refused = access.find_refusal(request.method, path, request.headers, request.cookies)
         if refused is not None:
-            is_api = sources.console is not None and path.startswith(API)
+            is_api = sources.console is not None and path.startswith(API_PATH)
             return make_problem_response(*refused) if is_api else _make_refusal(*refused)
         sources.emit_pending()
         if sources.console is not None and sources.console.owns(path):
@@ -118,8 +118,8 @@ def _respond(
         status, text = (200, "ready\n") if ready else (503, "not ready\n")
         return web.Response(status=status, text=text)
     as_json = "json" in request.headers.get("accept", "")
-    if path.startswith(EXPLAIN):
-        return _explain(sources.calls, path.removeprefix(EXPLAIN), request, as_json=as_json)
+    if path.startswith(EXPLAIN_PATH):
+        return _explain(sources.calls, path.removeprefix(EXPLAIN_PATH), request, as_json=as_json)
     return _render_page(sources, path, as_json=as_json)
 
 
@@ -138,7 +138,9 @@ def _render_page(sources: AdminSources, path: str, *, as_json: bool) -> web.Resp
         if sources.candidate is None:
             return web.Response(status=404, text=NO_CANDIDATE)
         return _render_explanation(sources.candidate(), as_json=as_json)
-    return web.Response(status=404, text=f"Unknown path. Available paths: {', '.join(PATHS)}.\n")
+    return web.Response(
+        status=404, text=f"Unknown path. Available paths: {', '.join(LISTED_PATHS)}.\n"
+    )
 
 
 def _explain(
@@ -224,7 +226,7 @@ class Access:
         is_open = path in OPEN_PATHS or (is_console and is_public(path))
         if self.token is None or is_open or has_token(self.token, headers):
             return None
-        if self.sessions is not None and self.sessions.is_valid(cookies.get(COOKIE, "")):
+        if self.sessions is not None and self.sessions.is_valid(cookies.get(COOKIE_NAME, "")):
             return None
         return 401, "Send the token of HEADRACE_ADMIN_TOKEN as Authorization: Bearer TOKEN."
 

@@ -29,17 +29,17 @@ from proxy.dialects.wire.strict_json import MAX_VALUES, count_body_values, read_
 from proxy.errors import BadRequest, ProxyError
 from proxy.ledger.store import Unusable
 from proxy.policy.review import MAX_CALLS
-from proxy.server.sessions import COOKIE, SESSION_S, SIGN_INS_PER_MINUTE, Sessions, has_token
+from proxy.server.sessions import COOKIE_NAME, SESSION_S, SIGN_INS_PER_MINUTE, Sessions, has_token
 
-STATIC = Path(__file__).parents[1] / "console" / "static"
-API = "/api/v1/"
-FILES = "/console/"
-SESSION = f"{API}session"
-STREAM = f"{API}calls/stream"
-METHODS = {
-    f"{API}try": ("POST",),
-    SESSION: ("GET", "HEAD", "POST", "DELETE"),
-    STREAM: ("GET",),
+STATIC_FOLDER = Path(__file__).parents[1] / "console" / "static"
+API_PATH = "/api/v1/"
+FILES_PATH = "/console/"
+SESSION_PATH = f"{API_PATH}session"
+STREAM_PATH = f"{API_PATH}calls/stream"
+METHODS_BY_PATH = {
+    f"{API_PATH}try": ("POST",),
+    SESSION_PATH: ("GET", "HEAD", "POST", "DELETE"),
+    STREAM_PATH: ("GET",),
 }
 """Methods of paths that serve other methods than ``GET`` and ``HEAD``."""
 POLL_S = 0.5
@@ -55,7 +55,7 @@ MAX_BODY = 1024 * 1024
 MAX_TOKEN_BODY = 4096
 MAX_BODIES = 8
 """Maximum number of concurrent requests to ``try``."""
-HEADERS = {
+RESPONSE_HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
@@ -99,8 +99,10 @@ class Console:
             denied=sources.series.denied,
         )
         self._policy = PolicyPage(sources)
-        files = (path for path in STATIC.rglob("*") if path.is_file())
-        self._files = {f"{FILES}{path.relative_to(STATIC).as_posix()}": path for path in files}
+        files = (path for path in STATIC_FOLDER.rglob("*") if path.is_file())
+        self._files = {
+            f"{FILES_PATH}{path.relative_to(STATIC_FOLDER).as_posix()}": path for path in files
+        }
         self.sessions = sessions
         self._is_stopping = is_stopping
         self._streams = asyncio.Semaphore(MAX_STREAMS)
@@ -115,18 +117,18 @@ class Console:
 
     @staticmethod
     def owns(path: str) -> bool:
-        return path == "/" or path.startswith((API, FILES))
+        return path == "/" or path.startswith((API_PATH, FILES_PATH))
 
     async def handle(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        methods = METHODS.get(path, ("GET", "HEAD"))
+        methods = METHODS_BY_PATH.get(path, ("GET", "HEAD"))
         if request.method not in methods:
             return make_problem_response(405, f"Use {methods[0]}.", allow=", ".join(methods))
-        if path.startswith(API):
-            return await self._api(request, path.removeprefix(API))
-        file = self._files.get(f"{FILES}index.html" if path == "/" else path)
+        if path.startswith(API_PATH):
+            return await self._api(request, path.removeprefix(API_PATH))
+        file = self._files.get(f"{FILES_PATH}index.html" if path == "/" else path)
         if file is None:
             return make_problem_response(404, "The console has no such file.")
-        return web.FileResponse(file, headers=HEADERS)
+        return web.FileResponse(file, headers=RESPONSE_HEADERS)
 
     async def _api(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         handlers = {
@@ -199,7 +201,7 @@ class Console:
         thread = self._ledger_thread
         if query.format == "csv":
             text = await thread.run(partial(read_csv, self._sources, query))
-            return web.Response(text=text, headers={**HEADERS, "content-type": "text/csv"})
+            return web.Response(text=text, headers={**RESPONSE_HEADERS, "content-type": "text/csv"})
         money = await thread.run(partial(read_money, self._sources, query))
         return make_json_response(await self._build(dict, money, limits=await self._limits.read()))
 
@@ -220,7 +222,7 @@ class Console:
 
     async def _session(self, request: web.BaseRequest) -> web.Response:
         sessions = self.sessions
-        session = request.cookies.get(COOKIE, "")
+        session = request.cookies.get(COOKIE_NAME, "")
         if request.method in ("GET", "HEAD"):
             is_open = sessions.token is None or sessions.is_valid(session)
             is_open = is_open or has_token(sessions.token or "", request.headers)
@@ -249,7 +251,9 @@ class Console:
             return make_problem_response(503, "The proxy is stopping.")
         if self._streams.locked():
             raise TooManyPages
-        response = web.StreamResponse(headers={**HEADERS, "content-type": "text/event-stream"})
+        response = web.StreamResponse(
+            headers={**RESPONSE_HEADERS, "content-type": "text/event-stream"}
+        )
         async with self._streams:
             await response.prepare(request)
             try:
@@ -279,7 +283,7 @@ class Console:
 
 def is_public(path: str) -> bool:
     """Return True for the files of the page, which contain no data, and for signing in."""
-    return path == SESSION or not path.startswith(API)
+    return path == SESSION_PATH or not path.startswith(API_PATH)
 
 
 def is_foreign_to_console(method: str, path: str, headers: Mapping[str, str]) -> bool:
@@ -287,7 +291,7 @@ def is_foreign_to_console(method: str, path: str, headers: Mapping[str, str]) ->
     origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site")
     if origin is not None and origin.partition("://")[2] != headers.get("Host"):
         return True
-    return path.startswith(API) and site in ("cross-site", "same-site")
+    return path.startswith(API_PATH) and site in ("cross-site", "same-site")
 
 
 async def read_body(request: web.BaseRequest, max_bytes: int) -> bytes:
@@ -314,17 +318,17 @@ def parse_body(body: bytes) -> dict[str, Any]:
 
 
 def set_session(session: str, max_age: int) -> web.Response:
-    response = web.Response(status=204, headers=HEADERS)
-    response.set_cookie(COOKIE, session, max_age=max_age, httponly=True, samesite="Strict")
+    response = web.Response(status=204, headers=RESPONSE_HEADERS)
+    response.set_cookie(COOKIE_NAME, session, max_age=max_age, httponly=True, samesite="Strict")
     return response
 
 
 def make_json_response(body: bytes) -> web.Response:
-    return web.Response(body=body, headers={**HEADERS, "content-type": "application/json"})
+    return web.Response(body=body, headers={**RESPONSE_HEADERS, "content-type": "application/json"})
 
 
 def make_problem_response(status: int, message: str, **headers: str) -> web.Response:
     """Return an error response whose message is shown on the page."""
     body = orjson.dumps({"error": {"message": message}})
-    headers = {**HEADERS, **headers, "content-type": "application/json"}
+    headers = {**RESPONSE_HEADERS, **headers, "content-type": "application/json"}
     return web.Response(status=status, body=body, headers=headers)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 FLUSH_BYTES = 32 * 1024  # bytes after which collected events are written
 MAX_FRAMES_PER_WRITE = 8  # frames that are written at once
 MAX_HOPS = 8
-KEEPALIVE = Frame(())
+KEEPALIVE_FRAME = Frame(())
 
 
 class HttpExchange:
@@ -190,8 +190,8 @@ class HttpExchange:
             return
         if not out.begun:
             self._set_head(ResponseHead(streamed=True))
-            self._begin_with_frame(KEEPALIVE, None)
-        out.write_now(self._writer.feed(KEEPALIVE))
+            self._begin_with_frame(KEEPALIVE_FRAME, None)
+        out.write_now(self._writer.feed(KEEPALIVE_FRAME))
 
     def _set_head(self, head: ResponseHead) -> None:
         self._head, self._collected_bytes = head, 0

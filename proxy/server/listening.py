@@ -20,7 +20,7 @@ from proxy.server.server import HttpServer
 from proxy.settings import Address, BadSetting
 
 CLOSE_TIMEOUT_S = 1.0
-BACKLOG = 128  # connections that wait to be accepted
+BACKLOG_CONNECTIONS = 128  # connections that wait to be accepted
 MAX_BATCH = 32  # connections accepted at once
 
 
@@ -105,6 +105,8 @@ async def listen(
         listening = socket.socket(fileno=os.dup(bound_socket.fileno()))
         listening.setblocking(False)
         reception = BatchAcceptor(server, listening)
-        listeners.append(await loop.create_server(reception, sock=listening, backlog=BACKLOG))
+        listeners.append(
+            await loop.create_server(reception, sock=listening, backlog=BACKLOG_CONNECTIONS)
+        )
     bound.close()
     return Address(host, port), stop

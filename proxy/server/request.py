@@ -90,7 +90,7 @@ class BodyShare:
 
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-HOST = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
+HOST_PATTERN = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 UNIQUE_HEADERS = frozenset(
     {
         "api-key",
@@ -106,7 +106,7 @@ UNIQUE_HEADERS = frozenset(
     | HEADER_MEANINGS.keys()
 )
 UNIQUE_HEADER_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
-JSON = "application/json"
+JSON_TYPE = "application/json"
 JSON_PREFIX_BYTES = b" \t\r\n\0\xef\xbb\xbf\xfe\xff"
 """White space and byte order marks that may precede JSON."""
 MAX_VALUES = 100_000
@@ -210,7 +210,7 @@ class IncomingRequest:
             raise VersionNotSupported
         if self._repeated is not None:
             raise make_header_error(self._repeated, "must not be repeated")
-        if "host" in headers and HOST.fullmatch(headers["host"]) is None:
+        if "host" in headers and HOST_PATTERN.fullmatch(headers["host"]) is None:
             raise make_header_error("host", "must be a host name")
         if "transfer-encoding" in headers:
             if headers["transfer-encoding"].lower() != CHUNKED:
@@ -273,9 +273,9 @@ class IncomingRequest:
 
     def _check_kind(self) -> None:
         headers = self.headers
-        kind = headers.get("content-type", JSON)
-        if kind != JSON and not is_json(kind):
-            raise UnsupportedMedia(f"The content type must be {JSON}.")
+        kind = headers.get("content-type", JSON_TYPE)
+        if kind != JSON_TYPE and not is_json(kind):
+            raise UnsupportedMedia(f"The content type must be {JSON_TYPE}.")
         if "content-encoding" in headers:
             self._check_encoding()
         if "content-length" in headers and int(headers["content-length"]) > self._bounds.body_bytes:
@@ -319,10 +319,10 @@ class RequestUpload:
         if self._is_blank and (begin := piece.lstrip(JSON_PREFIX_BYTES)[:1]):
             self._is_blank = False
             if begin in b"{[":
-                raise UnsupportedMedia(f"A JSON body must have the content type {JSON}.")
+                raise UnsupportedMedia(f"A JSON body must have the content type {JSON_TYPE}.")
         return piece
 
 
 def is_json(media_type: str) -> bool:
     """Return True if bodies of this type are parsed."""
-    return media_type.partition(";")[0].strip().lower() == JSON
+    return media_type.partition(";")[0].strip().lower() == JSON_TYPE

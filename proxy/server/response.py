@@ -19,9 +19,9 @@ from proxy.dialects.families import choose_status, get_head_members
 from proxy.errors import ClientDisconnected, ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import format_usd
-from proxy.types import UNBILLED, ResponseHead
+from proxy.types import UNBILLED_ENDPOINTS, ResponseHead
 from proxy.types.events import Frame
-from proxy.types.limit import READING, Limit, LimitDecision, LimitKind
+from proxy.types.limit import READING_LENGTH, Limit, LimitDecision, LimitKind
 
 TICKS_PER_INTERVAL = 4  # timer ticks in ``silence_s``
 MAX_WRITE_BYTES = 256 * 1024  # bytes per write; asyncio copies them into its buffer
@@ -44,7 +44,7 @@ class SentResponse(web.StreamResponse):
         self._keep_alive = keeps_connection
 
 
-KEEP_OPEN, CLOSED = SentResponse(keeps_connection=True), SentResponse(keeps_connection=False)
+KEEP_OPEN, ANSWERED = SentResponse(keeps_connection=True), SentResponse(keeps_connection=False)
 
 
 class ResponseWriter:
@@ -62,7 +62,7 @@ class ResponseWriter:
         self._bodiless = request.method == "HEAD"  # a client would read a body as the next response
         self._chunked = self._is_kept = False
         self.begun = self.served = self.has_written = False
-        self.outcome = CLOSED  # returned to aiohttp's server
+        self.outcome = ANSWERED  # returned to aiohttp's server
 
     @property
     def is_client_gone(self) -> bool:
@@ -133,7 +133,7 @@ class ResponseWriter:
             await self._wait_for_slow_client()
         if last:
             self.served = True
-            self.outcome = KEEP_OPEN if self._is_kept else CLOSED
+            self.outcome = KEEP_OPEN if self._is_kept else ANSWERED
 
     async def _write_pieces(self, data: bytes) -> bytes:
         """Write all but the last piece, and return it."""
@@ -222,7 +222,7 @@ class SilenceTimer:
 MAX_WARNING_CHARS = 1024
 EVENTS = "text/event-stream; charset=utf-8"
 ERROR_HEADER = "x-headrace-error"
-FLAGGED = "flagged by a guard of the upstream"
+FLAGGED_WARNING = "flagged by a guard of the upstream"
 RATE_KINDS = tuple(kind for kind in KINDS.values() if kind.headers is not None)
 
 
@@ -255,7 +255,7 @@ def _collect_warnings(record: Record, *, flagged: bool) -> list[str]:
         if warned is not None and warned.warnings:
             warnings += warned.warnings
     if flagged:
-        warnings.append(FLAGGED)
+        warnings.append(FLAGGED_WARNING)
     return warnings
 
 
@@ -271,7 +271,7 @@ def make_limit_headers(admission: LimitDecision) -> dict[str, str]:
         limit = claim.limit
         kind = limit.kind
         if kind.headers is not None and not limit.shadow:
-            debt = admission.readings[index * READING]
+            debt = admission.readings[index * READING_LENGTH]
             available = limit.capacity + -debt // limit.debt_per_unit
             share = available / limit.capacity if available > 0 else 0.0
             if kind not in tightest or share < tightest[kind][0]:
@@ -307,7 +307,7 @@ def make_status_and_headers(
         shown = None if head.streamed else data
         headers.update(client.make_response_headers(shown, len(record.attempts), record.cache))
     request_head = record.head
-    is_free = request_head is not None and request_head.endpoint in UNBILLED
+    is_free = request_head is not None and request_head.endpoint in UNBILLED_ENDPOINTS
     is_priced = record.attempts or record.saved or is_free
     if head.streamed:
         headers["x-accel-buffering"] = "no"

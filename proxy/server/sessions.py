@@ -9,7 +9,7 @@ from secrets import token_urlsafe
 
 from proxy.telemetry.log import Quota
 
-COOKIE = "headrace_session"
+COOKIE_NAME = "headrace_session"
 SESSION_S = 12 * 3600
 SIGN_INS_PER_MINUTE = 5
 MAX_ENDED = 4096  # more than the 3,600 sessions that can begin within 12 hours

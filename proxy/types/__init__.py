@@ -15,7 +15,7 @@ from proxy.errors import RejectedByRule
 from proxy.errors.words import BoundedText
 from proxy.runtime.frozen import frozen, memo
 from proxy.types.endpoints import ABOUT_STATE as ABOUT_STATE
-from proxy.types.endpoints import UNBILLED as UNBILLED
+from proxy.types.endpoints import UNBILLED_ENDPOINTS as UNBILLED_ENDPOINTS
 from proxy.types.endpoints import ChangedFields, NumericFields
 from proxy.types.endpoints import Endpoint as Endpoint
 from proxy.types.endpoints import TargetRoute as TargetRoute
@@ -207,7 +207,7 @@ class ParameterOverrides:
         return bool(self.set or self.cap)
 
 
-UNCHANGED = ParameterOverrides()
+NO_OVERRIDES = ParameterOverrides()
 
 
 @frozen
@@ -242,7 +242,7 @@ class ModelCall:
     model: str
     targets: tuple[Target, ...]
     pool_size: int = 1
-    overrides: ParameterOverrides = UNCHANGED
+    overrides: ParameterOverrides = NO_OVERRIDES
     rules: tuple[str, ...] = ()
     shadow_rules: tuple[str, ...] = ()
     rule_by_effect: Mapping[str, str] = field(default_factory=dict)

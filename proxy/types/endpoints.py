@@ -14,7 +14,7 @@ Endpoint = Literal[
 ]  # fmt: skip
 ABOUT_STATE: frozenset[Endpoint] = frozenset({"stored", "conversations"})
 """Endpoints that manage state stored by a provider."""
-UNBILLED: frozenset[Endpoint] = ABOUT_STATE | {"count_tokens"}
+UNBILLED_ENDPOINTS: frozenset[Endpoint] = ABOUT_STATE | {"count_tokens"}
 """Endpoints that run no model: free of charge, counted only by request limits, never cached."""
 MODEL_FREE_METHODS = frozenset({"DELETE", "GET", "HEAD"})
 """Methods of passthrough requests that run no model."""

@@ -47,7 +47,7 @@ Kind = Literal[
 ]
 VISIBLE_KINDS: Final[frozenset[Kind]] = frozenset({"text", "reasoning", "summary", "refusal"})
 """Kinds of text that an application shows to people."""
-CALLS: Final[frozenset[Kind]] = frozenset({"arguments", "input"})
+TOOL_CALL_KINDS: Final[frozenset[Kind]] = frozenset({"arguments", "input"})
 """Kinds of text of a tool call."""
 Closing = Literal[
     "marked",  # an event of the wire ends the part

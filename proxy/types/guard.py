@@ -16,11 +16,11 @@ Verdict = Literal[
     "passed", "flagged", "masked", "blocked", "routed", "retried", "failed", "not_applicable"
 ]
 Stage = Literal["input", "output"]
-BLOCKED = 'Guard "{}" blocked this call.'
-UNCHECKED = 'Guard "{}" could not inspect this text.'
-UNCHECKED_YET = f"{UNCHECKED} Try again later."
+BLOCKED_MESSAGE = 'Guard "{}" blocked this call.'
+UNCHECKED_MESSAGE = 'Guard "{}" could not inspect this text.'
+UNCHECKED_YET = f"{UNCHECKED_MESSAGE} Try again later."
 TOO_EXPENSIVE = 'Guard "{}" blocked this call, because it may cost more than the policy allows.'
-UNPRICED = 'Guard "{}" blocked this call, because the price of its model is unknown.'
+UNPRICED_MESSAGE = 'Guard "{}" blocked this call, because the price of its model is unknown.'
 
 
 @frozen

@@ -241,13 +241,13 @@ class BudgetQuery:
     scopes: frozenset[str] = frozenset()
 
 
-NEVER = -1
-WARNED, FRESH = 1, 2
-WAIT, FLAGS = 2, 3  # positions in a reading
-READING = 4
+NEVER_FITS = -1
+WARNED_FLAG, FRESH_FLAG = 1, 2
+WAIT_INDEX, FLAGS_INDEX = 2, 3  # positions in a reading
+READING_LENGTH = 4
 """Numbers in the reading of a claim: level (a rate's debt, otherwise the used amount);
 milliseconds until a budget resets, or -1; milliseconds to wait, 0 if the claim fits and
-``NEVER`` if it never will; the bits ``WARNED`` and ``FRESH``."""
+``NEVER_FITS`` if it never will; the bits ``WARNED_FLAG`` and ``FRESH_FLAG``."""
 
 
 @frozen
@@ -276,7 +276,7 @@ class CounterState:
 
 @frozen
 class LimitDecision:
-    """Decision on the claims of one call, with ``READING`` numbers for each claim.
+    """Decision on the claims of one call, with ``READING_LENGTH`` numbers for each claim.
 
     ``store_away`` is True if the store is unavailable and limits that fail closed refuse the call.
     """
@@ -293,13 +293,16 @@ class LimitDecision:
             return None
         against = [
             (wait, index)
-            for index, wait in enumerate(self.readings[WAIT::READING])
+            for index, wait in enumerate(self.readings[WAIT_INDEX::READING_LENGTH])
             if wait and not self.claims[index].limit.shadow
         ]
         if not against:
             return None
-        wait, index = max(against, key=lambda item: (item[0] == NEVER, item[0]))
-        standing, wait_s = self.get_counter_state(index), None if wait == NEVER else wait / 1000
+        wait, index = max(against, key=lambda item: (item[0] == NEVER_FITS, item[0]))
+        standing, wait_s = (
+            self.get_counter_state(index),
+            None if wait == NEVER_FITS else wait / 1000,
+        )
         return LimitRefusal(
             limit=standing.limit,
             scope=standing.scope,
@@ -313,8 +316,8 @@ class LimitDecision:
 
     def get_counter_state(self, index: int) -> CounterState:
         """Return the state of the counter of one claim."""
-        claim, offset = self.claims[index], index * READING
-        level, reset, wait, flags = self.readings[offset : offset + READING]
+        claim, offset = self.claims[index], index * READING_LENGTH
+        level, reset, wait, flags = self.readings[offset : offset + READING_LENGTH]
         limit, used = claim.limit, level
         if isinstance(limit.window, int):
             used, reset = -(-level // limit.debt_per_unit), -(-level // limit.drain_per_ms)
@@ -324,23 +327,23 @@ class LimitDecision:
             used=used,
             reset_s=reset / 1000 if reset >= 0 else None,
             would_refuse=wait != 0,
-            is_warned=bool(flags & WARNED),
-            is_fresh=bool(flags & FRESH),
+            is_warned=bool(flags & WARNED_FLAG),
+            is_fresh=bool(flags & FRESH_FLAG),
         )
 
     def used_amounts(self) -> list[int]:
-        levels = self.readings[::READING]
+        levels = self.readings[::READING_LENGTH]
         return [-(-levels[n] // claim.limit.debt_per_unit) for n, claim in enumerate(self.claims)]
 
     def decisions(self) -> list[tuple[Limit, bool]]:
         """Return the limit of each claim, and True if it refuses, or would without shadow mode."""
-        waits = self.readings[WAIT::READING]
+        waits = self.readings[WAIT_INDEX::READING_LENGTH]
         return [(claim.limit, waits[index] != 0) for index, claim in enumerate(self.claims)]
 
 
 def to_decision(claims: Sequence[Claim], readings: Sequence[int]) -> LimitDecision:
     """Return the decision: the call is refused if a limit outside of shadow mode must wait."""
-    waits = readings[WAIT::READING]
+    waits = readings[WAIT_INDEX::READING_LENGTH]
     refused = any(waits) and any(
         wait and not claim.limit.shadow for claim, wait in zip(claims, waits, strict=True)
     )

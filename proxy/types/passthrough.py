@@ -15,9 +15,9 @@ from proxy.runtime.frozen import frozen
 MAX_PATH_CHARS = 1024  # characters of a path
 MAX_QUERY_CHARS = 2048  # characters of a query
 MAX_VALUE_CHARS = 256  # of one value in it
-REPEATABLE = frozenset({"DELETE", "GET", "PUT"})
+IDEMPOTENT_METHODS = frozenset({"DELETE", "GET", "PUT"})
 """Idempotent methods."""
-SAMPLE = "x"
+SAMPLE_SEGMENT = "x"
 _VALUE = "[A-Za-z0-9][A-Za-z0-9._~:@=+-]{0,255}"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 
@@ -49,7 +49,7 @@ class PassthroughRequest:
 
 
 def _make_sample_path(route: str) -> str:
-    return _PARAMETER.sub(SAMPLE, route)
+    return _PARAMETER.sub(SAMPLE_SEGMENT, route)
 
 
 def make_sample_request(route: str) -> PassthroughRequest:
@@ -100,7 +100,7 @@ class PassthroughPath:
 
     def may_repeat(self, method: str) -> bool:
         """Return True if a request that the upstream may have processed can be retried."""
-        return self.repeatable or method in REPEATABLE
+        return self.repeatable or method in IDEMPOTENT_METHODS
 
 
 @frozen

@@ -184,7 +184,7 @@ PROVIDERS: Mapping[str, Provider] = {row.name: row for row in _TABLE}
 BY_WORD: Mapping[str, Provider] = {word: row for row in _TABLE for word in row.words}
 """Providers by the word before the ``/`` of a model of LiteLLM."""
 OPENAI = PROVIDERS["openai"]
-GATEWAYS = frozenset(row.name for row in _TABLE if row.is_gateway)
+GATEWAY_NAMES = frozenset(row.name for row in _TABLE if row.is_gateway)
 
 
 def key_variable(word: str) -> str:

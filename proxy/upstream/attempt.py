@@ -125,8 +125,8 @@ MAX_RESPONSE_BYTES = 64 * MIB  # default
 MAX_EMBEDDINGS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take up to 195 MB
 MAX_HEADER_LENGTH = 128
 PLAIN_NUMBER = re.compile("[0-9]{1,15}")  # a remaining rate limit
-JSON, EVENTS = "application/json", "text/event-stream"
-_COUNTED = OPTION_GROUPS.union(
+JSON_TYPE, EVENT_STREAM_TYPE = "application/json", "text/event-stream"
+_CHOICE_FIELDS = OPTION_GROUPS.union(
     CHOICE_COUNT_FIELDS, ("prompt",)
 )  # fields that may ask for several choices
 SHOWN_PREFIXES = {
@@ -147,10 +147,10 @@ def make_reader(
     check_encoding(open_attempt, reply)
     call, upstream = open_attempt.call, open_attempt.target.upstream
     media_type = reply.headers.get("content-type", "")
-    if media_type not in (JSON, EVENTS):
+    if media_type not in (JSON_TYPE, EVENT_STREAM_TYPE):
         media_type = media_type.partition(";")[0].strip().lower()
-    is_stream = media_type == EVENTS and call.stream
-    if media_type != JSON and not is_stream:
+    is_stream = media_type == EVENT_STREAM_TYPE and call.stream
+    if media_type != JSON_TYPE and not is_stream:
         raise UpstreamInvalid("The upstream sent neither JSON nor the requested stream.")
     dialect = DIALECTS[upstream.dialect]
     client = FAMILIES[find_client_family(call)]
@@ -192,7 +192,7 @@ def _has_one_choice(open_attempt: OpenAttempt) -> bool:
     if plan is not None:
         model_call = plan.model_calls[open_attempt.attempt.model_call]
         body = {**body, **model_call.overrides_for(open_attempt.target).set}
-    return _COUNTED.isdisjoint(body) or count_choices(body) == 1
+    return _CHOICE_FIELDS.isdisjoint(body) or count_choices(body) == 1
 
 
 def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:

@@ -62,7 +62,7 @@ PLAIN_QUERY = frozenset({"include", "include[]", "limit", "order", "purpose"})
 MAX_VALUES = 10_000  # values of a body that are searched for ids
 
 MIN_SECRET_PART = 8  # characters of a credential that may be shown
-MASK = "***"
+CREDENTIAL_MASK = "***"
 _CREDENTIAL_NAME = re.compile("|".join(CREDENTIAL_WORDS), re.IGNORECASE)
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
@@ -210,7 +210,7 @@ def redact_text(text: str, upstream: Upstream, hosts: Iterable[str] = ()) -> str
     position = 0
     for start, end in sorted(spans):
         if start > position or not pieces:
-            pieces += [text[position:start], MASK]
+            pieces += [text[position:start], CREDENTIAL_MASK]
         position = max(position, end)
     return "".join([*pieces, text[position:]])
 

@@ -28,7 +28,7 @@ MAX_FAILING_CALLERS = 4096  # callers of all endpoints of all targets
 BUSY_RETRY_S = 1.0
 RETRY_SHARE = 0.2
 MAX_SAVED_RETRIES = 10.0
-INCONCLUSIVE = (UpstreamForbids, UpstreamNotFound, ResponseTooLarge, PoolExhausted)
+INCONCLUSIVE_ERRORS = (UpstreamForbids, UpstreamNotFound, ResponseTooLarge, PoolExhausted)
 """Failures that depend on the request, caller, policy or proxy rather than on the target."""
 CircuitName = Literal["closed", "half_open", "open"]
 OnChange = Callable[[Target, Endpoint, CircuitName], None]
@@ -127,7 +127,7 @@ class TargetSlot:
         """Record a failure. A target that blames the request has worked."""
         if isinstance(error, ProxyError) and error.is_final:
             self.has_worked = True
-        elif isinstance(error, UpstreamError) and not isinstance(error, INCONCLUSIVE):
+        elif isinstance(error, UpstreamError) and not isinstance(error, INCONCLUSIVE_ERRORS):
             self.has_worked, self.reached_upstream = False, error.reached_upstream
 
 

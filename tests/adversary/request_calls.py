@@ -10,7 +10,7 @@ from typing import Any
 from proxy.dialects import RequestContext, parse_head, read_call
 from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import BadRequest, InvalidField
-from proxy.types import UNCHANGED, Call, ParameterOverrides, Target, Upstream
+from proxy.types import NO_OVERRIDES, Call, ParameterOverrides, Target, Upstream
 from tests.conftest import KEY, Proxy, Reply, policies_for
 from tests.doubles import Json
 from tests.test_pipeline import BEARER
@@ -99,7 +99,7 @@ def read_request(route: str, fields: Json) -> Call:
 
 
 def build_body(
-    call: Call, target: Target = OPEN_TARGET, changes: ParameterOverrides = UNCHANGED
+    call: Call, target: Target = OPEN_TARGET, changes: ParameterOverrides = NO_OVERRIDES
 ) -> Json:
     """Return the body that a target gets."""
     body: Json = json.loads(build_request(call, target, changes).body)

@@ -16,7 +16,7 @@ from proxy.dialects import DIALECTS
 from proxy.policy.compile.targets import find_gateway_setting
 from proxy.policy.schema import UpstreamConfig
 from proxy.types import Endpoint
-from proxy.types.providers import GATEWAYS
+from proxy.types.providers import GATEWAY_NAMES
 from tests.adversary.gateway_settings import SETTINGS
 from tests.conftest import DIGEST, KEY, Proxy, running_proxy
 from tests.doubles import (
@@ -224,7 +224,7 @@ async def test_fieldless_path_sends_model_only(tmp_path: Path, upstream: Scripte
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        *(({"provider": name}, True) for name in sorted(GATEWAYS)),
+        *(({"provider": name}, True) for name in sorted(GATEWAY_NAMES)),
         ({"base_url": "https://openrouter.ai/api/v1"}, True),
         ({"base_url": "https://ai-gateway.vercel.sh/v1"}, True),
         ({"base_url": "http://litellm:4000"}, True),

@@ -16,7 +16,7 @@ from pathlib import Path
 import proxy
 from proxy.errors import ProxyError, RequestError, UpstreamError
 from proxy.errors.causes import ErrorCause, get_cause
-from proxy.errors.table import CODES, ERROR_TABLE
+from proxy.errors.table import ERROR_CODES, ERROR_TABLE
 from proxy.errors.words import (
     MAX_LISTED,
     MAX_WORD,
@@ -80,7 +80,7 @@ def test_each_error_is_in_the_table_once() -> None:
     assert sorted(kind.__name__ for kind in [*listed, *INTERNAL]) == sorted(
         kind.__name__ for kind in kinds(ProxyError)
     )
-    assert len(CODES) == len(set(CODES))
+    assert len(ERROR_CODES) == len(set(ERROR_CODES))
     assert [
         kind for row in ERROR_TABLE for kind in row.equivalents if kind.code != row.error.code
     ] == []

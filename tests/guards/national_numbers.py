@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import re2
 
-from proxy.guards.matching.identifiers import NATIONAL_ID_FORMATS, SSN, load_validator
+from proxy.guards.matching.identifiers import NATIONAL_ID_FORMATS, SSN_FORMS, load_validator
 from tests.guards.identifiers import NAMED_VALUES, VALUES
 
 CLASSES = (string.digits, string.ascii_uppercase, string.ascii_lowercase)
@@ -67,7 +67,7 @@ def _other(chance: random.Random, letter: str) -> str:
 
 
 def _validator(kind: str, example: str) -> Callable[[str], bool]:
-    forms = (SSN,) if kind == "ssn" else NATIONAL_ID_FORMATS[kind.removeprefix("id_")]
+    forms = (SSN_FORMS,) if kind == "ssn" else NATIONAL_ID_FORMATS[kind.removeprefix("id_")]
     form = next(form for form in forms if re2.fullmatch(form.pattern, example))
     checks = load_validator(form)
     return lambda value: bool(re2.fullmatch(form.pattern, value)) and checks(value)

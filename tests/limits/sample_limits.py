@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from proxy.limits.claims import estimate_size
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
-from proxy.types import UNCHANGED, Call, ParameterOverrides, Target
+from proxy.types import NO_OVERRIDES, Call, ParameterOverrides, Target
 from proxy.types.limit import Claim, Limit, LimitDecision
 from proxy.types.windows import Calendar
 
@@ -61,7 +61,7 @@ def would_refuse(outcome: LimitDecision) -> tuple[str, ...]:
 
 
 def estimate_tokens(
-    call: Call, target: Target, overrides: ParameterOverrides = UNCHANGED
+    call: Call, target: Target, overrides: ParameterOverrides = NO_OVERRIDES
 ) -> tuple[int, int] | None:
     """Return the prompt tokens and the maximum output tokens that a call claims at a target."""
     size = estimate_size(call, target, overrides)

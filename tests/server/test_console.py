@@ -18,7 +18,7 @@ from aiohttp.web import BaseRequest
 from proxy.console import InvalidQuery
 from proxy.server.admin import Access
 from proxy.server.console import MAX_BODIES, MAX_STREAMS, read_body
-from proxy.server.sessions import COOKIE, SESSION_S, Sessions
+from proxy.server.sessions import COOKIE_NAME, SESSION_S, Sessions
 from proxy.settings import Address, BadSetting, from_environment
 from tests.conftest import Proxy
 from tests.console.shop import make_traffic, post_chat, running_shop
@@ -272,7 +272,7 @@ def test_session_ends_and_cannot_be_forged() -> None:
         assert not sessions.is_valid(forged)
     assert not Sessions(TOKEN, lambda: seconds[0]).is_valid(session)
     access = Access(token=TOKEN, sessions=sessions)
-    cookies = {COOKIE: session}
+    cookies = {COOKIE_NAME: session}
     assert access.find_refusal("GET", f"{API}calls", {"Host": "localhost"}, cookies) is None
     page = {"Host": "localhost", "Sec-Fetch-Site": "same-origin"}
     refusal = access.find_refusal("PUT", "/loglevel", page, cookies)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.limits.kinds import KINDS
-from proxy.types.limit import FRESH, MAX_AMOUNT, NEVER, WARNED, Limit, to_decision
+from proxy.types.limit import FRESH_FLAG, MAX_AMOUNT, NEVER_FITS, WARNED_FLAG, Limit, to_decision
 from proxy.types.windows import Calendar, Unit
 from tests.for_each import for_each
 from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, claims, would_refuse
@@ -60,7 +60,7 @@ def test_warning_share_is_exact(share: float, warn: int) -> None:
             [0, -1, 40, 0, 0, -1, 1500, 0, 0, -1, 0, 0],
             (TOKENS, 1.5),
         ),
-        (((MONTH, 101), (REQUESTS, 1)), [0, 9000, NEVER, 0, 0, -1, 9000, 0], (MONTH, None)),
+        (((MONTH, 101), (REQUESTS, 1)), [0, 9000, NEVER_FITS, 0, 0, -1, 9000, 0], (MONTH, None)),
     ],
 )
 def test_longest_wait_refuses(
@@ -86,7 +86,7 @@ def test_shadow_limit_does_not_refuse() -> None:
 def test_states_show_debt_or_spend() -> None:
     seven = Limit("seven", KINDS["requests"], 7, 60)
     requests = claims((seven, 1), (MONTH, 5), (PLACES, 1))
-    readings = [60_001, -1, 0, WARNED, 120, 5000, 0, FRESH, 3, -1, 0, 0]
+    readings = [60_001, -1, 0, WARNED_FLAG, 120, 5000, 0, FRESH_FLAG, 3, -1, 0, 0]
 
     rate, money, places = to_decision(requests, readings).counter_states
 
@@ -96,7 +96,7 @@ def test_states_show_debt_or_spend() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0, NEVER, 40])), max_size=3),
+    st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0, NEVER_FITS, 40])), max_size=3),
     st.booleans(),
 )
 def test_summary_without_states_is_equal(counted: list[tuple[int, int]], is_shadow: bool) -> None:

@@ -22,7 +22,7 @@ from proxy.dialects.wire.strict_json import dump
 from proxy.money.usage import USAGE_GROUPS, Tokens
 from proxy.types import Json
 from proxy.types.events import (
-    CALLS,
+    TOOL_CALL_KINDS,
     Attach,
     Begin,
     Delta,
@@ -72,7 +72,7 @@ class ChunkMaker:
                 self._store_message_template(frame, event)
             elif type(event) is Start:
                 self._head, self._prefix = self._make_chunk_head(event), b""
-            elif type(event) is Begin and event.part.kind in CALLS:
+            elif type(event) is Begin and event.part.kind in TOOL_CALL_KINDS:
                 choice = event.part.choice
                 self._calls[event.part] = number = self._counts.get(choice, 0)
                 self._counts[choice] = number + 1

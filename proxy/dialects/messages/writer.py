@@ -14,7 +14,7 @@ from proxy.dialects.wire.sse import encode_named_event
 from proxy.dialects.wire.strict_json import dump
 from proxy.types import Json
 from proxy.types.events import (
-    CALLS,
+    TOOL_CALL_KINDS,
     Attach,
     Begin,
     Delta,
@@ -99,7 +99,7 @@ class MessageComposer:
         match event:
             case Delta(part, text) if text and self._is_first_choice(part.choice):
                 self._add_text_delta(part, text)
-            case Begin(part) if part.kind in CALLS and self._is_first_choice(part.choice):
+            case Begin(part) if part.kind in TOOL_CALL_KINDS and self._is_first_choice(part.choice):
                 self._begin_call(event, frame)
             case Start():
                 self._start_message(event, frame)

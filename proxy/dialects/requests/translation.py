@@ -24,7 +24,7 @@ from proxy.fields import token_bounds
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import FIELDS, SYNONYM_GROUPS, UNDECLARED
 from proxy.types import (
-    UNCHANGED,
+    NO_OVERRIDES,
     Endpoint,
     Json,
     ParameterOverrides,
@@ -46,7 +46,7 @@ def translate(
     endpoints: tuple[Endpoint, Endpoint],
     body: Json,
     target: Target,
-    changes: ParameterOverrides = UNCHANGED,
+    changes: ParameterOverrides = NO_OVERRIDES,
 ) -> TranslatedRequest:
     """Return a body in the format of a target, changed by rules.
 

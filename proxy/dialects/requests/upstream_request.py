@@ -37,7 +37,7 @@ from proxy.fields.token_bounds import OPTION_GROUPS, count_prompts, max_output_t
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import (
-    UNCHANGED,
+    NO_OVERRIDES,
     Call,
     Endpoint,
     Json,
@@ -178,7 +178,7 @@ def make_url_and_headers(upstream: Upstream, path: str) -> tuple[str, dict[str, 
 
 
 def translate_request(
-    call: Call, target: Target, changes: ParameterOverrides = UNCHANGED
+    call: Call, target: Target, changes: ParameterOverrides = NO_OVERRIDES
 ) -> TranslatedRequest:
     """Translate the call for one target, with the changes of rules.
 
@@ -300,7 +300,7 @@ def apply_overrides(call: Call, target: Target, changes: ParameterOverrides) -> 
 
 
 def build_request(
-    call: Call, target: Target, changes: ParameterOverrides = UNCHANGED
+    call: Call, target: Target, changes: ParameterOverrides = NO_OVERRIDES
 ) -> UpstreamRequest:
     """Write the call, as rules have changed it, for one target.
 

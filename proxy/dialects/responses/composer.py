@@ -20,8 +20,8 @@ from proxy.dialects.wire.strict_json import as_objects, dump
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json
 from proxy.types.events import (
-    CALLS,
     STOP,
+    TOOL_CALL_KINDS,
     Attach,
     AttachName,
     Begin,
@@ -107,7 +107,11 @@ class Composer:
             return self._write_delta(event, frame.events)
         if isinstance(event, Start):
             return self._start_response(event)
-        if isinstance(event, Begin) and event.part.kind in CALLS and event.call is not None:
+        if (
+            isinstance(event, Begin)
+            and event.part.kind in TOOL_CALL_KINDS
+            and event.call is not None
+        ):
             return self._begin_call(event.part, event.call, frame.events)
         if isinstance(event, Finish):
             self._reason = event.reason
@@ -141,7 +145,12 @@ class Composer:
         out = b""
         if part is not self._part:
             kind = "reasoning" if part.kind == "summary" else part.kind
-            if kind not in schema.TEXT_BY_KIND or kind in CALLS or part.choice or not text:
+            if (
+                kind not in schema.TEXT_BY_KIND
+                or kind in TOOL_CALL_KINDS
+                or part.choice
+                or not text
+            ):
                 return b""
             out = self._open_text(schema.TEXT_BY_KIND[kind])
             self._part = part

@@ -12,7 +12,7 @@ from proxy.dialects.responses.schema import TextType
 from proxy.dialects.wire.strict_json import as_object, as_text
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types import Json
-from proxy.types.events import CALLS, Begin, End, Event, Part, ToolCall
+from proxy.types.events import TOOL_CALL_KINDS, Begin, End, Event, Part, ToolCall
 
 MAX_ITEMS = 4096
 """Maximum number of items in a stream, and of texts in the open items."""
@@ -161,7 +161,7 @@ class OpenItems:
 def begin_item(item: Json, index: int) -> Begin:
     kind = schema.ITEM_KINDS.get(as_text(item.get("type")), "opaque")
     part = Part(kind, index, id=as_text(item.get("id")))
-    if kind not in CALLS:
+    if kind not in TOOL_CALL_KINDS:
         return Begin(part)
     call = ToolCall(
         id=as_text(item.get("call_id")),

@@ -31,7 +31,7 @@ from proxy.guards.matching.re2set import replace_surrogates
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, GuardClient, PromptContext, ServiceText
 
-KINDS = ("number", "name", "negation", "unsupported")
+FINDING_KINDS = ("number", "name", "negation", "unsupported")
 MIN_ANSWER_STEMS = 4  # minimum stems of a response; a name, a number or "yes" has fewer
 MIN_QUESTION_STEMS = 2  # stems of the question that make a response relevant
 MIN_FACT_STEMS = 4  # minimum for a sentence without numbers and names

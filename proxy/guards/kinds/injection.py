@@ -269,7 +269,7 @@ def load_rule_book() -> RuleBook:
     return RuleBook()
 
 
-KINDS = tuple(dict.fromkeys(rule.kind for rule in load_language_rules("en").rules))
+FINDING_KINDS = tuple(dict.fromkeys(rule.kind for rule in load_language_rules("en").rules))
 
 
 @frozen

@@ -60,7 +60,7 @@ CONTEXT_CHARS = max(numbers.CHARS_AFTER, identifiers.NEARBY_CHARS, phones.ROW_CH
 LOOKBACK = 400
 
 # Replaces digits of other scripts and signs of other widths, character by character.
-TRANSLATION = {
+ASCII_DIGITS = {
     **{zero + digit: str(digit) for zero in (
         0x660, 0x6F0, 0x7C0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xE50,
         0xED0, 0xF20, 0x1040, 0x17E0, 0x1810, 0xFF10,
@@ -99,7 +99,7 @@ class Pii:
         patterns = [*_build_entity_patterns(frozenset(entities), self._phones)]
         self._finders = [find for _, find in patterns]
         self.partial_matcher = StreamPatterns(
-            [pattern for pattern, _ in patterns], translation=TRANSLATION
+            [pattern for pattern, _ in patterns], translation=ASCII_DIGITS
         )
         self.prefilter = self.partial_matcher.prefilter
 
@@ -112,7 +112,7 @@ class Pii:
         yield from self.partial_matcher.load_rare_data()
 
     def find(self, text: str) -> Sequence[Finding]:
-        text = text if text.isascii() else text.translate(TRANSLATION)
+        text = text if text.isascii() else text.translate(ASCII_DIGITS)
         data, findings = encode_utf8(text), []
         for index, matches in groupby(self.partial_matcher.find_all(data), itemgetter(0)):
             characters = CharacterOffsets(text, data)
@@ -123,7 +123,7 @@ class Pii:
     def is_split_value(self, text: str, finding: Finding, ends: MessageBoundaries) -> bool:
         """Return True if a finding across messages is one identifier, not two separate numbers."""
         base = max(0, finding.start - CONTEXT_CHARS)
-        translated = text[base : finding.end + CONTEXT_CHARS].translate(TRANSLATION)
+        translated = text[base : finding.end + CONTEXT_CHARS].translate(ASCII_DIGITS)
         boundaries = [(end - base, start - base) for end, start in ends]
         return is_value_split_at(
             finding.kind, translated, finding.start - base, finding.end - base, boundaries

@@ -43,7 +43,7 @@ MAX_CACHED_DETECTORS = 4  # detectors with different lookbacks; each has automat
 MAX_ASSIGNMENT_BYTES = 800  # bytes behind a name that are searched for its value
 VALUE_START_BYTES = 10  # start of the value, which may be the next name
 
-PEM = r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----"
+PEM_BEGIN = r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----"
 PEM_LINE = r"(?:\s|\\[nrt]|[\"'+,>#*])*[A-Za-z0-9+/=]{16,}"
 PEM_TEXT = r"[A-Za-z0-9+/=\s\\\"'+,:;.()<>@_#*-]*?"
 PEM_BODY = rf"{PEM_TEXT}[A-Za-z0-9+/]{{16}}{PEM_TEXT}"
@@ -222,12 +222,12 @@ def _merge_overlaps(matches: Sequence[SecretMatch], lookback: int) -> list[Secre
 KUBERNETES_MANIFEST = r"(?i)\bkind:[ \t]*[\"']?secret\b"
 PARTIAL_MANIFEST = (KUBERNETES_MANIFEST, r"(?i)\bkind:[ \t]+\z", r"(?i)\bdata:")
 LONG_OPENINGS = {
-    "private-key": rf"(?i){PEM}",
+    "private-key": rf"(?i){PEM_BEGIN}",
     "jwt": rf"{VALUE_START}(ey[A-Za-z0-9_-]{{17,{gitleaks.MAX_REPEAT}}}\.ey{JWT_PART}{{17}})",
 }
 LONG_PATTERNS = {
     # A key without a line of its body is a mention of keys.
-    "private-key": rf"(?i){PEM}(?:{PEM_BODY}{PEM_END}|(?:{PEM_HEADER})*(?:{PEM_LINE})+)",
+    "private-key": rf"(?i){PEM_BEGIN}(?:{PEM_BODY}{PEM_END}|(?:{PEM_HEADER})*(?:{PEM_LINE})+)",
     "jwt": rf"ey[A-Za-z0-9_-]+\.ey{JWT_PART}+(?:\.{JWT_PART}*={{0,2}})?",
 }
 

@@ -22,7 +22,7 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
 OFF_TOPIC = "off_topic"
-BANNED = "banned"
+BANNED_KIND = "banned"
 MIN_TOPIC_STEMS = 2  # minimum for a text with a topic; greetings have fewer
 
 Vector = dict[str, float]
@@ -60,7 +60,7 @@ class Topic:
         similarity = self.topic_similarities(text)
         name = max(self.banned, key=lambda topic: similarity[topic], default="")
         if name and similarity[name] >= max(self.threshold, *similarity.values()):
-            return [Finding(start, end, kind=f"{BANNED}:{name}", score=similarity[name])]
+            return [Finding(start, end, kind=f"{BANNED_KIND}:{name}", score=similarity[name])]
         nearest = max((similarity[topic] for topic in self.allowed), default=1.0)
         if nearest < self.threshold:
             return [Finding(start, end, kind=OFF_TOPIC, score=round(1 - nearest, 3))]

@@ -27,7 +27,7 @@ CARD_SHAPE = re.compile(
 )
 
 CARD_GROUPINGS = {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4)}
-SEPARATORS = re.compile(r"[^0-9]+")
+NON_DIGITS = re.compile(r"[^0-9]+")
 MAX_CARD_GROUPS = 5
 FOURS_BEFORE = re.compile(r"(?<![0-9])(?:[0-9]{4}[ .-]){2,4}\Z")
 FOURS_AFTER = re.compile(r"(?:[ .-][0-9]{4}(?![0-9])){2,4}")
@@ -98,7 +98,7 @@ def _has_card_grouping(
     """Return True if digits are grouped as on a card, and are not part of a row of such groups."""
     if groups not in CARD_GROUPINGS or _has_adjacent_groups(preceding, following):
         return False
-    has_one_separator = len({*SEPARATORS.findall(part.raw.lstrip("+("))}) == 1
+    has_one_separator = len({*NON_DIGITS.findall(part.raw.lstrip("+("))}) == 1
     row = [*filter(None, (FOURS_BEFORE.search(preceding), FOURS_AFTER.match(following)))]
     in_row = any(_is_not_card("".join(numbers.DIGIT_GROUP.findall(match[0]))) for match in row)
     return has_one_separator and not in_row
@@ -178,7 +178,7 @@ NATIONAL_ID_FORMATS = {
     code: tuple(NationalIdFormat(**form) for form in forms)
     for code, forms in tomllib.loads((DATA_FOLDER / "national_ids.toml").read_text("utf-8")).items()
 }
-(SSN,) = NATIONAL_ID_FORMATS.pop("ssn")
+(SSN_FORMS,) = NATIONAL_ID_FORMATS.pop("ssn")
 ID_COUNTRIES = tuple(NATIONAL_ID_FORMATS)
 ESCAPED_LINE_END = r"\\[nrt]"  # escaped white space, whose letter is not part of a code
 SEPARATED_GROUPS = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
@@ -238,5 +238,5 @@ class NationalIdDetector:
 
 def build_national_id_detectors(kind: str) -> Sequence[NationalIdDetector]:
     """Return the detectors of ``ssn`` or ``id_XX``, where XX is a country. Raises ``KeyError``."""
-    forms = (SSN,) if kind == "ssn" else NATIONAL_ID_FORMATS[kind.removeprefix("id_")]
+    forms = (SSN_FORMS,) if kind == "ssn" else NATIONAL_ID_FORMATS[kind.removeprefix("id_")]
     return [NationalIdDetector(kind, form) for form in forms]

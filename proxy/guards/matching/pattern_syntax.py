@@ -28,7 +28,7 @@ RELAXED_COUNT = 64  # maximum count of a repeat in a relaxed pattern
 # Difference between the counts of a repeat up to which a relaxed pattern keeps both.
 MAX_EXACT_RANGE = 8
 
-TOKENS = re.compile(
+PATTERN_TOKENS = re.compile(
     r"""
       \\Q(?P<quoted>.*?)(?:\\E|\Z)
     | (?P<flags>\(\?[imsU-]+\))
@@ -63,7 +63,7 @@ def check_syntax(pattern: str) -> None:
     ``\C`` matches a single byte.
     """
     depth = 0
-    for token in TOKENS.finditer(pattern):
+    for token in PATTERN_TOKENS.finditer(pattern):
         if token["byte"]:
             raise ValueError("\\C is not supported, because it matches a byte")
         depth += (token.lastgroup == "opens") - (token.lastgroup == "closes")
@@ -78,7 +78,7 @@ def relax_repetitions(pattern: str) -> str:
 
     RE2 copies a repeated part for each count, so long repeats lose their upper bound.
     """
-    return TOKENS.sub(_relax_repetition, pattern)
+    return PATTERN_TOKENS.sub(_relax_repetition, pattern)
 
 
 def _relax_repetition(token: re.Match[str]) -> str:
@@ -156,7 +156,7 @@ Node = Character | Assertion | Concatenation | Alternation | Repeat
 def parse_pattern(pattern: str, outer_flags: frozenset[str] = frozenset()) -> Node:
     """Return the tree of a pattern. Each character carries its flags, except ``outer_flags``."""
     groups = [_Group(outer_flags)]
-    for token in TOKENS.finditer(pattern):
+    for token in PATTERN_TOKENS.finditer(pattern):
         group = groups[-1]
         match token.lastgroup:
             case "opens":

@@ -34,7 +34,9 @@ PREFIX_OR_MARK = re.compile(r"0[0-9]+ |.*[().+/-]")
 # A slash follows the area code only, and a dot separates either all groups or none.
 MIXED_SEPARATORS = re.compile(r".*(?:[0-9][ .-]+[0-9]+.*/|[0-9]\.[0-9].*[ /-]|[ /-].*\.)|0 ")
 ROW_CHARS = 64  # characters that are searched for a row of numbers
-EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
+PHONE_EXTENSION = re.compile(
+    r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE
+)
 
 
 class Phones:
@@ -154,5 +156,5 @@ def _has_phone_grouping(part: DigitRun) -> bool:
 
 
 def _find_end_with_extension(part: DigitRun) -> int:
-    extension = EXTENSION.match(part.text, part.end)
+    extension = PHONE_EXTENSION.match(part.text, part.end)
     return extension.end() if extension else part.end

@@ -54,7 +54,7 @@ JSON_KINDS: Final[frozenset[Kind]] = frozenset({"arguments", "server_arguments"}
 CHAT_FAMILIES: Final = frozenset({"chat", "completions"})
 _ARGUMENT_MEMBERS = frozenset({"arguments", "partial_json"})
 _UNSPLIT = frozenset({"index", "name", "role", "type", "logprobs"})
-_ENDS = frozenset({"index", "finish_reason"})
+_END_MEMBERS = frozenset({"index", "finish_reason"})
 
 TextKey = tuple[int, tuple[object, ...]]
 """Key of a text that several documents continue: the index of a choice, and steps within it."""
@@ -149,7 +149,11 @@ def get_text_key(frame: Frame, path: Path) -> TextKey | None:
     if isinstance(path[-1], MemberName) or path[-1] in _UNSPLIT or is_in_event_value(frame, path):
         return None
     if frame.family in CHAT_FAMILIES:
-        return build_text_key(doc, path) if is_in_choice(path) and path[2] not in _ENDS else None
+        return (
+            build_text_key(doc, path)
+            if is_in_choice(path) and path[2] not in _END_MEMBERS
+            else None
+        )
     return (0, (doc.get("type"), *_iter_delta_ids(doc), *path)) if path[0] == "delta" else None
 
 

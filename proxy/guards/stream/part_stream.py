@@ -15,7 +15,7 @@ from proxy.guards.stream.frame_texts import (
 )
 from proxy.guards.stream.text_filter import ReleasedText, TextFilter
 from proxy.guards.text.walk import Path
-from proxy.types.events import CALLS, VISIBLE_KINDS, Attach, Delta, Frame, Part
+from proxy.types.events import TOOL_CALL_KINDS, VISIBLE_KINDS, Attach, Delta, Frame, Part
 
 MAX_WAITING = 4096
 """Frames that wait although none of their own text is held."""
@@ -268,7 +268,7 @@ def _split_held_text(held_text: HeldText, cleared: int) -> list[Frame]:
     frame = held_text.frame
     delta = None if held_text.group else get_delta(frame, held_text.path)
     is_delta = all(isinstance(event, Delta | Attach) for event in frame.events)
-    if delta is None or delta.part.kind not in VISIBLE_KINDS | CALLS:
+    if delta is None or delta.part.kind not in VISIBLE_KINDS | TOOL_CALL_KINDS:
         return []
     if frame.family == "responses" and not is_delta:
         return []

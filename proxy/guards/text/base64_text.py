@@ -125,7 +125,7 @@ _URL = re.compile(
     r"data:(?P<type>(?:application|audio|font|image|message|model|text|video)/[a-z0-9.+-]{1,64})"
     r"(?:;charset=(?P<charset>[A-Za-z0-9_-]{1,32}))?;base64,"
 )
-CHARSETS = frozenset(
+SUPPORTED_CHARSETS = frozenset(
     {"utf-8", "us-ascii", "iso-8859-1", "windows-1252", "utf-16", "utf-16le", "utf-16be"}
 )
 """Supported charsets. Clients name the charset. Some other charsets of Python take quadratic time,
@@ -234,10 +234,10 @@ def parse_data(string: str, *, bare: bool, claim: TextClaim = None) -> Data | No
         declared = get_declared_type({"media_type": url["type"]}, None)
         charset = (url["charset"] or "").lower()
         is_known = url["type"] in MEDIA_TYPES
-        odd_head = "" if is_known and charset in CHARSETS | {""} else head
+        odd_head = "" if is_known and charset in SUPPORTED_CHARSETS | {""} else head
         head = f"data:{url['type'] if is_known else 'text/plain'};charset=utf-8;base64,"
     text, rough = _decode_bytes(raw, charset, is_text=bool(claim if declared is None else declared))
-    is_written_so = url is None and charset in CHARSETS and not rough
+    is_written_so = url is None and charset in SUPPORTED_CHARSETS and not rough
     return Data(
         Payload(head, charset=charset if is_written_so else "utf-8"),
         text,
@@ -290,7 +290,7 @@ def _decode_bytes(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | Non
 
     The second value is True if a declared text could only be read byte by byte.
     """
-    text = _decode_text(raw, charset) if charset in CHARSETS else None
+    text = _decode_text(raw, charset) if charset in SUPPORTED_CHARSETS else None
     if text is None:
         text = _decode_text(raw, detect_utf16(raw) or "utf-8")
     rough = text is None and is_text

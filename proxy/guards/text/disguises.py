@@ -33,7 +33,7 @@ INVISIBLE: str = CONTROLS + _CLASSES["invisible"]
 """Inside of a character class: invisible characters and changes of the writing direction."""
 TAGS: str = _CLASSES["tags"]
 """Inside of a character class: invisible tags of ASCII, which a model reads."""
-JOINING = re.compile(f"[{_CLASSES['joining']}]")
+COMPOSING = re.compile(f"[{_CLASSES['joining']}]")
 """Characters other than marks that compose with the one before them (vowel signs, jamo)."""
 MARKS: str = _CLASSES["marks"]
 """Inside of a character class: marks that occur on letters of other scripts."""
@@ -129,14 +129,14 @@ def _may_compose(character: str) -> bool:
     if character < "\u0300":
         return False
     base = normalize("NFKD", character)[0]
-    return combining(base) > 0 or JOINING.match(base) is not None
+    return combining(base) > 0 or COMPOSING.match(base) is not None
 
 
 def _iter_changed_characters() -> Iterator[str]:
     """Yield the characters that NFKC changes or composes, in order."""
     for begin, end in _CHANGING_RANGES:
         for character in map(chr, range(begin, end)):
-            if combining(character) or decomposition(character) or JOINING.match(character):
+            if combining(character) or decomposition(character) or COMPOSING.match(character):
                 yield character
 
 

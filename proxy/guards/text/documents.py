@@ -146,8 +146,8 @@ class WalkCollector:
 
 MAX_MESSAGES = 256  # a chat with more messages is walked in steps
 
-_QUIET = KNOWN_MEMBERS - OPAQUE_MEMBERS  # names whose numbers are not text
-_WORDS = frozenset({"input", "prompt", "suffix", "user"})
+_NUMERIC_MEMBERS = KNOWN_MEMBERS - OPAQUE_MEMBERS  # names whose numbers are not text
+_STRING_FIELDS = frozenset({"input", "prompt", "suffix", "user"})
 _MESSAGE = frozenset({"role", "content"})
 _USAGE = {"include_usage": True}
 _DATA = "data:"  # prefix of a text that may be base64
@@ -176,14 +176,14 @@ def read_plain_request(body: Json) -> Texts | None:
             if roles is None:
                 return None
             is_apart = roles
-        elif value.__class__ is str and name in _WORDS:
+        elif value.__class__ is str and name in _STRING_FIELDS:
             if value[:5] == _DATA:
                 return None
             if value:
                 texts.append(Text((name,), value, KIND_BY_FIELD[name], role=FIELDS[name].role))
         elif not (
             name in IGNORED_FIELDS
-            or (value.__class__ in TEXTLESS_TYPES and name in _QUIET)
+            or (value.__class__ in TEXTLESS_TYPES and name in _NUMERIC_MEMBERS)
             or (name == "stream_options" and value == _USAGE)
         ):
             return None

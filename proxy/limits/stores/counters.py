@@ -1,7 +1,7 @@
 """Arithmetic of limit counters: the debt of a rate, the windows of a budget, leases.
 
 ``counters.lua`` implements the same for the shared store. A caller first calls ``find_wait_ms``,
-which returns how long the claim has to wait (``NEVER`` if it can never fit). Then it calls
+which returns how long the claim has to wait (``NEVER_FITS`` if it can never fit). Then it calls
 ``charge`` or ``read``. Both append the reading of the claim, ``READING`` numbers, to ``readings``.
 Times are milliseconds: ``now`` of a monotonic clock, ``wall`` of UTC.
 """
@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proxy.types.limit import FRESH, MAX_AMOUNT, NEVER, WARNED, Claim, Counting, Limit
+from proxy.types.limit import (
+    FRESH_FLAG,
+    MAX_AMOUNT,
+    NEVER_FITS,
+    WARNED_FLAG,
+    Claim,
+    Counting,
+    Limit,
+)
 from proxy.types.windows import Bounds, Calendar
 
 LEASE_WAIT_MS = 1000
@@ -45,7 +53,7 @@ class Rate:
             level = self._drain_debt(limit, now)
         self.level, self.level_at = level, now
         if not 0 <= amount <= limit.capacity:
-            return NEVER
+            return NEVER_FITS
         excess = level + (amount - limit.capacity) * unit
         return 0 if excess <= 0 else -(-excess // limit.drain_per_ms)
 
@@ -62,7 +70,12 @@ class Rate:
         debt_before, unit = self.level, limit.debt_per_unit
         self.debt = self.level = debt = debt_before + amount * unit
         self.debt_at, self.unit, self.drain = self.level_at, unit, limit.drain_per_ms
-        readings += (debt, -1, 0, WARNED if debt_before < limit.warn_amount * unit <= debt else 0)
+        readings += (
+            debt,
+            -1,
+            0,
+            WARNED_FLAG if debt_before < limit.warn_amount * unit <= debt else 0,
+        )
         return debt
 
     def settle(self, limit: Limit, charge: Charge, actual: int, now: int) -> None:
@@ -104,7 +117,7 @@ class Budget:
             self.calendar = limit.calendar
             bounds = self.bounds = limit.calendar.window_bounds(wall)
         if not 0 <= amount <= limit.capacity:
-            return NEVER
+            return NEVER_FITS
         spend = self.spend.get(bounds[1], 0)
         return 0 if spend + amount <= limit.capacity else bounds[2] - wall
 
@@ -115,11 +128,11 @@ class Budget:
         spend = self.spend[start] + amount if start in self.spend else amount
         if start not in self.used_windows:
             self._start_window()
-            flags = FRESH
+            flags = FRESH_FLAG
         self.spend[start] = spend
         if limit.warn_amount and spend >= limit.warn_amount and start not in self.warned_windows:
             self.warned_windows.add(start)
-            flags |= WARNED
+            flags |= WARNED_FLAG
         readings += (spend, self.bounds[2] - wall, 0, flags)
         return start
 
@@ -147,7 +160,7 @@ class Budget:
 
     def read(self, limit: Limit, wait: int, wall: int, readings: list[int]) -> None:
         start = self.bounds[1]
-        flags = 0 if start in self.used_windows else FRESH
+        flags = 0 if start in self.used_windows else FRESH_FLAG
         readings += (self.spend.get(start, 0), self.bounds[2] - wall, wait, flags)
 
     def is_idle(self, now: int, wall: int) -> bool:
@@ -168,7 +181,7 @@ class Leases:
         if self.leases and now >= self.next_end:
             self._expire(now)
         if not 0 <= amount <= limit.capacity:
-            return NEVER
+            return NEVER_FITS
         return 0 if self.used + amount <= limit.capacity else LEASE_WAIT_MS
 
     def _expire(self, now: int) -> None:
@@ -185,7 +198,7 @@ class Leases:
         self.leases[call_id] = (end, amount)
         used_before, self.used = self.used, self.used + amount
         is_warned = used_before < limit.warn_amount <= self.used
-        readings += (self.used, -1, 0, WARNED if is_warned else 0)
+        readings += (self.used, -1, 0, WARNED_FLAG if is_warned else 0)
         return 0
 
     def renew(self, limit: Limit, charge: Charge, now: int) -> None:

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from proxy.limits.stores.memory import CounterKey, MemoryStore
-from proxy.types.limit import FRESH, NEVER, READING, Claim, Limit, LimitDecision, to_decision
+from proxy.types.limit import (
+    FRESH_FLAG,
+    NEVER_FITS,
+    READING_LENGTH,
+    Claim,
+    Limit,
+    LimitDecision,
+    to_decision,
+)
 
 RETRY_MS = 1000
 MAX_COUNTERS = 100_000
@@ -52,8 +60,10 @@ class LocalFallback:
             if claim.limit.is_leased:
                 continue
             key = claim.limit.key, claim.scope
-            level, reset, _, flags = decision.readings[index * READING : (index + 1) * READING]
-            is_fresh = claim.limit.is_budget and flags & FRESH
+            level, reset, _, flags = decision.readings[
+                index * READING_LENGTH : (index + 1) * READING_LENGTH
+            ]
+            is_fresh = claim.limit.is_budget and flags & FRESH_FLAG
             if is_fresh and key in self._reports:
                 _, window_left, reported_ms = self._reports[key]
                 if now_ms < reported_ms + window_left - CLOCK_TOLERANCE_MS:
@@ -73,7 +83,9 @@ class LocalFallback:
         """Add the actual spend of a call to the recorded readings of its budgets."""
         for index, (claim, actual) in enumerate(zip(decision.claims, actuals, strict=True)):
             limit, key = claim.limit, (claim.limit.key, claim.scope)
-            _, reset, wait, _ = decision.readings[index * READING : (index + 1) * READING]
+            _, reset, wait, _ = decision.readings[
+                index * READING_LENGTH : (index + 1) * READING_LENGTH
+            ]
             if not limit.is_budget or wait or key not in self._reports:
                 continue
             level, window_left, reported_ms = self._reports[key]
@@ -98,13 +110,15 @@ class LocalFallback:
             decision = self.local.preview(local_claims)
         else:
             decision = await self.local.admit(request_id, local_claims)
-        starts = range(0, len(decision.readings), READING)
-        local_readings = iter([decision.readings[start : start + READING] for start in starts])
+        starts = range(0, len(decision.readings), READING_LENGTH)
+        local_readings = iter(
+            [decision.readings[start : start + READING_LENGTH] for start in starts]
+        )
         readings: list[int] = []
         for claim in claims:
             if _is_local(claim):
                 reading = list(next(local_readings))
-                if reading[2] == NEVER and claim.amount <= claim.limit.capacity:
+                if reading[2] == NEVER_FITS and claim.amount <= claim.limit.capacity:
                     reading[2] = RETRY_MS  # the caller may retry once the store is back
             else:
                 wait = RETRY_MS if claim.limit.on_store_error == "closed" else 0

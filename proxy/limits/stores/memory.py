@@ -14,7 +14,7 @@ from itertools import chain, islice
 
 from proxy.limits.stores.counters import Budget, Charge, Counter, Leases, Rate, make_counter
 from proxy.limits.stores.store import BillingOwners
-from proxy.types.limit import READING, Claim, CounterState, Limit, LimitDecision, to_decision
+from proxy.types.limit import READING_LENGTH, Claim, CounterState, Limit, LimitDecision, to_decision
 
 MAX_COUNTERS = 100_000
 SHARE_AFTER_EVICTION = 0.9
@@ -66,7 +66,7 @@ class MemoryStore:
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         if request_id in self._calls:
             readings = list(self.preview(claims).readings)
-            readings[2::READING] = [0] * len(claims)
+            readings[2::READING_LENGTH] = [0] * len(claims)
             return LimitDecision(True, claims, readings)
         now, wall = int(self.monotonic() * 1000), int(self.utc() * 1000)
         if len(self._counters) >= self._sweep_size:

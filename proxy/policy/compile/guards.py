@@ -139,7 +139,7 @@ class GuardCompiler:
             excluded_roles=kind.excluded_roles if config.roles is None else frozenset(),
             fields=kind.fields if config.fields is None else frozenset(map(str, config.fields)),
             cased=kind.cased,
-            message=config.message or guard.BLOCKED.format(name),
+            message=config.message or guard.BLOCKED_MESSAGE.format(name),
             digest=_hash_guard_config(config, context),
             kind=config.guard,
             restore=config.restore,

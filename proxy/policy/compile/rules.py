@@ -207,7 +207,7 @@ class RuleCompiler:
             model=config.model,
             changes=types.ParameterOverrides(set_values, caps)
             if set_values or caps
-            else types.UNCHANGED,
+            else types.NO_OVERRIDES,
             refusal=types.RuleRefusal(name, refuse.message, refuse.status) if refuse else None,
             limits=self.limit_compiler.compile_limits((*path, "limits"), config.limits),
             cache=compile_cache(config.cache),

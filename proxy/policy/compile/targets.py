@@ -23,10 +23,10 @@ from proxy.policy.files.source import KeyPath
 from proxy.policy.files.validation import report_errors
 from proxy.policy.schema.upstreams import AZURE, OPENAI_COMPATIBLE
 from proxy.types import Breaker, ScopedLimit, Secret, Target, Timeouts, Upstream
-from proxy.types.providers import GATEWAYS, OPENAI, PROVIDERS
+from proxy.types.providers import GATEWAY_NAMES, OPENAI, PROVIDERS
 
 OPENAI_URL = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
-GATEWAY_HOSTS = GATEWAYS | {"gateway", "helicone", "portkey"}
+GATEWAY_HOSTS = GATEWAY_NAMES | {"gateway", "helicone", "portkey"}
 """Words in host names that identify gateways."""
 
 
@@ -90,7 +90,7 @@ def find_gateway_setting(config: schema.UpstreamConfig) -> str | None:
     """Return the setting that identifies an upstream as a gateway, or None."""
     if config.gateway is not None:
         return "gateway: true" if config.gateway else None
-    if config.provider in GATEWAYS:
+    if config.provider in GATEWAY_NAMES:
         return f"provider: {config.provider}"
     host = urlsplit(config.base_url).hostname or ""
     return None if GATEWAY_HOSTS.isdisjoint(re.split("[.-]", host)) else f"host {host}"

@@ -20,7 +20,7 @@ from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits
 from proxy.policy.decide.selection import list_models, merge_tags, select_deployment
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
-from proxy.types import UNBILLED, UNCHANGED, Call, ModelCall, Plan, RequestHead
+from proxy.types import NO_OVERRIDES, UNBILLED_ENDPOINTS, Call, ModelCall, Plan, RequestHead
 from proxy.types.guard import NO_GUARDS
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _build_plan(
     cache = first_union.cache or deployment.cache
     if path is not None:  # passthrough requests are sent once and unchanged
         model_calls = tuple(
-            replace(part, overrides=UNCHANGED, target_overrides={}) for part in model_calls
+            replace(part, overrides=NO_OVERRIDES, target_overrides={}) for part in model_calls
         )
     unpriced: tuple[ModelCall, ...] = ()
     reason = pricing.find_price_requirement(deployment, limits)
@@ -207,7 +207,7 @@ def _build_plan(
                 shorten_to_ascii(unpriced[0].model), reason
             )
     creates_state = call.background or call.head.endpoint == "conversations"
-    is_uncached = path is not None or call.background or call.head.endpoint in UNBILLED
+    is_uncached = path is not None or call.background or call.head.endpoint in UNBILLED_ENDPOINTS
     return DecidedPlan(
         revision=snapshot.revision,
         key=key.name,

@@ -29,7 +29,7 @@ from proxy.policy.decide.rules import (
     list_unique,
 )
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment
-from proxy.types import UNBILLED, Call, ModelCall, RuleRefusal, ScopedLimit, Target
+from proxy.types import UNBILLED_ENDPOINTS, Call, ModelCall, RuleRefusal, ScopedLimit, Target
 from proxy.types.guard import GuardPlan
 from proxy.types.target import missing_price
 
@@ -315,7 +315,7 @@ class _ByTarget:
 
 def has_known_price(target: Target, call: Call) -> bool:
     """Return True if all prices are known for the endpoint and the day of a call."""
-    if target.always_priced or call.head.endpoint in UNBILLED:
+    if target.always_priced or call.head.endpoint in UNBILLED_ENDPOINTS:
         return True
     price = price_on(target.prices, call.head.received_at.date())
     return (

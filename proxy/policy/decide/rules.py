@@ -26,7 +26,14 @@ from proxy.policy.decide.conditions import (
 from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import KeyPath
 from proxy.runtime.frozen import frozen
-from proxy.types import UNCHANGED, CacheRule, ParameterOverrides, RuleRefusal, ScopedLimit, Target
+from proxy.types import (
+    NO_OVERRIDES,
+    CacheRule,
+    ParameterOverrides,
+    RuleRefusal,
+    ScopedLimit,
+    Target,
+)
 from proxy.types.guard import CostCap, GuardPlan, GuardRule
 from proxy.types.target import join_target_ids
 
@@ -56,7 +63,7 @@ class Rule:
     routes: Routes | None = None
     fallback: tuple[Target, ...] | None = None
     model: str | None = None
-    changes: ParameterOverrides = UNCHANGED
+    changes: ParameterOverrides = NO_OVERRIDES
     refusal: RuleRefusal | None = None
     limits: tuple[ScopedLimit, ...] = ()
     without_limits: frozenset[str] = frozenset()
@@ -112,7 +119,7 @@ class RuleEffects(NamedTuple):
     routes: Routes | None = None
     fallback: tuple[Target, ...] | None = None
     model: str | None = None
-    changes: ParameterOverrides = UNCHANGED
+    changes: ParameterOverrides = NO_OVERRIDES
     refusal: RuleRefusal | None = None
     limits: tuple[ScopedLimit, ...] = ()
     without_limits: frozenset[str] = frozenset()
@@ -222,7 +229,7 @@ def combine_effects(
         routes=_find_first(rule.routes for rule in matching),
         fallback=next(fallback, None),
         model=_find_first(rule.model for rule in matching),
-        changes=reduce(_merge_changes, (rule.changes for rule in matching), UNCHANGED),
+        changes=reduce(_merge_changes, (rule.changes for rule in matching), NO_OVERRIDES),
         refusal=_find_first(rule.refusal for rule in matching),
         limits=tuple(scoped for rule in matching for scoped in rule.limits),
         without_limits=frozenset(name for rule in matching for name in rule.without_limits),

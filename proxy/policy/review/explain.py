@@ -19,7 +19,7 @@ from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
-from proxy.types import UNCHANGED, Call, Json, ParameterOverrides, Plan, ScopedLimit, Target
+from proxy.types import NO_OVERRIDES, Call, Json, ParameterOverrides, Plan, ScopedLimit, Target
 from proxy.types.guard import CostCap, GuardPlan, GuardRule
 from proxy.types.limit import Claim
 from proxy.types.target import join_target_ids
@@ -235,7 +235,7 @@ def _find_rule_changes(call: Call, target: Target, changes: ParameterOverrides) 
         return {}
     before, after = (
         dict(_flatten_members(translate_request(call, target, overrides).body))
-        for overrides in (UNCHANGED, changes)
+        for overrides in (NO_OVERRIDES, changes)
     )
     return {
         name: (before.get(name), after.get(name))

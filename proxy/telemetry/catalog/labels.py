@@ -17,7 +17,7 @@ from proxy import dialects, errors
 from proxy.call.attempts import CallOutcome, LossReason, SpendUse
 from proxy.call.facts import UNKNOWN, CacheResult, SemanticResult
 from proxy.errors.causes import ErrorCause
-from proxy.errors.table import CODES
+from proxy.errors.table import ERROR_CODES
 from proxy.money.usage import TOKEN_TYPES
 from proxy.types import CACHE_STORES, Endpoint, Target
 from proxy.types.guard import Verdict
@@ -26,7 +26,7 @@ from proxy.types.roster import LabelCatalog
 Values = tuple[str, ...]
 OTHER_VALUE = "other"
 NO_VALUE = "none"
-ERROR_VALUES = ("cancelled", *CODES)
+ERROR_VALUES = ("cancelled", *ERROR_CODES)
 STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 CONNECTION_ERRORS = (
     errors.UpstreamInvalid.code,

@@ -29,7 +29,7 @@ OVERDUE_S = 1.0
 MAX_NAMES = 1024
 MAX_ADDRESSES = 4
 MAX_LOOKUPS = 64
-UNREACHABLE = "The upstream cannot be reached."
+UNREACHABLE_MESSAGE = "The upstream cannot be reached."
 Lookup: TypeAlias = "asyncio.Future[list[Any]]"
 """Holds the result of ``socket.getaddrinfo``."""
 _UNKNOWN_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})  # a result, not a failure
@@ -214,7 +214,7 @@ class DialAttempt:
     def to_error(self, error: Exception) -> UpstreamUnavailable:
         """Return the error for the failed step."""
         cause = get_cause(error)
-        text, message = str(error), UNREACHABLE
+        text, message = str(error), UNREACHABLE_MESSAGE
         if cause == "tls_certificate":
             message = "The upstream's TLS certificate is invalid."
         elif self.step == "TLS handshake":

@@ -18,7 +18,7 @@ from proxy.fields.field_table import FIELDS, RESTRICTED_FIELDS
 from proxy.fields.rules import POLICY_FIELDS
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import (
-    UNCHANGED,
+    NO_OVERRIDES,
     Endpoint,
     Json,
     ParameterOverrides,
@@ -35,9 +35,9 @@ BODY = {"prompt": "Hi", "temperature": 1.5}
 
 
 def test_overrides_do_not_change_the_original_body() -> None:
-    for overrides in (ParameterOverrides({"temperature": 0.0}), UNCHANGED):
+    for overrides in (ParameterOverrides({"temperature": 0.0}), NO_OVERRIDES):
         is_body = apply_parameters("completions", BODY, overrides, KNOWN_VALUES) is BODY
-        assert (is_body, BODY["temperature"]) == (overrides is UNCHANGED, 1.5)
+        assert (is_body, BODY["temperature"]) == (overrides is NO_OVERRIDES, 1.5)
 
 
 @for_each(

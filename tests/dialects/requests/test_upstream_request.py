@@ -20,7 +20,15 @@ from proxy.dialects.requests.upstream_request import (
 )
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField, RequestError
-from proxy.types import UNCHANGED, Call, Endpoint, ParameterOverrides, RequestHead, Target, Upstream
+from proxy.types import (
+    NO_OVERRIDES,
+    Call,
+    Endpoint,
+    ParameterOverrides,
+    RequestHead,
+    Target,
+    Upstream,
+)
 from tests.for_each import for_each
 
 ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "embeddings", "responses")
@@ -51,7 +59,7 @@ LISTS: tuple[dict[str, Any], ...] = (
     {"accepts": frozenset({"odd", "max_gen_len", "tools"}), "open_ranges": True},
 )
 CHANGES = (
-    UNCHANGED,
+    NO_OVERRIDES,
     ParameterOverrides(cap={"max_tokens": 9, "n": 1}),
     ParameterOverrides(cap={"temperature": 0.7, "max_completion_tokens": 3}),
     ParameterOverrides(set={"max_tokens": 5, "seed": 1}),
@@ -176,7 +184,7 @@ def test_values_out_of_range_are_not_forwarded() -> None:
 
     hot = {**FIELDS["chat"], "temperature": 3}
 
-    assert forward_fields(route, "chat", hot, "gpt-4o", UNCHANGED) is None
+    assert forward_fields(route, "chat", hot, "gpt-4o", NO_OVERRIDES) is None
 
 
 def test_cache_of_numbers_is_bounded() -> None:
@@ -207,6 +215,6 @@ def test_cache_of_numbers_may_be_cleared_at_any_moment() -> None:
 
     for _ in range(3):
         fields = {**FIELDS["chat"], "max_tokens": 7}
-        request = forward_fields(route, "chat", fields, "gpt-4o", UNCHANGED)
+        request = forward_fields(route, "chat", fields, "gpt-4o", NO_OVERRIDES)
         assert request is not None
         assert request.max_output_tokens == 7

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from proxy.guards.kinds.evidence import (
-    KINDS,
+    FINDING_KINDS,
     MAX_CONTEXT_CHARS,
     Grounded,
     GroundedConfig,
@@ -85,7 +85,7 @@ def test_only_the_wrong_sentence_is_found() -> None:
     (finding,) = GUARD.find(text)
 
     assert text[finding.start : finding.end] == "Fines are 35 cents per day."
-    assert finding.kind in KINDS
+    assert finding.kind in FINDING_KINDS
     assert 0.5 <= finding.score <= 1
 
 

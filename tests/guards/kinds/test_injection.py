@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from proxy.guards.engine import Engine
 from proxy.guards.findings import RuleTally, apply_masks, find_matches, replace_by_kind
 from proxy.guards.kinds.injection import (
+    FINDING_KINDS,
     KIND,
-    KINDS,
     OTHER_LANGUAGES,
     Injection,
     RuleBook,
@@ -66,7 +66,7 @@ def test_findings_are_ordered_and_within_the_text(parts: list[str]) -> None:
     text = " ".join(parts)
     findings = Injection(threshold=0.3).find(text)
 
-    assert {finding.kind for finding in findings} <= set(KINDS)
+    assert {finding.kind for finding in findings} <= set(FINDING_KINDS)
     assert all(0 <= f.start < f.end <= len(text) for f in findings)
     assert all(f.end - f.start <= GUARD.lookback and 0.3 <= f.score <= 1 for f in findings)
     assert all(a.end <= b.start for a, b in pairwise(findings))
@@ -228,7 +228,7 @@ def test_language_prefilter_matches_each_rule() -> None:
     for language in map(load_language_rules, OTHER_LANGUAGES):
         opening = re2.compile(f"(?i){language.opening}")
         for rule in language.rules:
-            assert rule.kind in KINDS
+            assert rule.kind in FINDING_KINDS
             exact = re2.compile(f"(?i){rule.pattern}")
             pattern = rule.pattern.replace(f"{WORD_SEPARATOR}+", " ")
             texts = [sample(pattern, random.Random(seed)) for seed in range(20)]

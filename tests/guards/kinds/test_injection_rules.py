@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from proxy.guards.kinds.injection import KINDS, MAX_FINDING_CHARS, load_language_rules
+from proxy.guards.kinds.injection import FINDING_KINDS, MAX_FINDING_CHARS, load_language_rules
 from proxy.guards.matching.phrase_rules import PhraseRules
 from tests.for_each import for_each
 
@@ -28,4 +28,4 @@ def test_similar_harmless_text_passes(text: str) -> None:
 
 
 def test_every_rule_has_an_attack() -> None:
-    assert {f"rule:{name}" for name in ATTACKS} == set(KINDS)
+    assert {f"rule:{name}" for name in ATTACKS} == set(FINDING_KINDS)

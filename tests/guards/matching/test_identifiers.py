@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import re2
 
-from proxy.guards.kinds.pii import TRANSLATION
+from proxy.guards.kinds.pii import ASCII_DIGITS
 from proxy.guards.matching.identifiers import (
     NATIONAL_ID_FORMATS,
     build_national_id_detectors,
@@ -111,7 +111,7 @@ EXAMPLES = [
 
 
 def find_id_scores(kind: str, text: str) -> list[tuple[str, float]]:
-    translated = text.translate(TRANSLATION)
+    translated = text.translate(ASCII_DIGITS)
     return [
         (text[finding.start : finding.end], finding.score)
         for form in build_national_id_detectors(kind)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from proxy.guards.text import base64_text
-from proxy.guards.text.base64_text import CHARSETS, Payload, parse_data
+from proxy.guards.text.base64_text import SUPPORTED_CHARSETS, Payload, parse_data
 from proxy.guards.text.documents import collect_request_texts
 from proxy.guards.text.normalize import build_views, read_beginning
 from proxy.types import Json
@@ -119,7 +119,7 @@ def read(source: str) -> str | None:
     return data.text
 
 
-@for_each("charset", sorted(CHARSETS))
+@for_each("charset", sorted(SUPPORTED_CHARSETS))
 def test_known_charset_is_read_in_any_case(charset: str) -> None:
     raw = "a text".encode(charset)
 

@@ -16,7 +16,7 @@ from proxy.policy.decide import ActivePolicy, decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import read_policies
 from proxy.policy.store import read_folder
-from proxy.types import UNCHANGED, Call, Plan, RequestHead, Secret, StateRef
+from proxy.types import NO_OVERRIDES, Call, Plan, RequestHead, Secret, StateRef
 from proxy.types.passthrough import PassthroughRequest
 from tests.for_each import for_each
 
@@ -83,7 +83,7 @@ def test_passthrough_plan_has_no_hedge_cache_or_overrides(snapshot: Snapshot) ->
     assert plan.passthrough is not None
     assert plan.passthrough.route == "/v1/rerank"
     assert (plan.hedge_after, plan.cache) == (None, None)
-    assert plan.model_calls[0].overrides == UNCHANGED
+    assert plan.model_calls[0].overrides == NO_OVERRIDES
     assert plan.rules == ("here/only-here",)
 
 

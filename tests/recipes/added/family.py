@@ -17,7 +17,18 @@ from proxy.fields.checks import make_required, object_array
 from proxy.fields.field_table import get_fields
 from proxy.money.usage import read_usage
 from proxy.types import Json, events
-from proxy.types.events import CALLS, Begin, Delta, End, Event, Finish, Frame, Part, Slot, Start
+from proxy.types.events import (
+    TOOL_CALL_KINDS,
+    Begin,
+    Delta,
+    End,
+    Event,
+    Finish,
+    Frame,
+    Part,
+    Slot,
+    Start,
+)
 
 WORDS: dict[str, str] = {"stop": "said", "length": "full", "tool_calls": "called"}
 REASONS: dict[str, events.FinishReason] = {"said": "stop", "full": "length", "called": "tool_calls"}
@@ -94,7 +105,7 @@ class NoteWriter:
         match event:
             case Start(name, model):
                 return {"begin": name, "model": model}
-            case Begin(part, call) if part.kind == "text" or part.kind in CALLS:
+            case Begin(part, call) if part.kind == "text" or part.kind in TOOL_CALL_KINDS:
                 self._numbers[part] = len(self._numbers)
                 tool = {"tool": call.name, "call": call.id} if call else {}
                 return {"open": {"text": "", **tool}}
