@@ -131,7 +131,7 @@ def _open_console(
 async def _sample_series(context: Context, series: TimeSeries) -> None:
     while True:
         try:
-            await asyncio.to_thread(series.sample)
+            await asyncio.to_thread(series.add_sample)
         except Exception as error:  # noqa: BLE001  # the console must not stop the proxy
             telemetry.log_task_error(context, "console.sample_failed", error)
         await asyncio.sleep(SAMPLE_S)

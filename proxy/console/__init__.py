@@ -32,6 +32,6 @@ def parse_query(model: type[Query], data: Any) -> Query:
         raise InvalidQuery(f"{field}: {problem['msg']}.") from None
 
 
-def to_json(value: Any) -> bytes:
+def to_redacted_json(value: Any) -> bytes:
     """Return JSON without credentials of known shapes."""
     return redact_line(orjson.dumps(value, default=str))

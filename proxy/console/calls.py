@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from proxy.call.record import Captured, CapturedText, Record
-from proxy.console import Data, to_json
+from proxy.console import Data, to_redacted_json
 from proxy.errors.words import MAX_NAME, MAX_WORDS
 from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.call_history import CallHistory
@@ -115,7 +115,7 @@ class RecentCalls:
         """Id of the last call."""
         return f"{self.run}-{self._last_number}"
 
-    def calls_after(self, call_id: str) -> list[RecentCall]:
+    def list_calls_after(self, call_id: str) -> list[RecentCall]:
         """Return the calls after the one with this id, the oldest first.
 
         After the id of another run, and after an empty one, come all of them.
@@ -130,21 +130,21 @@ class RecentCalls:
                 calls.append(call)
         return sorted(calls, key=lambda call: call.number)
 
-    def _row(self, call: RecentCall) -> Data:
+    def _make_row(self, call: RecentCall) -> Data:
         """Return the log line of a call, with its id and the result of the candidate."""
         candidate = self._candidate.find_result(call.line["span_id"]) if self._candidate else None
         return {"id": call.id, **call.line, "candidate": candidate}
 
-    def row_json(self, call: RecentCall) -> bytes:
+    def get_row_json(self, call: RecentCall) -> bytes:
         """Return the row of a call as JSON. It is encoded once for all pages."""
-        call.json = call.json or to_json(self._row(call))
+        call.json = call.json or to_redacted_json(self._make_row(call))
         return call.json
 
     def find(self, call_id: str) -> RecentCall | None:
         """Return the call with this id, None if it is not stored."""
-        return next((call for call in self.calls_after("") if call.id == call_id), None)
+        return next((call for call in self.list_calls_after("") if call.id == call_id), None)
 
-    def details(self, call: RecentCall) -> Data:
+    def build_details(self, call: RecentCall) -> Data:
         """Return a call with its attempts, explanation and redacted texts.
 
         Call it in a thread, because to redact texts may take a second.
@@ -153,7 +153,7 @@ class RecentCalls:
         explanation = self._history.explain_span(line["request_id"], line["key"], line["span_id"])
         details = {**call.details}
         return {
-            **self._row(call),
+            **self._make_row(call),
             **details,
             "captured": _read_captured(details.get("captured")),
             "explanation": None if explanation is None else explanation.to_json(),
@@ -169,10 +169,10 @@ def _read_captured(captured: Callable[[], Captured] | None) -> Data | None:
         texts = captured()
     except Exception:  # noqa: BLE001  # the exporter of traces reports it
         return None
-    return {"prompt": _bounded(texts.prompt), "response": _bounded(texts.response)}
+    return {"prompt": _cut_texts(texts.prompt), "response": _cut_texts(texts.response)}
 
 
-def _bounded(texts: Sequence[CapturedText]) -> list[Data]:
+def _cut_texts(texts: Sequence[CapturedText]) -> list[Data]:
     """Return the first ``MAX_CHARS`` characters of texts."""
     rows: list[Data] = []
     remaining = MAX_CHARS

@@ -19,31 +19,32 @@ MAX_READ = 200
 
 @frozen
 class LimitStates:
-    """Reads limit counters. ``counters`` returns those of the active policies.
+    """Reads limit counters. ``list_counters`` returns those of the active policies.
 
-    ``denied`` returns how many calls each limit refused in the last hour, for all its owners.
+    ``count_denied_calls`` returns the calls that each limit refused in the last hour, for all its
+    owners.
     """
 
     store: CounterStore
-    counters: Callable[[], Iterable[tuple[Limit, str]]]
-    snapshot: Callable[[], Snapshot]
-    denied: Callable[[], Mapping[str, int]]
+    list_counters: Callable[[], Iterable[tuple[Limit, str]]]
+    get_snapshot: Callable[[], Snapshot]
+    count_denied_calls: Callable[[], Mapping[str, int]]
 
-    async def read(self) -> list[dict[str, Any]] | None:
+    async def read_rows(self) -> list[dict[str, Any]] | None:
         """Return the limits that refuse calls, then the fullest ones.
 
         Return None if the counter store does not answer in time.
         """
-        claims = [Claim(limit, scope, 0) for limit, scope in self.counters()]
-        states = await self.states(claims)
+        claims = [Claim(limit, scope, 0) for limit, scope in self.list_counters()]
+        states = await self.read_states(claims)
         if states is None:
             return None
-        denied, snapshot = self.denied(), self.snapshot()
+        denied, snapshot = self.count_denied_calls(), self.get_snapshot()
         ordered = sorted(states, key=lambda state: -state.used / state.limit.capacity)
         ordered.sort(key=lambda state: not denied.get(state.limit.name))
         return [
             {
-                **limit_row(state.limit, state.scope, snapshot, state),
+                **make_limit_row(state.limit, state.scope, snapshot, state),
                 "warn_at": state.limit.warn_at,
                 "denied": denied.get(state.limit.name, 0),
                 "reset_s": state.reset_s if state.limit.is_budget or state.used else None,
@@ -51,7 +52,7 @@ class LimitStates:
             for state in ordered[:MAX_SHOWN]
         ]
 
-    async def states(self, claims: Sequence[Claim]) -> list[CounterState] | None:
+    async def read_states(self, claims: Sequence[Claim]) -> list[CounterState] | None:
         """Return the states of counters, None if the counter store does not answer in time."""
         states: list[CounterState] = []
         try:
@@ -64,7 +65,7 @@ class LimitStates:
         return states
 
 
-def limit_row(
+def make_limit_row(
     limit: Limit, scope: str, snapshot: Snapshot, state: CounterState | None
 ) -> dict[str, Any]:
     """Return a limit of an owner with what is used of it, None if that is unknown."""

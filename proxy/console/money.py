@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, Field
 
 from proxy.console import Data, InvalidQuery
-from proxy.console.overview import in_ms
+from proxy.console.overview import to_epoch_ms
 from proxy.console.series import Sources
 from proxy.ledger.render import format_csv
 from proxy.ledger.spending import QueryBounds, SpendingLine, read_spending
@@ -33,18 +33,18 @@ class MoneyQuery(BaseModel):
     format: Literal["json", "csv"] = "json"
 
 
-def read_money(sources: Sources, query: MoneyQuery) -> Data:
+def build_money_page(sources: Sources, query: MoneyQuery) -> Data:
     """Return the spend of the last days, and blocks while the ledger is read.
 
     Money is in nano-USD, None if unknown. Raises ``InvalidQuery`` and ``Unusable``.
     """
-    by, now = _dimension(sources, query.by), _now(sources)
-    page = {"by": by, "options": _options(sources)}
+    by, now = _get_dimension(sources, query.by), _get_local_time(sources)
+    page = {"by": by, "options": _list_dimensions(sources)}
     if sources.ledger is None:
         return {"ledger": None, **page}
-    starts = period_starts(now, query.days, query.unit)
-    times = [in_ms(start.timestamp()) for start in starts]
-    columns = {"period": period_column(times)}
+    starts = list_period_starts(now, query.days, query.unit)
+    times = [to_epoch_ms(start.timestamp()) for start in starts]
+    columns = {"period": make_period_column(times)}
     report = read_bounded(sources.ledger, ("period", by), starts[0], now.astimezone(UTC), columns)
     return {
         "ledger": str(sources.ledger),
@@ -52,9 +52,9 @@ def read_money(sources: Sources, query: MoneyQuery) -> Data:
         "unit": query.unit,
         "zone": str(now.tzinfo),
         "times": times,
-        "now": in_ms(now.timestamp()),
-        "groups": _groups(report.lines, len(starts)),
-        "total": _sums([report.total]),
+        "now": to_epoch_ms(now.timestamp()),
+        "groups": _make_groups(report.lines, len(starts)),
+        "total": _sum_columns([report.total]),
         "losses": [
             {"cause": line.group[0], "nano": line.cost, "attempts": line.attempts}
             for line in report.losses
@@ -62,28 +62,28 @@ def read_money(sources: Sources, query: MoneyQuery) -> Data:
     }
 
 
-def read_csv(sources: Sources, query: MoneyQuery) -> str:
+def build_money_csv(sources: Sources, query: MoneyQuery) -> str:
     """Return the spend of the last days by group, as ``headrace usage --format csv`` does."""
     if sources.ledger is None:
         raise InvalidQuery("There is no SQLite ledger.")
-    by, now = _dimension(sources, query.by), _now(sources)
-    start = period_starts(now, query.days, "day")[0]
+    by, now = _get_dimension(sources, query.by), _get_local_time(sources)
+    start = list_period_starts(now, query.days, "day")[0]
     return format_csv(read_bounded(sources.ledger, (by,), start, now.astimezone(UTC))) + "\n"
 
 
-def _options(sources: Sources) -> list[str]:
+def _list_dimensions(sources: Sources) -> list[str]:
     return [*(f"tag.{name}" for name in sources.snapshot.tags), *DIMENSIONS]
 
 
-def _dimension(sources: Sources, by: str | None) -> str:
-    options = _options(sources)
+def _get_dimension(sources: Sources, by: str | None) -> str:
+    options = _list_dimensions(sources)
     by = by or ("tag.team" if "tag.team" in options else "deployment")
     if by not in options:
         raise InvalidQuery(f"by must be one of {', '.join(options)}.")
     return by
 
 
-def _now(sources: Sources) -> datetime:
+def _get_local_time(sources: Sources) -> datetime:
     """Return the time in the zone of the first budget, otherwise in UTC."""
     budgets = (limit for limit, _ in sources.metrics.roster.counters if limit.is_budget)
     budget = next(budgets, None)
@@ -91,7 +91,7 @@ def _now(sources: Sources) -> datetime:
     return datetime.fromtimestamp(sources.now(), zone)
 
 
-def period_starts(now: datetime, days: int, unit: str) -> list[datetime]:
+def list_period_starts(now: datetime, days: int, unit: str) -> list[datetime]:
     """Return the starts of the last days or weeks until now, in the zone of ``now``."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     first_day = (today - timedelta(days=days - 1)).date()
@@ -103,7 +103,7 @@ def period_starts(now: datetime, days: int, unit: str) -> list[datetime]:
     return [datetime(d.year, d.month, d.day, tzinfo=now.tzinfo) for d in dates]
 
 
-def period_column(starts: Sequence[int]) -> str:
+def make_period_column(starts: Sequence[int]) -> str:
     """Return the SQL of the index of a call's period, given the starts in milliseconds.
 
     Periods of equal length share a case, so daylight saving adds one case for each change.
@@ -122,7 +122,7 @@ def period_column(starts: Sequence[int]) -> str:
     return f"CAST(CASE {' '.join(texts)} END AS TEXT)"
 
 
-def _groups(lines: Sequence[SpendingLine], periods: int) -> list[Data]:
+def _make_groups(lines: Sequence[SpendingLine], periods: int) -> list[Data]:
     """Return the groups by falling cost, each with its cost by period. The rest is ``other``."""
     by_name: dict[str | None, list[SpendingLine]] = {}
     for line in lines:
@@ -136,19 +136,19 @@ def _groups(lines: Sequence[SpendingLine], periods: int) -> list[Data]:
         costs: list[list[int | None]] = [[] for _ in range(periods)]
         for line in group:
             costs[min(int(line.group[0] or 0), periods - 1)].append(line.cost)
-        groups.append({"name": name, "values": list(map(_sum, costs)), **_sums(group)})
+        groups.append({"name": name, "values": list(map(_sum_costs, costs)), **_sum_columns(group)})
     return groups
 
 
-def _sum(costs: Sequence[int | None]) -> int | None:
+def _sum_costs(costs: Sequence[int | None]) -> int | None:
     """Return the sum of the known costs, None if none of them is known."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known or not costs else None
 
 
-def _sums(lines: Sequence[SpendingLine]) -> Data:
+def _sum_columns(lines: Sequence[SpendingLine]) -> Data:
     return {
-        "cost": _sum([line.cost for line in lines]),
-        "lost": _sum([line.lost_cost for line in lines if line.lost_cost != 0]),
+        "cost": _sum_costs([line.cost for line in lines]),
+        "lost": _sum_costs([line.lost_cost for line in lines if line.lost_cost != 0]),
         **{name: sum(getattr(line, name) for line in lines) for name in SUMMED_COLUMNS},
     }

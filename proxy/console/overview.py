@@ -20,7 +20,7 @@ from proxy.console.series import (
     Sources,
     TimeSeries,
     Totals,
-    quantile,
+    estimate_quantile,
 )
 from proxy.errors.words import format_count
 from proxy.money.usage import NANO_PER_USD
@@ -53,40 +53,44 @@ class RangeQuery(BaseModel):
 def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
     """Return the page for a range of ``RANGES``. Times are milliseconds since 1970."""
     series = sources.series
-    earlier = series.totals_before(RANGES[range_name][0] * RANGES[range_name][1])
-    totals, sample = series.totals(), series.current().counters
-    upstreams = list(_upstreams(sources, earlier, totals))
+    earlier = series.find_totals_before(RANGES[range_name][0] * RANGES[range_name][1])
+    totals, sample = series.make_totals(), series.make_sample().counters
+    upstreams = list(_make_upstream_rows(sources, earlier, totals))
     return {
-        "now": in_ms(sources.now()),
+        "now": to_epoch_ms(sources.now()),
         "instance": {
             "name": socket.gethostname(),
             "version": proxy.__version__,
             "listen": sources.listen(),
-            "started": in_ms(series.started_at),
+            "started": to_epoch_ms(series.started_at),
         },
-        "deployment": _example_deployment(sources.snapshot),
-        "series": _series(series, range_name),
+        "deployment": _find_example_deployment(sources.snapshot),
+        "series": _make_charts(series, range_name),
         "spend": {
             "nano": round(sample["spend"] * NANO_PER_USD),
             "saved_nano": round(sample["saved"] * NANO_PER_USD),
         },
-        "calls": round(sum(totals.by("headrace_requests_total", 3).values())),
+        "calls": round(sum(totals.sum_by_labels("headrace_requests_total", 3).values())),
         "upstreams": upstreams,
-        "outcomes": _by_label(totals.increase(earlier, "headrace_requests_total", 3)),
-        "retries": _by_label(totals.increase(earlier, "headrace_upstream_repeats_total", 2)),
-        "fallbacks": sum(totals.increase(earlier, "headrace_fallbacks_total").values()),
-        "skipped": sum(totals.increase(earlier, "headrace_upstream_skipped_total").values()),
+        "outcomes": _unwrap_labels(totals.compute_increase(earlier, "headrace_requests_total", 3)),
+        "retries": _unwrap_labels(
+            totals.compute_increase(earlier, "headrace_upstream_repeats_total", 2)
+        ),
+        "fallbacks": sum(totals.compute_increase(earlier, "headrace_fallbacks_total").values()),
+        "skipped": sum(
+            totals.compute_increase(earlier, "headrace_upstream_skipped_total").values()
+        ),
         "limits": limits,
         "policy": {
-            **active_revision(sources.policies),
+            **make_revision_data(sources.policies),
             "candidate": sources.candidate and sources.candidate.current().revision,
         },
-        "attention": list(_attention(sources.policies, upstreams, limits)),
+        "attention": list(_find_problems(sources.policies, upstreams, limits)),
     }
 
 
-def _series(series: TimeSeries, range_name: str) -> Data:
-    points = list(series.points(range_name))
+def _make_charts(series: TimeSeries, range_name: str) -> Data:
+    points = list(series.iter_points(range_name))
 
     def values(value: Callable[[Sample, Sample], float | None]) -> list[float | None]:
         """Return a value of each point, None where one of its samples is unknown."""
@@ -96,12 +100,14 @@ def _series(series: TimeSeries, range_name: str) -> Data:
         return values(lambda a, b: b.counters.get(name, 0.0) - a.counters.get(name, 0.0))
 
     def quantiles(name: str, share: float, edges: Sequence[float]) -> list[float | None]:
-        return values(lambda a, b: quantile(share, edges, a.histograms[name], b.histograms[name]))
+        return values(
+            lambda a, b: estimate_quantile(share, edges, a.histograms[name], b.histograms[name])
+        )
 
     seconds = values(lambda a, b: max(1.0, b.time - a.time))
     return {
         "step": RANGES[range_name][0] * 1000,
-        "times": [in_ms(time) for time, _, _ in points],
+        "times": [to_epoch_ms(time) for time, _, _ in points],
         "outcomes": {
             name: [
                 n if n is None or s is None else n / s
@@ -120,9 +126,9 @@ def _series(series: TimeSeries, range_name: str) -> Data:
     }
 
 
-def _upstreams(sources: Sources, earlier: Totals, totals: Totals) -> Iterator[Data]:
+def _make_upstream_rows(sources: Sources, earlier: Totals, totals: Totals) -> Iterator[Data]:
     attempts, failures, circuits = Counter[Labels](), Counter[Labels](), dict[Labels, int]()
-    results = totals.increase(earlier, "headrace_upstream_attempts_total", 0, 1, 2)
+    results = totals.compute_increase(earlier, "headrace_upstream_attempts_total", 0, 1, 2)
     for (upstream, model, result), count in results.items():
         attempts[upstream, model] += round(count)
         failures[upstream, model] += 0 if result in NO_FAILURES else round(count)
@@ -130,7 +136,7 @@ def _upstreams(sources: Sources, earlier: Totals, totals: Totals) -> Iterator[Da
         circuits[labels[:2]] = max(circuits.get(labels[:2], 0), int(gauge.value))
     names = {int(value): name for name, value in CIRCUIT_VALUES.items()}
     remaining = sources.metrics.copy_series("headrace_upstream_ratelimit_remaining_requests")
-    for target in _targets(sources.snapshot):
+    for target in _list_targets(sources.snapshot):
         key = target.upstream.name, target.model
         durations = earlier.durations.get(key, ()), totals.durations.get(key, ())
         yield {
@@ -141,12 +147,12 @@ def _upstreams(sources: Sources, earlier: Totals, totals: Totals) -> Iterator[Da
             "max_concurrency": target.upstream.max_concurrency,
             "per_second": attempts[key] / max(1.0, totals.time - earlier.time),
             "failed": failures[key] / attempts[key] if attempts[key] else None,
-            "p99_ms": quantile(0.99, LONG_EDGES_MS, *durations),
+            "p99_ms": estimate_quantile(0.99, LONG_EDGES_MS, *durations),
             "remaining_requests": remaining[key].value if key in remaining else None,
         }
 
 
-def _attention(
+def _find_problems(
     policies: PolicyStore, upstreams: Sequence[Data], limits: Limits
 ) -> Iterator[Mapping[str, str]]:
     """Yield states that need attention, each with a link of the console and a runbook."""
@@ -177,12 +183,16 @@ def _attention(
             "runbook": "limit-store-away",
         }
     for limit in limits or ():
-        if limit["kind"] == "usd" and limit["mode"] == "enforce" and (texts := _refusal(limit)):
+        if (
+            limit["kind"] == "usd"
+            and limit["mode"] == "enforce"
+            and (texts := _describe_refusal(limit))
+        ):
             link = "#/calls?outcome=limited"
             yield {"level": "warning", **texts, "link": link, "runbook": "budget"}
 
 
-def _refusal(limit: Mapping[str, Any]) -> Mapping[str, str] | None:
+def _describe_refusal(limit: Mapping[str, Any]) -> Mapping[str, str] | None:
     """Return the texts about a budget that refuses calls, otherwise None."""
     owner = f"Budget {limit['name']} of {limit['scope']}"
     if limit["used"] >= SPENT_SHARE * limit["capacity"]:
@@ -199,16 +209,16 @@ def _refusal(limit: Mapping[str, Any]) -> Mapping[str, str] | None:
     }
 
 
-def active_revision(store: PolicyStore) -> Data:
+def make_revision_data(store: PolicyStore) -> Data:
     """Return the active revision, and the problems of the last reload if it was rejected."""
     return {
         "revision": store.current.revision,
-        "since": in_ms(store.active_since.timestamp()),
-        "rejected": rejection_data(store.rejection),
+        "since": to_epoch_ms(store.active_since.timestamp()),
+        "rejected": make_rejection_data(store.rejection),
     }
 
 
-def _targets(snapshot: Snapshot) -> list[Target]:
+def _list_targets(snapshot: Snapshot) -> list[Target]:
     """Return the targets of all deployments, each upstream and model once."""
     by_id: dict[str, Target] = {}
     for deployment in snapshot.deployments.values():
@@ -217,24 +227,24 @@ def _targets(snapshot: Snapshot) -> list[Target]:
     return list(by_id.values())
 
 
-def _example_deployment(snapshot: Snapshot) -> str | None:
+def _find_example_deployment(snapshot: Snapshot) -> str | None:
     """Return the simplest deployment of a key, for the example of an empty page."""
     owned = [d.deployment for key in snapshot.keys.values() for d in key.deployments.values()]
     served = [deployment for deployment in owned if not deployment.only_passthrough]
     return min(served, key=lambda d: len(d.routes.targets)).name if served else None
 
 
-def rejection_data(rejection: Rejection | None) -> Data | None:
+def make_rejection_data(rejection: Rejection | None) -> Data | None:
     """Return a rejected reload, with its time in milliseconds since 1970."""
     if rejection is None:
         return None
-    return {"at": in_ms(rejection.at.timestamp()), "problems": list(rejection.problems)}
+    return {"at": to_epoch_ms(rejection.at.timestamp()), "problems": list(rejection.problems)}
 
 
-def in_ms(seconds: float) -> int:
+def to_epoch_ms(seconds: float) -> int:
     """Return milliseconds since 1970."""
     return round(seconds * 1000)
 
 
-def _by_label(counts: Mapping[tuple[str, ...], float]) -> dict[str, float]:
+def _unwrap_labels(counts: Mapping[tuple[str, ...], float]) -> dict[str, float]:
     return {label: count for (label,), count in counts.items()}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from proxy.console import Data
-from proxy.console.overview import active_revision, in_ms, rejection_data
+from proxy.console.overview import make_rejection_data, make_revision_data, to_epoch_ms
 from proxy.console.series import Sources
 from proxy.policy import schema
 from proxy.policy.decide.snapshot import Snapshot
@@ -42,25 +42,25 @@ class PolicyPage:
     sources: Sources
     _texts: FileTexts | None = None
 
-    def data(self) -> Data:
+    def build_page(self) -> Data:
         """Return the page. It blocks while files are read. Times are milliseconds since 1970."""
         sources, snapshot = self.sources, self.sources.snapshot
         texts = self._read_texts(snapshot)
         config = None if texts is None else texts.config
-        earlier, totals = sources.series.totals_before(HOUR_S), sources.series.totals()
+        earlier, totals = sources.series.find_totals_before(HOUR_S), sources.series.make_totals()
 
         def uses(name: str, *positions: int) -> dict[tuple[str, ...], int]:
-            increase = totals.increase(earlier, name, *positions)
+            increase = totals.compute_increase(earlier, name, *positions)
             return {labels: round(count) for labels, count in increase.items()}
 
         return {
-            "now": in_ms(sources.now()),
-            **active_revision(sources.policies),
+            "now": to_epoch_ms(sources.now()),
+            **make_revision_data(sources.policies),
             "folder": str(sources.folder),
-            "deployments": list(_deployments(snapshot, uses, config)),
-            "rules": list(_rules(snapshot, uses, config)),
-            "guards": None if config is None else list(_guards(snapshot, uses, config)),
-            "keys": list(_keys(sources, snapshot)),
+            "deployments": list(_make_deployment_rows(snapshot, uses, config)),
+            "rules": list(_make_rule_rows(snapshot, uses, config)),
+            "guards": None if config is None else list(_make_guard_rows(snapshot, uses, config)),
+            "keys": list(_make_key_rows(sources, snapshot)),
             "tags": [
                 {
                     "name": name,
@@ -71,7 +71,7 @@ class PolicyPage:
                 for name, tag in snapshot.tags.items()
             ],
             "warnings": None if texts is None else texts.warnings,
-            "candidate": _candidate(sources),
+            "candidate": _make_candidate_data(sources),
         }
 
     def _read_texts(self, snapshot: Snapshot) -> FileTexts | None:
@@ -91,7 +91,7 @@ class PolicyPage:
         return self._texts
 
 
-def _keys(sources: Sources, snapshot: Snapshot) -> Iterator[Data]:
+def _make_key_rows(sources: Sources, snapshot: Snapshot) -> Iterator[Data]:
     last_used: dict[str, float] = {}
     series = sources.metrics.copy_series("headrace_key_last_used_timestamp_seconds")
     for (name, *_), gauge in series.items():
@@ -107,14 +107,14 @@ def _keys(sources: Sources, snapshot: Snapshot) -> Iterator[Data]:
             "name": name,
             "deployments": list(key.deployments),
             "tags": dict(key.tags),
-            "last_used": in_ms(last_used[name]) if name in last_used else None,
-            "expires": None if end_at == math.inf else in_ms(end_at),
+            "last_used": to_epoch_ms(last_used[name]) if name in last_used else None,
+            "expires": None if end_at == math.inf else to_epoch_ms(end_at),
             "rejected": snapshot.find_rejection_reason(name, now),
             "source": snapshot.find_location("keys", name),
         }
 
 
-def _candidate(sources: Sources) -> Data | None:
+def _make_candidate_data(sources: Sources) -> Data | None:
     if sources.candidate is None:
         return None
     results = sources.metrics.copy_series("headrace_candidate_decisions_total").items()
@@ -122,13 +122,13 @@ def _candidate(sources: Sources) -> Data | None:
     return {
         "revision": explanation.revision,
         "folder": str(sources.candidate_folder),
-        "rejected": rejection_data(sources.candidate.rejection()),
+        "rejected": make_rejection_data(sources.candidate.rejection()),
         "same": round(sum(counter.value for (kind, _), counter in results if kind == "same")),
         "changes": [decision.to_json() for decision in explanation.decisions],
     }
 
 
-def _deployments(
+def _make_deployment_rows(
     snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig | None
 ) -> Iterator[Data]:
     calls = uses("headrace_requests_total", 0)
@@ -162,10 +162,12 @@ def _deployments(
         }
 
 
-def _rules(snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig | None) -> Iterator[Data]:
+def _make_rule_rows(
+    snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig | None
+) -> Iterator[Data]:
     applied = uses("headrace_policy_rules_total", 1)
     shadowed = uses("headrace_policy_shadow_rules_total", 1)
-    conditions = dict(_conditions(config))
+    conditions = dict(_format_conditions(config))
     deployments = snapshot.deployments.values()
     rules = {rule.name: rule for deployment in deployments for rule in deployment.rules}
     for rule in rules.values():
@@ -179,7 +181,7 @@ def _rules(snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig | None)
         }
 
 
-def _conditions(config: schema.PoliciesConfig | None) -> Iterator[tuple[str, str]]:
+def _format_conditions(config: schema.PoliciesConfig | None) -> Iterator[tuple[str, str]]:
     """Yield the name of each rule, with its condition as in the file."""
     for name, policy in (config.policies if config is not None else {}).items():
         for rule in policy.rules:
@@ -190,10 +192,12 @@ def _conditions(config: schema.PoliciesConfig | None) -> Iterator[tuple[str, str
             yield f"{name}/{rule.name}", text
 
 
-def _guards(snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig) -> Iterator[Data]:
+def _make_guard_rows(
+    snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig
+) -> Iterator[Data]:
     """Yield the guards of the policies, with their verdicts in the last hour."""
     verdicts = uses("headrace_guard_decisions_total", 0, 1, 2)
-    for owner, path, is_shadow, stage, guards in _guard_lists(config):
+    for owner, path, is_shadow, stage, guards in _iter_guard_lists(config):
         for index, guard in enumerate(guards):
             key = guard.name or guard.guard, stage
             counts = {labels[2]: n for labels, n in verdicts.items() if labels[:2] == key}
@@ -209,7 +213,7 @@ def _guards(snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig) -> It
             }
 
 
-def _guard_lists(
+def _iter_guard_lists(
     config: schema.PoliciesConfig,
 ) -> Iterator[tuple[str, KeyPath, bool, str, Sequence[Any]]]:
     """Yield the guards of each policy and rule: owner, path, shadow mode, stage and guards."""

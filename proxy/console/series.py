@@ -60,7 +60,7 @@ class Totals(NamedTuple):
     counters: Mapping[str, Mapping[Labels, float]]
     durations: Mapping[Labels, Buckets]
 
-    def by(self, name: str, *positions: int) -> dict[Labels, float]:
+    def sum_by_labels(self, name: str, *positions: int) -> dict[Labels, float]:
         """Return the sums of a counter by the labels at these positions."""
         sums: dict[Labels, float] = {}
         for labels, value in self.counters.get(name, {}).items():
@@ -68,19 +68,19 @@ class Totals(NamedTuple):
             sums[key] = sums.get(key, 0.0) + value
         return sums
 
-    def increase(self, earlier: Totals, name: str, *positions: int) -> dict[Labels, float]:
+    def compute_increase(self, earlier: Totals, name: str, *positions: int) -> dict[Labels, float]:
         """Return the increase of a counter since ``earlier``, by the labels at these positions."""
-        counts = earlier.by(name, *positions)
+        counts = earlier.sum_by_labels(name, *positions)
         return {
             labels: count - counts.get(labels, 0.0)
-            for labels, count in self.by(name, *positions).items()
+            for labels, count in self.sum_by_labels(name, *positions).items()
         }
 
 
 class TimeSeries:
     """Samples of the last hour. ``now`` returns seconds since 1970.
 
-    Methods may run in any thread; only one may call ``sample``.
+    Methods may run in any thread; only one may call ``add_sample``.
     """
 
     def __init__(self, metrics: Metrics, now: Callable[[], float]) -> None:
@@ -91,40 +91,42 @@ class TimeSeries:
         self._totals: deque[Totals] = deque(maxlen=MAX_TOTALS)
         self._until_totals = 0
 
-    def sample(self) -> None:
+    def add_sample(self) -> None:
         """Add a sample. Call it every ``SAMPLE_S`` seconds."""
-        self._samples.append(self.current())
+        self._samples.append(self.make_sample())
         if self._until_totals <= 0:
             self._until_totals = TOTALS_EVERY
-            totals = self.totals()
+            totals = self.make_totals()
             if sum(map(len, totals.counters.values())) <= MAX_SERIES:
                 self._totals.append(totals)
         self._until_totals -= 1
 
-    def current(self) -> Sample:
+    def make_sample(self) -> Sample:
         """Return a sample of now."""
         series = self._metrics.copy_series
         verdicts = series("headrace_guard_decisions_total").items()
         enforced = {labels: counter for labels, counter in verdicts if labels[3] == "false"}
-        lookups = _sums(series("headrace_cache_lookups_total"), 1)
+        lookups = _sum_by_label(series("headrace_cache_lookups_total"), 1)
         return Sample(
             time=self._now(),
             counters={
-                **_sums(series("headrace_requests_total"), 3),
-                **{f"guard_{verdict}": n for verdict, n in _sums(enforced, 2).items()},
-                "spend": _total(series("headrace_money_usd_total")),
-                "saved": _total(series("headrace_cache_saved_usd_total")),
+                **_sum_by_label(series("headrace_requests_total"), 3),
+                **{f"guard_{verdict}": n for verdict, n in _sum_by_label(enforced, 2).items()},
+                "spend": _sum_values(series("headrace_money_usd_total")),
+                "saved": _sum_values(series("headrace_cache_saved_usd_total")),
                 "lookups": sum(lookups.values()),
                 "hits": sum(lookups.get(name, 0.0) for name in HIT_RESULTS),
             },
             histograms={
-                "first_token": _buckets(series("headrace_time_to_first_token_seconds").values()),
-                "overhead": _buckets(series("headrace_overhead_seconds").values()),
+                "first_token": _sum_buckets(
+                    series("headrace_time_to_first_token_seconds").values()
+                ),
+                "overhead": _sum_buckets(series("headrace_overhead_seconds").values()),
             },
-            in_flight=_total(series("headrace_inflight_requests")),
+            in_flight=_sum_values(series("headrace_inflight_requests")),
         )
 
-    def totals(self, names: Iterable[str] = TOTALED_COUNTERS) -> Totals:
+    def make_totals(self, names: Iterable[str] = TOTALED_COUNTERS) -> Totals:
         """Return the totals of now."""
         counters = {
             name: {
@@ -138,7 +140,7 @@ class TimeSeries:
         }
         return Totals(self._now(), counters, durations)
 
-    def totals_before(self, seconds: float) -> Totals:
+    def find_totals_before(self, seconds: float) -> Totals:
         """Return the totals of at least so many seconds ago, or those of the start."""
         latest = self._now() - seconds
         for totals in reversed(tuple(self._totals)):
@@ -146,19 +148,19 @@ class TimeSeries:
                 return totals
         return Totals(self.started_at, {}, {})
 
-    def denied(self) -> dict[str, int]:
+    def count_denied_calls(self) -> dict[str, int]:
         """Return how many calls each limit refused in the last hour."""
-        name, earlier = "headrace_limit_decisions_total", self.totals_before(3600)
-        increase = self.totals([name]).increase(earlier, name, 0, 1)
+        name, earlier = "headrace_limit_decisions_total", self.find_totals_before(3600)
+        increase = self.make_totals([name]).compute_increase(earlier, name, 0, 1)
         return {limit: round(n) for (limit, decision), n in increase.items() if decision == "deny"}
 
-    def points(self, range_name: str) -> Iterator[tuple[float, Sample | None, Sample | None]]:
+    def iter_points(self, range_name: str) -> Iterator[tuple[float, Sample | None, Sample | None]]:
         """Yield the end of each point of a range, with the samples at its start and its end.
 
         Samples are None before the start of the process.
         """
         step, count = RANGES[range_name]
-        samples = [*self._samples, self.current()]
+        samples = [*self._samples, self.make_sample()]
         end = self._now() // step * step
         index = 0
         previous: Sample | None = None
@@ -199,7 +201,7 @@ class Sources:
         return self.policies.current
 
 
-def quantile(
+def estimate_quantile(
     share: float, edges: Sequence[float], old_buckets: Buckets, new_buckets: Buckets
 ) -> float | None:
     """Return a quantile of the values between two samples of a histogram. None without values."""
@@ -217,16 +219,16 @@ def quantile(
     return edges[-1]
 
 
-def _sums(series: Mapping[Labels, Any], position: int) -> dict[str, float]:
+def _sum_by_label(series: Mapping[Labels, Any], position: int) -> dict[str, float]:
     sums: dict[str, float] = {}
     for labels, counter in series.items():
         sums[labels[position]] = sums.get(labels[position], 0.0) + counter.value
     return sums
 
 
-def _total(series: Mapping[Labels, Any]) -> float:
+def _sum_values(series: Mapping[Labels, Any]) -> float:
     return sum([float(counter.value) for counter in series.values()])
 
 
-def _buckets(histograms: Any) -> Buckets:
+def _sum_buckets(histograms: Any) -> Buckets:
     return tuple(map(sum, zip(*(histogram.counts for histogram in histograms), strict=True)))

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from proxy.console import Data, InvalidQuery
-from proxy.console.limits import LimitStates, limit_row
+from proxy.console.limits import LimitStates, make_limit_row
 from proxy.console.page_thread import PageThread
 from proxy.console.series import Sources
 from proxy.errors import ProxyError
@@ -49,7 +49,7 @@ class Trial(BaseModel):
 
 
 @frozen
-class TryPage:
+class TrialPage:
     """Decides trials under the active policies and the candidate, if there is one."""
 
     sources: Sources
@@ -61,32 +61,32 @@ class TryPage:
         active, source = self.sources.snapshot, self.sources.candidate
         candidate = None if source is None else source.current()
         trial = trial.model_copy(update={"at": trial.at or now})
-        page: Data = {"active": await self._result(active, trial)}
+        page: Data = {"active": await self._make_result(active, trial)}
         if candidate is None or trial.key not in candidate.keys:
             return {**page, "candidate": None, "differences": []}
-        page["candidate"] = await self._result(candidate, trial)
-        job = partial(_differences, active, candidate, trial)
+        page["candidate"] = await self._make_result(candidate, trial)
+        job = partial(_list_differences, active, candidate, trial)
         return {**page, "differences": await self.thread.run(job)}
 
-    async def _result(self, snapshot: Snapshot, trial: Trial) -> Data:
-        result, claims = await self.thread.run(partial(_decide, snapshot, trial))
+    async def _make_result(self, snapshot: Snapshot, trial: Trial) -> Data:
+        result, claims = await self.thread.run(partial(_preview_decision, snapshot, trial))
         counters = [replace(claim, amount=0) for claim in claims]
-        states: Sequence[CounterState | None] | None = await self.limits.states(counters)
+        states: Sequence[CounterState | None] | None = await self.limits.read_states(counters)
         limits = [
-            {**limit_row(claim.limit, claim.scope, snapshot, state), "claim": claim.amount}
+            {**make_limit_row(claim.limit, claim.scope, snapshot, state), "claim": claim.amount}
             for claim, state in zip(claims, states or [None] * len(claims), strict=True)
         ]
         return {**result, "limits": limits}
 
 
-def _decide(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[Claim]]:
+def _preview_decision(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[Claim]]:
     """Return the decisions on a trial without its limits, and what it would claim of these."""
     from proxy.console.trial_guards import inspect_request  # noqa: PLC0415  # loads all guards
 
     key = snapshot.find_key(trial.key)
     if key is None:
         raise InvalidQuery(f"There is no key {quote(trial.key)}.")
-    call = _call(snapshot, trial)
+    call = _make_call(snapshot, trial)
     if snapshot.find_rejection_reason(key.name, call.head.received_at) is not None:
         return {**explain_future_call(snapshot, key, call).to_json(), **REJECTED_PARTS}, ()
     data = explain(snapshot, key, call).to_json()
@@ -95,24 +95,24 @@ def _decide(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[Claim]]:
     except ProxyError:
         return {**data, **REJECTED_PARTS}, ()
     guards = asyncio.run(inspect_request(plan, call))
-    costs = list(_costs(plan, call))
+    costs = list(_make_cost_rows(plan, call))
     return {**data, "costs": costs, "guards": guards}, estimate_claims(plan, call)
 
 
-def _differences(active: Snapshot, candidate: Snapshot, trial: Trial) -> list[Data]:
-    call = _call(active, trial)
+def _list_differences(active: Snapshot, candidate: Snapshot, trial: Trial) -> list[Data]:
+    call = _make_call(active, trial)
     differences = compare_snapshots(active, candidate, call, active.keys[trial.key])
     return [asdict(difference) for difference in differences]
 
 
-def _call(snapshot: Snapshot, trial: Trial) -> Call:
+def _make_call(snapshot: Snapshot, trial: Trial) -> Call:
     at = trial.at or datetime.now(UTC)
     return build_sample_call(
         dict(trial.body), trial.headers, at, trial.path, passthrough=snapshot.passthrough
     )
 
 
-def _costs(plan: Plan, call: Call) -> Iterator[Data]:
+def _make_cost_rows(plan: Plan, call: Call) -> Iterator[Data]:
     """Yield the targets in the order in which they are tried, each with the maximum cost."""
     for model_call in plan.model_calls:
         for target in model_call.targets:

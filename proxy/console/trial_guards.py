@@ -24,13 +24,13 @@ async def inspect_request(plan: Plan, call: Call) -> Data:
     """Return the verdicts of the input guards, and the inspected texts with marked findings."""
     engine = Engine(time.thread_time)
     walk = walk_request if call.head.passthrough is None else walk_passthrough_request
-    read = await engine.read_texts(walk, call.body, call.size)
+    texts = await engine.read_texts(walk, call.body, call.size)
     rules = bind_to_prompt(plan.guards.input_stage, call.body)
-    inspection = await engine.inspect(rules.detectors, read)
-    marked = await _mark(engine, rules.detectors, read)
+    inspection = await engine.inspect(rules.detectors, texts)
+    marked = await _mark_findings(engine, rules.detectors, texts)
     blocked = inspection.blocked
-    if read.opaque and not plan.guards.opaque and plan.guards.input_stage.enforces:
-        kind = read.opaque[0].kind
+    if texts.opaque and not plan.guards.opaque and plan.guards.input_stage.enforces:
+        kind = texts.opaque[0].kind
         blocked = GuardBlocked(OPAQUE_MESSAGE.format(kind), guard="opaque", kind=kind)
     return {
         "blocked": None
@@ -40,21 +40,21 @@ async def inspect_request(plan: Plan, call: Call) -> Data:
             {name: getattr(result, name) for name in RESULT_FIELDS} for result in inspection.results
         ],
         "not_asked": [rule.name for rule in rules.services],
-        "opaque": sorted({part.kind for part in read.opaque}),
+        "opaque": sorted({part.kind for part in texts.opaque}),
         "texts": [
             {
                 "path": ".".join(map(str, text.path)),
                 "parts": marked.get(text.path, [{"text": text.text}]),
                 "sent": inspection.changes.get(text.path, text.text),
             }
-            for text in read.texts[:MAX_TEXTS]
+            for text in texts.texts[:MAX_TEXTS]
             if text.path in marked or text.kind == "content"
         ],
     }
 
 
-async def _mark(
-    engine: Engine, detectors: Sequence[GuardRule], read: Texts
+async def _mark_findings(
+    engine: Engine, detectors: Sequence[GuardRule], texts: Texts
 ) -> dict[Path, list[Data]]:
     """Return the texts with findings, in parts: plain ones, and those that a guard found."""
     nonce = token_hex(8)
@@ -63,7 +63,7 @@ async def _mark(
         return f"<{nonce}|{rule.name}|{kind}|{text}|{nonce}>"
 
     masking = [replace(rule, action="mask", shadow=False, restore=False) for rule in detectors]
-    inspection = await engine.inspect(masking, read, mark)
+    inspection = await engine.inspect(masking, texts, mark)
     pattern = re.compile(rf"<{nonce}\|([^|]*)\|([^|]*)\|(.*?)\|{nonce}>", re.DOTALL)
     marked: dict[Path, list[Data]] = {}
     for path, text in inspection.changes.items():

@@ -16,15 +16,15 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel
 
-from proxy.console import Data, InvalidQuery, parse_query, to_json
+from proxy.console import Data, InvalidQuery, parse_query, to_redacted_json
 from proxy.console.calls import CallsQuery, RecentCalls
 from proxy.console.limits import LimitStates
-from proxy.console.money import MoneyQuery, read_csv, read_money
+from proxy.console.money import MoneyQuery, build_money_csv, build_money_page
 from proxy.console.overview import RangeQuery, build_overview
 from proxy.console.page_thread import PageThread, TooManyPages
 from proxy.console.policies import PolicyPage
 from proxy.console.series import Sources
-from proxy.console.trial import Trial, TryPage
+from proxy.console.trial import Trial, TrialPage
 from proxy.dialects.wire.strict_json import MAX_VALUES, count_body_values, read_json
 from proxy.errors import BadRequest, ProxyError
 from proxy.ledger.store import Unusable
@@ -94,9 +94,9 @@ class Console:
         self._ledger_thread = PageThread("ledger-pages")  # takes longer
         self._limits = LimitStates(
             store=sources.counters,
-            counters=lambda: sources.metrics.roster.counters,
-            snapshot=lambda: sources.snapshot,
-            denied=sources.series.denied,
+            list_counters=lambda: sources.metrics.roster.counters,
+            get_snapshot=lambda: sources.snapshot,
+            count_denied_calls=sources.series.count_denied_calls,
         )
         self._policy = PolicyPage(sources)
         files = (path for path in STATIC_FOLDER.rglob("*") if path.is_file())
@@ -167,7 +167,7 @@ class Console:
             now = asyncio.get_running_loop().time()
             built_at, page = self._overviews.get(range_name, (now - OVERVIEW_S, b""))
             if now - built_at >= OVERVIEW_S:
-                limits = await self._limits.read()
+                limits = await self._limits.read_rows()
                 page = await self._build(build_overview, self._sources, range_name, limits)
                 self._overviews[range_name] = now, page
         return make_json_response(page)
@@ -175,8 +175,8 @@ class Console:
     async def _list_calls(self, request: web.BaseRequest) -> web.Response:
         calls, rows = self._calls, list[bytes]()
         last_id = calls.last_id
-        for call in reversed(calls.calls_after(parse_query(CallsQuery, request.query).after)):
-            rows.append(calls.row_json(call))
+        for call in reversed(calls.list_calls_after(parse_query(CallsQuery, request.query).after)):
+            rows.append(calls.get_row_json(call))
             if len(rows) % MAX_EVENTS == 0:
                 await asyncio.sleep(0)
         return make_json_response(
@@ -188,22 +188,24 @@ class Console:
         if call is None:
             text = f"This call is not stored. The console stores the last {MAX_CALLS:,} calls."
             return make_problem_response(404, text)
-        return make_json_response(await self._build(self._calls.details, call))
+        return make_json_response(await self._build(self._calls.build_details, call))
 
     async def _get_policy(self, request: web.BaseRequest) -> web.Response:
-        limits = await self._limits.read()
+        limits = await self._limits.read_rows()
         return make_json_response(
-            await self._build(lambda: {**self._policy.data(), "limits": limits})
+            await self._build(lambda: {**self._policy.build_page(), "limits": limits})
         )
 
     async def _get_money(self, request: web.BaseRequest) -> web.Response:
         query = parse_query(MoneyQuery, request.query)
         thread = self._ledger_thread
         if query.format == "csv":
-            text = await thread.run(partial(read_csv, self._sources, query))
+            text = await thread.run(partial(build_money_csv, self._sources, query))
             return web.Response(text=text, headers={**RESPONSE_HEADERS, "content-type": "text/csv"})
-        money = await thread.run(partial(read_money, self._sources, query))
-        return make_json_response(await self._build(dict, money, limits=await self._limits.read()))
+        money = await thread.run(partial(build_money_page, self._sources, query))
+        return make_json_response(
+            await self._build(dict, money, limits=await self._limits.read_rows())
+        )
 
     async def _try(self, request: web.BaseRequest) -> web.Response:
         if self._bodies.locked():
@@ -211,14 +213,14 @@ class Console:
         async with self._bodies:
             body = await read_body(request, MAX_BODY)
             trial = await self._thread.run(lambda: parse_query(Trial, parse_body(body)))
-            page = TryPage(self._sources, self._limits, self._thread)
+            page = TrialPage(self._sources, self._limits, self._thread)
             return make_json_response(
                 await self._build(dict, await page.run(trial, datetime.now(UTC)))
             )
 
     async def _build(self, build: Callable[..., Data], *args: Any, **fields: Any) -> bytes:
         """Build and serialize a page in the thread of the pages."""
-        return await self._thread.run(lambda: to_json(build(*args, **fields)))
+        return await self._thread.run(lambda: to_redacted_json(build(*args, **fields)))
 
     async def _session(self, request: web.BaseRequest) -> web.Response:
         sessions = self.sessions
@@ -227,7 +229,7 @@ class Console:
             is_open = sessions.token is None or sessions.is_valid(session)
             is_open = is_open or has_token(sessions.token or "", request.headers)
             state = {"authorized": is_open, "can_sign_out": sessions.is_valid(session)}
-            return make_json_response(to_json(state))
+            return make_json_response(to_redacted_json(state))
         if request.method == "DELETE":
             sessions.end(session)
             return set_session("", max_age=0)
@@ -268,9 +270,9 @@ class Console:
         calls, now = self._calls, asyncio.get_running_loop().time
         events, sent_at = b"retry: 1000\n\n", now()
         while not self._is_stopping():
-            new_calls = calls.calls_after(after)[:MAX_EVENTS]
+            new_calls = calls.list_calls_after(after)[:MAX_EVENTS]
             for call in new_calls:
-                events += b"id: %s\ndata: %s\n\n" % (call.id.encode(), calls.row_json(call))
+                events += b"id: %s\ndata: %s\n\n" % (call.id.encode(), calls.get_row_json(call))
                 after = call.id
             if not events and now() - sent_at > HEARTBEAT_S:
                 events = b": \n\n"

@@ -27,7 +27,7 @@ def recent_calls() -> RecentCalls:
 def open_call(calls: RecentCalls, call_id: str) -> dict[str, Any]:
     call = calls.find(call_id)
     assert call is not None
-    return calls.details(call)
+    return calls.build_details(call)
 
 
 def test_keeps_the_last_calls_and_few_without_a_key() -> None:
@@ -39,15 +39,15 @@ def test_keeps_the_last_calls_and_few_without_a_key() -> None:
     for _ in range(MAX_UNAUTHORIZED + 50):
         calls.add(without_key, LINE)
 
-    stored = calls.calls_after("")
+    stored = calls.list_calls_after("")
     assert len(stored) == MAX_CALLS + MAX_UNAUTHORIZED
     assert [call.number for call in stored] == sorted(call.number for call in stored)
     assert calls.find(f"{calls.run}-50") is None
     assert calls.find(f"{calls.run}-51") is not None
     last = stored[-1]
     assert calls.last_id == last.id
-    assert calls.calls_after(stored[-2].id) == [last]
-    assert calls.calls_after(f"{calls.run}-{last.number + 5}") == []
+    assert calls.list_calls_after(stored[-2].id) == [last]
+    assert calls.list_calls_after(f"{calls.run}-{last.number + 5}") == []
 
 
 def test_id_of_another_run_shows_no_call() -> None:
@@ -56,7 +56,7 @@ def test_id_of_another_run_shows_no_call() -> None:
     calls.add(ended_record(total=1.0), LINE)
 
     assert calls.find(earlier.last_id) is None
-    assert [call.id for call in calls.calls_after(earlier.last_id)] == [calls.last_id]
+    assert [call.id for call in calls.list_calls_after(earlier.last_id)] == [calls.last_id]
 
 
 def test_bounds_captured_texts_and_response_headers() -> None:
@@ -68,7 +68,7 @@ def test_bounds_captured_texts_and_response_headers() -> None:
     )
     for _ in range(MAX_CAPTURED + 1):
         calls.add(record, LINE)
-    oldest, *_, newest = [open_call(calls, call.id) for call in calls.calls_after("")]
+    oldest, *_, newest = [open_call(calls, call.id) for call in calls.list_calls_after("")]
 
     assert oldest["captured"] is None
     assert sum(len(text["text"]) for text in newest["captured"]["prompt"]) == MAX_CHARS

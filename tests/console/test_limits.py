@@ -44,7 +44,7 @@ def states(store: ObservedStore) -> LimitStates:
 async def test_reads_many_counters_in_parts() -> None:
     store, seen = ObservedStore(), list[int]()
     await store.store.admit("a", [Claim(LIMIT, SCOPES[-1], 7)])
-    reading = asyncio.create_task(states(store).read())
+    reading = asyncio.create_task(states(store).read_rows())
     while not reading.done():
         await asyncio.sleep(0)  # as a call that goes on
         seen.append(len(store.reads))
@@ -58,4 +58,4 @@ async def test_reads_many_counters_in_parts() -> None:
 
 
 async def test_is_unknown_if_the_store_goes_away_meanwhile() -> None:
-    assert await states(ObservedStore(fails_after=2)).read() is None
+    assert await states(ObservedStore(fails_after=2)).read_rows() is None

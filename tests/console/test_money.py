@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from proxy.console.money import period_column, period_starts
+from proxy.console.money import list_period_starts, make_period_column
 from proxy.ledger.spending import QueryBounds, read_spending
 from proxy.ledger.sqlite import interrupt_after, open_for_reading
 from proxy.ledger.store import Unusable
@@ -24,7 +24,7 @@ from tests.for_each import for_each
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def in_ms(time: datetime) -> int:
+def to_epoch_ms(time: datetime) -> int:
     return round(time.timestamp() * 1000)
 
 
@@ -42,14 +42,14 @@ def in_ms(time: datetime) -> int:
 def test_each_call_falls_into_the_period_of_its_zone(
     zone: ZoneInfo, unit: str, days: int, now: datetime
 ) -> None:
-    starts = period_starts(now.astimezone(zone), days, unit)
-    column = period_column([in_ms(start) for start in starts])
+    starts = list_period_starts(now.astimezone(zone), days, unit)
+    column = make_period_column([to_epoch_ms(start) for start in starts])
     assert all((start.hour, start.minute) == (0, 0) for start in starts)
     assert now.astimezone(zone) - starts[-1] < timedelta(days=8)
     with sqlite3.connect(":memory:") as database:
         for index, start in enumerate(starts):
             end = starts[index + 1] if index + 1 < len(starts) else start + timedelta(hours=23)
-            for time in (in_ms(start), in_ms(end) - 1):
+            for time in (to_epoch_ms(start), to_epoch_ms(end) - 1):
                 query = f"SELECT {column} FROM (SELECT ? AS started_ms) c"  # noqa: S608
                 [[period]] = database.execute(query, [time])
                 assert period == str(index), (start, time)
@@ -59,7 +59,7 @@ def test_each_call_falls_into_the_period_of_its_zone(
 @pytest.mark.parametrize("unit", ["day", "week"])
 def test_periods_cover_all_days(unit: str) -> None:
     now = datetime(2026, 11, 29, 12, tzinfo=BERLIN)
-    starts = period_starts(now, 30, unit)
+    starts = list_period_starts(now, 30, unit)
 
     assert starts[0] <= (now - timedelta(days=29)).replace(hour=0)
     assert starts == sorted(set(starts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.console.series import MAX_SERIES, RANGES, SAMPLE_S, TimeSeries, quantile
+from proxy.console.series import MAX_SERIES, RANGES, SAMPLE_S, TimeSeries, estimate_quantile
 from proxy.limits.kinds import KINDS
 from proxy.telemetry.metrics import Metrics
 from proxy.types.limit import Limit
@@ -25,7 +25,7 @@ EDGES = (1.0, 2.0, 4.0)
 def test_quantile_interpolates_within_a_bucket(
     share: float, before: tuple[int, ...], after: tuple[int, ...], expected: float | None
 ) -> None:
-    assert quantile(share, EDGES, before, after) == expected
+    assert estimate_quantile(share, EDGES, before, after) == expected
 
 
 def test_points_before_the_start_are_unknown_and_others_are_exact() -> None:
@@ -33,17 +33,17 @@ def test_points_before_the_start_are_unknown_and_others_are_exact() -> None:
     metrics = Metrics("1")
     series = TimeSeries(metrics, lambda: now[0])
     for _ in range(13):
-        series.sample()
+        series.add_sample()
         now[0] += SAMPLE_S
         metrics.count("headrace_requests_total", "unknown", "openai", "chat", "success", "false")
-    points = list(series.points("5m"))
+    iter_points = list(series.iter_points("5m"))
 
-    assert len(points) == RANGES["5m"][1]
+    assert len(iter_points) == RANGES["5m"][1]
     changes = [
         None
         if before is None or after is None
         else after.counters["success"] - before.counters.get("success", 0.0)
-        for _, before, after in points
+        for _, before, after in iter_points
     ]
     assert sum(change for change in changes if change is not None) == 13
     assert changes[:46] == [None] * 46
@@ -54,14 +54,16 @@ def test_totals_are_those_of_at_least_so_many_seconds_ago() -> None:
     metrics = Metrics("1")
     series = TimeSeries(metrics, lambda: now[0])
     for _ in range(800):  # more than an hour
-        series.sample()
+        series.add_sample()
         now[0] += SAMPLE_S
         metrics.count("headrace_requests_total", "unknown", "openai", "chat", "success", "false")
 
-    before = series.totals_before(3600)
+    before = series.find_totals_before(3600)
     assert 3600 <= now[0] - before.time <= 3600 + 60
-    assert sum(before.by("headrace_requests_total", 3).values()) == before.time / SAMPLE_S
-    assert series.totals_before(99_999).time == 0.0
+    assert (
+        sum(before.sum_by_labels("headrace_requests_total", 3).values()) == before.time / SAMPLE_S
+    )
+    assert series.find_totals_before(99_999).time == 0.0
 
 
 def test_limits_count_the_denials_of_the_last_hour_only() -> None:
@@ -72,15 +74,15 @@ def test_limits_count_the_denials_of_the_last_hour_only() -> None:
     metrics.admit(LabelCatalog(deployments={"support-chat": deployment}))()
     series = TimeSeries(metrics, lambda: now[0])
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
-    series.sample()
-    assert series.denied() == {"team-day": 1}
+    series.add_sample()
+    assert series.count_denied_calls() == {"team-day": 1}
 
     for _ in range(3700 // SAMPLE_S):
         now[0] += SAMPLE_S
-        series.sample()
+        series.add_sample()
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
-    assert series.denied() == {"team-day": 2}
+    assert series.count_denied_calls() == {"team-day": 2}
 
 
 def test_totals_of_too_many_series_are_not_kept() -> None:
@@ -88,6 +90,6 @@ def test_totals_of_too_many_series_are_not_kept() -> None:
     metrics = Metrics("1")
     metrics.admit(LabelCatalog(deployments={name: ListedDeployment() for name in names}))()
     series = TimeSeries(metrics, lambda: 10_000.0)
-    series.sample()
+    series.add_sample()
 
-    assert series.totals_before(0).counters == {}
+    assert series.find_totals_before(0).counters == {}
