@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator
 
 from proxy.types.events import (
     Attach,
-    Begin,
     Delta,
-    End,
     Event,
     Fault,
     Finish,
     Frame,
     Part,
-    Start,
-    Stop,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseStart,
     UsageReport,
 )
 
@@ -25,7 +25,8 @@ def checked(
 ) -> list[Frame]:
     """Return the frames of a model call. Raise ``AssertionError`` if their order breaks a rule.
 
-    `split`: a frame has at most one delta, and a delta has no `End`, `Finish` or `Stop` beside it.
+    `split`: a frame has at most one delta, and a delta has no `PartEnd`, `Finish` or
+    `ResponseEnd` beside it.
     `sequenced`: at most one part and its parent are open at a time.
     """
     checker = OrderChecker(split=split, sequenced=sequenced)
@@ -51,29 +52,31 @@ class OrderChecker:
 
     def feed(self, frame: Frame) -> None:
         kinds = [type(event) for event in frame.events]
-        assert frame.raw is None or frame.doc is not None or kinds == [Stop], "raw without doc"
+        assert frame.raw is None or frame.doc is not None or kinds == [ResponseEnd], (
+            "raw without doc"
+        )
         if self.split and Delta in kinds:
             assert kinds.count(Delta) == 1, "two deltas in a frame"
-            assert not {End, Finish, Stop} & {*kinds}, f"a delta beside an end: {kinds}"
+            assert not {PartEnd, Finish, ResponseEnd} & {*kinds}, f"a delta beside an end: {kinds}"
         for event in frame.events:
-            assert not self.stopped, "an event after Stop"
+            assert not self.stopped, "an event after ResponseEnd"
             self._check(event)
 
     def _check(self, event: Event) -> None:
         match event:
-            case Start():
-                assert not self.started, "second Start"
+            case ResponseStart():
+                assert not self.started, "second ResponseStart"
                 self.started = True
-            case Begin(part):
+            case PartStart(part):
                 self._begin(part)
             case Delta(part) | Attach(part):
                 assert part in self.open, f"{event} of a part that is not open"
-            case End(part):
+            case PartEnd(part):
                 assert part in self.open, f"{event} of a part that is not open"
                 assert not any(item.parent is part for item in self.open), "a child is open"
                 self.open.remove(part)
             case UsageReport():
-                assert self.started, "UsageReport before Start"
+                assert self.started, "UsageReport before ResponseStart"
             case _:
                 self._close(event)
 
@@ -81,8 +84,8 @@ class OrderChecker:
         match event:
             case Finish(choice):
                 self._finish(choice)
-            case Stop():
-                assert self.begun <= self.finished, "Stop before Finish"
+            case ResponseEnd():
+                assert self.begun <= self.finished, "ResponseEnd before Finish"
                 self.stopped = True
             case Fault():
                 self.finished = self.begun
@@ -90,9 +93,9 @@ class OrderChecker:
                 pass
 
     def _begin(self, part: Part) -> None:
-        assert self.started, "Begin before Start"
-        assert part not in self.seen, "second Begin"
-        assert part.choice not in self.finished, "Begin after Finish"
+        assert self.started, "PartStart before ResponseStart"
+        assert part not in self.seen, "second PartStart"
+        assert part.choice not in self.finished, "PartStart after Finish"
         assert part.parent is None or part.parent in self.open, "the parent is not open"
         if self.sequenced:
             assert self.open == ([part.parent] if part.parent else []), "two parts are open"

@@ -29,7 +29,7 @@ from proxy.money.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
-from proxy.types.events import STOP, FamilyName, Frame
+from proxy.types.events import RESPONSE_END, FamilyName, Frame
 
 FORMAT_VERSIONS, PLAIN_VERSION = b"\x04", b"\x05"
 MAX_PLAIN_BYTES = 2048  # shorter documents are not compressed: it would save 1 KB at most
@@ -185,9 +185,9 @@ def _make_unchanged_frames(
         for doc, line in zip(docs, lines, strict=True)
     ]
     if metadata.streamed and family.sends_done:
-        frames.append(Frame((STOP,), name, last=True))
+        frames.append(Frame((RESPONSE_END,), name, last=True))
     else:
-        frames[-1] = frames[-1]._replace(events=(STOP,), last=True)
+        frames[-1] = frames[-1]._replace(events=(RESPONSE_END,), last=True)
     return tuple(frames)
 
 

@@ -93,7 +93,7 @@ class AnswerRecorder:
 
     def _check_cacheable(self, event: events.Event, frame: events.Frame) -> None:
         match event:
-            case events.Begin(part):
+            case events.PartStart(part):
                 self._started.add(part.choice)
                 self._is_cacheable &= (
                     part.kind not in events.TOOL_CALL_KINDS or self.rule.tool_calls

@@ -15,14 +15,14 @@ from proxy.money.estimate import (
 )
 from proxy.money.usage import MAX_TOKENS, Source, Tokens, Usage
 from proxy.types.events import (
-    Begin,
     Delta,
     Event,
     FamilyName,
     Finish,
     Frame,
     Kind,
-    Start,
+    PartStart,
+    ResponseStart,
     UsageReport,
 )
 
@@ -41,7 +41,7 @@ def estimate_frame_quarters(frame: Frame) -> int:
         if type(event) is Delta:
             if event.part.kind not in UNCOUNTED_TEXT:
                 quarters += estimate_text(event.text)
-        elif type(event) is Begin and event.call is not None:
+        elif type(event) is PartStart and event.call is not None:
             quarters += estimate_text(event.call.name)
     return quarters
 
@@ -49,7 +49,7 @@ def estimate_frame_quarters(frame: Frame) -> int:
 def _is_text(event: Event) -> bool:
     if type(event) is Delta:
         return event.part.kind not in REASONING_KINDS and bool(event.text)
-    return type(event) is Begin and event.call is not None
+    return type(event) is PartStart and event.call is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +97,7 @@ class Meter:
     def _record_identity(self, events: Iterable[Event], family: FamilyName) -> None:
         """Record the identity of the response and its finish reasons."""
         for event in events:
-            if type(event) is Start:
+            if type(event) is ResponseStart:
                 self.response_id = read_text(event.id, MAX_ID)
                 self.response_model = read_text(event.model, MAX_ID)
             elif type(event) is Finish:

@@ -10,7 +10,16 @@ from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER
 from proxy.dialects.wire.strict_json import dump
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
-from proxy.types.events import STOP, Event, Extension, FamilyName, Frame, Native, Start, UsageReport
+from proxy.types.events import (
+    RESPONSE_END,
+    Event,
+    Extension,
+    FamilyName,
+    Frame,
+    Native,
+    ResponseStart,
+    UsageReport,
+)
 
 COUNT_MEMBER: Final = "input_tokens"
 """The member of a token count."""
@@ -41,14 +50,14 @@ def make_document_frame(
 ) -> Frame:
     """Return the only frame of a whole response."""
     model = doc.get("model")
-    events: list[Event] = [Start(None, model if type(model) is str else None, None)]
+    events: list[Event] = [ResponseStart(None, model if type(model) is str else None, None)]
     events += [
         Extension(name, doc[name]) for name in (DETECTIONS_MEMBER, HOOKS_MEMBER) if name in doc
     ]
     if content.usage is not None:
         events.append(content.usage)
     return Frame(
-        events=(*events, Native(), STOP),
+        events=(*events, Native(), RESPONSE_END),
         family=family,
         doc=doc,
         raw=raw,

@@ -23,7 +23,7 @@ class ReadOptions:
     """Options for reading one response.
 
     With `inspect` or `crossing` the stream is split: a frame has at most one delta, and a frame
-    with a delta has no `End`, `Finish` or `Stop`.
+    with a delta has no `PartEnd`, `Finish` or `ResponseEnd`.
     """
 
     call: Call
@@ -61,10 +61,10 @@ class FamilyReader(Protocol):
         ...
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
-        """Return the frames at the end of the bytes, the last one with `Stop`.
+        """Return the frames at the end of the bytes, the last one with `ResponseEnd`.
 
-        Not called after `Stop`. `done`: the stream ended with `[DONE]`, which completes a chat
-        without a finish reason. Raises `UpstreamInvalid` for an incomplete response.
+        Not called after `ResponseEnd`. `done`: the stream ended with `[DONE]`, which completes a
+        chat without a finish reason. Raises `UpstreamInvalid` for an incomplete response.
         """
         ...
 

@@ -25,7 +25,7 @@ from proxy.guards.stream.frame_texts import (
 from proxy.guards.text.documents import walk_non_chat
 from proxy.guards.text.walk import Path, Text, find_joined_parts_depth, walk_request
 from proxy.types import Json
-from proxy.types.events import TOOL_CALL_KINDS, Frame, Part, Stop
+from proxy.types.events import TOOL_CALL_KINDS, Frame, Part, ResponseEnd
 from proxy.types.guard import Capture, GuardPlan, GuardRule, is_contextual, is_service
 
 LOOKAHEAD_CHARS = (
@@ -140,7 +140,9 @@ def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
 
     All texts of one kind have the same id, except in tool calls.
     """
-    is_whole = any(isinstance(event, Stop) for event in frame.events) and frame.doc is not None
+    is_whole = (
+        any(isinstance(event, ResponseEnd) for event in frame.events) and frame.doc is not None
+    )
     walk = (
         walk_non_chat(frame.doc or {}, frame.family, is_event=False)
         if is_whole

@@ -23,7 +23,7 @@ from proxy.guards.text.documents import (
 from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import Found, Path, Text, Texts, find_joined_parts_depth, walk_response
 from proxy.types import Call, Json
-from proxy.types.events import VISIBLE_KINDS, Delta, Fault, Frame, Stop
+from proxy.types.events import VISIBLE_KINDS, Delta, Fault, Frame, ResponseEnd
 from proxy.types.guard import GuardRule, Stage, StageRules
 
 Walk = Callable[[Json], Iterator[Found]]
@@ -34,7 +34,9 @@ def require_document(frame: Frame) -> Json | None:
 
     Raises ``ValueError`` for any other response without a document, because no guard would read it.
     """
-    if frame.doc is None and any(not isinstance(event, Fault | Stop) for event in frame.events):
+    if frame.doc is None and any(
+        not isinstance(event, Fault | ResponseEnd) for event in frame.events
+    ):
         raise ValueError(f"A whole response of the family {frame.family!r} has no document.")
     return frame.doc
 

@@ -23,7 +23,7 @@ from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.fair_queue import TimeSlice
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
-from proxy.types.events import Begin, Delta, Event, Fault, Finish, Frame, Stop
+from proxy.types.events import Delta, Event, Fault, Finish, Frame, PartStart, ResponseEnd
 from proxy.types.guard import GuardResult, StageRules
 
 T = TypeVar("T")
@@ -49,10 +49,10 @@ def _is_content(event: Event) -> bool:
     match event:
         case Delta(text=text):
             return bool(text)
-        case Begin(part=part, call=call):
+        case PartStart(part=part, call=call):
             return part.kind == "opaque" or call is not None
         case _:
-            return isinstance(event, Finish | Fault | Stop)
+            return isinstance(event, Finish | Fault | ResponseEnd)
 
 
 @frozen

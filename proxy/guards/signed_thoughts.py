@@ -15,7 +15,7 @@ from typing import Any
 from proxy.call.record import Record
 from proxy.guards.text.walk import Path, Texts
 from proxy.types import Json, Plan
-from proxy.types.events import Attach, Begin, Delta, Frame
+from proxy.types.events import Attach, Delta, Frame, PartStart
 
 MAX_THOUGHTS = 65_536  # the latest ones, about 10 MB
 _DIGEST_BYTES = 16
@@ -71,7 +71,7 @@ class ThoughtReader:
     def feed(self, frame: Frame) -> None:
         for event in frame.events:
             match event:
-                case Begin():
+                case PartStart():
                     self._texts = []
                 case Delta(part=part, text=text) if part.kind == "reasoning":
                     self._texts.append(text)

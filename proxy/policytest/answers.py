@@ -81,10 +81,16 @@ def make_frames(
 ) -> list[events.Frame]:
     """Return the frames of a response with a text in pieces, and its usage in OpenAI's format."""
     part, report = events.Part("text", 0), events.UsageReport(read_usage(usage), dict(usage))
-    opening = (events.Start("simulated", request.get("model"), 0), report, events.Begin(part))
+    opening = (
+        events.ResponseStart("simulated", request.get("model"), 0),
+        report,
+        events.PartStart(part),
+    )
     frames = [events.Frame((events.Delta(part, text),)) for text in texts or [""]]
     frames[0] = events.Frame((*opening, *frames[0].events))
     return [
         *frames,
-        events.Frame((events.End(part), events.Finish(0, finish), report, events.STOP), last=True),
+        events.Frame(
+            (events.PartEnd(part), events.Finish(0, finish), report, events.RESPONSE_END), last=True
+        ),
     ]

@@ -5,15 +5,15 @@ client. Guards, meter, cache and record read the events and know no wire format.
 
 A response consists of parts: a run of text, a tool call, or an opaque item. The order of events:
 
-- `Start` is first, once for each model call.
-- `Begin` opens a new part. Its parent is open and its choice has not finished.
+- `ResponseStart` is first, once for each model call.
+- `PartStart` opens a new part. Its parent is open and its choice has not finished.
 - `Delta` and `Attach` refer to an open part.
-- `End` closes a part for good. None of its children is open.
-- `UsageReport` follows `Start`, anywhere in a frame. Counts are cumulative: the last event is the
-  valid one.
+- `PartEnd` closes a part for good. None of its children is open.
+- `UsageReport` follows `ResponseStart`, anywhere in a frame. Counts are cumulative: the last event
+  is the valid one.
 - `Finish` occurs once for each choice. It closes the open parts of the choice that have no end
   marker on the wire. No part with an end marker is open.
-- `Stop` is last, once. Every choice that began has finished.
+- `ResponseEnd` is last, once. Every choice that began has finished.
 
 `tests/checked.py` implements these rules.
 """
@@ -84,7 +84,7 @@ class Part:
     continues: Part | None = field(default=None, kw_only=True, repr=False)
 
 
-class Start(NamedTuple):
+class ResponseStart(NamedTuple):
     """The response of a model call begins. `created` is in seconds since the epoch."""
 
     id: str | None
@@ -92,7 +92,7 @@ class Start(NamedTuple):
     created: int | None
 
 
-class Begin(NamedTuple):
+class PartStart(NamedTuple):
     """A part begins. `slot` is the path of the tool name if the part is a tool call."""
 
     part: Part
@@ -117,7 +117,7 @@ class Attach(NamedTuple):
     slot: Slot = ()
 
 
-class End(NamedTuple):
+class PartEnd(NamedTuple):
     """A part is complete."""
 
     part: Part
@@ -169,13 +169,23 @@ class Fault(NamedTuple):
     code: str
 
 
-class Stop(NamedTuple):
+class ResponseEnd(NamedTuple):
     """The response of a model call is complete."""
 
 
-STOP: Final = Stop()
+RESPONSE_END: Final = ResponseEnd()
 Event = (
-    Start | Begin | Delta | Attach | End | UsageReport | Finish | Extension | Native | Fault | Stop
+    ResponseStart
+    | PartStart
+    | Delta
+    | Attach
+    | PartEnd
+    | UsageReport
+    | Finish
+    | Extension
+    | Native
+    | Fault
+    | ResponseEnd
 )
 
 
@@ -201,6 +211,11 @@ class Frame(NamedTuple):
     size: int = 0
     last: bool = False
     quarters: int | None = None
+
+
+def has_response_start(frame: Frame) -> bool:
+    """Return True if a response begins in the frame."""
+    return any(type(event) is ResponseStart for event in frame.events)
 
 
 def replace_text(frame: Frame, text: str) -> Frame:

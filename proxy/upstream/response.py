@@ -16,7 +16,7 @@ from proxy.errors import ProxyError
 from proxy.ports import Feed
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlices
 from proxy.types import ResponseHead
-from proxy.types.events import Begin, Delta, Event, Extension, Fault, Finish, Frame, Stop
+from proxy.types.events import Delta, Event, Extension, Fault, Finish, Frame, PartStart, ResponseEnd
 from proxy.upstream.attempt import OpenAttempt
 from proxy.upstream.reply import MemoryShare, Reply
 
@@ -284,6 +284,6 @@ def _has_content(frame: Frame) -> bool:
 def _is_content(event: Event) -> bool:
     if type(event) is Delta:
         return bool(event.text)
-    if type(event) is Begin:
+    if type(event) is PartStart:
         return event.part.kind == "opaque"
-    return type(event) in (Finish, Fault, Stop)
+    return type(event) in (Finish, Fault, ResponseEnd)

@@ -32,7 +32,7 @@ from proxy.dialects.family import WriteOptions
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead
-from proxy.types.events import Frame, Start
+from proxy.types.events import Frame, ResponseStart
 from proxy.types.guard import GuardResult
 from tests.doubles import chat_events, legacy
 from tests.for_each import for_each
@@ -256,7 +256,7 @@ def responses_call(body: Json) -> Call:
 
 @for_each(("body", "repeated"), [(BERTHA, BERTHA), ({}, NOBODY)])
 def test_responses_repeat_the_request_of_the_call(body: Json, repeated: Json) -> None:
-    frame = Frame((Start("resp_1", "m", 1),), "responses", RESPONSE | ANNA, b"anna")
+    frame = Frame((ResponseStart("resp_1", "m", 1),), "responses", RESPONSE | ANNA, b"anna")
     event = frame._replace(doc={"type": "response.created", "response": RESPONSE | ANNA})
 
     assert adapt_to_call(frame, responses_call(body)) == frame._replace(

@@ -10,12 +10,14 @@ import pytest
 from proxy.cache.flight import Flight, Listener
 from proxy.call.record import Record
 from proxy.types import Call, Json, RequestHead, ResponseHead
-from proxy.types.events import STOP, Frame
+from proxy.types.events import RESPONSE_END, Frame
 from tests.doubles import PATIENCE_S
 from tests.for_each import for_each
 
 CALL = Call(RequestHead("openai", "responses", "/v1/responses", "req_1"), {"user": "bertha"})
-CHUNKS = [Frame((), "chat", {"n": n}) for n in range(5)] + [Frame((STOP,), "chat", last=True)]
+CHUNKS = [Frame((), "chat", {"n": n}) for n in range(5)] + [
+    Frame((RESPONSE_END,), "chat", last=True)
+]
 
 
 async def collect(flight: Flight) -> list[Frame]:

@@ -15,7 +15,7 @@ from proxy.call.record import Record, new_record
 from proxy.errors import ClientDisconnected
 from proxy.ports import OutputGuards, Sink
 from proxy.types import Call, Plan, ResponseHead
-from proxy.types.events import STOP, Finish, Frame
+from proxy.types.events import RESPONSE_END, Finish, Frame
 from tests.cache.cached_proxy import Cached, cached_proxy, until_asked
 from tests.cache.test_cache_call import (
     COST,
@@ -108,7 +108,7 @@ async def test_listeners_outlive_leader_client(cached: Cached, upstream: Scripte
         await was_sent.wait()
         await to.send([Frame((), "chat", {"choices": []})])
         await gate.wait()
-        await to.send([Frame((STOP,), "chat", last=True)])
+        await to.send([Frame((RESPONSE_END,), "chat", last=True)])
 
     leading = asyncio.ensure_future(cache.serve(plan, call, new_record(), leader, forward))
     joining = asyncio.ensure_future(cache.serve(plan, call, new_record(), listener, forward))
@@ -247,7 +247,7 @@ async def served(cached: Cached, upstream: ScriptedUpstream, order: RecordingSin
 
     async def forward(to: Sink) -> None:
         await to.start(ResponseHead(streamed=False), new_record())
-        events = Finish(0, "stop"), STOP
+        events = Finish(0, "stop"), RESPONSE_END
         await to.send([Frame(events, "chat", {"choices": [choice]}, last=True)])
 
     await cache.serve(plan, call, new_record(), order, forward)

@@ -25,10 +25,8 @@ from proxy.dialects.wire import sse
 from proxy.money.usage import Tokens
 from proxy.types import CacheRule, Call, Endpoint, RequestHead, ResponseHead
 from proxy.types.events import (
-    STOP,
-    Begin,
+    RESPONSE_END,
     Delta,
-    End,
     Event,
     Extension,
     FamilyName,
@@ -38,7 +36,9 @@ from proxy.types.events import (
     Kind,
     Native,
     Part,
-    Start,
+    PartEnd,
+    PartStart,
+    ResponseStart,
     ToolCall,
 )
 from tests.for_each import for_each
@@ -49,7 +49,7 @@ from tests.golden.texts import texts_of
 
 RULE = CacheRule(ttl=60, max_bytes=2000)
 WITH_TOOLS = CacheRule(ttl=60, max_bytes=2000, tool_calls=True)
-START = Start("id", "m", None)
+START = ResponseStart("id", "m", None)
 KEEPALIVE = Frame(())
 DETECTED = {"output_guardrails": {"summary": {"toxicity": 1}}}
 
@@ -94,7 +94,7 @@ def record_frames(
     for event in events:
         record.feed(Frame((event,), "chat", {"n": str(event)}))
     if end:
-        record.feed(Frame((STOP,), "chat", last=True))
+        record.feed(Frame((RESPONSE_END,), "chat", last=True))
     return record
 
 
@@ -102,8 +102,8 @@ def text(choice: int = 0, *, kind: Kind = "text", finish: str = "stop") -> list[
     part = Part(kind, 0, choice=choice)
     call = ToolCall("c", "f") if kind in ("arguments", "input") else None
     reason: Any = finish if finish != "error" else "other"
-    ends: list[Event] = [End(part), Finish(choice, reason, finish)]
-    return [Begin(part, call), Delta(part, "a"), *ends]
+    ends: list[Event] = [PartEnd(part), Finish(choice, reason, finish)]
+    return [PartStart(part, call), Delta(part, "a"), *ends]
 
 
 COMPLETE: dict[str, tuple[Sequence[Event], CacheRule, int]] = {
@@ -126,7 +126,7 @@ INCOMPLETE: dict[str, tuple[Sequence[Event], CacheRule, int]] = {
     "custom call": ([START, *text(kind="input")], RULE, 1),
     "call without a part": ([START, *text(finish="tool_calls")], RULE, 1),
     "detected": ([Extension("enkrypt_policy_detections", DETECTED), *text()], RULE, 1),
-    "too large": ([Start("x" * 2000, "m", None), *text()], RULE, 1),
+    "too large": ([ResponseStart("x" * 2000, "m", None), *text()], RULE, 1),
 }
 
 
@@ -154,7 +154,7 @@ def test_response_without_last_frame_is_not_recorded() -> None:
 def test_flagged_response_is_not_recorded() -> None:
     record, _ = recorder()
     record.is_flagged = True
-    record.feed(Frame((START, *text(), STOP), "chat", last=True))
+    record.feed(Frame((START, *text(), RESPONSE_END), "chat", last=True))
 
     assert not record.is_complete
 
@@ -169,7 +169,7 @@ def test_expects_one_vector_per_text(vectors: int) -> None:
 
 def test_first_frame_with_events_decides_the_family() -> None:
     record, opened = recorder()
-    for frame in (KEEPALIVE, Frame((START,), "messages"), Frame((STOP,), last=True)):
+    for frame in (KEEPALIVE, Frame((START,), "messages"), Frame((RESPONSE_END,), last=True)):
         record.feed(frame)
 
     assert (record.family, opened) == ("messages", ["messages"])
@@ -185,7 +185,7 @@ def test_frames_without_family_use_the_clients() -> None:
 def test_bodies_are_recorded_unchanged() -> None:
     raw = b'{\n  "a": 1\n}'
     record, _ = recorder(streamed=False)
-    record.feed(Frame((START, *text(), STOP), "messages", {"a": 1}, raw, last=True))
+    record.feed(Frame((START, *text(), RESPONSE_END), "messages", {"a": 1}, raw, last=True))
 
     assert (record.is_complete, record.lines) == (True, [raw])
 
@@ -194,7 +194,7 @@ def test_bodies_are_recorded_unchanged() -> None:
 def test_oversize_responses_take_no_memory(streamed: bool) -> None:
     record, opened = recorder(streamed=streamed)
     part = Part("text", 0)
-    record.feed(Frame((START, Begin(part)), "chat"))
+    record.feed(Frame((START, PartStart(part)), "chat"))
     for _ in range(10):
         record.feed(Frame((Delta(part, "a"),), "chat", {"content": "x" * 300}))
     size = record.size

@@ -14,13 +14,13 @@ from proxy.errors.words import MAX_ID, MAX_WORD
 from proxy.money.estimate import TOKENS_PER_SECOND, HiddenOutput
 from proxy.money.usage import MAX_TOKENS, Tokens
 from proxy.types.events import (
-    Begin,
     Delta,
     Event,
     Finish,
     Frame,
     Part,
-    Start,
+    PartStart,
+    ResponseStart,
     ToolCall,
     UsageReport,
 )
@@ -171,9 +171,9 @@ def test_events_of_frames_are_counted() -> None:
     text, thought, call = Part("text", 0), Part("reasoning", 1), Part("arguments", 2)
     usage = UsageReport(Tokens(input=3, output=4), {})
     frames: list[tuple[Event, ...]] = [
-        (Start("id", "model", None), Begin(thought)),
+        (ResponseStart("id", "model", None), PartStart(thought)),
         (Delta(thought, "Hm"),),
-        (Begin(call, ToolCall("1", "f")), Delta(call, "{}")),
+        (PartStart(call, ToolCall("1", "f")), Delta(call, "{}")),
         (Delta(text, "Paris"),),
         (Finish(0, "stop", "eos"), usage, Delta(text, "")),
         (),
@@ -200,7 +200,7 @@ def test_frame_is_estimated_once() -> None:
 
 def test_response_id_is_read_from_a_later_frame() -> None:
     meter = Meter()
-    meter.feed(Frame((Start(None, None, None),), doc={"id": ""}), 1)
+    meter.feed(Frame((ResponseStart(None, None, None),), doc={"id": ""}), 1)
     meter.feed(Frame((Delta(Part("text", 0), "Paris"),), doc={"id": "a", "model": "m"}), 2)
 
     assert (meter.response_id, meter.response_model) == ("a", "m")

@@ -30,7 +30,7 @@ from proxy.dialects.statuses import (
 from proxy.errors import GuardBlocked, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead
-from proxy.types.events import Extension, Frame, Start, UsageReport
+from proxy.types.events import Extension, Frame, ResponseStart, UsageReport
 from proxy.types.guard import GuardResult, GuardResults
 from tests.checked import OrderChecker
 from tests.for_each import for_each
@@ -167,7 +167,7 @@ def test_usage_and_findings_are_events() -> None:
     frame = read({**DOC, "hook_results": {}})
 
     [start, extension, usage] = frame.events[:3]
-    assert start == Start(None, "m", None)
+    assert start == ResponseStart(None, "m", None)
     assert extension == Extension("hook_results", {})
     assert isinstance(usage, UsageReport)
     assert usage.tokens == Tokens(input=2)

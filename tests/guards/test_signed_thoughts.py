@@ -16,7 +16,7 @@ from proxy.guards.signed_thoughts import (
 )
 from proxy.policy.schema.guards import TextKind
 from proxy.types import ModelCall, Plan, Target, Upstream
-from proxy.types.events import Begin
+from proxy.types.events import PartStart
 from tests.dialects.test_responses import BEARER
 from tests.dialects.vendors.test_anthropic import HEADERS, REQUEST, TOOL_USE
 from tests.doubles import (
@@ -212,7 +212,7 @@ def test_thoughts_of_frames_are_noted() -> None:
     halves = [THINKING["thinking"][:5], THINKING["thinking"][5:]]
     signed = made.signed(part, THINKING["signature"])
     sealed = made.part("opaque", 1, closing="marked")
-    started = made.event("content_block_start", {"content_block": REDACTED}, Begin(sealed))
+    started = made.event("content_block_start", {"content_block": REDACTED}, PartStart(sealed))
 
     for frame in made.message(made.block(part, halves, signed), [started]):
         reader.feed(frame)

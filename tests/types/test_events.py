@@ -6,20 +6,20 @@ import pytest
 
 from proxy.money.usage import Tokens
 from proxy.types.events import (
-    STOP,
-    Begin,
+    RESPONSE_END,
     Delta,
-    End,
     Event,
     Finish,
     Frame,
     Part,
-    Start,
+    PartEnd,
+    PartStart,
+    ResponseStart,
     UsageReport,
 )
 from tests.checked import checked
 
-START = Start("id", "model", None)
+START = ResponseStart("id", "model", None)
 TEXT, CALL = Part("text", 0), Part("arguments", 1)
 ITEM = Part("item", 0)
 CHILD = Part("text", 0, parent=ITEM)
@@ -28,8 +28,21 @@ USAGE = UsageReport(Tokens(1), {})
 
 
 def test_valid_order_is_accepted() -> None:
-    events: list[Event] = [START, Begin(ITEM), Begin(CHILD), Delta(CHILD, "a"), End(CHILD)]
-    events += [End(ITEM), Begin(SOFT), Delta(SOFT, "b"), USAGE, Finish(0, "stop"), STOP]
+    events: list[Event] = [
+        START,
+        PartStart(ITEM),
+        PartStart(CHILD),
+        Delta(CHILD, "a"),
+        PartEnd(CHILD),
+    ]
+    events += [
+        PartEnd(ITEM),
+        PartStart(SOFT),
+        Delta(SOFT, "b"),
+        USAGE,
+        Finish(0, "stop"),
+        RESPONSE_END,
+    ]
     frames = [Frame((event,)) for event in events]
 
     assert checked(frames, split=True, sequenced=True) == frames
@@ -38,19 +51,19 @@ def test_valid_order_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("events", "rule"),
     [
-        ([Begin(TEXT)], "Begin before Start"),
-        ([USAGE], "UsageReport before Start"),
-        ([START, START], "second Start"),
+        ([PartStart(TEXT)], "PartStart before ResponseStart"),
+        ([USAGE], "UsageReport before ResponseStart"),
+        ([START, START], "second ResponseStart"),
         ([START, Delta(TEXT, "a")], "not open"),
-        ([START, Begin(TEXT), Begin(TEXT)], "second Begin"),
-        ([START, Begin(CHILD)], "parent is not open"),
-        ([START, Begin(ITEM), Begin(CHILD), End(ITEM)], "child is open"),
-        ([START, Begin(TEXT), End(TEXT), Delta(TEXT, "a")], "not open"),
-        ([START, Begin(TEXT), Finish(0, "stop")], "marked part is open"),
+        ([START, PartStart(TEXT), PartStart(TEXT)], "second PartStart"),
+        ([START, PartStart(CHILD)], "parent is not open"),
+        ([START, PartStart(ITEM), PartStart(CHILD), PartEnd(ITEM)], "child is open"),
+        ([START, PartStart(TEXT), PartEnd(TEXT), Delta(TEXT, "a")], "not open"),
+        ([START, PartStart(TEXT), Finish(0, "stop")], "marked part is open"),
         ([START, Finish(0, "stop"), Finish(0, "stop")], "second Finish"),
-        ([START, Finish(0, "stop"), Begin(TEXT)], "Begin after Finish"),
-        ([START, Begin(SOFT), STOP], "Stop before Finish"),
-        ([START, STOP, USAGE], "after Stop"),
+        ([START, Finish(0, "stop"), PartStart(TEXT)], "PartStart after Finish"),
+        ([START, PartStart(SOFT), RESPONSE_END], "ResponseEnd before Finish"),
+        ([START, RESPONSE_END, USAGE], "after ResponseEnd"),
     ],
 )
 def test_invalid_order_is_rejected(events: list[Event], rule: str) -> None:
@@ -59,13 +72,13 @@ def test_invalid_order_is_rejected(events: list[Event], rule: str) -> None:
 
 
 def test_frames_of_split_streams_have_one_delta() -> None:
-    texts = Begin(TEXT), Delta(TEXT, "a"), Delta(TEXT, "b")
+    texts = PartStart(TEXT), Delta(TEXT, "a"), Delta(TEXT, "b")
     with pytest.raises(AssertionError, match="two deltas"):
         checked([Frame((START, *texts))], split=True)
     with pytest.raises(AssertionError, match="beside an end"):
-        checked([Frame((START, Begin(TEXT), Delta(TEXT, "a"), End(TEXT)))], split=True)
+        checked([Frame((START, PartStart(TEXT), Delta(TEXT, "a"), PartEnd(TEXT)))], split=True)
 
 
 def test_parts_of_a_sequenced_stream_do_not_overlap() -> None:
     with pytest.raises(AssertionError, match="two parts are open"):
-        checked([Frame((START, Begin(TEXT), Begin(CALL)))], sequenced=True)
+        checked([Frame((START, PartStart(TEXT), PartStart(CALL)))], sequenced=True)

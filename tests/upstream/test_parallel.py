@@ -15,7 +15,7 @@ from proxy.call.summary import summarize
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.ports import Feed, UpstreamResponse
 from proxy.types import ResponseHead
-from proxy.types.events import STOP, Fault, Frame
+from proxy.types.events import RESPONSE_END, Fault, Frame
 from proxy.upstream.parallel import FanOut, open_hedged
 from proxy.upstream.response import HttpUpstreamResponse
 from tests.doubles import (
@@ -66,9 +66,9 @@ async def frames_of(*answers: Sequence[Sequence[Frame]]) -> list[Frame]:
 
 @pytest.mark.parametrize("empty", [[], [[]]], ids=["no group", "empty group"])
 async def test_response_without_frames_is_an_error(empty: list[list[Frame]]) -> None:
-    answered, failed = await frames_of([[Frame(()), Frame((STOP,))], []], empty)
+    answered, failed = await frames_of([[Frame(()), Frame((RESPONSE_END,))], []], empty)
 
-    assert answered == Frame((STOP,))
+    assert answered == Frame((RESPONSE_END,))
     assert [type(event) for event in failed.events] == [Fault]
     assert (failed.model_call, failed.last) == (1, True)
 

@@ -16,8 +16,7 @@ from proxy.dialects.responses.sealing import ResponseIds
 from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import ModelCall, Plan, StateRef, Target, Upstream
 from proxy.types.events import (
-    STOP,
-    Begin,
+    RESPONSE_END,
     Delta,
     Event,
     Fault,
@@ -25,7 +24,8 @@ from proxy.types.events import (
     Frame,
     Native,
     Part,
-    Start,
+    PartStart,
+    ResponseStart,
     ToolCall,
     UsageReport,
 )
@@ -39,15 +39,15 @@ from tests.for_each import for_each
 from tests.limits.test_claims import CALL_TIME
 
 TEXT, CALL = Part("text", 0), Part("arguments", 1)
-ROLE = Frame((Start("id", "model", None), Begin(TEXT), Delta(TEXT, "")))
+ROLE = Frame((ResponseStart("id", "model", None), PartStart(TEXT), Delta(TEXT, "")))
 
 
 @for_each(
     "events",
     [
         (),
-        (Start("id", "model", None),),
-        (Begin(CALL, ToolCall("1", "f")), Delta(CALL, "")),
+        (ResponseStart("id", "model", None),),
+        (PartStart(CALL, ToolCall("1", "f")), Delta(CALL, "")),
         (UsageReport(None, {}),),
     ],
 )
@@ -60,10 +60,10 @@ def test_frames_without_content_are_a_preamble(events: tuple[Event, ...]) -> Non
     [
         Delta(TEXT, "Paris"),
         Delta(Part("reasoning", 1), "Hm"),
-        Begin(Part("opaque", 1)),
+        PartStart(Part("opaque", 1)),
         Finish(0, "stop"),
         Fault("message", "code"),
-        STOP,
+        RESPONSE_END,
     ],
 )
 def test_content_ends_a_preamble(event: Event) -> None:

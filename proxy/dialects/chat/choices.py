@@ -31,7 +31,6 @@ from proxy.runtime.frozen import frozen
 from proxy.types import Json
 from proxy.types.events import (
     Attach,
-    Begin,
     Closing,
     Delta,
     Event,
@@ -40,6 +39,7 @@ from proxy.types.events import (
     FinishReason,
     Kind,
     Part,
+    PartStart,
     Slot,
     ToolCall,
     get_index,
@@ -366,7 +366,7 @@ class ChoiceReader:
         slot: Slot = (),
         closing: Closing = "implicit",
     ) -> tuple[Part | None, tuple[Event, ...]]:
-        """Return a part and, if it is new, its `Begin`. The part is None above the bound."""
+        """Return a part and, if it is new, its `PartStart`. The part is None above the bound."""
         part = self._parts.get((number, key))
         if part is not None:
             return part, ()
@@ -378,7 +378,7 @@ class ChoiceReader:
         self._counts[number] = position + 1
         part = Part(self._shown_as.get(kind, kind), position, choice=number, closing=closing)
         self._parts[number, key] = part
-        return part, (Begin(part, tool, slot if tool is not None and tool.name else ()),)
+        return part, (PartStart(part, tool, slot if tool is not None and tool.name else ()),)
 
     def _read_finish(self, value: Json, number: int) -> Finish | None:
         reason = value.get("finish_reason")

@@ -28,10 +28,9 @@ from proxy.errors import UpstreamInvalid
 from proxy.money.usage import read_usage
 from proxy.types import Json
 from proxy.types.events import (
-    STOP,
+    RESPONSE_END,
     VISIBLE_KINDS,
     Attach,
-    Begin,
     Delta,
     Event,
     Extension,
@@ -39,7 +38,8 @@ from proxy.types.events import (
     Frame,
     Native,
     Part,
-    Start,
+    PartStart,
+    ResponseStart,
     UsageReport,
     get_index,
     replace_at_slot,
@@ -96,7 +96,7 @@ class ChatReader:
         choices = self._read_choices(doc)
         events += [*_collect_choice_events(choices), *_read_usage_and_findings(doc)]
         events += [Finish(choice.number, "stop") for choice in choices if choice.finish is None]
-        return [self._make_frame((*events, STOP), doc, raw)]
+        return [self._make_frame((*events, RESPONSE_END), doc, raw)]
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         finished = self._choices.finished
@@ -105,7 +105,7 @@ class ChatReader:
         frames = self._release_held()
         missing = sorted(self._choices.begun_choices - finished) or ([] if finished else [0])
         events = [Finish(number, "stop") for number in missing if self._is_started]
-        return [*frames, self._make_frame((*events, STOP))]
+        return [*frames, self._make_frame((*events, RESPONSE_END))]
 
     def _make_frame(
         self, events: tuple[Event, ...], doc: Json | None = None, raw: bytes | None = None
@@ -199,7 +199,7 @@ class ChatReader:
             return []
         self._is_started = True
         return [
-            Start(
+            ResponseStart(
                 id_ if type(id_) is str else None,
                 model if type(model) is str else None,
                 created if type(created) is int else None,
@@ -356,7 +356,7 @@ def _must_split_document(choices: list[Choice]) -> bool:
 
 def _is_placeholder(unit: Unit) -> bool:
     events = unit.texts[0]
-    if unit.name != "tool_calls" or len(events) != 2 or type(events[0]) is not Begin:
+    if unit.name != "tool_calls" or len(events) != 2 or type(events[0]) is not PartStart:
         return False
     delta = events[1]
     return type(delta) is Delta and delta.text.strip(JSON_SPACE) == EMPTY_ARGUMENTS

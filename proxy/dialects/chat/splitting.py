@@ -12,7 +12,7 @@ from typing import Any
 
 from proxy.dialects.chat.choices import CHOICES, IDENTITY_MEMBERS, ChatForm, Choice, Unit
 from proxy.types import Json
-from proxy.types.events import Attach, Begin, Delta, Event, Slot
+from proxy.types.events import Attach, Delta, Event, PartStart, Slot
 
 Split = tuple[tuple[Event, ...], Json]
 """The events of a frame and its document."""
@@ -68,7 +68,7 @@ def _find_delta(events: tuple[Event, ...]) -> Delta:
 
 def _relocate_event(event: Event, unit: Unit, depth: int, number: int) -> Event:
     """Return an event with its slot in the document of text `number` of a unit."""
-    if type(event) not in (Attach, Begin, Delta) or not event.slot:  # type: ignore[union-attr]
+    if type(event) not in (Attach, PartStart, Delta) or not event.slot:  # type: ignore[union-attr]
         return event
     slot: Slot = event.slot  # type: ignore[union-attr]
     steps = [slot[0], 0, *slot[2:]]

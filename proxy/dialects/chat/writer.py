@@ -24,7 +24,6 @@ from proxy.types import Json
 from proxy.types.events import (
     TOOL_CALL_KINDS,
     Attach,
-    Begin,
     Delta,
     Event,
     Extension,
@@ -34,9 +33,10 @@ from proxy.types.events import (
     Frame,
     Kind,
     Part,
+    PartStart,
+    ResponseEnd,
+    ResponseStart,
     Slot,
-    Start,
-    Stop,
     UsageReport,
     replace_at_slot,
 )
@@ -55,7 +55,7 @@ class ChunkMaker:
 
     def __init__(self, created: int) -> None:
         self._created = created
-        self._head: Json = self._make_chunk_head(Start(None, None, None))
+        self._head: Json = self._make_chunk_head(ResponseStart(None, None, None))
         self._prefix = b""
         self._calls: dict[Part, int] = {}
         self._counts: dict[int, int] = {}  # number of tool calls, by choice
@@ -70,9 +70,9 @@ class ChunkMaker:
         for event in frame.events:
             if type(event) is Delta:
                 self._store_message_template(frame, event)
-            elif type(event) is Start:
+            elif type(event) is ResponseStart:
                 self._head, self._prefix = self._make_chunk_head(event), b""
-            elif type(event) is Begin and event.part.kind in TOOL_CALL_KINDS:
+            elif type(event) is PartStart and event.part.kind in TOOL_CALL_KINDS:
                 choice = event.part.choice
                 self._calls[event.part] = number = self._counts.get(choice, 0)
                 self._counts[choice] = number + 1
@@ -98,9 +98,9 @@ class ChunkMaker:
         for event in events:
             if type(event) is Delta:
                 yield from self._make_delta_chunks(event, listed.get(event.part))
-            elif type(event) is Start:
+            elif type(event) is ResponseStart:
                 yield self._make_chunk(0, {"role": "assistant", "content": ""})
-            elif type(event) is Begin and event.call is not None and event.part in self._calls:
+            elif type(event) is PartStart and event.call is not None and event.part in self._calls:
                 kind, call = event.call.type, event.call
                 inner = {"name": call.name, CALL_TEXT_MEMBERS[kind]: ""}
                 opened = {"id": call.id, "type": kind, kind: inner}
@@ -130,7 +130,7 @@ class ChunkMaker:
         path = tuple(0 if type(step) is int else step for step in slot[depth:])
         self._templates[part] = keep_only_text(message, slot[depth:], ""), path
 
-    def _make_chunk_head(self, start: Start) -> Json:
+    def _make_chunk_head(self, start: ResponseStart) -> Json:
         created = self._created if start.created is None else start.created
         kind = "chat.completion.chunk"
         return {"id": start.id, "object": kind, "created": created, "model": start.model}
@@ -239,7 +239,7 @@ class _ChatWriter:
         events = frame.events
         if frame.family in CHAT_FORMATS and frame.doc is not None:
             family, documents = frame.family, [frame.doc]
-            if not (events and type(events[-1]) is Stop):
+            if not (events and type(events[-1]) is ResponseEnd):
                 self.get_maker(frame).store_repeated_values(frame)
         else:
             maker = self.get_maker(frame)
@@ -367,7 +367,7 @@ class ChatWholeWriter(_ChatWriter):
             self._answers[call] = {"choices": [choice], "error": error}
             return
         documents: Sequence[Json] = [*self.make_documents(frame)]
-        is_whole = frame.doc is not None and bool(events) and type(events[-1]) is Stop
+        is_whole = frame.doc is not None and bool(events) and type(events[-1]) is ResponseEnd
         if is_whole and frame.family in CHAT_FORMATS:
             self._answers[call] = documents[0] if documents else frame.doc or {}
         else:

@@ -23,7 +23,16 @@ from proxy.dialects.wire.strict_json import Document, DocumentBuffer, DocumentPa
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Json
-from proxy.types.events import Delta, End, Event, Finish, Frame, Part, Stop, replace_at_slot
+from proxy.types.events import (
+    Delta,
+    Event,
+    Finish,
+    Frame,
+    Part,
+    PartEnd,
+    ResponseEnd,
+    replace_at_slot,
+)
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 Rewrite = Callable[[Json], Json | None]
@@ -119,7 +128,9 @@ class FamilyFrameReader:
                 else frame._replace(size=len(raw))
                 for frame in frames
             ]
-        if self._body is not None or (frames and type((frames[-1].events or (None,))[-1]) is Stop):
+        if self._body is not None or (
+            frames and type((frames[-1].events or (None,))[-1]) is ResponseEnd
+        ):
             self._is_over = True
             return _mark_last_frame(frames)
         return frames
@@ -250,11 +261,11 @@ class SurrogateJoiner:
         return frame._replace(events=tuple(events), doc=doc, raw=None)
 
     def _ends_part_with_half_character(self, event: Event) -> bool:
-        if isinstance(event, End):
+        if isinstance(event, PartEnd):
             return event.part in self._halves
         if isinstance(event, Finish):
             return any(part.choice == event.choice for part in self._halves)
-        return isinstance(event, Stop)
+        return isinstance(event, ResponseEnd)
 
     def _join_surrogates(self, event: Delta) -> str:
         text = self._halves.pop(event.part, "") + event.text

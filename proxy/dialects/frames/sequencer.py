@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import (
     VISIBLE_KINDS,
-    Begin,
     Delta,
-    End,
     Event,
     Finish,
     Frame,
     Kind,
     Part,
-    Stop,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
     replace_text,
 )
 
@@ -151,13 +151,13 @@ class Sequencer:
         self._end_open_part(out)
         while self._children or self._roots:
             if self._child is not None:
-                out.append(Frame((End(self._child),)))
+                out.append(Frame((PartEnd(self._child),)))
                 self._child = None
             if self._children:
                 self._release_children(out)
                 continue
             if self._root is not None:
-                out.append(Frame((End(self._root),)))
+                out.append(Frame((PartEnd(self._root),)))
             self._root = self._json = None
             self._release_roots(out)
             self._end_open_part(out)
@@ -167,7 +167,7 @@ class Sequencer:
         for event in frame.events:
             if type(event) is Finish:
                 self._finish_choice(event.choice, out)
-            elif type(event) is Stop:
+            elif type(event) is ResponseEnd:
                 self._drain(out)
         part = find_part(frame)
         if part is None:
@@ -200,7 +200,7 @@ class Sequencer:
             continuation = Part(part.kind, part.number, choice=part.choice, closing="implicit")
             continuation.continues = self._renamed.get(part, part)
             self._renamed[part] = continuation
-            events = (Begin(part), *events)
+            events = (PartStart(part), *events)
         self._check_order(events)
         is_new = root is not self._root
         self._root = root
@@ -208,7 +208,7 @@ class Sequencer:
             self._child = part
         if is_new:
             self._json = ObjectEnd() if root.closing == "json" else None
-        ended = [event.part for event in events if type(event) is End]
+        ended = [event.part for event in events if type(event) is PartEnd]
         if root in ended:
             self._release_children(out, all_of_them=True)
         out.append(self._replace_continued_parts(frame, events))
@@ -220,7 +220,7 @@ class Sequencer:
             self._feed_json(self._json, part, events, out)
 
     def _check_order(self, events: tuple[Event, ...]) -> None:
-        begun = [event.part for event in events if type(event) is Begin]
+        begun = [event.part for event in events if type(event) is PartStart]
         for part in begun if self._is_joined_by_index else ():
             indexes = (part.number,) if part.parent is None else (part.parent.number, part.number)
             if part.kind in VISIBLE_KINDS and indexes < self._indexes.get(part.kind, ()):
@@ -246,7 +246,7 @@ class Sequencer:
         self._root = self._child = self._json = None
         if root is not None:
             self._closed.add(root)
-            out.append(Frame((End(self._renamed.get(root, root)),)))
+            out.append(Frame((PartEnd(self._renamed.get(root, root)),)))
 
     def _release_roots(self, out: list[Frame]) -> None:
         self._release_children(out)

@@ -14,20 +14,20 @@ from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import USAGE_GROUPS, read_usage
 from proxy.types import Json
 from proxy.types.events import (
-    STOP,
+    RESPONSE_END,
     VISIBLE_KINDS,
     Attach,
     AttachName,
-    Begin,
     Delta,
-    End,
     Event,
     Finish,
     Frame,
     Native,
     Part,
+    PartEnd,
+    PartStart,
+    ResponseStart,
     Slot,
-    Start,
     ToolCall,
     UsageReport,
 )
@@ -85,7 +85,7 @@ class MessageReader:
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         if not self._has_finished:
             raise make_incomplete_stream_error()
-        return [self._make_frame((STOP,), None, None)]
+        return [self._make_frame((RESPONSE_END,), None, None)]
 
     def _read(self, kind: str, doc: Json, raw: bytes) -> list[Frame]:
         if kind == schema.MESSAGE_START:
@@ -122,7 +122,7 @@ class MessageReader:
         if self._options.crossing:
             return [self._make_frame(events, doc, raw)] if events else []
         if self._options.inspect and (usual is None or not has_shape(doc, usual)):
-            parts = (e.part for e in events if isinstance(e, Begin | Delta | Attach))
+            parts = (e.part for e in events if isinstance(e, PartStart | Delta | Attach))
             events = (*events, Native(next(parts, None)))
         return [self._make_frame(events, doc, raw)]
 
@@ -137,7 +137,7 @@ class MessageReader:
         if self._has_started:
             return ()
         self._has_started = True
-        return (Start(None, None, None),)
+        return (ResponseStart(None, None, None),)
 
     # The message
 
@@ -149,7 +149,7 @@ class MessageReader:
         self._has_started = True
         message = as_object(doc.get("message"))
         self._add_usage(message.get("usage"))
-        start = Start(
+        start = ResponseStart(
             self._read_name(message.get("id")), self._read_name(message.get("model")), None
         )
         events = (start, *self._make_usage_report(is_final=False))
@@ -179,7 +179,7 @@ class MessageReader:
             events = self._make_finish(None, frames)
         if self._options.inspect and not has_shape(doc, USUAL_EVENTS[schema.MESSAGE_STOP]):
             events += (Native(),)
-        return [*frames, self._make_frame((*events, STOP), doc, raw)]
+        return [*frames, self._make_frame((*events, RESPONSE_END), doc, raw)]
 
     def _make_finish(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
         # In a split stream, blocks that the upstream has not ended end in `frames`.
@@ -189,10 +189,10 @@ class MessageReader:
         self._part = None
         finish = Finish(0, "other" if reason is None else schema.FINISH_REASONS.get(reason, "stop"))
         if not self._splits:
-            return (*map(End, parts.values()), finish)
+            return (*map(PartEnd, parts.values()), finish)
         for index, part in parts.items():
             doc = {"type": schema.BLOCK_STOP, "index": index}
-            frames.append(self._make_frame((End(part),), doc, None))
+            frames.append(self._make_frame((PartEnd(part),), doc, None))
         return (finish,)
 
     def _add_usage(self, usage: Any) -> None:
@@ -233,7 +233,7 @@ class MessageReader:
         self._open[index] = part
         self._ended.discard(index)
         self._part = None
-        return (*events, *map(End, closed))
+        return (*events, *map(PartEnd, closed))
 
     def _read_block_start(self, doc: Json, raw: bytes) -> list[Frame]:
         index, block = get_block_index(doc), as_object(doc.get("content_block"))
@@ -247,7 +247,7 @@ class MessageReader:
             return [self._make_frame(events, doc, raw)] if events else []
         if part.kind == "arguments":
             return self._read_call_start(part, doc, raw, events)
-        events += (Begin(part),)
+        events += (PartStart(part),)
         member = schema.BLOCK_TEXT_MEMBERS.get(block_type, "")
         text = block.get(member)
         if text.__class__ is str and text:
@@ -263,7 +263,7 @@ class MessageReader:
         block = doc["content_block"]
         name, arguments = block.get("name"), block.get("input")
         call = ToolCall(part.id, name if name.__class__ is str else "")
-        events += (Begin(part, call, ("content_block", "name") if call.name else ()),)
+        events += (PartStart(part, call, ("content_block", "name") if call.name else ()),)
         usual = schema.USUAL_BLOCKS["tool_use"]
         if not arguments:
             return self._make_document_frames(events, doc, raw, usual)
@@ -294,7 +294,7 @@ class MessageReader:
                 raise UpstreamInvalid("The upstream continued a content block that had ended.")
             part = Part(part_kind, index or 0)
             events += self._begin_block(index, part)
-            events += (Begin(part),) if self._is_sent_to_client(part) else ()
+            events += (PartStart(part),) if self._is_sent_to_client(part) else ()
         if not self._is_sent_to_client(part):
             return [self._make_frame(events, doc, raw)] if events else []
         text, name = delta.get(member), _ATTACHMENT_MEMBERS.get(kind)
@@ -333,7 +333,7 @@ class MessageReader:
             self._ended.add(index)
             if len(self._ended) > MAX_BLOCKS:
                 raise ResponseTooLarge("The upstream sent too many content blocks.")
-        events = () if part is None or not self._is_sent_to_client(part) else (End(part),)
+        events = () if part is None or not self._is_sent_to_client(part) else (PartEnd(part),)
         return self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.BLOCK_STOP])
 
 
@@ -365,7 +365,7 @@ def _set_document_slot(event: Event) -> Event:
     """Return an event of a whole message. Only texts shown to people have a path."""
     if isinstance(event, Delta) and event.part.kind in VISIBLE_KINDS:
         return event._replace(slot=("content", event.part.number, event.slot[-1]))
-    return event._replace(slot=()) if isinstance(event, Begin | Delta | Attach) else event
+    return event._replace(slot=()) if isinstance(event, PartStart | Delta | Attach) else event
 
 
 def get_block_index(event: Json) -> int | None:

@@ -16,15 +16,15 @@ from proxy.types import Json
 from proxy.types.events import (
     TOOL_CALL_KINDS,
     Attach,
-    Begin,
     Delta,
     Event,
     Finish,
     Frame,
     Kind,
     Part,
-    Start,
-    Stop,
+    PartStart,
+    ResponseEnd,
+    ResponseStart,
     UsageReport,
 )
 
@@ -88,7 +88,7 @@ class MessageComposer:
         """Update the open blocks by an event that is forwarded, so that composed events follow."""
         kind = doc["type"]
         if kind == schema.BLOCK_START:
-            parts = [event.part for event in events if isinstance(event, Begin)]
+            parts = [event.part for event in events if isinstance(event, PartStart)]
             self.indexes.update((part, part.number) for part in parts)
         elif kind == schema.BLOCK_STOP:
             self.indexes.clear()
@@ -99,16 +99,18 @@ class MessageComposer:
         match event:
             case Delta(part, text) if text and self._is_first_choice(part.choice):
                 self._add_text_delta(part, text)
-            case Begin(part) if part.kind in TOOL_CALL_KINDS and self._is_first_choice(part.choice):
+            case PartStart(part) if part.kind in TOOL_CALL_KINDS and self._is_first_choice(
+                part.choice
+            ):
                 self._begin_call(event, frame)
-            case Start():
+            case ResponseStart():
                 self._start_message(event, frame)
             case UsageReport(tokens, native):
                 is_native = frame.family == "messages"
                 self._usage = native if is_native else schema.make_messages_usage(tokens, native)
             case Finish(choice, reason) if self._is_first_choice(choice):
                 self._reason = schema.STOP_REASONS[reason]
-            case Stop():
+            case ResponseEnd():
                 self._end_message()
             case _:
                 pass
@@ -119,7 +121,7 @@ class MessageComposer:
             self._choice = choice
         return choice == self._choice
 
-    def _start_message(self, event: Start, frame: Frame) -> None:
+    def _start_message(self, event: ResponseStart, frame: Frame) -> None:
         self._last_event = schema.MESSAGE_START
         reports = (report for report in frame.events if isinstance(report, UsageReport))
         report = next(reports, UsageReport(None, {}))
@@ -135,7 +137,7 @@ class MessageComposer:
         }
         self._events.append({"type": schema.MESSAGE_START, "message": message})
 
-    def _begin_call(self, event: Begin, frame: Frame) -> None:
+    def _begin_call(self, event: PartStart, frame: Frame) -> None:
         self._has_calls = True
         part, call = event.part, event.call
         attached = (item for item in frame.events if isinstance(item, Attach))
@@ -186,7 +188,7 @@ class MessageComposer:
 
     def _end_message(self) -> None:
         if not self._last_event:
-            self._start_message(Start(None, None, None), Frame(()))
+            self._start_message(ResponseStart(None, None, None), Frame(()))
         self._close_block()
         if self._last_event == schema.MESSAGE_START:
             is_call = self._has_calls and self._reason == "end_turn"

@@ -20,18 +20,18 @@ from proxy.dialects.wire.strict_json import as_objects, dump
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json
 from proxy.types.events import (
-    STOP,
+    RESPONSE_END,
     TOOL_CALL_KINDS,
     Attach,
     AttachName,
-    Begin,
     Delta,
     Event,
     Finish,
     FinishReason,
     Frame,
     Part,
-    Start,
+    PartStart,
+    ResponseStart,
     ToolCall,
     UsageReport,
 )
@@ -105,10 +105,10 @@ class Composer:
     def _write_event(self, event: Event, frame: Frame) -> bytes:
         if isinstance(event, Delta):
             return self._write_delta(event, frame.events)
-        if isinstance(event, Start):
+        if isinstance(event, ResponseStart):
             return self._start_response(event)
         if (
-            isinstance(event, Begin)
+            isinstance(event, PartStart)
             and event.part.kind in TOOL_CALL_KINDS
             and event.call is not None
         ):
@@ -117,9 +117,9 @@ class Composer:
             self._reason = event.reason
         elif isinstance(event, UsageReport):
             self._tokens = event.tokens
-        return self._end_response() if event is STOP else b""
+        return self._end_response() if event is RESPONSE_END else b""
 
-    def _start_response(self, start: Start) -> bytes:
+    def _start_response(self, start: ResponseStart) -> bytes:
         if self.response:
             return b""
         body, created = self._call.body, start.created
@@ -250,7 +250,7 @@ class Composer:
         if self._has_ended:
             return b""
         self._has_ended = True
-        out = self._start_response(Start(None, None, 0))
+        out = self._start_response(ResponseStart(None, None, 0))
         if not self._items:
             out += self._open_text(schema.TEXT_BY_KIND["text"])
         out += self._close_item()

@@ -12,7 +12,7 @@ from proxy.dialects.responses.schema import TextType
 from proxy.dialects.wire.strict_json import as_object, as_text
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types import Json
-from proxy.types.events import TOOL_CALL_KINDS, Begin, End, Event, Part, ToolCall
+from proxy.types.events import TOOL_CALL_KINDS, Event, Part, PartEnd, PartStart, ToolCall
 
 MAX_ITEMS = 4096
 """Maximum number of items in a stream, and of texts in the open items."""
@@ -69,7 +69,7 @@ class OpenItem:
     def end_text(self, text: OpenText) -> None:
         if not text.has_ended and text.part is not self.part:
             text.has_ended = True
-            self._items.events.append(End(text.part))
+            self._items.events.append(PartEnd(text.part))
 
 
 class OpenItems:
@@ -139,15 +139,15 @@ class OpenItems:
         if self._is_strict and self._part_count > MAX_ITEMS:
             raise ResponseTooLarge("The upstream sent too many parts of output items.")
         part.kind = self._shown_as.get(part.kind, part.kind)
-        self.events.append(Begin(part))
+        self.events.append(PartStart(part))
         return part
 
     def end(self, index: int, item: OpenItem) -> None:
         for text in item.texts.values():
             item.end_text(text)
-        self.events += [End(part) for part in item.other_parts.values()]
+        self.events += [PartEnd(part) for part in item.other_parts.values()]
         if not (self._crosses and item.part.kind == "opaque"):
-            self.events.append(End(item.part))
+            self.events.append(PartEnd(item.part))
         self._part_count -= len(item.texts) + len(item.other_parts)
         if index in self._items:
             self._items[index] = None
@@ -158,17 +158,17 @@ class OpenItems:
                 self.end(index, item)
 
 
-def begin_item(item: Json, index: int) -> Begin:
+def begin_item(item: Json, index: int) -> PartStart:
     kind = schema.ITEM_KINDS.get(as_text(item.get("type")), "opaque")
     part = Part(kind, index, id=as_text(item.get("id")))
     if kind not in TOOL_CALL_KINDS:
-        return Begin(part)
+        return PartStart(part)
     call = ToolCall(
         id=as_text(item.get("call_id")),
         name=as_text(item.get("name")),
         type="custom" if kind == "input" else "function",
     )
-    return Begin(part, call)
+    return PartStart(part, call)
 
 
 # Numbers that an upstream omits, as llama.cpp's server does

@@ -20,25 +20,25 @@ from proxy.dialects.wire.strict_json import as_object, as_text, dump
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import (
-    STOP,
+    RESPONSE_END,
     Attach,
-    Begin,
     Delta,
-    End,
     Event,
     Finish,
     Frame,
     Native,
     Part,
+    PartEnd,
+    PartStart,
+    ResponseStart,
     Slot,
-    Start,
     UsageReport,
 )
 
 _DELTA = ("delta",)
 _LOCATION = (schema.OUTPUT_INDEX, schema.ITEM_ID, "content_index", "summary_index")
-_OWN_FRAME = frozenset({Begin, Delta, End, UsageReport, Finish})
-"""Events that never share a frame with an `End` before them."""
+_OWN_FRAME = frozenset({PartStart, Delta, PartEnd, UsageReport, Finish})
+"""Events that never share a frame with an `PartEnd` before them."""
 
 
 class _DeltaShape(NamedTuple):
@@ -160,12 +160,12 @@ class ResponsesReader:
         events = self._events
         if not self._has_started and any([type(event) is not Native for event in events]):
             self._has_started = True
-            if type(events[0]) is not Start:
-                events.insert(0, Start(None, None, None))
+            if type(events[0]) is not ResponseStart:
+                events.insert(0, ResponseStart(None, None, None))
         frames: list[Frame] = []
         frame_events: list[Event] = []
         for event in events if self._splits else ():
-            if frame_events and type(frame_events[-1]) is End and type(event) in _OWN_FRAME:
+            if frame_events and type(frame_events[-1]) is PartEnd and type(event) in _OWN_FRAME:
                 frames.append(self._make_frame_before_document(frame_events))
                 frame_events = []
             frame_events.append(event)
@@ -181,7 +181,7 @@ class ResponsesReader:
         return frames
 
     def _make_frame_before_document(self, events: list[Event]) -> Frame:
-        bare = [event._replace(slot=()) if type(event) is Begin else event for event in events]
+        bare = [event._replace(slot=()) if type(event) is PartStart else event for event in events]
         return Frame(tuple(bare), schema.FAMILY, model_call=self._model_call)
 
     def _add_native(self, item: OpenItem | None, *inspected: str) -> None:
@@ -242,7 +242,7 @@ class ResponsesReader:
         else:
             self._doc = {**doc, "part": self._read_repeated_text(text, part)}
             text.has_ended = True
-            self._events.append(End(text.part))
+            self._events.append(PartEnd(text.part))
         self._add_native(item)
 
     def _read_first_text(self, text: OpenText, value: Json) -> Json:
@@ -331,7 +331,10 @@ class ResponsesReader:
                 "output": [self._read_final_item(n, item) for n, item in enumerate(items)],
             }
             self._items.end_all()
-            self._events += [*make_end_events(response, has_calls=self._items.has_calls), STOP]
+            self._events += [
+                *make_end_events(response, has_calls=self._items.has_calls),
+                RESPONSE_END,
+            ]
             self._has_stopped = True
         if not self._inspects:
             return

@@ -13,7 +13,7 @@ from proxy.errors import InvalidField
 from proxy.errors.field_problems import missing
 from proxy.money.usage import Tokens, read_usage
 from proxy.types import Call, Json
-from proxy.types.events import Event, Finish, FinishReason, Kind, Start, UsageReport
+from proxy.types.events import Event, Finish, FinishReason, Kind, ResponseStart, UsageReport
 
 FAMILY: Final = "responses"
 PREVIOUS_RESPONSE_ID, CONVERSATION = "previous_response_id", "conversation"
@@ -264,9 +264,9 @@ _FINISHES: Mapping[str, FinishReason] = {
 _REASONS: Mapping[str, str] = {finish: reason for reason, finish in _FINISHES.items()}
 
 
-def make_start(response: Json) -> Start:
+def make_start(response: Json) -> ResponseStart:
     created = response.get("created_at")
-    return Start(
+    return ResponseStart(
         as_text(response.get("id")) or None,
         as_text(response.get("model")) or None,
         int(created) if isinstance(created, int | float) else None,

@@ -12,7 +12,7 @@ from proxy.dialects.responses.schema import TextType, make_end_events, make_star
 from proxy.dialects.wire.strict_json import as_object, as_text
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
-from proxy.types.events import STOP, Begin, Delta, End, Event, Frame, Part, Slot
+from proxy.types.events import RESPONSE_END, Delta, Event, Frame, Part, PartEnd, PartStart, Slot
 
 ItemText = tuple[TextType, int, str, Slot]
 """A text of an item: its type, the index of its part, the text, and its path in the response."""
@@ -39,7 +39,7 @@ class WholeResponseReader:
             ]
         events: list[Event] = [make_start(doc), *self._make_item_events(items)]
         if not is_unfinished:
-            events += [*make_end_events(doc), STOP]
+            events += [*make_end_events(doc), RESPONSE_END]
         if options.inspect:
             doc = schema.remove_echoed_members(doc)
         return [Frame(tuple(events), schema.FAMILY, doc, raw=raw, model_call=options.model_call)]
@@ -64,12 +64,12 @@ class WholeResponseReader:
                 if text_type.part_type:
                     kind = self._options.shown_as.get(text_type.kind, text_type.kind)
                     part = Part(kind, part_index, parent=item_part)
-                    yield Begin(part)
+                    yield PartStart(part)
                 if text:
                     yield Delta(part, text, slot)
                 if part is not item_part:
-                    yield End(part)
-            yield End(item_part)
+                    yield PartEnd(part)
+            yield PartEnd(item_part)
 
 
 def _join_summaries(texts: list[list[ItemText]]) -> list[list[ItemText]]:

@@ -22,14 +22,14 @@ from proxy.errors import GuardBlocked
 from proxy.types import Json
 from proxy.types.events import (
     Attach,
-    Begin,
     Delta,
     Event,
     Finish,
     FinishReason,
     Frame,
     Part,
-    Stop,
+    PartStart,
+    ResponseEnd,
     UsageReport,
 )
 
@@ -148,7 +148,7 @@ class ResponsesWriter:
                 self._reason = event.reason
             elif isinstance(event, UsageReport):
                 self._usage = make_response_usage(event.tokens)
-        is_over = frame.last or any([type(event) is Stop for event in frame.events])
+        is_over = frame.last or any([type(event) is ResponseEnd for event in frame.events])
         return out + self._write_end() if is_over and not self._has_ended else out
 
     def _write_delta(self, event: Delta) -> bytes:
@@ -168,7 +168,7 @@ class ResponsesWriter:
                 text = self._text_by_part.get(event.part)
                 if text is not None and event.text:
                     text.pieces.append(event.text)
-            elif isinstance(event, Begin):
+            elif isinstance(event, PartStart):
                 part = event.part
                 if part.kind in schema.TEXT_BY_KIND:
                     part_index = 0 if part.parent is None else part.number

@@ -1,11 +1,10 @@
 """Filters a streamed response: holds frames until their texts are clear, and masks texts.
 
 Each part has its text filter. A frame waits until all of its text is clear, and later frames of the
-part wait behind it; `End`, `Finish` and `Stop` release them. A part that follows an ended one of
-its kind takes over its filter, because a finding may lie across both.
+part wait behind it; `PartEnd`, `Finish` and `ResponseEnd` release them. A part that follows an
+ended one of its kind takes over its filter, because a finding may lie across both.
 
-The weight of a frame is the amount of text that its inspection reads. This includes held text and,
-at the end of a text, the whole text.
+The weight of a frame is the amount of text that its inspection reads, including held text.
 """
 
 from __future__ import annotations
@@ -54,9 +53,7 @@ from proxy.guards.text.walk import MemberName, Path, Text, Texts
 from proxy.runtime.fair_queue import TimeSlice
 from proxy.types.events import (
     Attach,
-    Begin,
     Delta,
-    End,
     Event,
     Extension,
     Fault,
@@ -65,13 +62,16 @@ from proxy.types.events import (
     Kind,
     Native,
     Part,
-    Start,
-    Stop,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseStart,
+    has_response_start,
 )
 
 MAX_STREAMS = 1024  # texts of a response that may have filters at the same time
 MAX_NAME = 1024  # characters of all names in the path of a text
-_EVENTS_WITH_TEXTS = (Start, Begin, Attach, Extension, Native)  # outside of deltas
+_EVENTS_WITH_TEXTS = (ResponseStart, PartStart, Attach, Extension, Native)  # outside of deltas
 T = TypeVar("T")
 
 
@@ -119,7 +119,7 @@ class StreamFilter:
         bounded = not any(tally.rule.needs_whole_response for tally in filters.tallies)
         self._waiting = WaitingFrames(bounded=bounded)
         self._early = WaitingFrames(bounded=bounded)  # the frames in ``_opening``
-        self._opening: list[Frame] | None = None  # frames behind a held `Start`
+        self._opening: list[Frame] | None = None  # frames behind a held `ResponseStart`
 
     @classmethod
     def for_rules(
@@ -216,7 +216,7 @@ class StreamFilter:
         if frame.last:
             released += self.close()
         if open_texts:
-            if self._opening is None and any(isinstance(event, Start) for event in frame.events):
+            if self._opening is None and has_response_start(frame):
                 self._opening = []
             yield self._start_first(released)
             yield from self._feed_texts(frame, open_texts)
@@ -246,11 +246,11 @@ class StreamFilter:
 
     def _list_ended_streams(self, event: Event) -> Iterable[PartStream]:
         """Return the streams that an event ends: of its part, of its choice, or all."""
-        if isinstance(event, End):
+        if isinstance(event, PartEnd):
             return filter(None, (self._streams.get(event.part),))
         if isinstance(event, Finish):
             return self._list_choice_streams(event.choice)
-        return self._streams.values() if isinstance(event, Stop | Fault) else ()
+        return self._streams.values() if isinstance(event, ResponseEnd | Fault) else ()
 
     def _mask_complete_texts(self, texts: FrameTexts) -> tuple[Frame, list[ContinuedText]]:
         """Return a frame with its complete texts masked or removed, and the texts to inspect."""
@@ -363,13 +363,13 @@ class StreamFilter:
 
     def _finish(self, frame: Frame, event: Event, carried: Sequence[object] = ()) -> list[Frame]:
         """Return the frames that an event releases. `Finish` ends no text in `carried`."""
-        if isinstance(event, End):
+        if isinstance(event, PartEnd):
             return self._end_part(frame, event.part)
         if isinstance(event, Finish):
             self._joinable.finished_choices.add(event.choice)
             streams = self._list_choice_streams(event.choice)
             return close_streams(s for s in streams if s.ends_with_choice and s not in carried)
-        return self.close() if isinstance(event, Stop | Fault) else []
+        return self.close() if isinstance(event, ResponseEnd | Fault) else []
 
     def _end_part(self, frame: Frame, part: Part) -> list[Frame]:
         released: list[Frame] = []
@@ -386,11 +386,11 @@ class StreamFilter:
         return released
 
     def _start_first(self, frames: list[Frame]) -> list[Frame]:
-        """Return the released frames with the `Start` event first."""
+        """Return the released frames with the `ResponseStart` event first."""
         if self._opening is None:
             return frames
         self._opening += frames
-        starts = [frame for frame in frames if any(type(event) is Start for event in frame.events)]
+        starts = [frame for frame in frames if has_response_start(frame)]
         if not starts:
             for frame in frames:
                 self._early.add(frame)

@@ -21,7 +21,6 @@ from proxy.guards.text.walk import (
 from proxy.types import Json
 from proxy.types.events import (
     Attach,
-    Begin,
     Delta,
     Event,
     Extension,
@@ -29,7 +28,8 @@ from proxy.types.events import (
     Kind,
     Native,
     Part,
-    Start,
+    PartStart,
+    ResponseStart,
     UsageReport,
     get_index,
 )
@@ -120,11 +120,11 @@ def iter_other_texts(frame: Frame) -> Iterator[Found]:
             if not (path in delta_slots or is_segment):
                 yield item
     for number, event in enumerate(frame.events):
-        if isinstance(event, Start | Begin | Attach | Extension):
+        if isinstance(event, ResponseStart | PartStart | Attach | Extension):
             path = get_value_path(frame, number)
             if path == (number,) or not is_walked:
                 yield from _iter_event_texts(frame, path, event)
-        if isinstance(event, Begin) and event.call is not None and not is_walked:
+        if isinstance(event, PartStart) and event.call is not None and not is_walked:
             yield from _iter_texts_in_ids((number,), id=event.call.id)
 
 
@@ -134,9 +134,9 @@ def get_value_path(frame: Frame, number: int) -> Path:
     It starts with `number` if the document does not have the value.
     """
     event, doc = frame.events[number], frame.doc or {}
-    if isinstance(event, Begin | Attach | Delta) and event.slot and frame.doc is not None:
+    if isinstance(event, PartStart | Attach | Delta) and event.slot and frame.doc is not None:
         return event.slot
-    if isinstance(event, Start):
+    if isinstance(event, ResponseStart):
         return _find_start_path(doc, event, number)
     if isinstance(event, Extension) and doc.get(event.name) is event.value:
         return (event.name,)
@@ -169,7 +169,7 @@ def get_unknown_text_key(frame: Frame, path: Path) -> TextKey | None:
 def is_in_event_value(frame: Frame, path: Path) -> bool:
     """Return True if a text is part of the value of an event."""
     for number, event in enumerate(frame.events):
-        if isinstance(event, Begin | Attach | Extension):
+        if isinstance(event, PartStart | Attach | Extension):
             of = get_value_path(frame, number)
             if path[: len(of)] == of:
                 return True
@@ -192,7 +192,7 @@ def build_text_key(doc: Json, path: Path) -> TextKey:
     ]
 
 
-def _find_start_path(doc: Json, start: Start, number: int) -> Path:
+def _find_start_path(doc: Json, start: ResponseStart, number: int) -> Path:
     for path in ((), ("message",), ("response",)):
         holder = doc.get(path[0]) if path else doc
         if isinstance(holder, dict) and "model" in holder and holder["model"] is start.model:
@@ -208,11 +208,11 @@ def _iter_texts_in_ids(path: Path, **names: str | None) -> Iterator[Text]:
 
 
 def _iter_event_texts(
-    frame: Frame, path: Path, event: Start | Begin | Attach | Extension
+    frame: Frame, path: Path, event: ResponseStart | PartStart | Attach | Extension
 ) -> Iterator[Found]:
-    if isinstance(event, Start):
+    if isinstance(event, ResponseStart):
         yield from _iter_texts_in_ids(path, id=event.id, model=event.model)
-    elif isinstance(event, Begin):
+    elif isinstance(event, PartStart):
         if event.call is not None and event.call.name:
             name_path = (*path, "name") if isinstance(path[-1], int) else path
             yield Text(name_path, event.call.name, "tool", role="assistant")
@@ -239,7 +239,7 @@ def _iter_delta_ids(doc: Json) -> Iterator[object]:
                 yield member
 
 
-VALUE_EVENTS = (Start, Begin, Delta, Attach, Extension)
+VALUE_EVENTS = (ResponseStart, PartStart, Delta, Attach, Extension)
 
 
 def replace_frame_texts(frame: Frame, changes: Mapping[Path, str]) -> Frame:
@@ -312,7 +312,7 @@ def _rebuild_frame(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Fram
             changes.get(slot, event.text) if isinstance(event, Delta) else _get_at(doc, new_slot)
         )
         changed: Any = _set_event_value(event, value)
-        is_placed = isinstance(event, Begin | Attach | Delta)
+        is_placed = isinstance(event, PartStart | Attach | Delta)
         events[number] = changed._replace(slot=new_slot) if is_placed else changed
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
@@ -366,9 +366,9 @@ def _get_usage(doc: Json) -> Json:
 def _get_read_value(event: Event) -> Any:
     """Return the value of an event that guards read."""
     match event:
-        case Start(id=id_, model=model):
+        case ResponseStart(id=id_, model=model):
             return {"id": id_, "model": model}
-        case Begin(call=call):
+        case PartStart(call=call):
             return call and {"id": call.id, "name": call.name}
         case Delta(text=text):
             return text
@@ -380,9 +380,9 @@ def _get_read_value(event: Event) -> Any:
 
 def _set_event_value(event: Event, value: Any) -> Any:
     match event:
-        case Start(id=id_, model=model):
+        case ResponseStart(id=id_, model=model):
             return event._replace(id=value.get("id", id_), model=value.get("model", model))
-        case Begin(call=call) if call is not None:
+        case PartStart(call=call) if call is not None:
             members = value if isinstance(value, dict) else {"name": value}
             return event._replace(call=call._replace(**members))
         case Delta():

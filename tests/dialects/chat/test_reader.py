@@ -10,7 +10,17 @@ from proxy.dialects.chat.choices import MAX_PARTS
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
-from proxy.types.events import STOP, Attach, Begin, Delta, Event, Finish, Frame, Native, Start
+from proxy.types.events import (
+    RESPONSE_END,
+    Attach,
+    Delta,
+    Event,
+    Finish,
+    Frame,
+    Native,
+    PartStart,
+    ResponseStart,
+)
 from tests.dialects.chat.replay import call_for, read_documents, written
 from tests.doubles import Json
 from tests.for_each import for_each
@@ -44,7 +54,7 @@ def texts(frames: list[Frame]) -> list[tuple[str, str]]:
     text_by_part: dict[Any, str] = {}
     for frame in frames:
         for event in frame.events:
-            if isinstance(event, Begin):
+            if isinstance(event, PartStart):
                 text_by_part[event.part] = ""
             elif isinstance(event, Delta):
                 text_by_part[event.part] += event.text
@@ -55,11 +65,11 @@ def test_chunk_of_the_same_shape_is_one_delta() -> None:
     frames = read_all(chunk({"content": "a"}), chunk({"content": "b"}), chunk({"content": "c"}))
 
     assert [[type(event) for event in frame.events] for frame in frames] == [
-        [Start, Begin, Delta],
+        [ResponseStart, PartStart, Delta],
         [Delta],
         [Delta],
         [Finish],
-        [type(STOP)],
+        [type(RESPONSE_END)],
     ]
 
 
@@ -92,7 +102,7 @@ def test_each_choice_of_a_chunk_has_its_own_frames() -> None:
     frames, _ = read_documents("chat", [{**HEAD, "choices": choices}, b"[DONE]"], inspect=True)
 
     kinds = [[type(event) for event in frame.events] for frame in frames]
-    assert kinds[:3] == [[Start, Begin, Delta], [Begin, Delta], [Finish]]
+    assert kinds[:3] == [[ResponseStart, PartStart, Delta], [PartStart, Delta], [Finish]]
     assert frames[2].events[0] == Finish(1, "stop", "stop")
     docs = [(frame.doc or {})["choices"] for frame in frames[:3]]
     assert [[item["index"] for item in choices] for choices in docs] == [[0], [1], [1]]
@@ -117,11 +127,11 @@ def test_other_members_stay_in_the_first_document_of_a_text() -> None:
 def test_name_has_a_slot_and_missing_id_is_created() -> None:
     opening = chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]})
 
-    [begin] = [item for item in events(opening, b"[DONE]") if isinstance(item, Begin)]  # type: ignore[arg-type]
+    [begin] = [item for item in events(opening, b"[DONE]") if isinstance(item, PartStart)]  # type: ignore[arg-type]
     [crossing_begin] = [
         item
         for item in events(opening, b"[DONE]", crossing=True)  # type: ignore[arg-type]
-        if isinstance(item, Begin)
+        if isinstance(item, PartStart)
     ]
 
     assert begin.call is not None
@@ -253,7 +263,7 @@ def test_padding_is_dropped_from_an_inspected_stream() -> None:
 def test_done_completes_a_stream_without_a_finish_reason() -> None:
     frames, _ = read_documents("chat", [chunk({"content": "a"}), b"[DONE]"])
 
-    assert frames[-1].events == (Finish(0, "stop"), STOP)
+    assert frames[-1].events == (Finish(0, "stop"), RESPONSE_END)
     assert written("chat", frames).count(b"finish_reason") == 1
 
 
@@ -286,7 +296,7 @@ def test_whole_response_is_one_frame_or_a_stream() -> None:
 
     expected = [("reasoning", "b"), ("text", "a"), ("arguments", "{}")]
     assert texts([frame]) == texts([*parts]) == expected
-    assert (frame.doc, frame.raw, frame.events[-1]) == (answer_doc, b"raw", STOP)
-    assert parts[-1].events == (STOP,)
+    assert (frame.doc, frame.raw, frame.events[-1]) == (answer_doc, b"raw", RESPONSE_END)
+    assert parts[-1].events == (RESPONSE_END,)
     assert all(part.raw is None for part in parts)
     assert b'"annotations":["c"]' in written("chat", parts)

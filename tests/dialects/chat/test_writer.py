@@ -14,18 +14,18 @@ from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.money.usage import Tokens
 from proxy.types import Call
 from proxy.types.events import (
-    STOP,
+    RESPONSE_END,
     Attach,
-    Begin,
     Delta,
-    End,
     Extension,
     FamilyName,
     Fault,
     Finish,
     Frame,
     Part,
-    Start,
+    PartEnd,
+    PartStart,
+    ResponseStart,
     ToolCall,
     UsageReport,
 )
@@ -39,14 +39,14 @@ MATCHES: GuardResults = [
 ]
 TEXT, CALL = Part("text", 0), Part("arguments", 1)
 FOREIGN: Sequence[Frame] = [
-    Frame((Start("msg_1", "claude", None),), "messages", {"type": "message_start"}, b"{}"),
-    Frame((Begin(TEXT),), "messages"),
+    Frame((ResponseStart("msg_1", "claude", None),), "messages", {"type": "message_start"}, b"{}"),
+    Frame((PartStart(TEXT),), "messages"),
     Frame((Delta(TEXT, "Pa"),), "messages"),
     Frame((Delta(TEXT, "ris"), Attach(TEXT, "logprobs", [{"token": "ris"}])), "messages"),
-    Frame((End(TEXT),), "messages"),
-    Frame((Begin(CALL, ToolCall("call_1", "f")),), "messages"),
+    Frame((PartEnd(TEXT),), "messages"),
+    Frame((PartStart(CALL, ToolCall("call_1", "f")),), "messages"),
     Frame((Delta(CALL, "{}"),), "messages"),
-    Frame((End(CALL),), "messages"),
+    Frame((PartEnd(CALL),), "messages"),
     Frame(
         (
             Finish(0, "tool_calls", "tool_use"),
@@ -54,7 +54,7 @@ FOREIGN: Sequence[Frame] = [
         ),
         "messages",
     ),
-    Frame((STOP,), "messages", last=True),
+    Frame((RESPONSE_END,), "messages", last=True),
 ]
 
 
@@ -114,14 +114,14 @@ def test_stream_becomes_one_document_for_unstreamed_client(family: FamilyName) -
 
 def whole_frame(doc: Json, number: int = 0, **options: Any) -> Frame:
     family: FamilyName = "completions" if doc["object"] == "text_completion" else "chat"
-    return Frame((Start("1", "m", 1), Finish(0, "stop", "stop"), STOP), family, doc,
+    return Frame((ResponseStart("1", "m", 1), Finish(0, "stop", "stop"), RESPONSE_END), family, doc,
                  json.dumps(doc).encode(), number, **options)  # fmt: skip
 
 
 def test_responses_of_several_models_are_one_document() -> None:
     call = replace(call_for("completions", "multimodel"), requested_models=("a", "b"))
-    fault = Frame((Fault("The upstream is down.", "upstream_unavailable"), STOP), model_call=1,
-                  last=True)  # fmt: skip
+    fault_events = Fault("The upstream is down.", "upstream_unavailable"), RESPONSE_END
+    fault = Frame(fault_events, model_call=1, last=True)
     result = writer(call, is_whole=True)
 
     assert result.feed(whole_frame(chat("x"))) == b""

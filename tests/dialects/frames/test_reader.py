@@ -27,16 +27,16 @@ from proxy.errors import UpstreamError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, RequestHead
 from proxy.types.events import (
-    STOP,
+    RESPONSE_END,
     Attach,
-    Begin,
     Delta,
-    End,
     Finish,
     Frame,
     Json,
     Part,
-    Start,
+    PartEnd,
+    PartStart,
+    ResponseStart,
     ToolCall,
 )
 from tests.doubles import event
@@ -56,14 +56,14 @@ class TextReader:
 
     def read(self, doc: dict[str, Any], raw: bytes) -> Sequence[Frame]:
         if "end" in doc:
-            return [Frame((STOP,), doc=doc, raw=raw)]
+            return [Frame((RESPONSE_END,), doc=doc, raw=raw)]
         self.texts.append(doc.get("text", ""))
         return [Frame((Delta(PART, self.texts[-1], ("text",)),), doc=doc, raw=raw)]
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         if not (done or self.texts == ["whole"]):
             raise UpstreamInvalid("not complete")
-        return [Frame((STOP,))]
+        return [Frame((RESPONSE_END,))]
 
 
 FAMILY = Family(
@@ -296,12 +296,12 @@ def test_surrogates_in_one_text_are_joined() -> None:
     [
         (delta(HIGH), delta("x")),
         (delta(LOW),),
-        (delta(HIGH), Frame((End(PART),))),
-        (delta(HIGH), Frame((STOP,))),
+        (delta(HIGH), Frame((PartEnd(PART),))),
+        (delta(HIGH), Frame((RESPONSE_END,))),
         (delta("x", id=HIGH),),
         (delta(HIGH), Frame((Finish(0, "stop"),))),
-        (Frame((Start(HIGH, None, None),)),),
-        (Frame((Begin(PART, ToolCall("id", HIGH)),)),),
+        (Frame((ResponseStart(HIGH, None, None),)),),
+        (Frame((PartStart(PART, ToolCall("id", HIGH)),)),),
         (Frame((Attach(PART, "signature", {"of": [HIGH]}),)),),
     ],
 )
@@ -314,7 +314,7 @@ def test_end_of_another_text_keeps_a_pending_surrogate() -> None:
     joiner = SurrogateJoiner()
     joiner.feed(delta(HIGH, Part("text", 0, choice=1)))
     joiner.feed(delta(HIGH))
-    ends = Frame((End(OTHER_PART), Finish(2, "stop")))
+    ends = Frame((PartEnd(OTHER_PART), Finish(2, "stop")))
 
     assert joiner.feed(ends) == ends
     with pytest.raises(UpstreamInvalid):
@@ -322,10 +322,10 @@ def test_end_of_another_text_keeps_a_pending_surrogate() -> None:
 
 
 def test_texts_of_a_frame_without_a_document_are_joined() -> None:
-    frames = [Frame((Begin(PART), Delta(PART, "a" + HIGH))), Frame((Delta(PART, LOW),))]
+    frames = [Frame((PartStart(PART), Delta(PART, "a" + HIGH))), Frame((Delta(PART, LOW),))]
     joiner = SurrogateJoiner()
 
     [begin, delta] = [joiner.feed(frame) for frame in frames]
 
-    assert begin.events == (Begin(PART), Delta(PART, "a"))
+    assert begin.events == (PartStart(PART), Delta(PART, "a"))
     assert delta.events == (Delta(PART, "\U0001f600"),)

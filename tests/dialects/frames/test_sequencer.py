@@ -13,24 +13,24 @@ from hypothesis import strategies as st
 from proxy.dialects.frames.sequencer import MAX_FRAMES, Sequencer
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types.events import (
-    STOP,
-    Begin,
+    RESPONSE_END,
     Closing,
     Delta,
-    End,
     Event,
     Finish,
     Frame,
     Part,
-    Start,
+    PartEnd,
+    PartStart,
+    ResponseStart,
     replace_at_slot,
 )
 from tests.checked import checked
 from tests.doubles import response_events
 from tests.golden.pipeline import Pipeline
 
-START = Frame((Start("id", "model", None),))
-FINISH, LAST_FRAME = Frame((Finish(0, "stop"),)), Frame((STOP,), last=True)
+START = Frame((ResponseStart("id", "model", None),))
+FINISH, LAST_FRAME = Frame((Finish(0, "stop"),)), Frame((RESPONSE_END,), last=True)
 
 
 def sequenced(frames: Iterable[Frame]) -> list[Frame]:
@@ -54,7 +54,7 @@ def texts(frames: Iterable[Frame]) -> list[str]:
     results: dict[Part, list[str]] = {}
     for frame in frames:
         for event in frame.events:
-            if isinstance(event, Begin):
+            if isinstance(event, PartStart):
                 results[event.part] = []
             elif isinstance(event, Delta):
                 results[event.part].append(event.text)
@@ -67,7 +67,9 @@ def flatten(kinds: Iterable[Closing]) -> list[Part]:
 
 def test_tool_call_ends_with_its_json() -> None:
     a, b = (Part("arguments", number, closing="json") for number in range(2))
-    frames = frames_of(Begin(a), Begin(b), Delta(a, '{"a":'), Delta(b, '{"b"'), Delta(b, ":2}"))
+    frames = frames_of(
+        PartStart(a), PartStart(b), Delta(a, '{"a":'), Delta(b, '{"b"'), Delta(b, ":2}")
+    )
     frames += map(frame_of, (Delta(a, '"}"}'), Delta(a, " ")))
 
     assert texts(sequenced([*frames, FINISH, LAST_FRAME])) == ['{"a":"}"}', '{"b":2}']
@@ -80,9 +82,9 @@ def test_children_of_an_item_are_sequenced() -> None:
     item = Part("item", 0)
     children = [Part("text", number, parent=item) for number in range(3)]
     frames = frames_of(
-        *map(Begin, (item, *children)),
+        *map(PartStart, (item, *children)),
         *(Delta(part, str(part.number)) for part in (*children, *children)),
-        *map(End, (*reversed(children), item)),
+        *map(PartEnd, (*reversed(children), item)),
     )
 
     assert texts(sequenced([*frames, FINISH, LAST_FRAME])) == ["", "00", "11", "22"]
@@ -91,9 +93,11 @@ def test_children_of_an_item_are_sequenced() -> None:
 def test_waiting_children_follow_the_open_one_at_a_cut() -> None:
     item = Part("item", 0)
     children = [Part("text", number, parent=item) for number in range(3)]
-    opened = [event for part in children for event in (Begin(part), Delta(part, str(part.number)))]
+    opened = [
+        event for part in children for event in (PartStart(part), Delta(part, str(part.number)))
+    ]
 
-    assert texts(sequenced(frames_of(Begin(item), *opened))) == ["", "0", "1", "2"]
+    assert texts(sequenced(frames_of(PartStart(item), *opened))) == ["", "0", "1", "2"]
 
 
 def test_waiting_items_follow_the_open_one_at_a_cut() -> None:
@@ -101,7 +105,7 @@ def test_waiting_items_follow_the_open_one_at_a_cut() -> None:
     children = [Part("text", 0, parent=item) for item in items]
     deltas = [Delta(part, str(index)) for index, part in enumerate(children)]
 
-    assert texts(sequenced(frames_of(*map(Begin, (*items, *children)), *deltas))) == [
+    assert texts(sequenced(frames_of(*map(PartStart, (*items, *children)), *deltas))) == [
         *("", "0"),
         *("", "1"),
     ]
@@ -109,7 +113,9 @@ def test_waiting_items_follow_the_open_one_at_a_cut() -> None:
 
 def test_frames_before_an_error_are_returned() -> None:
     a, b, c = (Part("arguments", number, closing="json") for number in range(3))
-    frames = frames_of(Begin(a), Delta(a, "{}"), Begin(b), Begin(c), Delta(c, "{}"), Delta(a, "x"))
+    frames = frames_of(
+        PartStart(a), Delta(a, "{}"), PartStart(b), PartStart(c), Delta(c, "{}"), Delta(a, "x")
+    )
     sequencer = Sequencer()
     out = [item for frame in frames for item in sequencer.feed(frame)]
 
@@ -122,25 +128,25 @@ def test_frames_before_an_error_are_returned() -> None:
 def test_waiting_deltas_are_joined_in_their_document() -> None:
     a, b = flatten(["marked", "marked"])
     sequencer = Sequencer()
-    for event in (Begin(a), Begin(b)):
+    for event in (PartStart(a), PartStart(b)):
         sequencer.feed(frame_of(event))
     for text in "xyz":
         doc = {"at": 1, "delta": {"text": text}}
         assert sequencer.feed(Frame((Delta(b, text, ("delta", "text")),), "messages", doc)) == []
 
-    [_, begin, delta] = sequencer.feed(frame_of(End(a)))
+    [_, begin, delta] = sequencer.feed(frame_of(PartEnd(a)))
 
-    assert begin == frame_of(Begin(b))
+    assert begin == frame_of(PartStart(b))
     assert delta.doc == {"at": 1, "delta": {"text": "xyz"}}
     assert texts([begin, delta]) == ["xyz"]
 
 
 def test_waiting_text_is_bounded() -> None:
     sequencer = Sequencer()
-    sequencer.feed(frame_of(Begin(Part("text", 0))))
+    sequencer.feed(frame_of(PartStart(Part("text", 0))))
     with pytest.raises(ResponseTooLarge, match="interleaved"):
         for number in range(MAX_FRAMES + 1):
-            sequencer.feed(frame_of(Begin(Part("text", number + 1))))
+            sequencer.feed(frame_of(PartStart(Part("text", number + 1))))
 
 
 def test_replacing_copies_only_the_path() -> None:
@@ -166,7 +172,7 @@ def test_no_text_is_lost(kinds: list[Closing], turns: list[int], choices: list[i
         for number, (closing, choice) in enumerate(zip(kinds, choices, strict=False))
     ]
     frames, expected = [START], defaultdict[Part, str](str)
-    frames += [frame_of(Begin(part)) for part in parts]
+    frames += [frame_of(PartStart(part)) for part in parts]
     for index, turn in enumerate(turns):
         part = parts[turn % len(parts)]
         text = (
@@ -174,7 +180,7 @@ def test_no_text_is_lost(kinds: list[Closing], turns: list[int], choices: list[i
         )
         expected[part] += text
         frames.append(frame_of(Delta(part, text)))
-    frames += [frame_of(End(part)) for part in parts if part.closing == "marked"]
+    frames += [frame_of(PartEnd(part)) for part in parts if part.closing == "marked"]
     frames += [frame_of(Finish(choice, "stop")) for choice in {part.choice for part in parts}]
 
     result: dict[Part, str] = defaultdict(str)

@@ -15,7 +15,17 @@ from proxy.dialects.messages.reader import MAX_BLOCKS, MessageReader
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead
-from proxy.types.events import Begin, Delta, End, Finish, Frame, Native, Stop, ToolCall, UsageReport
+from proxy.types.events import (
+    Delta,
+    Finish,
+    Frame,
+    Native,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ToolCall,
+    UsageReport,
+)
 from tests.checked import checked
 from tests.doubles import block_events, message, message_events, text_events
 from tests.for_each import for_each
@@ -35,9 +45,9 @@ def frames_of(docs: Iterable[Json] | Iterable[tuple[Json, bytes]], **extra: bool
     pairs = [doc if isinstance(doc, tuple) else (doc, orjson.dumps(doc)) for doc in docs]
     frames = [frame for doc, raw in pairs for frame in reader.read(doc, raw)]
     matches = [type(event) for frame in frames for event in frame.events]
-    if Finish in matches and Stop not in matches:
+    if Finish in matches and ResponseEnd not in matches:
         frames += reader.end()
-    if {Finish, Stop} & {*matches}:
+    if {Finish, ResponseEnd} & {*matches}:
         frames[-1] = frames[-1]._replace(last=True)
     split = bool(extra.get("inspect") or extra.get("crossing"))
     return checked(frames, split=split and not (extra.get("whole") and not extra.get("stream")))
@@ -147,7 +157,7 @@ def test_invalid_ids_are_replaced_in_inspected_streams() -> None:
     matches = all_events(frames_of(script, inspect=True, crossing=True))
 
     assert matches[0].id is None
-    assert [event.call for event in matches if isinstance(event, Begin)] == [
+    assert [event.call for event in matches if isinstance(event, PartStart)] == [
         ToolCall("", "look_up")
     ]
 
@@ -186,7 +196,7 @@ def test_block_without_an_end_ends_with_the_message(inspect: bool) -> None:
 
     frames = frames_of(script, inspect=inspect)
 
-    closed = [frame.doc for frame in frames if any(isinstance(e, End) for e in frame.events)]
+    closed = [frame.doc for frame in frames if any(isinstance(e, PartEnd) for e in frame.events)]
     stop = [{"type": "content_block_stop", "index": index} for index in (0, 1)]
     assert closed == (stop if inspect else [script[-2]])
 
@@ -245,7 +255,7 @@ def test_stop_without_message_is_refused(mode: dict[str, bool]) -> None:
 def test_end_of_bytes_completes_a_finished_message() -> None:
     frames = frames_of(message_events(text_events(0, "a"))[:-1])
 
-    assert frames[-1] == Frame((Stop(),), "messages", last=True)
+    assert frames[-1] == Frame((ResponseEnd(),), "messages", last=True)
 
 
 def test_whole_response_is_one_frame_with_its_bytes() -> None:

@@ -14,16 +14,16 @@ from proxy.dialects.messages.schema import make_stream_events
 from proxy.dialects.messages.writer import MessageAccumulator
 from proxy.types import Json
 from proxy.types.events import (
-    Begin,
     Delta,
-    End,
     Event,
     Finish,
     Frame,
     Kind,
     Part,
-    Start,
-    Stop,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseStart,
     ToolCall,
 )
 from tests.checked import checked
@@ -61,19 +61,19 @@ def answer_of(
     *parts: Sequence[Event], start: Sequence[Event] = (), end: Sequence[Event] = ()
 ) -> list[Frame]:
     """Return the frames of a response of another family."""
-    started = Start("id", "model", 1)
+    started = ResponseStart("id", "model", 1)
     frames = [
         Frame((started, *start), "chat"),
         *(Frame((event,), "chat") for p in parts for event in p),
     ]
     frames += [Frame((event,), "chat") for event in end or (Finish(0, "stop"),)]
-    return checked([*frames, Frame((Stop(),), "chat", last=True)])
+    return checked([*frames, Frame((ResponseEnd(),), "chat", last=True)])
 
 
 def part_of(kind: Kind, *texts: str, name: str = "", signature: str = "") -> list[Event]:
     part = Part(kind, 0)
     call = ToolCall("c1", name) if name else None
-    return [Begin(part, call), *(Delta(part, text) for text in texts), End(part)]
+    return [PartStart(part, call), *(Delta(part, text) for text in texts), PartEnd(part)]
 
 
 def test_whole_response_keeps_its_bytes() -> None:

@@ -29,7 +29,7 @@ def read(value: Iterable[bytes | Json], **options: Any) -> list[Frame]:
         frames += reader.read(orjson.loads(raw), raw)
     splits = (read_options.inspect or read_options.crossing) and not read_options.whole
     checked(frames, split=splits)
-    if frames and "Stop" in kinds(frames[-1:]):
+    if frames and "ResponseEnd" in kinds(frames[-1:]):
         frames[-1] = frames[-1]._replace(last=True)
     if not splits:
         return frames

@@ -11,7 +11,7 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses.items import MAX_ITEMS
 from proxy.dialects.responses.reader import ResponsesReader
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
-from proxy.types.events import Attach, Begin, Delta, Finish, Native, Start, UsageReport
+from proxy.types.events import Attach, Delta, Finish, Native, PartStart, ResponseStart, UsageReport
 from tests.dialects.responses.frames import CALL, kinds, read, texts
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
@@ -35,8 +35,8 @@ STREAM = response_events(
 def test_events_of_a_stream_are_read() -> None:
     events = [event for frame in read(STREAM, inspect=True) for event in frame.events]
 
-    [start] = [item for item in events if isinstance(item, Start)]
-    begins = [item for item in events if isinstance(item, Begin)]
+    [start] = [item for item in events if isinstance(item, ResponseStart)]
+    begins = [item for item in events if isinstance(item, PartStart)]
     [usage] = [item for item in events if isinstance(item, UsageReport)]
     [finish] = [item for item in events if isinstance(item, Finish)]
     assert start == ("resp_1", "gpt-4o-mini", 1_700_000_000)
@@ -169,7 +169,7 @@ def test_call_without_start_has_its_name_for_other_clients() -> None:
 
     frames = read(stream, crossing=True)
 
-    begins = [item for frame in frames for item in frame.events if isinstance(item, Begin)]
+    begins = [item for frame in frames for item in frame.events if isinstance(item, PartStart)]
     assert [item.call for item in begins if item.call] == [("call_1", "look_up", "function")]
     assert [*texts(frames).values()] == ["It is Paris.", '{"place": "Paris"}']
 

@@ -15,16 +15,16 @@ from proxy.errors import UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types.events import (
     Attach,
-    Begin,
     Delta,
-    End,
     Event,
     Finish,
     FinishReason,
     Frame,
     Part,
-    Start,
-    Stop,
+    PartEnd,
+    PartStart,
+    ResponseEnd,
+    ResponseStart,
     UsageReport,
     replace_text,
 )
@@ -36,7 +36,7 @@ from tests.for_each import for_each
 from tests.golden.events import events, value_at
 
 KEEPALIVE = Frame(())
-STOP = Frame((Finish(0, "content_filter"), Stop()), last=True)
+RESPONSE_END = Frame((Finish(0, "content_filter"), ResponseEnd()), last=True)
 
 
 def documents(raw: bytes) -> list[Any]:
@@ -112,7 +112,7 @@ def test_delta_added_by_a_guard_continues_its_text() -> None:
 def test_stream_ended_by_a_guard_has_its_items() -> None:
     frames = read(STREAM[:8], inspect=True)
 
-    ended = streamed(written([*without_bytes(frames), STOP]))[-1]
+    ended = streamed(written([*without_bytes(frames), RESPONSE_END]))[-1]
 
     assert ended["type"] == "response.incomplete"
     [item] = ended["response"]["output"]
@@ -190,13 +190,13 @@ def test_output_items_of_other_types_pass_unchanged(item: object) -> None:
     assert sent_items == events
 
 
-START = Frame((Start("c1", "m", 1_700_000_000),))
+START = Frame((ResponseStart("c1", "m", 1_700_000_000),))
 USED = Frame((UsageReport(Tokens(input=5, output=3), {}),))
 
 
 def stream(*events: Event, reason: FinishReason = "stop") -> list[Frame]:
     parts = [Frame((event,)) for event in events]
-    return [START, *parts, Frame((Finish(0, reason),)), USED, Frame((Stop(),), last=True)]
+    return [START, *parts, Frame((Finish(0, reason),)), USED, Frame((ResponseEnd(),), last=True)]
 
 
 def response_events_of(*texts: tuple[str, str]) -> list[Event]:
@@ -204,7 +204,7 @@ def response_events_of(*texts: tuple[str, str]) -> list[Event]:
     events: list[Event] = []
     for number, (kind, text) in enumerate(texts):
         part = Part(kind, number)  # type: ignore[arg-type]
-        events += [Begin(part), *(Delta(part, piece) for piece in text.split("|"))]
+        events += [PartStart(part), *(Delta(part, piece) for piece in text.split("|"))]
     return events
 
 
@@ -217,7 +217,7 @@ def test_logprobs_are_attached_to_their_text() -> None:
     part, listed = Part("text", 0), [{"token": "A", "logprob": -1}]
     attached = Frame((Delta(part, "A"), Attach(part, "logprobs", {"content": listed})))
 
-    raw = written([START, Frame((Begin(part),)), attached, *stream()[1:]])
+    raw = written([START, Frame((PartStart(part),)), attached, *stream()[1:]])
 
     [delta] = [event for event in streamed(raw) if event["type"].endswith(".delta")]
     assert delta["logprobs"] == listed
@@ -243,7 +243,7 @@ def test_status_follows_the_finish_reason(
 
 def test_empty_response_is_an_empty_message() -> None:
     for frames in (
-        [Frame((Stop(),), last=True)],
+        [Frame((ResponseEnd(),), last=True)],
         stream(),
         stream(*response_events_of(("code", "x"))),
     ):
@@ -275,8 +275,8 @@ def test_whole_response_is_one_frame() -> None:
     [frame] = read([DOCUMENT], whole=True)
 
     matches = [type(event) for event in frame.events]
-    assert (matches[0], matches[-3:]) == (Start, [Finish, UsageReport, Stop])
-    assert matches.count(Begin) == matches.count(End) == 8
+    assert (matches[0], matches[-3:]) == (ResponseStart, [Finish, UsageReport, ResponseEnd])
+    assert matches.count(PartStart) == matches.count(PartEnd) == 8
     assert [*texts([frame]).values()] == VALUES
     for event in frame.events:
         if isinstance(event, Delta):
@@ -286,7 +286,7 @@ def test_whole_response_is_one_frame() -> None:
 def test_other_families_get_no_provider_items() -> None:
     [frame] = read([DOCUMENT], whole=True, crossing=True)
 
-    started = [event.part.kind for event in frame.events if isinstance(event, Begin)]
+    started = [event.part.kind for event in frame.events if isinstance(event, PartStart)]
     assert "opaque" not in started
     assert [*texts([frame]).values()][:2] == ["Hm.", "\n\nSo"]
 
@@ -314,7 +314,7 @@ def test_whole_response_may_become_a_stream(options: dict[str, bool]) -> None:
 def test_background_response_may_be_unfinished(status: str) -> None:
     document = response(status=status, background=True, output=[], usage=None)
 
-    assert kinds(read([document], whole=True)) == ["Start"]
+    assert kinds(read([document], whole=True)) == ["ResponseStart"]
     for options in ({"crossing": True}, {}):
         with pytest.raises(UpstreamInvalid, match="not complete"):
             read([{**document, "background": not options and None}], whole=True, **options)

@@ -12,12 +12,10 @@ from proxy.guards.findings import RuleTally
 from proxy.guards.stream.filter import StreamFilter
 from proxy.types import Json
 from proxy.types.events import (
-    STOP,
+    RESPONSE_END,
     Attach,
     AttachName,
-    Begin,
     Delta,
-    End,
     Event,
     FamilyName,
     Finish,
@@ -25,7 +23,9 @@ from proxy.types.events import (
     Kind,
     Native,
     Part,
-    Start,
+    PartEnd,
+    PartStart,
+    ResponseStart,
     ToolCall,
 )
 from proxy.types.guard import GuardRule
@@ -34,8 +34,8 @@ from tests.guards.doubles import tallies
 
 DONE = b"[DONE]"
 HEAD: Json = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-START = Frame((Start("c1", "m", 1),), "chat")
-STOPPED = Frame((STOP,), "chat", None, b"[DONE]")
+START = Frame((ResponseStart("c1", "m", 1),), "chat")
+STOPPED = Frame((RESPONSE_END,), "chat", None, b"[DONE]")
 MEMBERS: dict[Kind, str] = {
     "text": "content",
     "reasoning": "reasoning_content",
@@ -109,7 +109,7 @@ def whole(*parts: tuple[Part, Sequence[str]]) -> list[Frame]:
     """Return a stream with the texts of parts, one after the other."""
     frames = [START]
     for of, texts in parts:
-        frames += [Frame((Begin(of),), "chat"), *text_frames(of, texts)]
+        frames += [Frame((PartStart(of),), "chat"), *text_frames(of, texts)]
     choices = dict.fromkeys(of.choice for of, _ in parts)
     return [*frames, *map(finished, choices), STOPPED]
 
@@ -131,8 +131,8 @@ def block(of: Part, texts: Sequence[str], *extra: Frame) -> list[Frame]:
         )
         for text in texts
     ]
-    end = event("content_block_stop", {"index": of.number}, End(of))
-    return [event("content_block_start", started, Begin(of)), *deltas, *extra, end]
+    end = event("content_block_stop", {"index": of.number}, PartEnd(of))
+    return [event("content_block_start", started, PartStart(of)), *deltas, *extra, end]
 
 
 def signed(of: Part, signature: str) -> Frame:
@@ -143,17 +143,17 @@ def signed(of: Part, signature: str) -> Frame:
 
 def message(*blocks: Sequence[Frame]) -> list[Frame]:
     """Return the frames of a message."""
-    start = event("message_start", {"message": {"id": "msg_1"}}, Start("msg_1", "m", None))
+    start = event("message_start", {"message": {"id": "msg_1"}}, ResponseStart("msg_1", "m", None))
     end = event("message_delta", {"delta": {"stop_reason": "end_turn"}}, Finish(0, "stop"))
     parts = [frame for frames in blocks for frame in frames]
-    return [start, *parts, end, event("message_stop", {}, STOP)]
+    return [start, *parts, end, event("message_stop", {}, RESPONSE_END)]
 
 
 def call(of: Part, name: str) -> Frame:
     """Return the frame of a chat that begins a tool call."""
     result = {"index": of.number, "id": "a", "function": {"name": name, "arguments": ""}}
     slot = ("choices", 0, "delta", "tool_calls", 0, "function", "name")
-    return chunk(of.choice, {"tool_calls": [result]}, Begin(of, ToolCall("a", name), slot))
+    return chunk(of.choice, {"tool_calls": [result]}, PartStart(of, ToolCall("a", name), slot))
 
 
 def native(doc: Json, of: Part | None = None, *repeats: tuple[str | int, ...]) -> Frame:

@@ -15,7 +15,7 @@ from proxy.guards.output import MAX_OPENING_FRAMES, DeadlineRunner, StreamInspec
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.documents import BATCH_CHARS, LOOP_WEIGHT, WEIGHT_PER_SECOND
 from proxy.types import Json
-from proxy.types.events import Attach, Begin, Frame, ToolCall
+from proxy.types.events import Attach, Frame, PartStart, ToolCall
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks, rule, stream_inspector, tallies
@@ -89,7 +89,7 @@ def opening() -> StreamInspector:
 async def test_opening_waits_for_content() -> None:
     stream = opening()
     part = made.part()
-    frame = Frame((Begin(part),), "chat")
+    frame = Frame((PartStart(part),), "chat")
     alive, text = Frame(()), made.delta_frame(part, "Hi")
 
     assert await stream.inspect(made.START) == []
@@ -102,8 +102,8 @@ async def test_opening_waits_for_content() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        Frame((Begin(made.part("opaque")),)),
-        Frame((Begin(made.part("arguments"), ToolCall("a", "f")),)),
+        Frame((PartStart(made.part("opaque")),)),
+        Frame((PartStart(made.part("arguments"), ToolCall("a", "f")),)),
         made.finished(),
         made.STOPPED,
     ],

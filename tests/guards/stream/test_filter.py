@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from proxy.errors import GuardBlocked
 from proxy.guards.stream.filter import MAX_STREAMS, StreamFilter
 from proxy.types.events import (
-    STOP,
+    RESPONSE_END,
     Attach,
-    Begin,
     Delta,
-    End,
     Extension,
     FamilyName,
     Finish,
     Frame,
     Native,
-    Start,
+    PartEnd,
+    PartStart,
+    ResponseStart,
     ToolCall,
     UsageReport,
 )
@@ -59,7 +59,7 @@ def test_each_choice_is_masked_as_if_alone(
     ]
     length = max(map(len, values))
     mixed = [item[index] for index in range(length) for item in values if index < len(item)]
-    frames = [Frame((Begin(part),), "chat") for part in parts]
+    frames = [Frame((PartStart(part),), "chat") for part in parts]
 
     out = fed([made.START, *frames, *mixed, *map(made.finished, (0, 1)), made.STOPPED], MASK)
 
@@ -82,10 +82,10 @@ def test_frames_without_findings_are_not_copied(text: str, cuts: list[int]) -> N
 
 def test_start_precedes_other_choices() -> None:
     parts = made.part(), made.part(choice=1)
-    start = Start("c1", "m", 1)
+    start = ResponseStart("c1", "m", 1)
     frames = [
-        made.delta_frame(parts[0], "sec", start, Begin(parts[0])),
-        made.delta_frame(parts[1], "ok now, it is known", Begin(parts[1])),
+        made.delta_frame(parts[0], "sec", start, PartStart(parts[0])),
+        made.delta_frame(parts[1], "ok now, it is known", PartStart(parts[1])),
         *map(made.finished, (0, 1)),
         made.STOPPED,
     ]
@@ -98,7 +98,7 @@ def test_start_precedes_other_choices() -> None:
 
 def test_long_text_is_released_before_its_end() -> None:
     part, text = made.part(), "it is all well known " * 5
-    started = made.delta_frame(part, text, Start("c1", "m", 1), Begin(part))
+    started = made.delta_frame(part, text, ResponseStart("c1", "m", 1), PartStart(part))
     feeding = StreamFilter.for_rules(tallies(MASK))
 
     [first_frame] = feeding.feed(started)
@@ -151,7 +151,7 @@ def test_frame_waits_for_all_of_its_texts() -> None:
 
     frames = [
         made.START,
-        Frame((Begin(part),), "chat"),
+        Frame((PartStart(part),), "chat"),
         both("a word. ", "a sec"),
         both("and now the sec", "ret. "),
         made.delta_frame(part, "ret."),
@@ -227,13 +227,13 @@ def test_values_of_events_without_documents_are_masked() -> None:
     part = made.part("arguments", closing="marked")
     citation = {"title": "a secret", "url": "https://a.example"}
     frames = [
-        Frame((Start("c", "m", 1),)),
-        Frame((Begin(part, ToolCall("a", "secret")),)),
+        Frame((ResponseStart("c", "m", 1),)),
+        Frame((PartStart(part, ToolCall("a", "secret")),)),
         Frame((Attach(part, "citation", citation),)),
         Frame((Extension("detections", {"found": ["secret"]}),)),
-        Frame((End(part),)),
+        Frame((PartEnd(part),)),
         Frame((Finish(0, "stop"),)),
-        Frame((STOP,), last=True),
+        Frame((RESPONSE_END,), last=True),
     ]
 
     out = fed(frames, MASK)

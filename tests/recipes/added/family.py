@@ -19,15 +19,15 @@ from proxy.money.usage import read_usage
 from proxy.types import Json, events
 from proxy.types.events import (
     TOOL_CALL_KINDS,
-    Begin,
     Delta,
-    End,
     Event,
     Finish,
     Frame,
     Part,
+    PartEnd,
+    PartStart,
+    ResponseStart,
     Slot,
-    Start,
 )
 
 WORDS: dict[str, str] = {"stop": "said", "length": "full", "tool_calls": "called"}
@@ -61,19 +61,19 @@ class NoteReader:
         place: Slot = ("notes", len(self._parts)) if whole else ("open",)
         match doc:
             case {"begin": name, "model": model}:
-                return [Start(name, model, None)]
+                return [ResponseStart(name, model, None)]
             case {"open": _}:
                 note = doc["open"]
                 call = events.ToolCall(note["call"], note["tool"]) if "tool" in note else None
                 self._parts.append(Part("arguments" if call else "text", len(self._parts)))
-                return [Begin(self._parts[-1], call, (*place, "tool") if call else ())]
+                return [PartStart(self._parts[-1], call, (*place, "tool") if call else ())]
             case {"at": int(at), "text": str(text)} if at < len(self._parts):
                 return [Delta(self._parts[at], text, ("notes", at, "text") if whole else ("text",))]
             case {"close": int(at)} if at < len(self._parts):
-                return [End(self._parts[at])]
+                return [PartEnd(self._parts[at])]
             case {"end": str(word), "used": used}:
                 usage = events.UsageReport(read_usage(used), used)
-                return [Finish(0, REASONS.get(word, "other"), word), usage, events.STOP]
+                return [Finish(0, REASONS.get(word, "other"), word), usage, events.RESPONSE_END]
             case _:
                 raise UpstreamInvalid("The upstream sent an event that notes do not have.")
 
@@ -103,21 +103,21 @@ class NoteWriter:
 
     def _doc(self, event: Event) -> Json | None:
         match event:
-            case Start(name, model):
+            case ResponseStart(name, model):
                 return {"begin": name, "model": model}
-            case Begin(part, call) if part.kind == "text" or part.kind in TOOL_CALL_KINDS:
+            case PartStart(part, call) if part.kind == "text" or part.kind in TOOL_CALL_KINDS:
                 self._numbers[part] = len(self._numbers)
                 tool = {"tool": call.name, "call": call.id} if call else {}
                 return {"open": {"text": "", **tool}}
             case Delta(part, text) if part in self._numbers:
                 return {"at": self._numbers[part], "text": text}
-            case End(part) if part in self._numbers:
+            case PartEnd(part) if part in self._numbers:
                 return {"close": self._numbers[part]}
             case events.UsageReport(native=native):
                 self._end["used"] = native
             case Finish(_, reason):
                 self._end["end"] = WORDS.get(reason, "said")
-            case events.Stop():
+            case events.ResponseEnd():
                 return self._end
             case _:
                 pass
