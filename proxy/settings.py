@@ -203,7 +203,7 @@ def from_environment(
     policies: Path, listen: Address, admin: Address, environ: Mapping[str, str]
 ) -> Settings:
     """Join flags with the variables ``HEADRACE_*`` and ``OTEL_*``. Raises ``BadSetting``."""
-    _check_names(environ)
+    _check_variable_names(environ)
     defaults = Settings(policies)
     otel = read_otel_settings(environ)
     file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
@@ -242,7 +242,7 @@ def from_environment(
     )
 
 
-def _check_names(environ: Mapping[str, str]) -> None:
+def _check_variable_names(environ: Mapping[str, str]) -> None:
     """Raise ``BadSetting`` for an unknown ``HEADRACE_*`` variable."""
     unknown = []
     for name in sorted(environ):
@@ -260,12 +260,12 @@ def _check_names(environ: Mapping[str, str]) -> None:
         raise BadSetting("; ".join((*unknown, ours)))
 
 
-def _check_body_bytes(largest: int, together: int) -> None:
+def _check_body_bytes(body_bytes: int, bodies_bytes: int) -> None:
     """Raise ``BadSetting`` if one body may use more memory than a key has."""
-    if largest > together // KEY_SHARE:
+    if body_bytes > bodies_bytes // KEY_SHARE:
         raise BadSetting(
-            f"HEADRACE_MAX_BODY_BYTES ({largest}) must be at most half of"
-            f" HEADRACE_MAX_BODIES_BYTES ({together}), the share of one key"
+            f"HEADRACE_MAX_BODY_BYTES ({body_bytes}) must be at most half of"
+            f" HEADRACE_MAX_BODIES_BYTES ({bodies_bytes}), the share of one key"
         )
 
 

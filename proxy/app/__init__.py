@@ -273,7 +273,7 @@ def _open_policies(
     tell = telemetry.build_reload_callback(context.metrics, enforcement, decisions)
     store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
     unread = "headrace_policy_revocations_unread"
-    context.metrics.watch(unread, read=lambda: len(store.unread_revocations))
+    context.metrics.watch(unread, read=lambda: len(store.revocation_problems))
     states |= read_secret_states(store.secret_files, tokens)
     return store, _build_folder_watch(context, folder, states, store, tokens), tokens
 

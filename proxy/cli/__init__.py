@@ -14,11 +14,11 @@ from proxy.settings import hide_certificates
 
 COMMANDS: LazyTable[click.Command] = LazyTable(
     {
-        "serve": "proxy.cli.serve:serve",
+        "serve": "proxy.cli.serve:serve_command",
         "demo": "proxy.cli.demo:demo_command",
         "init": "proxy.cli.new_folder:init_command",
         "migrate": "proxy.cli.new_folder:migrate_command",
-        "check": "proxy.cli.policies:check",
+        "check": "proxy.cli.policies:check_command",
         "explain": "proxy.cli.policies:explain_command",
         "test": "proxy.cli.policies:test_command",
         "diff": "proxy.cli.policies:diff_command",

@@ -20,7 +20,7 @@ from proxy.errors.words import format_count
 from proxy.migrate import CONVERTERS
 from proxy.migrate.draft import Draft, to_slug
 from proxy.policy.files.source import PolicyError
-from proxy.policy.files.validation import describe_missing
+from proxy.policy.files.validation import describe_unknown_name
 from proxy.policy.store import read_folder
 from proxy.types.providers import OPENAI, PROVIDERS, Provider
 
@@ -171,7 +171,7 @@ def generate_key(
     """
     for deployment in deployments:
         if deployment not in existing:
-            raise ValueError(describe_missing("deployment", deployment, existing))
+            raise ValueError(describe_unknown_name("deployment", deployment, existing))
     if not existing:
         raise ValueError("the policies have no deployment that a key could call. Add a deployment.")
     secret = f"hr-{secrets.token_urlsafe(32)}"

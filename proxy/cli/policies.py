@@ -17,9 +17,9 @@ from proxy.errors.words import quote
 from proxy.policy import schema
 from proxy.policy.catalog import list_labels
 from proxy.policy.compile import compile_policies
-from proxy.policy.files.load import read_policies
+from proxy.policy.files.load import load_policies_with_problems
 from proxy.policy.files.source import PolicyError
-from proxy.policy.files.validation import describe_missing
+from proxy.policy.files.validation import describe_unknown_name
 from proxy.policy.review import diff
 from proxy.policy.review.check import FORMATS, check_folder
 from proxy.policy.review.explain import explain_future_call
@@ -30,14 +30,14 @@ from proxy.policytest.cases import Suite
 from proxy.telemetry.catalog.table import describe_series_bounds
 
 
-@click.command()
+@click.command("check")
 @click.argument("folder", type=FOLDER_PARAM)
 @click.option("--strict", is_flag=True, help="Exit 1 on warnings too.")
 @click.option(
     "--no-secrets", is_flag=True, help="Do not read variables and files of secrets (for CI)."
 )
 @format_option(FORMATS)
-def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
+def check_command(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
     """Check policy files for errors and warnings.
 
     Each line has the form FILE:LINE:COLUMN: PATH: MESSAGE. List items in PATH are numbered from
@@ -53,7 +53,9 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 
 @click.command("explain")
 @policies_option
-@click.option("--key", "name", required=True, help="Name of the virtual key that makes the call.")
+@click.option(
+    "--key", "key_name", required=True, help="Name of the virtual key that makes the call."
+)
 @click.option(
     "--deployment",
     help="Deployment to call, by its name as the model. With REQUEST_FILE or --path, by a header.",
@@ -72,7 +74,7 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 @click.argument("request_file", type=click.File("rb"), required=False)
 def explain_command(
     policies: Path,
-    name: str,
+    key_name: str,
     deployment: str | None,
     request_file: IO[bytes] | None,
     **options: Any,
@@ -91,13 +93,13 @@ def explain_command(
         headers["x-headrace-deployment"] = deployment
     at = (options["at"] or datetime.now(UTC)).replace(tzinfo=UTC)
     snapshot = read_folder(policies, None)
-    key = snapshot.find_key(name)
+    key = snapshot.find_key(key_name)
     if key is None:
-        raise click.ClickException(describe_missing("key", name, snapshot.keys))
+        raise click.ClickException(describe_unknown_name("key", key_name, snapshot.keys))
     path = options["path"]
     if request_file is None and deployment is None and path is None:
         names = ", ".join(sorted(key.deployments))
-        message = f"give REQUEST_FILE or --deployment; key {quote(name)} may use: {names}"
+        message = f"give REQUEST_FILE or --deployment; key {quote(key_name)} may use: {names}"
         raise click.UsageError(message)
     default = make_chat_body(deployment or "") if is_chat else {}
     try:
@@ -134,7 +136,7 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
     """
     result = run_cases(folder)
     click.echo(report.FORMATS[form](result))
-    if result.failed or result.coverage < fail_under:
+    if result.failed_count or result.coverage_percent < fail_under:
         raise SystemExit(1)
 
 
@@ -147,7 +149,7 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
 
     With --calls, also list which recorded calls NEW would decide differently.
     """
-    loaded = read_policies(old), read_policies(new)
+    loaded = load_policies_with_problems(old), load_policies_with_problems(new)
     problems, snapshots = [], []
     for folder, policies in zip((old, new), loaded, strict=True):
         try:

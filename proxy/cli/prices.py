@@ -10,7 +10,7 @@ import click
 from proxy.cli.parameters import format_option, policies_option
 from proxy.errors.words import format_count
 from proxy.policy.compile import compile_policies
-from proxy.policy.files.load import read_policies
+from proxy.policy.files.load import load_policies_with_problems
 from proxy.policy.files.source import PolicyError
 from proxy.prices import listing
 from proxy.prices.refresh import PackageMissing, prepare_refresh, write_refresh
@@ -28,12 +28,12 @@ def prices_group() -> None:
 @click.option("--at", type=click.DateTime(["%Y-%m-%d"]), help="Day in UTC.  [default: today]")
 @click.option("--model", help="Only models of this name or pattern, such as gpt-4o*.")
 @format_option(listing.FORMATS, "table")
-def show(policies: Path, at: datetime | None, model: str | None, form: str) -> None:
+def show_command(policies: Path, at: datetime | None, model: str | None, form: str) -> None:
     """Show the current price of each target.
 
     With --model, also show the matching rows of the price table.
     """
-    loaded = read_policies(policies)
+    loaded = load_policies_with_problems(policies)
     snapshot = compile_policies(loaded, None)
     day = (at or datetime.now(UTC)).date()
     click.echo(listing.FORMATS[form](listing.list_prices(loaded, snapshot, day, model)))
@@ -42,9 +42,9 @@ def show(policies: Path, at: datetime | None, model: str | None, form: str) -> N
 @prices_group.command("refresh")
 @policies_option
 @click.option(
-    "--check", "only", is_flag=True, help="Write nothing; exit 1 if prices.yaml would change."
+    "--check", "check_only", is_flag=True, help="Write nothing; exit 1 if prices.yaml would change."
 )
-def refresh(policies: Path, only: bool) -> None:
+def refresh_command(policies: Path, check_only: bool) -> None:
     """Update prices.yaml from the package genai-prices.
 
     The package must be installed. No network access is needed.
@@ -69,7 +69,7 @@ def refresh(policies: Path, only: bool) -> None:
         click.echo(f"kept {models} that genai-prices does not contain")
     if new_prices.is_current:
         click.echo("no changes")
-    elif only:
+    elif check_only:
         raise SystemExit(1)
     else:
         write_refresh(policies, new_prices)

@@ -31,7 +31,7 @@ the process for 20 ms. Concurrent calls and their records create up to 50,000 ob
 not start one. Calls leave no cyclic garbage."""
 
 
-@click.command()
+@click.command("serve")
 @click.option("--policies", type=FOLDER_PARAM, required=True, help="Folder of policy files.")
 @click.option(
     "--candidate",
@@ -40,7 +40,9 @@ not start one. Calls leave no cyclic garbage."""
 )
 @listen_option
 @admin_option
-def serve(policies: Path, candidate: Path | None, listen: Address, admin_listen: Address) -> None:
+def serve_command(
+    policies: Path, candidate: Path | None, listen: Address, admin_listen: Address
+) -> None:
     """Serve calls under the policies in a folder."""
     run_or_exit(_serve(replace(read_settings(policies, listen, admin_listen), candidate=candidate)))
 
@@ -82,12 +84,12 @@ async def _serve(chosen: Settings) -> None:
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
     require_free({"--listen": chosen.listen, "--admin-listen": chosen.admin})
     check = partial(_reject_demo_key, chosen)
-    async with app.run_proxy(chosen, check=check, on_loaded=_freeze_memory) as running:
+    async with app.run_proxy(chosen, check=check, on_loaded=_freeze_startup_objects) as running:
         loop.add_signal_handler(signal.SIGHUP, running.watch.request_reload)
         await wait_for_signal()
 
 
-def _freeze_memory() -> None:
+def _freeze_startup_objects() -> None:
     """Exclude the objects of the start from garbage collection, and release free memory.
 
     Collecting them would delay calls. The little garbage among them stays.

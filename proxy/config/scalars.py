@@ -35,14 +35,14 @@ from proxy.runtime.frozen import frozen
 from proxy.types.target import CREDENTIAL_WORDS
 
 
-def ignore_case(word: str) -> str:
+def make_case_insensitive_pattern(word: str) -> str:
     """Return a case-insensitive pattern. JSON Schema has no flag for it."""
     return "".join(f"[{c.lower()}{c.upper()}]" if c.isalpha() else c for c in word)
 
 
 ReferenceTarget = Literal["deployment", "upstream", "secret", "text", "service"]
 NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
-CREDENTIAL_PATTERN = "|".join(map(ignore_case, CREDENTIAL_WORDS))
+CREDENTIAL_PATTERN = "|".join(map(make_case_insensitive_pattern, CREDENTIAL_WORDS))
 USD_PATTERN = r"\d+(?:\.\d+)?"
 MOMENT_SCHEMA = {
     "type": "string",
@@ -56,11 +56,11 @@ VISIBLE_PATTERN = r"^[^\s\x00-\x1f\x7f-\xa0]+(?: [^\s\x00-\x1f\x7f-\xa0]+)*$"
 VARIABLE_PATTERN = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
 
 
-def _pattern_schema(pattern: str, example: str) -> dict[str, Any]:
+def _make_pattern_schema(pattern: str, example: str) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^(?:{pattern})$", "examples": [example]}
 
 
-def text_matching(
+def make_pattern_annotations(
     pattern: str, message: str, example: str
 ) -> tuple[AfterValidator, WithJsonSchema]:
     """Return annotations for text that must match a pattern as a whole."""
@@ -70,7 +70,7 @@ def text_matching(
             raise ValueError(message)
         return value
 
-    return AfterValidator(check), WithJsonSchema(_pattern_schema(pattern, example))
+    return AfterValidator(check), WithJsonSchema(_make_pattern_schema(pattern, example))
 
 
 @frozen
@@ -98,12 +98,12 @@ PositiveInt = Annotated[int, Field(ge=1)]
 Duration = Annotated[
     float,
     BeforeValidator(units.parse_duration),
-    WithJsonSchema(_pattern_schema(units.DURATION_PATTERN, "5s")),
+    WithJsonSchema(_make_pattern_schema(units.DURATION_PATTERN, "5s")),
 ]
 Size = Annotated[
     int,
     BeforeValidator(units.parse_size),
-    WithJsonSchema(_pattern_schema(units.SIZE_PATTERN, "64MiB")),
+    WithJsonSchema(_make_pattern_schema(units.SIZE_PATTERN, "64MiB")),
 ]
 Usd = Annotated[
     Decimal,
@@ -215,7 +215,7 @@ class Section(BaseModel):
         return {"anyOf": [*cls.SHORT_FORMS, schema]} if cls.SHORT_FORMS else schema
 
     @model_validator(mode="after")
-    def _meets_requirements(self) -> Self:
+    def _check_requirements(self) -> Self:
         """Raise ``ValueError`` if a requirement is not met."""
         for message in self.list_unmet_requirements():
             raise ValueError(message)
@@ -236,15 +236,15 @@ class Switchable(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def _expand_short_form(cls, value: Any) -> Any:
         return {"off": True} if value == "off" else value
 
 
 HEADER_NAME = "[a-z0-9-]{1,64}"
 HeaderName = Annotated[
     str,
-    *text_matching(HEADER_NAME, "must be a header name in lower case", "x-app"),
-    *text_matching(
+    *make_pattern_annotations(HEADER_NAME, "must be a header name in lower case", "x-app"),
+    *make_pattern_annotations(
         f"(?!.*(?:{CREDENTIAL_PATTERN})){HEADER_NAME}",
         "must not be a header that contains a credential",
         "x-app",
@@ -252,7 +252,7 @@ HeaderName = Annotated[
 ]
 Digest = Annotated[
     str,
-    *text_matching(
+    *make_pattern_annotations(
         "[0-9a-f]{64}",
         "must be a SHA-256 in hex. Run `headrace key NAME` to create a key.",
         "0" * 64,
@@ -260,7 +260,7 @@ Digest = Annotated[
 ]
 SecretRef = Annotated[
     str,
-    *text_matching(
+    *make_pattern_annotations(
         rf"{VARIABLE_PATTERN}|file:.+",
         "must be ${VARIABLE} or file:/path, not the secret itself",
         "${OPENAI_API_KEY}",
@@ -269,7 +269,7 @@ SecretRef = Annotated[
 
 KeyRef = Annotated[
     str,
-    *text_matching(
+    *make_pattern_annotations(
         rf"{VARIABLE_PATTERN}|file:.+|(?:azure|google):https://\S+|aws:[a-z0-9-]+",
         "must be ${VARIABLE}, file:/path, azure:SCOPE, google:SCOPE or aws:REGION, "
         "not the secret itself",
@@ -321,7 +321,7 @@ def check_url(value: str) -> str:
 Url = Annotated[
     str,
     AfterValidator(check_url),
-    WithJsonSchema(_pattern_schema(URL_PATTERN, "https://api.example.com")),
+    WithJsonSchema(_make_pattern_schema(URL_PATTERN, "https://api.example.com")),
 ]
 
 

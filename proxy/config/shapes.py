@@ -39,7 +39,7 @@ def is_not_null(key: str) -> ShapeCondition:
 
 def is_present(key: str) -> ShapeCondition:
     """Match if a key is present."""
-    name, schema = _field_name(key), {"required": [key]}
+    name, schema = _get_field_name(key), {"required": [key]}
     return ShapeCondition(lambda part: name in part.model_fields_set, lambda _: schema)
 
 
@@ -57,7 +57,7 @@ def equals(key: str, value: str | bool) -> ShapeCondition:
     """Match if a key has a value, explicitly or by default."""
 
     def schema(model: type[BaseModel]) -> JsonSchema:
-        default = model.model_fields[_field_name(key)].default
+        default = model.model_fields[_get_field_name(key)].default
         required = {} if default == value else {"required": [key]}
         return {"properties": {key: {"const": value}}} | required
 
@@ -102,9 +102,9 @@ def _combine(
     )
 
 
-def _field_name(key: str) -> str:
+def _get_field_name(key: str) -> str:
     return f"{key}_" if keyword.iskeyword(key) else key
 
 
 def _get_value(part: BaseModel, key: str) -> Any:
-    return getattr(part, _field_name(key))
+    return getattr(part, _get_field_name(key))

@@ -15,7 +15,7 @@ from proxy.console.overview import make_rejection_data, make_revision_data, to_e
 from proxy.console.series import Sources
 from proxy.policy import schema
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.load import read_policies
+from proxy.policy.files.load import load_policies_with_problems
 from proxy.policy.files.source import KeyPath, PolicyError
 
 HOUR_S = 3600.0
@@ -81,7 +81,7 @@ class PolicyPage:
         from proxy.policy.review.check import list_warnings  # noqa: PLC0415  # its lints load guards
 
         try:
-            loaded = read_policies(self.sources.folder)
+            loaded = load_policies_with_problems(self.sources.folder)
             if loaded.revision != snapshot.revision:
                 return None
             problems = list_warnings(loaded, snapshot, datetime.now(UTC))

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from proxy.dialects.vendors import openai
-from proxy.policytest.answers import make_frames, write_frames
+from proxy.policytest.answers import encode_frames, make_frames
 from proxy.settings import Address
 from proxy.types.events import FinishReason
 
@@ -48,7 +48,7 @@ async def _respond(request: web.Request) -> web.StreamResponse:
     usage["total_tokens"] = sum(usage.values())
     texts = [word if number == 0 else f" {word}" for number, word in enumerate(words)]
     finish: FinishReason = "stop" if len(words) == len(RESPONSE_WORDS) else "length"
-    frames = write_frames(make_frames(texts, usage, body, finish), request.path, body)
+    frames = encode_frames(make_frames(texts, usage, body, finish), request.path, body)
     kind = "text/event-stream" if body.get("stream") else "application/json"
     response = web.StreamResponse(headers={"content-type": kind})
     await response.prepare(request)

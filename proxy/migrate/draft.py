@@ -44,11 +44,11 @@ class ConfigPart:
         """Return the path of a member."""
         return f"{self.path}.{name}" if self.path else name
 
-    def read_names(self) -> list[str]:
+    def read_member_names(self) -> list[str]:
         """Return the names of the members, at most ``MAX_ITEMS``."""
         return first_items(self._values, MAX_ITEMS)
 
-    def read_any(self, name: str) -> Any:
+    def read_value(self, name: str) -> Any:
         """Return a member of any type, or None."""
         self._read.add(name)
         return self._values.get(name)
@@ -174,7 +174,7 @@ class Draft:
         deployment.setdefault("also_known_as", []).append(name)
         return True
 
-    def fix_weights(self) -> None:
+    def replace_zero_weights(self) -> None:
         """Set all weights of a deployment to 1 if all of them are 0."""
         for name, deployment in self.deployments.items():
             if all(target.get("weight") == 0 for target in deployment["targets"]):
@@ -199,15 +199,15 @@ class Draft:
         head = "".join(f"# - {note}\n" for note in self.notes)
         comment = f"# Not converted from the previous configuration:\n{head}" if head else ""
         files = {
-            "upstreams.yaml": _yaml({"upstreams": self.upstreams}),
-            "deployments.yaml": comment + _yaml({"deployments": self.deployments}),
+            "upstreams.yaml": _dump_yaml({"upstreams": self.upstreams}),
+            "deployments.yaml": comment + _dump_yaml({"deployments": self.deployments}),
         }
         if self.policy:
-            files["policies.yaml"] = _yaml({"policies": {"default": self.policy}})
+            files["policies.yaml"] = _dump_yaml({"policies": {"default": self.policy}})
         return files
 
 
-def _yaml(section: Mapping[str, Any]) -> str:
+def _dump_yaml(section: Mapping[str, Any]) -> str:
     return yaml.dump(section, Dumper=_NoAliasDumper, sort_keys=False, allow_unicode=True, width=120)
 
 

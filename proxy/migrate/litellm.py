@@ -113,19 +113,19 @@ class _Converter:
         self._top = ConfigPart("", config)
         self._litellm = self._top.read_mapping("litellm_settings")
         self._router = self._top.read_mapping("router_settings")
-        self._draft = Draft({*find_variables(config), *self._implicit_variables()})
+        self._draft = Draft({*find_variables(config), *self._iter_default_variables()})
         self._upstream_defaults: dict[str, Any] = {}
         self._deployment_defaults: dict[str, Any] = {}
 
     def convert(self) -> Draft:
         draft, general = self._draft, self._top.read_mapping("general_settings")
-        self._set_defaults()
+        self._read_router_settings()
         for item in self._top.read_mappings("model_list"):
             self._add_model(item)
         for deployment in draft.deployments.values():
             if not deployment["targets"]:  # all targets have a later order
                 deployment["targets"].append(deployment["fallback"].pop(0))
-        draft.fix_weights()
+        draft.replace_zero_weights()
         for settings in (self._litellm, self._router):
             for part in settings.read_mappings("fallbacks"):
                 self._add_fallbacks(part)
@@ -139,16 +139,16 @@ class _Converter:
                 )
         return draft
 
-    def _implicit_variables(self) -> Iterator[str]:
+    def _iter_default_variables(self) -> Iterator[str]:
         """Yield the variables of API keys that LiteLLM reads by default."""
         for item in self._top.read_mappings("model_list"):
             params = item.read_mapping("litellm_params")
             is_converted = "*" not in (params.read_text("model") or "")
             provider = BY_WORD.get(_read_provider_name(params))
-            if is_converted and provider is not None and params.read_any("api_key") is None:
+            if is_converted and provider is not None and params.read_value("api_key") is None:
                 yield provider.variable
 
-    def _set_defaults(self) -> None:
+    def _read_router_settings(self) -> None:
         litellm, router = self._litellm, self._router
         total = router.read_number("timeout") or litellm.read_number("request_timeout")
         timeouts = _format_durations(first_byte=router.read_number("stream_timeout"), total=total)
@@ -173,7 +173,7 @@ class _Converter:
     def _add_model(self, item: ConfigPart) -> None:
         draft, model_name = self._draft, item.read_text("model_name")
         params, info = item.read_mapping("litellm_params"), item.read_mapping("model_info")
-        info.read_any("id")
+        info.read_value("id")
         mode = info.read_text("mode") or "chat"
         model = params.read_text("model")
         if model_name is None or model is None or "*" in model_name + model:
@@ -233,7 +233,7 @@ class _Converter:
         if base_url is None:
             return None
         upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
-        key, path = params.read_any("api_key"), params.get_member_path("api_key")
+        key, path = params.read_value("api_key"), params.get_member_path("api_key")
         variable = provider.variable or key_variable(name)
         if key is not None or provider.variable:
             upstream["api_key"] = self._draft.reference_secret(key, variable, path)
@@ -276,8 +276,8 @@ class _Converter:
 
     def _add_fallbacks(self, part: ConfigPart) -> None:
         deployments = self._draft.deployments
-        for model_name in list(part.read_names()):
-            fallback_names = part.read_any(model_name)
+        for model_name in list(part.read_member_names()):
+            fallback_names = part.read_value(model_name)
             deployment = deployments.get(to_slug(model_name))
             path = part.get_member_path(model_name)
             if deployment is None or not isinstance(fallback_names, list):
@@ -298,8 +298,8 @@ class _Converter:
                 )
 
     def _add_aliases(self, part: ConfigPart) -> None:
-        for alias in part.read_names():
-            model_name = part.read_any(alias)
+        for alias in part.read_member_names():
+            model_name = part.read_value(alias)
             model_name = model_name.get("model") if isinstance(model_name, dict) else model_name
             deployment = self._draft.deployments.get(to_slug(str(model_name)))
             if deployment is None:
@@ -311,7 +311,7 @@ class _Converter:
 
     def _add_cache(self, params: ConfigPart) -> None:
         draft = self._draft
-        if self._litellm.read_any("cache") is True:
+        if self._litellm.read_value("cache") is True:
             store, ttl = params.read_text("type"), params.read_number("ttl")
             if store not in (None, *STORE_BY_CACHE_TYPE):
                 note = f"store {store} is not supported. The cache is kept in memory."

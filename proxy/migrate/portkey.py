@@ -52,7 +52,7 @@ def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
             deployment["fallback"] = targets[1:]
     for target in targets if mode != "loadbalance" else ():
         target.pop("weight", None)
-    if strategy.read_any("on_status_codes"):
+    if strategy.read_value("on_status_codes"):
         draft.add_note(
             strategy.get_member_path("on_status_codes"),
             "is left out: the fallback is used after every failure",
@@ -62,7 +62,7 @@ def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     _add_timeout(draft, top)
     if targets:
         draft.deployments[to_slug(name)] = deployment
-        draft.fix_weights()
+        draft.replace_zero_weights()
     draft.add_unread_notes((top, strategy))
     return draft
 
@@ -86,7 +86,7 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     weight = part.read_number("weight", or_zero=True)
     provider = BY_WORD[word]
     upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
-    text = part.read_any("api_key")
+    text = part.read_value("api_key")
     if text is not None or provider.variable:
         variable = (
             provider.variable
@@ -119,7 +119,7 @@ def _find_provider(provider_name: str) -> str | None:
 
 
 def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
-    attempts, codes = part.read_number("attempts"), part.read_any("on_status_codes")
+    attempts, codes = part.read_number("attempts"), part.read_value("on_status_codes")
     if attempts is not None:
         retry: dict[str, Any] = {"times": min(10, int(attempts))}
         status_codes = codes if isinstance(codes, list) else []

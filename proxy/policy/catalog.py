@@ -31,7 +31,7 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
     """Return the label values of a snapshot, in a fixed order."""
     key_deployments = _group_key_deployments(snapshot)
     listed = {
-        name: _list_deployment(deployment, key_deployments[name])
+        name: _collect_deployment_labels(deployment, key_deployments[name])
         for name, deployment in sorted(snapshot.deployments.items())
     }
     keys = snapshot.keys.keys() | {
@@ -112,7 +112,9 @@ def _list_tag_values(snapshot: Snapshot, tag: str) -> frozenset[str]:
     return frozenset() if rule.pattern is not None else frozenset({"true"})
 
 
-def _list_deployment(deployment: Deployment, key_deployments: KeyDeployments) -> ListedDeployment:
+def _collect_deployment_labels(
+    deployment: Deployment, key_deployments: KeyDeployments
+) -> ListedDeployment:
     rules = list(deployment.rules)
     guards = [*_list_guards(deployment.guards)]
     for rule in rules:
@@ -214,7 +216,7 @@ def list_budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     }
 
 
-def list_shared_response_stores(snapshot: Snapshot) -> list[str]:
+def list_response_sharing_upstreams(snapshot: Snapshot) -> list[str]:
     """Return the upstreams that store responses of several keys.
 
     Unless ids are sealed, a key that knows an id can read the response of another key.

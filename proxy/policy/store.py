@@ -28,11 +28,11 @@ from proxy.policy.files.load import (
     MAX_WALKED_ENTRIES,
     Revocations,
     is_policy_file,
-    read_policies,
+    load_policies_with_problems,
     read_revocations,
     walk_folders,
 )
-from proxy.policy.files.source import PolicyError, Rejection, describe_unexpected
+from proxy.policy.files.source import PolicyError, Rejection, describe_unexpected_error
 from proxy.ports import EventLog
 from proxy.runtime.deferred_free import pause_collection, release_free_memory
 from proxy.runtime.frozen import frozen
@@ -55,7 +55,7 @@ def read_folder(
     folder: Path, environ: Mapping[str, str] | None, tokens: CloudTokens | None = None
 ) -> Snapshot:
     """Load and compile a folder, without secrets if ``environ`` is None. Raise ``PolicyError``."""
-    return compile_policies(read_policies(folder), environ, tokens)
+    return compile_policies(load_policies_with_problems(folder), environ, tokens)
 
 
 class PolicySource(Protocol):
@@ -119,15 +119,15 @@ class PolicyStore:
         self._log = log
         self._on_result = on_result
         self._reload_lock, self._revoke_lock = asyncio.Lock(), asyncio.Lock()
-        self.unread_revocations: tuple[str, ...] = ()
-        self._report_unread(source.read_revocations().unread)
+        self.revocation_problems: tuple[str, ...] = ()
+        self._log_revocation_problems(source.read_revocations().problems)
         self.current = source.read()
         self.secret_files = self.current.secret_files
         self._active = ActivePolicy(self.current)
         self._revisions = OrderedDict({self.current.revision: self.current})
         self._started_at = self._loaded_at = self._revoked_at = now() - MIN_RELOAD_INTERVAL_S
         self.rejection: Rejection | None = None
-        self._announce()
+        self._publish_active_snapshot()
 
     async def read(self, head: RequestHead) -> ActivePolicy:
         """Return the active policy. Reload first if the request asks for it and its key may."""
@@ -160,7 +160,7 @@ class PolicyStore:
                 return
             await self._sleep(max(0.0, self._started_at + MIN_RELOAD_INTERVAL_S - self._now()))
             started_at = self._started_at = self._now()
-            await self._read_revocations()
+            await self._revoke_listed_keys()
             try:
                 snapshot = await asyncio.to_thread(self._source.read)
                 await asyncio.to_thread(snapshot.prepare)
@@ -173,7 +173,7 @@ class PolicyStore:
                 self.secret_files = self.current.secret_files | error.secret_files
                 self._reject([str(problem) for problem in error.problems])
             except Exception as bug:  # noqa: BLE001  # calls continue under the old snapshot
-                self._reject([describe_unexpected(bug)])
+                self._reject([describe_unexpected_error(bug)])
             self._loaded_at = started_at
 
     async def apply_revocations(self) -> None:
@@ -181,24 +181,24 @@ class PolicyStore:
         async with self._revoke_lock:
             await self._sleep(max(0.0, self._revoked_at + MIN_RELOAD_INTERVAL_S - self._now()))
             self._revoked_at = self._now()
-            await self._read_revocations()
+            await self._revoke_listed_keys()
 
-    async def _read_revocations(self) -> None:
+    async def _revoke_listed_keys(self) -> None:
         revocations = await asyncio.to_thread(self._source.read_revocations)
         self._revoke(revocations.names)
-        self._report_unread(revocations.unread)
+        self._log_revocation_problems(revocations.problems)
 
-    def _report_unread(self, unread: tuple[str, ...]) -> None:
+    def _log_revocation_problems(self, problems: tuple[str, ...]) -> None:
         """Log revocations that cannot be read, whenever the set of them changes."""
-        if unread and unread != self.unread_revocations:
-            self._log.error(f"{self._subject}.revocations_unread", problems=list(unread))
-        self.unread_revocations = unread
+        if problems and problems != self.revocation_problems:
+            self._log.error(f"{self._subject}.revocations_unread", problems=list(problems))
+        self.revocation_problems = problems
 
     def find(self, revision: str) -> Snapshot | None:
         """Return one of the last ``MAX_REVISIONS`` snapshots, or None."""
         return self._revisions.get(revision)
 
-    def _announce(self) -> None:
+    def _publish_active_snapshot(self) -> None:
         self.active_since = datetime.now(UTC)
         self._log.info(f"{self._subject}.in_force", revision=self.current.revision)
         if not self.current.keys:
@@ -239,7 +239,7 @@ class PolicyStore:
         if len(self._revisions) > MAX_REVISIONS:
             dropped.append(self._revisions.popitem(last=False))
         if is_changed:
-            self._announce()
+            self._publish_active_snapshot()
             return dropped
         if was_rejected:
             self._log.info(f"{self._subject}.restored", revision=snapshot.revision)

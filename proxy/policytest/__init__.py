@@ -8,15 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from proxy.policy.compile import compile_policies
-from proxy.policy.files.load import read_policies
+from proxy.policy.files.load import load_policies_with_problems
 from proxy.policytest.cases import read_cases
 from proxy.policytest.harness import run_case, run_simulated
-from proxy.policytest.report import CaseResult, CoveredPart, Report, find_differences
+from proxy.policytest.report import CaseResult, CoverageItem, Report, find_differences
 
 
 def run_cases(folder: Path) -> Report:
     """Run all tests of a folder, without reading secrets. Raise ``PolicyError`` for errors."""
-    snapshot = compile_policies(read_policies(folder), None)
+    snapshot = compile_policies(load_policies_with_problems(folder), None)
     cases, document = read_cases(folder)
     results, rules, deployments = [], set[str](), set[str | None]()
     for name, case in cases.items():
@@ -31,9 +31,9 @@ def run_cases(folder: Path) -> Report:
     parts = []
     for name in snapshot.deployments:
         source = snapshot.find_location("deployments", name) or "policies"
-        parts.append(CoveredPart("deployment", name, source, covered=name in deployments))
+        parts.append(CoverageItem("deployment", name, source, covered=name in deployments))
     rules_by_name = {rule.name: rule for d in snapshot.deployments.values() for rule in d.rules}
     for name, rule in rules_by_name.items():
         source = snapshot.find_location(*rule.path) or "policies"
-        parts.append(CoveredPart("rule", name, source, covered=name in rules))
+        parts.append(CoverageItem("rule", name, source, covered=name in rules))
     return Report(tuple(results), tuple(parts))

@@ -18,7 +18,7 @@ CONVERSATION_OBJECT = {"id": "conv_policytest", "object": "conversation", "creat
 DEFAULT_USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
-def write_response_chunks(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
+def encode_response_chunks(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
     if answer.status != 200:
         message = answer.text or "simulated error of the policy test"
         return [orjson.dumps({"error": {"message": message, "type": "server_error"}})]
@@ -32,7 +32,7 @@ def write_response_chunks(answer: ScriptedAnswer, url: str, request: Json) -> li
         frames = [
             frame for frame in frames if any(type(event) is events.Delta for event in frame.events)
         ]
-    written = write_frames(frames, url, request)
+    written = encode_frames(frames, url, request)
     if request.get("stream"):
         return [frame for frame in written if frame]
     body = b"".join(written)
@@ -56,7 +56,7 @@ def _get_usage(answer: ScriptedAnswer) -> dict[str, int]:
     return answer.usage if answer.usage is not None else DEFAULT_USAGE
 
 
-def write_frames(frames: Sequence[events.Frame], url: str, request: Json) -> list[bytes]:
+def encode_frames(frames: Sequence[events.Frame], url: str, request: Json) -> list[bytes]:
     """Return a response to a request in the API of a path, frame by frame."""
     dialect, endpoint, family = _get_api(url)
     head = RequestHead(dialect=dialect, endpoint=endpoint, route=url, request_id="simulated")

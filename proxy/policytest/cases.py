@@ -62,7 +62,7 @@ class ScriptedAnswer(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def _expand_short_form(cls, value: Any) -> Any:
         return {"text": value} if isinstance(value, str) else value
 
     @property
@@ -144,7 +144,7 @@ class Expect(Section):
     """Amounts that limits were charged, by limit name. Costs in USD."""
 
     @model_validator(mode="after")
-    def _has_expectation(self) -> Self:
+    def _require_expectation(self) -> Self:
         if not self.model_fields_set:
             raise ValueError("must have at least one expectation")
         return self

@@ -59,7 +59,7 @@ REQUEST_ID = "policytest"
 DEFAULT_ANSWER = ScriptedAnswer(text="Hello.")
 
 
-class _SkippingSelector(selectors.SelectSelector):
+class _ClockAdvancingSelector(selectors.SelectSelector):
     """Selector that advances the clock instead of waiting."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class _SkippingSelector(selectors.SelectSelector):
 
 class _SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
-        self._selector_clock = _SkippingSelector()
+        self._selector_clock = _ClockAdvancingSelector()
         super().__init__(self._selector_clock)
 
     def time(self) -> float:
@@ -123,10 +123,10 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
         now=loop.time,
     )
     case_run = CaseRun(record)
-    http = _Http(list(setup.answers), case_run.requests)
+    http = _SimulatedUpstreams(list(setup.answers), case_run.requests)
     health = Health(loop.time, lambda target, endpoint, state: None)
     upstreams = Upstreams(http=http, via=REQUEST_ID, health=health)
-    policies = _Policies(snapshot, setup.key)
+    policies = _FixedPolicy(snapshot, setup.key)
     store = MemoryStore(loop.time, lambda: setup.at.timestamp() + loop.time())
     limiter = Limiter(store, lambda state: None)
     emitters = Emitters((), _raise_error)
@@ -140,7 +140,7 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
         emitter=emitters,
         start_record=lambda: record,
     )
-    exchange = _Exchange(setup, case_run, policies.snapshot.passthrough)
+    exchange = _SimulatedExchange(setup, case_run, policies.snapshot.passthrough)
     claims = await _estimate_claims(policies, exchange)
     used = [replace(claim, amount=_get_used_amount(setup, claim.limit)) for claim in claims]
     await store.admit("before", [claim for claim in used if claim.amount])
@@ -151,7 +151,7 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     return case_run
 
 
-async def _estimate_claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
+async def _estimate_claims(policies: _FixedPolicy, exchange: _SimulatedExchange) -> Sequence[Claim]:
     try:
         call = await exchange.read_call(exchange.read_head())
         return estimate_claims(policies.identify(call.head).decide(call), call)
@@ -188,7 +188,7 @@ def _calls_service(rule: GuardRule) -> bool:
 
 
 @frozen
-class _Policies:
+class _FixedPolicy:
     snapshot: Snapshot
     key: str
 
@@ -208,7 +208,7 @@ class _Policies:
         return KeyCaller(self.snapshot, self.snapshot.keys[self.key])
 
 
-class _Exchange:
+class _SimulatedExchange:
     """The simulated client, which sends the request of the test and stores the response."""
 
     _head: ResponseHead
@@ -282,7 +282,7 @@ class _Exchange:
 
 
 @frozen
-class _Http:
+class _SimulatedUpstreams:
     """The simulated upstreams, which send the responses of the test in order."""
 
     answers: list[ScriptedAnswer]
@@ -298,7 +298,7 @@ class _Http:
         *,
         fresh: bool = False,
         method: str = "POST",
-    ) -> _Reply:
+    ) -> _SimulatedResponse:
         if not isinstance(body, bytes):
             raise TypeError("policy tests support only JSON bodies")
         answer = self.answers.pop(0) if self.answers else DEFAULT_ANSWER
@@ -310,11 +310,11 @@ class _Http:
         if answer.fault == "silent":
             await asyncio.sleep(timeouts.first_byte)
             raise UpstreamTimeout("first_byte" if timeouts.first_byte < timeouts.total else "total")
-        return _Reply(answer, answers.write_response_chunks(answer, url, request))
+        return _SimulatedResponse(answer, answers.encode_response_chunks(answer, url, request))
 
 
 @dataclass(slots=True)
-class _Reply:
+class _SimulatedResponse:
     answer: ScriptedAnswer
     chunks: list[bytes]
 

@@ -32,7 +32,7 @@ class CaseResult:
 
 
 @frozen
-class CoveredPart:
+class CoverageItem:
     """A rule or a deployment, and whether any test used it."""
 
     kind: str
@@ -46,14 +46,14 @@ class Report:
     """Results of all tests, and which parts of the policies they cover."""
 
     results: tuple[CaseResult, ...]
-    parts: tuple[CoveredPart, ...]
+    parts: tuple[CoverageItem, ...]
 
     @property
-    def failed(self) -> int:
+    def failed_count(self) -> int:
         return sum(bool(result.differences) for result in self.results)
 
     @property
-    def coverage(self) -> int:
+    def coverage_percent(self) -> int:
         """Percentage of rules and deployments that a test used, rounded down."""
         return 100 * sum(part.covered for part in self.parts) // max(1, len(self.parts))
 
@@ -67,14 +67,16 @@ def format_text(report: Report) -> str:
     uncovered = [part for part in report.parts if not part.covered]
     lines += [f"not covered: {part.kind} {part.name} ({part.location})" for part in uncovered]
     count, covered = len(report.parts), len(report.parts) - len(uncovered)
-    lines.append(f"{covered} of {count} rules and deployments covered ({report.coverage}%)")
-    lines.append(f"{len(report.results) - report.failed} passed, {report.failed} failed")
+    lines.append(f"{covered} of {count} rules and deployments covered ({report.coverage_percent}%)")
+    lines.append(
+        f"{len(report.results) - report.failed_count} passed, {report.failed_count} failed"
+    )
     return "\n".join(lines)
 
 
 def format_json(report: Report) -> str:
     """Return an object: ``tests`` with their differences, ``parts`` with their coverage."""
-    counts = {"failed": report.failed, "coverage_percent": report.coverage}
+    counts = {"failed": report.failed_count, "coverage_percent": report.coverage_percent}
     data = {**counts, "tests": report.results, "parts": report.parts}
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
@@ -84,14 +86,14 @@ FORMATS: dict[str, Callable[[Report], str]] = {"text": format_text, "json": form
 
 def find_differences(expect: Expect, case_run: CaseRun) -> list[str]:
     """Return a sentence for each value that differs from the expected one."""
-    parts = [*_result_differences(expect, case_run), *_text_differences(expect, case_run)]
+    parts = [*_find_result_differences(expect, case_run), *_find_text_differences(expect, case_run)]
     return [
         f"{name}: expected {_format_value(want)}, got {_format_value(got)}"
         for name, want, got in parts
     ]
 
 
-def _result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
+def _find_result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
     record, plan = case_run.record, case_run.record.plan
     targets = [target for m in (plan.model_calls if plan else ()) for target in m.targets]
     cost = record.billing.cost
@@ -114,40 +116,42 @@ def _result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Differenc
         results = [(f"{stage}.{r.guard}", r.verdict) for stage, r in record.guard_results()]
         verdicts = [result for guard, result in results if guard == name]
         if verdict not in verdicts:  # after a guard retry, a guard has several verdicts
-            missing = _describe_missing(guard for guard, _ in results)
+            missing = _describe_missing_value(guard for guard, _ in results)
             yield f"guards.{name}", verdict, verdicts[-1] if verdicts else missing
     for name, amount in (expect.charged or {}).items():
         if amount != case_run.charged.get(name):
             yield (
                 f"charged.{name}",
                 amount,
-                case_run.charged.get(name, _describe_missing(case_run.charged)),
+                case_run.charged.get(name, _describe_missing_value(case_run.charged)),
             )
 
 
-def _describe_missing(names: Iterable[str]) -> str:
+def _describe_missing_value(names: Iterable[str]) -> str:
     available = ", ".join(sorted(set(names)))
     return f"{MISSING_TEXT} (available: {available})" if available else MISSING_TEXT
 
 
-def _text_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
+def _find_text_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
     if expect.upstream is not None:
         body = case_run.requests[-1].body if case_run.requests else {}
-        yield from _compare("upstream.body", expect.upstream.body or {}, body)
+        yield from _compare_values("upstream.body", expect.upstream.body or {}, body)
         if expect.upstream.text is not None and expect.upstream.text != join_request_text(body):
             yield "upstream.text", expect.upstream.text, join_request_text(body)
     if expect.client is not None:
-        yield from _compare("client.headers", expect.client.headers, case_run.headers)
-        yield from _compare("client.body", expect.client.body or {}, _parse_document(case_run.body))
+        yield from _compare_values("client.headers", expect.client.headers, case_run.headers)
+        yield from _compare_values(
+            "client.body", expect.client.body or {}, _parse_document(case_run.body)
+        )
         if expect.client.text is not None and expect.client.text != join_response_text(case_run):
             yield "client.text", expect.client.text, join_response_text(case_run)
 
 
-def _compare(path: str, expected: Any, actual: Any) -> Iterator[Difference]:
+def _compare_values(path: str, expected: Any, actual: Any) -> Iterator[Difference]:
     """Yield the differences in a value. A mapping may have more keys than expected."""
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):
         for name, value in expected.items():
-            yield from _compare(f"{path}.{name}", value, actual.get(name, MISSING_TEXT))
+            yield from _compare_values(f"{path}.{name}", value, actual.get(name, MISSING_TEXT))
     elif expected != actual:
         yield path, expected, actual
 

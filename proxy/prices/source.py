@@ -94,7 +94,7 @@ def _list_name_patterns(match: types.MatchLogic) -> list[str]:
 def _list_model_rows(model: types.ModelInfo) -> Rows:
     """Return a model's prices by day, none if they are not per token."""
     rows: list[PriceRow] = []
-    for day, source in _iter_dated_prices(model):
+    for day, source in _iter_highest_daily_prices(model):
         amounts = _read_amounts(source, embeds="embed" in model.id)
         if amounts is None:
             return ()
@@ -104,7 +104,9 @@ def _list_model_rows(model: types.ModelInfo) -> Rows:
     return tuple(rows)
 
 
-def _iter_dated_prices(model: types.ModelInfo) -> Iterator[tuple[date | None, types.ModelPrice]]:
+def _iter_highest_daily_prices(
+    model: types.ModelInfo,
+) -> Iterator[tuple[date | None, types.ModelPrice]]:
     """Yield the day of each price change, oldest first, with the highest price of that day."""
     days: set[date] = set()
     hours = {time(0)}

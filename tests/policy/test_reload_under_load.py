@@ -292,7 +292,7 @@ class NumberedSource:
     def read(self) -> Snapshot:
         snapshot = read_folder(self.folder, {"UPSTREAM_KEY": "sk"})
         parts = (Part(self.freed_by),)
-        return replace(snapshot, revision=next(self._revisions), unprepared=parts)
+        return replace(snapshot, revision=next(self._revisions), unprepared_parts=parts)
 
     def read_revocations(self) -> Revocations:
         return read_revocations(self.folder)

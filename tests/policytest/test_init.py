@@ -160,7 +160,7 @@ def test_uncovered_rules_have_a_location(tmp_path: Path) -> None:
         ("deployment", "sturdy", "p.yaml:17"),
         ("rule", "public/quiet", "p.yaml:11"),
     ]
-    assert report.coverage == 50
+    assert report.coverage_percent == 50
 
 
 def test_invalid_test_has_a_location(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_revoked_or_expired_key_is_refused(key: str, tmp_path: Path) -> None:
 
     report = play(tmp_path, {"key": key, "deployment": "chat"}, expected)
 
-    assert not report.failed, report
+    assert not report.failed_count, report
 
 
 def test_unknown_name_lists_known_names(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from proxy.config.scalars import Duration, Reference, Section, Share, Url, text_matching
+from proxy.config.scalars import Duration, Reference, Section, Share, Url, make_pattern_annotations
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.patterns import resolve_overlaps
@@ -86,12 +86,12 @@ class Presidio:
 
 Entity = Annotated[
     str,
-    *text_matching(
+    *make_pattern_annotations(
         "[A-Z][A-Z0-9_]{0,63}", "must be an entity type of Presidio, such as PERSON", "PERSON"
     ),
 ]
 LanguageCode = Annotated[
-    str, *text_matching("[a-z]{2,3}", "must be a language code, such as en", "en")
+    str, *make_pattern_annotations("[a-z]{2,3}", "must be a language code, such as en", "en")
 ]
 
 

@@ -30,7 +30,7 @@ def compile_policies(
     loaded.document.raise_problems()
     context = CompileContext(loaded, environ, tokens or CloudTokens(environ or {}))
     try:
-        with loaded.document.errors_at(()):
+        with loaded.document.convert_errors_at(()):
             snapshot = _compile(context)
         loaded.document.raise_problems()
     except PolicyError as error:
@@ -50,10 +50,10 @@ def _compile(context: CompileContext) -> Snapshot:
     deployments = context.compile_section("deployments", compiler.compile)
     targets.check_prices(deployments)
     compiler.check_embeddings(deployments)
-    targets.check_reachable(deployments.values())
-    compiler.check_names()
+    targets.check_unused_targets(deployments.values())
+    compiler.check_duplicate_names()
     key_compiler = KeyCompiler(
-        context, deployments, targets.table_date or read_packaged_price_date()
+        context, deployments, targets.price_table_date or read_packaged_price_date()
     )
     keys = context.compile_section("keys", key_compiler.compile)
     credentials = {c.digest: c for c in key_compiler.list_credentials(keys)}
@@ -73,9 +73,9 @@ def _compile(context: CompileContext) -> Snapshot:
         secret_files=frozenset(context.secret_files),
         origins=frozenset(policies.cors.origins),
         has_empty_keys="keys" in document.empty_sections and not keys,
-        used_names=MappingProxyType(context.used_names),
-        unprepared=tuple(rules.guard_compiler.unprepared),
-        prices_as_of=targets.table_date,
+        referenced_names=MappingProxyType(context.referenced_names),
+        unprepared_parts=tuple(rules.guard_compiler.unprepared_parts),
+        prices_as_of=targets.price_table_date,
         passthrough=passthrough[0].merge(passthrough) if passthrough else None,
     )
 

@@ -10,7 +10,7 @@ from proxy.policy.decide.snapshot import TagRule
 from proxy.policy.files.cloud_tokens import CloudTokens, is_token_reference
 from proxy.policy.files.load import LoadedFolder, read_secret
 from proxy.policy.files.source import KeyPath
-from proxy.policy.files.validation import describe_missing, describe_not_allowed
+from proxy.policy.files.validation import describe_forbidden_value, describe_unknown_name
 from proxy.types import Secret, Upstream
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class CompileContext:
 
     Without an ``environ`` secrets are empty. ``tag_rules`` and ``upstreams`` are set before the
     sections that refer to them. ``secret_files`` are paths of secrets, and references of tokens.
-    ``used_names`` are the names to which other parts refer, by section.
+    ``referenced_names`` are the names to which other parts refer, by section.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class CompileContext:
         self.policies = loaded.policies
         self.document = loaded.document
         self.report = loaded.document.report
-        self.errors_at = loaded.document.errors_at
+        self.convert_errors_at = loaded.document.convert_errors_at
         self.tag_rules: dict[str, TagRule] = {}
         self.upstreams: dict[str, Upstream] = {}
         self.secret_files: set[str] = set()
-        self.used_names: dict[str, set[str]] = defaultdict(set)
+        self.referenced_names: dict[str, set[str]] = defaultdict(set)
         self._environ = environ
         self._tokens = tokens
 
@@ -43,17 +43,17 @@ class CompileContext:
         """Return the compiled parts of a section by name. Raise ``PolicyError`` if one fails."""
         compiled: dict[str, T] = {}
         for name, config in getattr(self.policies, section).items():
-            with self.errors_at((section, name)):
+            with self.convert_errors_at((section, name)):
                 compiled[name] = compile_part(name, config)
         return compiled
 
     def check_reference(self, path: KeyPath, section: str, kind: str, name: str) -> None:
         """Report the use of a name that its section lacks."""
-        self.used_names[section].add(name)
+        self.referenced_names[section].add(name)
         names = self.document.data.get(section, {})
         if name not in names:
             hint = "" if names else f'. Add it under "{section}:".'
-            self.report(path, describe_missing(kind, name, names) + hint)
+            self.report(path, describe_unknown_name(kind, name, names) + hint)
 
     def check_tag(self, path: KeyPath, tag: str, *values: str) -> None:
         """Report a tag that is not declared, and values that it does not allow."""
@@ -63,7 +63,7 @@ class CompileContext:
             return
         for value in values:
             if not rule.allows(value):
-                self.report(path, describe_not_allowed(value, rule.values))
+                self.report(path, describe_forbidden_value(value, rule.values))
 
     def read_secret(self, path: KeyPath, ref: str) -> Secret:
         """Return the secret of a reference. Report one that cannot be read."""

@@ -105,7 +105,7 @@ class DeploymentCompiler:
                     self._context.report((*path, index), message)
         return PassthroughPaths.from_paths(paths)
 
-    def check_names(self) -> None:
+    def check_duplicate_names(self) -> None:
         """Report names that two deployments have."""
         deployments = self._context.policies.deployments
         owners = {name: name for name in deployments}

@@ -43,7 +43,7 @@ UNICODE_TABLES = UnicodeTables()
 
 
 @frozen
-class PreparePartialMatcher:
+class PartialMatcherPreparation:
     """Loads the partial matcher of a detector, which only streams need."""
 
     detector: guard.AnyDetector
@@ -59,12 +59,12 @@ class PreparePartialMatcher:
 
 
 class GuardCompiler:
-    """Compiles guards. ``unprepared`` are the parts that load data before the first call."""
+    """Compiles guards. ``unprepared_parts`` are the parts that load data before the first call."""
 
     def __init__(self, context: CompileContext, targets: TargetCompiler) -> None:
         self._context = context
         self._targets = targets
-        self.unprepared: list[guard.Preparable] = []
+        self.unprepared_parts: list[guard.Preparable] = []
 
     def compile(
         self, path: KeyPath, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
@@ -83,7 +83,7 @@ class GuardCompiler:
         rules: list[guard.GuardRule | guard.CostCap] = []
         for index, config in enumerate(configs or ()):
             guard_path = (*path, stage, index)
-            with self._context.errors_at(guard_path):
+            with self._context.convert_errors_at(guard_path):
                 if (rule := self._compile_rule(guard_path, stage, config)) is not None:
                     rules.append(rule)
         return rules
@@ -127,7 +127,7 @@ class GuardCompiler:
                 bound.find(SAMPLE_TEXT)
         self._schedule_preparation(detector)
         if stage == "output" and config.mode != "shadow" and config.action != "flag":
-            self._schedule_preparation(PreparePartialMatcher(detector))
+            self._schedule_preparation(PartialMatcherPreparation(detector))
         return guard.GuardRule(
             name=name,
             detector=detector,
@@ -163,8 +163,8 @@ class GuardCompiler:
 
     def _schedule_preparation(self, detector: object) -> None:
         for part in (UNICODE_TABLES, detector):
-            if guard.is_preparable(part) and part not in self.unprepared:
-                self.unprepared.append(part)
+            if guard.is_preparable(part) and part not in self.unprepared_parts:
+                self.unprepared_parts.append(part)
 
     def _build_guard_context(
         self, path: KeyPath, stage: guard.Stage, config: GuardConfig

@@ -36,7 +36,7 @@ class KeyCompiler:
     def compile(self, name: str, config: schema.KeyConfig) -> VirtualKey:
         for tag, value in config.tags.items():
             self._context.check_tag(("keys", name, "tags", tag), tag, value)
-        self._context.used_names["deployments"].update(config.deployments)
+        self._context.referenced_names["deployments"].update(config.deployments)
         for index, deployment_name in enumerate(config.deployments):
             if deployment_name not in self._deployments:
                 path = ("keys", name, "deployments", index)
@@ -106,7 +106,9 @@ def list_models(
 
     ``default_date`` is the date of a model whose name contains none.
     """
-    main_names = {name for d in deployments.values() for name in _list_chosen_names(d, by_model)}
+    main_names = {
+        name for d in deployments.values() for name in _list_unambiguous_names(d, by_model)
+    }
     models = {}
     for name in sorted(by_model, key=lambda name: (name not in deployments, name)):
         targets = by_model[name][0].deployment.get_candidates(name).active
@@ -121,7 +123,7 @@ def list_models(
     return MappingProxyType(models)
 
 
-def _list_chosen_names(
+def _list_unambiguous_names(
     key_deployment: KeyDeployment, by_model: DeploymentsByModel
 ) -> Iterator[str]:
     """Yield the name of a deployment, and one unambiguous name for each of its models."""

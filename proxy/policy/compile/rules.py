@@ -17,7 +17,7 @@ from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide import conditions
 from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuards
 from proxy.policy.files.source import KeyPath
-from proxy.policy.files.validation import describe_missing
+from proxy.policy.files.validation import describe_unknown_name
 from proxy.policy.schema.keys import compile_glob
 from proxy.types.guard import GuardPlan
 from proxy.types.limit import Limit
@@ -118,29 +118,31 @@ class RuleCompiler:
             "policies", lambda name, _: self._list_extended_policies(name, ())
         )
 
-    def compile_sections(self, name: str) -> tuple[PolicyRules, ...]:
+    def compile_sections(self, policy_name: str) -> tuple[PolicyRules, ...]:
         """Return the rules of a policy, then the rules of the policies that it extends."""
-        sections = (self._sections[policy] for policy in self._orders[name])
+        sections = (self._sections[policy] for policy in self._orders[policy_name])
         return tuple(section for section in sections if section.rules)
 
-    def compile_scoped_limits(self, name: str) -> tuple[types.ScopedLimit, ...]:
+    def compile_scoped_limits(self, policy_name: str) -> tuple[types.ScopedLimit, ...]:
         """Return the limits of a policy and of the policies that it extends."""
         limits: tuple[types.ScopedLimit, ...] = ()
-        for policy in self._orders[name]:
+        for policy in self._orders[policy_name]:
             path = ("policies", policy, "limits")
             limits += self.limit_compiler.compile_limits(path, self._policies[policy].limits)
         return limits
 
-    def compile_policy_cache(self, name: str) -> CacheDecision | None:
+    def compile_policy_cache(self, policy_name: str) -> CacheDecision | None:
         """Return the first decision about the cache of a policy and those that it extends."""
-        decisions = (compile_cache(policy.cache) for policy in self._list_enforced_policies(name))
+        decisions = (
+            compile_cache(policy.cache) for policy in self._list_enforced_policies(policy_name)
+        )
         return next((decision for decision in decisions if decision is not None), None)
 
-    def compile_guards(self, name: str) -> GuardPlan:
+    def compile_guards(self, policy_name: str) -> GuardPlan:
         """Return the guards of a policy and of the policies that it extends."""
-        order = self._orders[name]
+        order = self._orders[policy_name]
         guards = [self._guards_by_policy[policy] for policy in order]
-        captures = (policy.capture for policy in self._list_enforced_policies(name))
+        captures = (policy.capture for policy in self._list_enforced_policies(policy_name))
         return GuardPlan(
             input=tuple(rule for part in guards for rule in part.input),
             output=tuple(rule for part in guards for rule in part.output),
@@ -149,13 +151,13 @@ class RuleCompiler:
             capture=next((compile_capture(c) for c in captures if c is not None), None),
         )
 
-    def _list_enforced_policies(self, name: str) -> Iterator[schema.PolicyConfig]:
+    def _list_enforced_policies(self, policy_name: str) -> Iterator[schema.PolicyConfig]:
         """Yield a policy and those that it extends, without those in shadow mode."""
-        policies = (self._policies[policy] for policy in self._orders[name])
+        policies = (self._policies[policy] for policy in self._orders[policy_name])
         return (policy for policy in policies if policy.mode == "enforce")
 
-    def _compile_policy_guards(self, name: str, config: schema.PolicyConfig) -> RuleGuards:
-        guards = self.guard_compiler.compile(("policies", name), config.input, config.output)
+    def _compile_policy_guards(self, policy_name: str, config: schema.PolicyConfig) -> RuleGuards:
+        guards = self.guard_compiler.compile(("policies", policy_name), config.input, config.output)
         if config.mode == "enforce":
             return guards
         return RuleGuards(
@@ -164,28 +166,30 @@ class RuleCompiler:
             cost_caps=tuple(replace(cap, shadow=True) for cap in guards.cost_caps),
         )
 
-    def _list_extended_policies(self, name: str, extending: tuple[str, ...]) -> list[str]:
+    def _list_extended_policies(self, policy_name: str, extending: tuple[str, ...]) -> list[str]:
         """Return a policy and all that it extends, each once, in order of precedence."""
-        order = [name]
-        for index, base in enumerate(self._policies[name].extends):
-            path: KeyPath = ("policies", name, "extends", index)
+        order = [policy_name]
+        for index, base in enumerate(self._policies[policy_name].extends):
+            path: KeyPath = ("policies", policy_name, "extends", index)
             self._context.check_reference(path, "policies", "policy", base)
-            if base in (*extending, name):
+            if base in (*extending, policy_name):
                 message = f"policy {quote(base)} extends this policy. Remove one of the two."
                 self._context.report(path, message)
             elif base in self._sections:
-                bases = self._list_extended_policies(base, (*extending, name))
+                bases = self._list_extended_policies(base, (*extending, policy_name))
                 order += [policy for policy in bases if policy not in order]
         return order
 
-    def _compile_section(self, name: str, config: schema.PolicyConfig) -> PolicyRules:
+    def _compile_section(self, policy_name: str, config: schema.PolicyConfig) -> PolicyRules:
         rules: list[Rule] = []
         for index, rule in enumerate(config.rules):
-            path: KeyPath = ("policies", name, "rules", index)
-            with self._context.errors_at(path):
+            path: KeyPath = ("policies", policy_name, "rules", index)
+            with self._context.convert_errors_at(path):
                 is_shadow = "shadow" in (config.mode, rule.mode)
-                rules.append(self._compile_rule(f"{name}/{rule.name}", path, rule, is_shadow))
-        return PolicyRules(name, tuple(rules), config.match == "first")
+                rules.append(
+                    self._compile_rule(f"{policy_name}/{rule.name}", path, rule, is_shadow)
+                )
+        return PolicyRules(policy_name, tuple(rules), config.match == "first")
 
     def _compile_rule(
         self, name: str, path: KeyPath, config: schema.RuleConfig, is_shadow: bool
@@ -224,14 +228,14 @@ class RuleCompiler:
         for index, name in enumerate(names):
             if name not in limits:
                 limit_path = (*path, "without", "limits", index)
-                self._context.report(limit_path, describe_missing("limit", name, limits))
+                self._context.report(limit_path, describe_unknown_name("limit", name, limits))
         return frozenset(names)
 
     def compile_condition(self, path: KeyPath, config: schema.WhenConfig) -> conditions.Condition:
         """Return the condition of a rule. Several parts must all match."""
         parts = [*self._compile_comparisons(path, config)]
         if config.stream is not None:
-            parts.append(conditions.IsStreamed(config.stream))
+            parts.append(conditions.StreamCondition(config.stream))
         if config.time is not None:
             parts.append(self._compile_hours((*path, "time"), config.time))
         parts += [
@@ -262,7 +266,7 @@ class RuleCompiler:
                     if fact == "key":
                         self._context.check_reference((*path, fact), "keys", "key", value)
                     elif fact in FACT_VALUES and value not in FACT_VALUES[fact]:
-                        message = describe_missing(fact, value, FACT_VALUES[fact])
+                        message = describe_unknown_name(fact, value, FACT_VALUES[fact])
                         self._context.report((*path, fact), message)
                 yield conditions.Comparison(fact, _compile_match(match))
         for name, match in sorted(config.tag.items()):

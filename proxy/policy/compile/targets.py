@@ -110,7 +110,7 @@ class TargetCompiler:
         self._uses_table = context.loaded.has_price_table
 
     @property
-    def table_date(self) -> date | None:
+    def price_table_date(self) -> date | None:
         """Date of the price table, or None if it is not used."""
         return (
             self._context.loaded.policies_with_prices.price_table.as_of
@@ -198,7 +198,7 @@ class TargetCompiler:
                 message = f"{problem}, but limit {quote(str(limit))} is in USD. {advice}"
                 self._context.report(path, message)
 
-    def check_reachable(self, deployments: Iterable[Deployment]) -> None:
+    def check_unused_targets(self, deployments: Iterable[Deployment]) -> None:
         """Report the targets that no call of any deployment can reach."""
         is_reachable: dict[int, bool] = {}
         for deployment in deployments:

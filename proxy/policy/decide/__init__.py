@@ -94,7 +94,9 @@ def _can_cache_plan(plan: DecidedPlan) -> bool:
     models, chain = call.requested_models, key_deployment.chain
     if call.head.passthrough is not None or len(models) != 1 or models[0] not in key.by_model:
         return False
-    return not key_deployment.deployment.routes.is_drawn and (chain is None or chain.is_steady)
+    return not key_deployment.deployment.routes.has_random_draw and (
+        chain is None or chain.is_plan_cacheable
+    )
 
 
 @frozen
@@ -131,8 +133,8 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
         return _decide(snapshot, key, call)
     from proxy.policy.decide import stored_state  # noqa: PLC0415  # few calls use stored state
 
-    call = stored_state.select_alternative(call, state_ref)
-    stored_state.check_access(key, call, state_ref)
+    call = stored_state.select_state_deployment(call, state_ref)
+    stored_state.check_state_access(key, call, state_ref)
     return stored_state.keep_state_targets(_decide(snapshot, key, call), call, state_ref)
 
 

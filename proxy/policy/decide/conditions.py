@@ -154,7 +154,7 @@ class Comparison(Condition):
 
 
 @frozen
-class IsStreamed(Condition):
+class StreamCondition(Condition):
     """The response is streamed, or not if ``stream`` is False."""
 
     stream: bool

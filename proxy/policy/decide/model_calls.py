@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from proxy.money.usage import price_on
 from proxy.policy.decide.conditions import NO_NAMES, Facts
-from proxy.policy.decide.routes import Routes, draw_number
+from proxy.policy.decide.routes import Routes, draw_routing_number
 from proxy.policy.decide.rules import (
     NO_EFFECTS,
     RuleChain,
@@ -71,7 +71,7 @@ def apply_rules(
     """Apply the rules of a deployment to one model. ``facts`` have no names."""
     deployment, chain = key_deployment.deployment, key_deployment.chain
     if chain is not None and chain.depends_on_model:
-        return _ByTarget(deployment, chain, call, facts, model).rule()
+        return _TargetRuleEvaluation(deployment, chain, call, facts, model).apply_rules()
     effects = evaluate_rules(chain, facts) if chain is not None else NO_EFFECTS
     routes = effects.routes or deployment.routes
     targets, pool_size = order_targets(deployment, routes, effects.model or model, facts.key, call)
@@ -100,26 +100,26 @@ def order_targets(
     candidates = deployment.get_candidates(model, routes)
     order = candidates.order
     if order is None:
-        number = draw_number(deployment.name, deployment.sticky, key, call)
+        number = draw_routing_number(deployment.name, deployment.sticky, key, call)
         order = candidates.draw_order(number)
     return order, candidates.pool_size
 
 
 def find_rule_by_effect(
-    route: RuleEffects, first_effects: RuleEffects, every: RuleEffects
+    route_effects: RuleEffects, first_effects: RuleEffects, all_effects: RuleEffects
 ) -> Mapping[str, str]:
     """Return the name of the rule behind each effect.
 
-    ``route`` decides targets, model and refusal, ``first_effects`` the cache and limits, and
-    ``every`` the guards and the parameters that only later targets get.
+    ``route_effects`` decide targets, model and refusal, ``first_effects`` the cache and limits, and
+    ``all_effects`` the guards and the parameters that only later targets get.
     """
-    if route is first_effects and first_effects is every:
-        return route.rule_by_effect
+    if route_effects is first_effects and first_effects is all_effects:
+        return route_effects.rule_by_effect
     parts = (
-        (every, PARAMETER_EFFECTS),
-        (route, ROUTE_EFFECTS),
+        (all_effects, PARAMETER_EFFECTS),
+        (route_effects, ROUTE_EFFECTS),
         (first_effects, FIRST_TARGET_EFFECTS),
-        (every, ANY_TARGET_EFFECTS),
+        (all_effects, ANY_TARGET_EFFECTS),
     )
     return {
         effect: rule
@@ -136,7 +136,9 @@ def _get_fallback(deployment: Deployment, effects: RuleEffects) -> Targets:
     return deployment.fallback if effects.routes is None else ()
 
 
-class _ByTarget:
+class _TargetRuleEvaluation:
+    """Evaluates the rules of a deployment for each target of one model."""
+
     def __init__(
         self, deployment: Deployment, chain: RuleChain, call: Call, facts: Facts, model: str
     ) -> None:
@@ -147,9 +149,9 @@ class _ByTarget:
         self._model = model
         self._call_names = frozenset({model, deployment.name})
         self._effects_by_names: dict[Names, RuleEffects] = {}
-        self._left_out: list[ExcludedTarget] = []
+        self._excluded: list[ExcludedTarget] = []
 
-    def rule(self) -> RuledModelCall:
+    def apply_rules(self) -> RuledModelCall:
         candidates, pool_size = self._order_targets(self._deployment.routes, self._model)
         served = (
             tuple(t for t in candidates if self._is_allowed(t, self._merge_effects(t)))
@@ -158,26 +160,28 @@ class _ByTarget:
         first_targets = tuple(t for t in served if t in candidates[:pool_size]) or served[:1]
         route = self._merge_effects(served[0])
         if route.refusal is not None:
-            self._left_out.clear()
+            self._excluded.clear()
         chosen, pool_size = self._choose_targets(route, served, first_targets)
         targets = chosen + self._select_fallback(route)
         by_target = {t.id: self._list_effects(t, first_targets) for t in targets}
         first_effects = list_unique(e for t in targets[:pool_size] for e in by_target[t.id])
         while True:
-            every = list_unique(e for effects in by_target.values() for e in effects)
-            guards = combine_guards(self._deployment.guards, self._chain.combine_all(every), every)
+            all_effects = list_unique(e for effects in by_target.values() for e in effects)
+            guards = combine_guards(
+                self._deployment.guards, self._chain.combine_all(all_effects), all_effects
+            )
             detours = [t for t in guards.route_targets if t.id not in by_target]
             if not detours:
                 break
             by_target |= {t.id: self._list_effects(t, first_targets) for t in detours}
-        unions = route, self._chain.combine_all(first_effects), self._chain.combine_all(every)
+        unions = route, self._chain.combine_all(first_effects), self._chain.combine_all(all_effects)
         return RuledModelCall(
             model_call=self._make_model_call(targets, pool_size, unions, by_target),
             route_effects=route,
             first_effects=first_effects,
-            all_effects=every,
+            all_effects=all_effects,
             chosen_count=len(chosen),
-            excluded=tuple(self._left_out),
+            excluded=tuple(self._excluded),
         )
 
     def _order_targets(self, routes: Routes, model: str) -> tuple[Targets, int]:
@@ -195,21 +199,21 @@ class _ByTarget:
             return self._order_targets(routes, route.model or self._model)
         if route.refusal is not None:
             return served, len(first_targets)
-        targets = tuple(t for t in served if self._is_served(t, self._merge_effects(t)))
+        targets = tuple(t for t in served if self._is_chosen_by_rules(t, self._merge_effects(t)))
         return targets, len([t for t in first_targets if t in targets])
 
     def _select_fallback(self, route: RuleEffects) -> Targets:
         fallback = _get_fallback(self._deployment, route)
         if route.fallback is not None or route.refusal is not None:
             return fallback
-        return tuple(t for t in fallback if self._may_follow(t))
+        return tuple(t for t in fallback if self._can_be_fallback(t))
 
     def _is_allowed(self, target: Target, effects: RuleEffects) -> bool:
         if effects.refusal is None:
             return True
         return self._exclude(target, effects.rule_by_effect["refusal"])
 
-    def _is_served(self, target: Target, effects: RuleEffects) -> bool:
+    def _is_chosen_by_rules(self, target: Target, effects: RuleEffects) -> bool:
         """Return True unless the rules of a target choose other targets."""
         if effects.routes is None and effects.model is None:
             return True
@@ -219,7 +223,7 @@ class _ByTarget:
         rules = effects.rule_by_effect
         return self._exclude(target, rules.get("targets") or rules["model"])
 
-    def _may_follow(self, target: Target) -> bool:
+    def _can_be_fallback(self, target: Target) -> bool:
         """Return True unless the rules of a fallback target refuse it or choose other targets."""
         effects = self._evaluate_effects(self._list_target_names(target))
         rules = effects.rule_by_effect
@@ -234,7 +238,7 @@ class _ByTarget:
         return self._exclude(target, rules["model"])
 
     def _exclude(self, target: Target, rule: str) -> Literal[False]:
-        self._left_out.append(ExcludedTarget(target, rule))
+        self._excluded.append(ExcludedTarget(target, rule))
         return False
 
     def _list_target_names(self, target: Target) -> Names:
@@ -279,22 +283,22 @@ class _ByTarget:
         ``unions`` are the effects on its route, those for the first targets, and those for
         all targets.
         """
-        route, first_effects, every = unions
+        route, first_effects, all_effects = unions
         overrides_by_target = {
             target_id: self._chain.combine_all(effects).changes
             for target_id, effects in by_target.items()
         }
         overrides = overrides_by_target[targets[0].id]
         applied = self._chain.combine_all(list_unique((route, first_effects)))
-        excluded = {f"left out {target.id}": rule for target, rule in self._left_out}
+        excluded = {f"left out {target.id}": rule for target, rule in self._excluded}
         return ModelCall(
             model=self._model,
             targets=targets,
             pool_size=pool_size,
             overrides=overrides,
-            rules=self._list_applied_rules(applied.rules, every.rules),
-            shadow_rules=self._list_applied_rules(applied.shadow_rules, every.shadow_rules),
-            rule_by_effect={**find_rule_by_effect(route, first_effects, every), **excluded},
+            rules=self._list_applied_rules(applied.rules, all_effects.rules),
+            shadow_rules=self._list_applied_rules(applied.shadow_rules, all_effects.shadow_rules),
+            rule_by_effect={**find_rule_by_effect(route, first_effects, all_effects), **excluded},
             target_overrides={
                 target_id: changes
                 for target_id, changes in overrides_by_target.items()
@@ -303,14 +307,14 @@ class _ByTarget:
         )
 
     def _list_applied_rules(
-        self, first_rules: tuple[str, ...], every: tuple[str, ...]
+        self, first_rules: tuple[str, ...], all_rules: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Return the rules of the first targets, and those that change or guard later ones."""
-        if first_rules == every:
+        if first_rules == all_rules:
             return first_rules
         rules = self._chain.rules
-        later = {name for name in every if rules[name].changes or any(rules[name].guards)}
-        return self._chain.sort_names({*first_rules, *later})
+        later = {name for name in all_rules if rules[name].changes or any(rules[name].guards)}
+        return self._chain.sort_rule_names({*first_rules, *later})
 
 
 def has_known_price(target: Target, call: Call) -> bool:

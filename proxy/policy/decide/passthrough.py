@@ -9,7 +9,7 @@ from proxy.types import Call
 from proxy.types.passthrough import MAX_QUERY_CHARS, PassthroughPath, PassthroughRequest
 
 
-def find_path(
+def find_passthrough_path(
     key: VirtualKey, call: Call, request: PassthroughRequest
 ) -> tuple[KeyDeployment, PassthroughPath]:
     """Return the deployment for a passthrough path.

@@ -135,7 +135,7 @@ class DecidedPlan(Plan):
         unremoved |= {f"no guard {cap.name}" for cap in self.guards.cost_caps}
         return "no effect: other models of this call keep it" if effect in unremoved else None
 
-    def iter_target_origins(self, index: int) -> Iterator[tuple[Target, Provenance]]:
+    def iter_target_provenance(self, index: int) -> Iterator[tuple[Target, Provenance]]:
         """Yield the targets in the order in which they are tried."""
         model_call, ruled = self.model_calls[index], self.basis.ruled[index]
         deployment = self.basis.key_deployment.deployment
@@ -176,7 +176,7 @@ class DecidedPlan(Plan):
         if not is_first:
             return f"tried next: {share}"
         sticky = deployment.sticky
-        if not (sticky and sticky.get_shared_value(self.basis.key.name, self.basis.call)):
+        if not (sticky and sticky.get_sticky_value(self.basis.key.name, self.basis.call)):
             return f"chosen by {share}, drawn for each call"
         owner = f"value of {sticky.header}" if sticky.by == "header" else sticky.by
         return f"chosen by {share}, the same for all calls of this {owner}"

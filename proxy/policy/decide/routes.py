@@ -30,7 +30,7 @@ class Candidates:
 
     def __post_init__(self) -> None:
         order = self.targets if self.balanced else self.targets[:1]
-        object.__setattr__(self, "order", None if self.is_drawn else order)
+        object.__setattr__(self, "order", None if self.has_random_draw else order)
         object.__setattr__(self, "pool_size", len(self.targets) if self.balanced else 1)
 
     @property
@@ -41,7 +41,7 @@ class Candidates:
         return tuple([t for t, weight in zip(self.targets, self.weights, strict=True) if weight])
 
     @property
-    def is_drawn(self) -> bool:
+    def has_random_draw(self) -> bool:
         """True if a draw decides."""
         return not self.balanced and sum(self.weights) > 0
 
@@ -65,11 +65,11 @@ class Routes:
     targets: tuple[Target, ...]
     candidates: Candidates
     by_model: Mapping[str, Candidates]
-    is_drawn: bool = field(init=False, repr=False, compare=False)
+    has_random_draw: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        is_drawn = any(c.is_drawn for c in (self.candidates, *self.by_model.values()))
-        object.__setattr__(self, "is_drawn", is_drawn)
+        has_random_draw = any(c.has_random_draw for c in (self.candidates, *self.by_model.values()))
+        object.__setattr__(self, "has_random_draw", has_random_draw)
 
 
 @frozen
@@ -79,7 +79,7 @@ class StickyRouting:
     by: Literal["key", "user", "header"]
     header: str = ""
 
-    def get_shared_value(self, key: str, call: Call) -> str | None:
+    def get_sticky_value(self, key: str, call: Call) -> str | None:
         """Return the shared value of a call, or None if it has none."""
         if self.by == "key":
             return key
@@ -89,11 +89,11 @@ class StickyRouting:
         return str(user) if user else None
 
 
-def draw_number(deployment: str, sticky: StickyRouting | None, key: str, call: Call) -> int:
+def draw_routing_number(deployment: str, sticky: StickyRouting | None, key: str, call: Call) -> int:
     """Return a uniform 128-bit number, the same for calls that stay at one target.
 
     Clients can influence it only by their user name and by a header that the policy names.
     """
-    get_shared_value = (sticky and sticky.get_shared_value(key, call)) or call.head.call_id
-    text = f"{deployment}\0{get_shared_value}".encode("utf-8", "surrogatepass")
+    get_sticky_value = (sticky and sticky.get_sticky_value(key, call)) or call.head.call_id
+    text = f"{deployment}\0{get_sticky_value}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest())

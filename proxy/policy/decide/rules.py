@@ -142,8 +142,8 @@ class RuleGroup(NamedTuple):
 class RuleChain(NamedTuple):
     """The rules of a key and a deployment, in order of precedence.
 
-    ``depends_on_model`` is True if a rule depends on the requested model. ``is_steady`` is True if
-    no rule depends on a header, the time or a random draw.
+    ``depends_on_model`` is True if a rule depends on the requested model. ``is_plan_cacheable`` is
+    True if no rule depends on a header, the time or a random draw.
     """
 
     groups: tuple[RuleGroup, ...]
@@ -151,7 +151,7 @@ class RuleChain(NamedTuple):
     """Returns the effects of rules and of rules in shadow mode, by their names. Cached."""
     rules: Mapping[str, Rule]
     depends_on_model: bool
-    is_steady: bool
+    is_plan_cacheable: bool
 
     def combine_all(self, effects_list: Sequence[RuleEffects]) -> RuleEffects:
         """Return the effects of the rules that match any model of a call.
@@ -162,9 +162,9 @@ class RuleChain(NamedTuple):
             return effects_list[0]
         rules = {name for effects in effects_list for name in effects.rules}
         shadow_rules = {name for effects in effects_list for name in effects.shadow_rules}
-        return self.combine(self.sort_names(rules), self.sort_names(shadow_rules))
+        return self.combine(self.sort_rule_names(rules), self.sort_rule_names(shadow_rules))
 
-    def sort_names(self, names: Collection[str]) -> tuple[str, ...]:
+    def sort_rule_names(self, names: Collection[str]) -> tuple[str, ...]:
         """Return the names of rules in their order of precedence."""
         return tuple([name for name in self.rules if name in names]) if names else ()
 
@@ -193,13 +193,15 @@ def compile_chain(sections: Sequence[PolicyRules], static: StaticFacts) -> RuleC
         return None
     rules = {rule.name: rule for group in groups for _, rule in group.rules}
     facts = {fact for rule in rules.values() for fact in iter_used_facts(rule.when)}
-    is_drawn = any(rule.routes is not None and rule.routes.is_drawn for rule in rules.values())
+    has_random_draw = any(
+        rule.routes is not None and rule.routes.has_random_draw for rule in rules.values()
+    )
     return RuleChain(
         groups=tuple(groups),
         combine=lru_cache(MAX_EFFECTS)(partial(combine_effects, rules)),
         rules=rules,
         depends_on_model="model" in facts,
-        is_steady=not is_drawn and facts.isdisjoint({"header", "time"}),
+        is_plan_cacheable=not has_random_draw and facts.isdisjoint({"header", "time"}),
     )
 
 

@@ -32,9 +32,9 @@ def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, Passt
             if alternative not in key.by_name:
                 raise BadRequest(no_deployment(alternative), param="deployment")
     if head.passthrough is not None:
-        from proxy.policy.decide.passthrough import find_path  # noqa: PLC0415  # few calls need it
+        from proxy.policy.decide.passthrough import find_passthrough_path  # noqa: PLC0415  # few calls need it
 
-        return find_path(key, call, head.passthrough)
+        return find_passthrough_path(key, call, head.passthrough)
     name = head.deployment or call.deployment
     if name is not None:
         return _select_named(key, name, head), None
@@ -43,9 +43,9 @@ def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, Passt
 
 def _select_by_model(key: VirtualKey, call: Call) -> KeyDeployment:
     if not call.requested_models:  # the call creates a conversation
-        from proxy.policy.decide.stored_state import select_conversation_store  # noqa: PLC0415  # few need it
+        from proxy.policy.decide.stored_state import select_conversation_deployment  # noqa: PLC0415  # few need it
 
-        return select_conversation_store(key)
+        return select_conversation_deployment(key)
     candidates = key.find_deployments(call.requested_models)
     key_deployment = key.find_default_deployment(candidates)
     if key_deployment is not None:

@@ -202,10 +202,10 @@ class Snapshot:
     """Web origins that may call, ``*`` for all."""
     secret_files: frozenset[str] = frozenset()
     """Paths of secrets in files, and references of cloud tokens."""
-    unprepared: tuple[Preparable, ...] = field(default=(), repr=False)
+    unprepared_parts: tuple[Preparable, ...] = field(default=(), repr=False)
     """Detectors that load data before the first call."""
     passthrough: PassthroughPaths | None = None
-    used_names: Mapping[str, Collection[str]] = field(default_factory=dict, repr=False)
+    referenced_names: Mapping[str, Collection[str]] = field(default_factory=dict, repr=False)
     """Names to which other parts refer, by section."""
     plans: dict[Hashable, Plan] = memo(dict)
     """Shared plans, see ``KeyCaller.decide``."""
@@ -219,13 +219,13 @@ class Snapshot:
 
     def prepare(self) -> None:
         """Load the data that all calls with guards need, in steps of a few milliseconds."""
-        for detector in self.unprepared:
+        for detector in self.unprepared_parts:
             with suppress(Exception):  # each call reports the error
                 detector.prepare()
 
     def load_rare_data(self) -> Iterator[None]:
         """Load the data that few texts need, in steps of a few milliseconds."""
-        for detector in self.unprepared:
+        for detector in self.unprepared_parts:
             with suppress(Exception):  # each call reports the error
                 yield from detector.load_rare_data()
 

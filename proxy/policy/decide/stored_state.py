@@ -12,7 +12,7 @@ from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
 from proxy.types import Call, Plan, StateRef
 
 
-def select_alternative(call: Call, state_ref: StateRef) -> Call:
+def select_state_deployment(call: Call, state_ref: StateRef) -> Call:
     """Return the call with the deployment of its state, if a weighted draw may choose that one."""
     head = call.head
     drawn = (head.deployment, *head.alternatives)
@@ -23,7 +23,7 @@ def select_alternative(call: Call, state_ref: StateRef) -> Call:
     return replace(call, head=replace(head, deployment=name, alternatives=others))
 
 
-def check_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
+def check_state_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
     """Raise ``NotFound`` if the key may not use the deployment of the state.
 
     Also raised if the stored state alone selects the deployment, and the deployment does not serve
@@ -38,7 +38,7 @@ def check_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
         raise make_unknown_id_error(call.head, state_ref.client_id, state_ref.param)
 
 
-def select_conversation_store(key: VirtualKey) -> KeyDeployment:
+def select_conversation_deployment(key: VirtualKey) -> KeyDeployment:
     """Return the deployment that stores conversations, which needs a target with Responses.
 
     Raise ``NotFound`` if there is none, ``InvalidField`` if there are several and no default.

@@ -14,7 +14,7 @@ from typing import Any
 
 from proxy.errors.words import quote
 from proxy.policy import schema
-from proxy.policy.files.source import Document, Problem, SourceLocation, describe_unexpected
+from proxy.policy.files.source import Document, Problem, SourceLocation, describe_unexpected_error
 from proxy.policy.files.validation import validate
 from proxy.policy.files.yaml_reader import parse, read_bytes, read_file, read_limited
 from proxy.policy.schema.keys import REVOCATION_MESSAGE, is_revocation
@@ -66,18 +66,18 @@ class LoadedFolder:
 
 def load_policies(folder: Path) -> LoadedFolder:
     """Load a folder. Raise ``PolicyError`` with all problems of its schema."""
-    loaded = read_policies(folder)
+    loaded = load_policies_with_problems(folder)
     loaded.document.raise_problems()
     return loaded
 
 
-def read_policies(folder: Path) -> LoadedFolder:
+def load_policies_with_problems(folder: Path) -> LoadedFolder:
     """Load a folder. ``document`` lists problems. If there are any, the policies may be empty."""
     document = Document(folder=get_folder_name(folder))
     try:
         return _read(folder, document)
     except Exception as error:  # noqa: BLE001  # reported as a problem of the folder
-        document.stop_reading(document.get_location(()), (), describe_unexpected(error))
+        document.stop_reading(document.get_location(()), (), describe_unexpected_error(error))
         return LoadedFolder(schema.PoliciesConfig(), document, "")
 
 
@@ -94,7 +94,7 @@ def _read(folder: Path, document: Document) -> LoadedFolder:
         name = to_printable(file.relative_to(folder))
         content = read_file(file, name, document)
         digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
-    document.texts = read_texts(folder, document.data)
+    document.texts = read_text_files(folder, document.data)
     for name, text in document.texts.items():
         digest.update(f"{name}\0{text}".encode())
     loaded = LoadedFolder(validate(document), document, "")
@@ -117,12 +117,12 @@ def iter_text_file_names(data: Any) -> Iterator[str]:
             yield from iter_text_file_names(item)
 
 
-def read_texts(folder: Path, data: Any) -> dict[str, str | ValueError]:
+def read_text_files(folder: Path, data: Any) -> dict[str, str | ValueError]:
     """Return the content of each named file, or its problem."""
-    return {name: _read_text(folder, name) for name in sorted(set(iter_text_file_names(data)))}
+    return {name: _read_text_file(folder, name) for name in sorted(set(iter_text_file_names(data)))}
 
 
-def _read_text(folder: Path, name: str) -> str | ValueError:
+def _read_text_file(folder: Path, name: str) -> str | ValueError:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         return ValueError(f"{quote(name)} must be a relative path inside the policy folder")
@@ -239,10 +239,10 @@ def read_packaged_prices() -> schema.PoliciesConfig:
 
 @frozen
 class Revocations:
-    """Revoked keys, by name or digest. ``unread`` are the problems that may hide others."""
+    """Revoked keys, by name or digest. ``problems`` are errors that may hide other keys."""
 
     names: frozenset[str]
-    unread: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def read_revocations(folder: Path, max_entries: int = MAX_WALKED_ENTRIES) -> Revocations:
@@ -251,17 +251,17 @@ def read_revocations(folder: Path, max_entries: int = MAX_WALKED_ENTRIES) -> Rev
     Each file is read on its own, so that no problem elsewhere delays a revocation.
     """
     names: set[str] = set()
-    unread: list[str] = []
+    problems: list[str] = []
     try:
         document = Document(folder=get_folder_name(folder))
         for file in iter_policy_files(folder, document, "tests", max_entries):
-            entries, problems = _read_revocations(file, to_printable(file.relative_to(folder)))
+            entries, file_problems = _read_revocations(file, to_printable(file.relative_to(folder)))
             names.update(filter(is_revocation, entries))
-            unread += map(str, problems)
-        unread += map(str, document.problems)
+            problems += map(str, file_problems)
+        problems += map(str, document.problems)
     except Exception as error:  # noqa: BLE001  # the names read so far are revoked
-        unread.append(describe_unexpected(error))
-    return Revocations(frozenset(names), tuple(dict.fromkeys(unread)))
+        problems.append(describe_unexpected_error(error))
+    return Revocations(frozenset(names), tuple(dict.fromkeys(problems)))
 
 
 def _read_revocations(file: Path, name: str) -> tuple[list[Any], list[Problem]]:

@@ -62,7 +62,7 @@ class PolicyError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
-def describe_unexpected(error: Exception) -> str:
+def describe_unexpected_error(error: Exception) -> str:
     """Return the message for an unexpected error. It contains no values, which may be secrets."""
     *_, (frame, line) = walk_tb(error.__traceback__)
     name, module = type(error).__name__, frame.f_globals["__name__"]
@@ -114,14 +114,14 @@ class Document:
             raise PolicyError(self.problems)
 
     @contextmanager
-    def errors_at(self, path: KeyPath) -> Iterator[None]:
+    def convert_errors_at(self, path: KeyPath) -> Iterator[None]:
         """Convert an unexpected error to a ``PolicyError`` that names the innermost ``path``."""
         try:
             yield
         except PolicyError:
             raise
         except Exception as error:
-            self.report(path, describe_unexpected(error))
+            self.report(path, describe_unexpected_error(error))
             raise PolicyError(self.problems) from error
 
     def report(self, path: KeyPath, message: str) -> None:

@@ -82,12 +82,12 @@ def _describe(path: KeyPath, detail: ErrorDetails, model: type[BaseModel]) -> tu
         is_huge = kind == "int_type" and re.fullmatch(HUGE_NUMBER_PATTERN, str(detail["input"]))
         return path, "is too large a number" if is_huge else MESSAGE_BY_TYPE[kind]
     if kind in ("union_tag_not_found", "union_tag_invalid", "literal_error"):
-        return _describe_choice(path, detail)
+        return _describe_choice_error(path, detail)
     message = re.sub(r"^(Input|String|List|Dictionary|Value) should ", "must ", detail["msg"])
     return path, message.removeprefix("Value error, ")
 
 
-def _describe_choice(path: KeyPath, detail: ErrorDetails) -> tuple[KeyPath, str]:
+def _describe_choice_error(path: KeyPath, detail: ErrorDetails) -> tuple[KeyPath, str]:
     if detail["type"] == "union_tag_not_found":
         key = detail["ctx"]["discriminator"].strip("'")
         for similar in difflib.get_close_matches(key, detail["input"], n=1):
@@ -114,14 +114,14 @@ def _hint_at_known_key(key: str, keys: list[str]) -> str:
     return suggest_similar(key, keys) or (f". Available: {', '.join(keys)}" if keys else "")
 
 
-def describe_not_allowed(value: str, allowed: Iterable[str] | None) -> str:
+def describe_forbidden_value(value: str, allowed: Iterable[str] | None) -> str:
     """Return the message for a tag value that its tag does not allow."""
     values = sorted(allowed or ())
     hint = suggest_similar(value, values) or (f". Allowed: {join_names(values)}" if values else "")
     return f"this tag does not allow the value {quote(value)}{hint}"
 
 
-def describe_missing(kind: str, name: str, existing: Iterable[str]) -> str:
+def describe_unknown_name(kind: str, name: str, existing: Iterable[str]) -> str:
     """Return the message for an unknown name, with a similar name or the first existing ones."""
     names = sorted(existing)
     hint = suggest_similar(name, names) or (f". Available: {join_names(names)}" if names else "")

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from proxy.errors.words import quote
-from proxy.policy.files.source import Document, KeyPath, SourceLocation, describe_unexpected
+from proxy.policy.files.source import Document, KeyPath, SourceLocation, describe_unexpected_error
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
@@ -68,7 +68,7 @@ def parse(content: bytes, name: str, document: Document) -> None:
     except yaml.YAMLError:
         document.stop_reading(start, (), "is not valid YAML")
     except Exception as error:  # noqa: BLE001  # other files are read too
-        document.stop_reading(start, (), describe_unexpected(error))
+        document.stop_reading(start, (), describe_unexpected_error(error))
 
 
 def read_limited(file: Path, limit: int) -> bytes:
@@ -147,7 +147,7 @@ class _YamlReader:
         event = self._next_event(path)
         start = yaml.SequenceStartEvent if is_list else yaml.MappingStartEvent
         section = self._document.data.setdefault(name, [] if is_list else {})
-        if isinstance(event, start) and self._is_plain(event, path):
+        if isinstance(event, start) and self._is_supported_event(event, path):
             if is_list:
                 self._read_items(path, 1, section)
             else:
@@ -177,7 +177,7 @@ class _YamlReader:
             elif event.value == "<<" and event.style not in QUOTED_STYLES:
                 message = "YAML merge keys are not supported. Repeat the values instead."
                 self._report(event, path, message)
-            elif self._is_plain(event, path):
+            elif self._is_supported_event(event, path):
                 yield event.value, event
                 continue
             self._read_value(self._next_event(path), path, depth + 1)
@@ -187,7 +187,7 @@ class _YamlReader:
         if depth > MAX_DEPTH:
             message = f"is nested more than {MAX_DEPTH} levels deep"
             raise _FatalProblem(self._locate_event(event), path, message)
-        is_plain = self._is_plain(event, path)
+        is_plain = self._is_supported_event(event, path)
         value: Any = None
         if isinstance(event, yaml.MappingStartEvent):
             value = {}
@@ -205,7 +205,7 @@ class _YamlReader:
             self._document.locations[inner] = self._locate_event(event)
             items.append(self._read_value(event, inner, depth + 1))
 
-    def _is_plain(self, event: yaml.Event, path: KeyPath) -> bool:
+    def _is_supported_event(self, event: yaml.Event, path: KeyPath) -> bool:
         """Return True for an event without alias and explicit tag. Report others."""
         if isinstance(event, yaml.AliasEvent):
             self._report(event, path, "YAML aliases are not supported. Repeat the value instead.")

@@ -115,7 +115,7 @@ class CallHistory:
         """
         callers = self.list_callers(request_id)
         key = caller if caller is not None or not callers else callers[0]
-        past = self._find_past(request_id, key)
+        past = self._find_past_call(request_id, key)
         return None if past is None else self._explain(past)
 
     def explain_span(
@@ -125,10 +125,10 @@ class CallHistory:
 
         Only the last call of a key with a request id is stored.
         """
-        past = self._find_past(request_id, key)
+        past = self._find_past_call(request_id, key)
         return self._explain(past) if past is not None and past.span_id == span_id else None
 
-    def _find_past(self, request_id: str, key: str | None) -> PastCall | None:
+    def _find_past_call(self, request_id: str, key: str | None) -> PastCall | None:
         return (self._unauthorized if key is None else self._calls).get((request_id, key))
 
     def _explain(self, past: PastCall) -> CallExplanation:
@@ -209,7 +209,7 @@ def remove_texts(call: Call, headers: frozenset[str]) -> Call:
             is_text = isinstance(value, str) and len(value) <= MAX_NAME
             if is_text or type(value) in (int, float, bool):
                 parameters[name] = value
-    is_drawn = state_ref is not None and state_ref.deployment in head.alternatives
+    has_random_draw = state_ref is not None and state_ref.deployment in head.alternatives
     return Call(
         head=RequestHead(
             dialect=head.dialect,
@@ -217,7 +217,7 @@ def remove_texts(call: Call, headers: frozenset[str]) -> Call:
             route=head.route,
             request_id=head.request_id,
             call_id=head.call_id,
-            deployment=state_ref.deployment if state_ref and is_drawn else head.deployment,
+            deployment=state_ref.deployment if state_ref and has_random_draw else head.deployment,
             tags=head.tags,
             user=head.user,
             bypass_cache=head.bypass_cache,

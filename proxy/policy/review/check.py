@@ -19,7 +19,7 @@ from proxy.policy.compile import compile_policies
 from proxy.policy.compile.rules import iter_limit_configs
 from proxy.policy.compile.targets import find_gateway_setting
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.load import LoadedFolder, get_folder_name, read_policies
+from proxy.policy.files.load import LoadedFolder, get_folder_name, load_policies_with_problems
 from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem, format_path
 from proxy.policy.files.validation import suggest_similar
 from proxy.policy.review import lint_deployments, lint_guards, lint_rules
@@ -72,7 +72,7 @@ def list_warnings(loaded: LoadedFolder, snapshot: Snapshot, now: datetime) -> li
     ]
     problems: set[Problem] = set()
     for inspected_path, findings in lints:
-        with document.errors_at(inspected_path):
+        with document.convert_errors_at(inspected_path):
             problems |= {
                 Problem(document.get_location(path), format_path(path), text)
                 for path, text in findings
@@ -83,7 +83,7 @@ def list_warnings(loaded: LoadedFolder, snapshot: Snapshot, now: datetime) -> li
 def _find_unused_upstreams(
     policies: schema.PoliciesConfig, snapshot: Snapshot
 ) -> Iterator[Finding]:
-    for name in policies.upstreams.keys() - snapshot.used_names["upstreams"]:
+    for name in policies.upstreams.keys() - snapshot.referenced_names["upstreams"]:
         message = "is not used by any deployment or rule. Use it in a target, or remove it."
         yield ("upstreams", name), message
 
@@ -121,7 +121,7 @@ def iter_gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
 
 
 def _find_unused_deployments(snapshot: Snapshot) -> Iterator[Finding]:
-    for name in snapshot.deployments.keys() - snapshot.used_names["deployments"]:
+    for name in snapshot.deployments.keys() - snapshot.referenced_names["deployments"]:
         yield ("deployments", name), "cannot be called: no key lists it under deployments"
 
 
@@ -239,10 +239,10 @@ def check_folder(
     folder: Path, environ: Mapping[str, str] | None, now: datetime | None = None
 ) -> CheckReport:
     """Check a folder as ``serve`` reads it."""
-    loaded = read_policies(folder)
+    loaded = load_policies_with_problems(folder)
     try:
         snapshot = compile_policies(loaded, environ)
-        with loaded.document.errors_at(()):
+        with loaded.document.convert_errors_at(()):
             problems = tuple(list_warnings(loaded, snapshot, now or datetime.now(UTC)))
             delays = tuple(iter_stream_delay_notes(snapshot))
             notes = [

@@ -140,7 +140,10 @@ class ChangeTally:
 
 
 def _compare_plans(call: Call, old_plan: Plan, new_plan: Plan) -> Iterator[Difference]:
-    old_texts, new_texts = dict(_iter_plan_texts(old_plan)), dict(_iter_plan_texts(new_plan))
+    old_texts, new_texts = (
+        dict(_iter_plan_descriptions(old_plan)),
+        dict(_iter_plan_descriptions(new_plan)),
+    )
     model_calls = zip(old_plan.model_calls, new_plan.model_calls, strict=True)
     differences = [d for pair in model_calls for d in _compare_model_calls(call, *pair)]
     for kind, name in sorted({*old_texts, *new_texts}):
@@ -158,7 +161,7 @@ def _compare_plans(call: Call, old_plan: Plan, new_plan: Plan) -> Iterator[Diffe
     yield from sorted(differences, key=lambda difference: DIFFERENCE_KINDS.index(difference.kind))
 
 
-def _iter_plan_texts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
+def _iter_plan_descriptions(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
     """Yield the parts of a plan that do not depend on a model: kind and name, and a text."""
     yield ("refusal", ""), _describe_status(plan)
     yield ("deployment", ""), str(plan.deployment)

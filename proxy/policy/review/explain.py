@@ -193,7 +193,7 @@ def _explain_model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[D
     yield _group_decisions("rules", f"{text}{applied} of {len(rules)} {verb}", rules)
     yield from _explain_parameters(plan, index, call, text)
     targets = []
-    for target, (reason, source) in plan.iter_target_origins(index):
+    for target, (reason, source) in plan.iter_target_provenance(index):
         price = price_on(target.prices, call.head.received_at.date())
         if price is None:
             cost = "price unknown"
@@ -296,7 +296,7 @@ def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
             reason = "the maximum cost of this call is unknown"
             reason = reason if cost is None else f"this call may cost up to {format_usd(cost)} USD"
         parts.append(_explain_guard(text, reason, cap, snapshot))
-    if rejects_opaque(guards):
+    if rejects_opaque_content(guards):
         reason = "guards cannot inspect them; `opaque: allow` accepts them"
         parts.append(Decision("guard", "images, audio and files: rejected", reason))
     count = len(guards.input) + len(guards.output) + len(guards.cost_caps)
@@ -311,7 +311,7 @@ def _explain_guard(
     return Decision("guard", text, reason, source=source, state=state)
 
 
-def rejects_opaque(guards: GuardPlan) -> bool:
+def rejects_opaque_content(guards: GuardPlan) -> bool:
     """Return True if requests with content that guards cannot inspect are rejected."""
     return not guards.opaque and any(rule.enforces for rule in guards.input)
 

@@ -9,7 +9,7 @@ from proxy.errors.words import quote
 from proxy.policy.compile.targets import UNREACHABLE_ADVICE, iter_model_only_targets
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, KeyPath
-from proxy.policy.review.lint_rules import find_overriding_rule
+from proxy.policy.review.lint_rules import find_target_overriding_rule
 from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import PassthroughPath, PassthroughPaths
 
@@ -39,7 +39,7 @@ def lint_deployment(deployment: Deployment, snapshot: Snapshot) -> Iterator[Find
     path: KeyPath = ("deployments", deployment.name)
     yield from _check_targets(deployment)
     yield from _check_prices(path, deployment)
-    yield from _check_reachable_targets((*path, "targets"), deployment)
+    yield from _check_partly_unused_targets((*path, "targets"), deployment)
     yield from _check_hedge((*path, "hedge"), deployment)
     if deployment.passthrough is not None:
         paths = deployment.passthrough
@@ -47,7 +47,7 @@ def lint_deployment(deployment: Deployment, snapshot: Snapshot) -> Iterator[Find
         yield from _check_paths((*path, "passthrough"), deployment, paths)
         if not _is_free(deployment):
             yield from _check_path_costs((*path, "passthrough"), deployment, paths)
-    if (rule := find_overriding_rule(deployment)) is not None:
+    if (rule := find_target_overriding_rule(deployment)) is not None:
         message = f"are never used, because rule {rule} sets the targets of every call"
         yield (*path, "targets"), message
 
@@ -79,7 +79,7 @@ def _check_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
             yield (*path, "targets"), f'{message}Add "price:" to a target.'
 
 
-def _check_reachable_targets(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
+def _check_partly_unused_targets(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield targets that not all calls for their models reach, and weights without effect."""
     routes = deployment.routes
     for target, names in iter_model_only_targets(routes, deployment.names):
@@ -93,7 +93,9 @@ def _check_reachable_targets(path: KeyPath, deployment: Deployment) -> Iterator[
     heaviest, *others_by_weight = routes.candidates.active
     models = {heaviest.model, *(target.model for target in others_by_weight)}
     rule_models = {rule.model for rule in deployment.rules}
-    if not routes.candidates.is_drawn or not deployment.names.isdisjoint(rule_models | models):
+    if not routes.candidates.has_random_draw or not deployment.names.isdisjoint(
+        rule_models | models
+    ):
         return
     for index, target in enumerate(routes.targets):
         weights = deployment.get_candidates(target.model).weights
@@ -110,7 +112,7 @@ def _check_hedge(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield hedges that repeat the request to the same target although there are others."""
     candidates = deployment.routes.candidates
     has_other_target = (
-        candidates.is_drawn
+        candidates.has_random_draw
         or candidates.balanced
         or deployment.fallback
         or any(rule.fallback or rule.routes for rule in deployment.rules)
@@ -127,10 +129,10 @@ def _check_stored_data(
     path: KeyPath, deployment: Deployment, snapshot: Snapshot, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield warnings about data that a provider stores for all users of its account."""
-    stored = [p for p in paths.paths if _concerns_stored_objects(p)]
+    stored = [p for p in paths.paths if _accesses_stored_objects(p)]
     if not stored:
         return
-    routes = _join_routes(paths, _concerns_stored_objects)
+    routes = _join_matching_routes(paths, _accesses_stored_objects)
     upstreams = _list_upstream_names(deployment)
     if len(upstreams) > 1:
         yield (
@@ -160,7 +162,7 @@ def _check_stored_data(
             upstreams & _list_upstream_names(d.deployment)
             for d in key.deployments.values()
             if d.deployment.passthrough
-            and any(map(_concerns_stored_objects, d.deployment.passthrough.paths))
+            and any(map(_accesses_stored_objects, d.deployment.passthrough.paths))
         )
     ]
     if len(keys) > 1:
@@ -183,7 +185,7 @@ def _check_paths(
             '"only_passthrough: true", otherwise "only_passthrough: false".',
         )
     posts = PassthroughPaths(tuple(path for path in paths.paths if "POST" in path.methods))
-    credentials = _join_routes(posts, lambda p: bool(CREDENTIAL_PATH.search(p.route)))
+    credentials = _join_matching_routes(posts, lambda p: bool(CREDENTIAL_PATH.search(p.route)))
     if credentials:
         yield (
             path,
@@ -192,14 +194,16 @@ def _check_paths(
             "Remove these paths unless all their clients are trusted.",
         )
     guards = deployment.guards
-    binary = _join_routes(paths, lambda p: not BINARY_SEGMENTS.isdisjoint(p.route.split("/")))
+    binary = _join_matching_routes(
+        paths, lambda p: not BINARY_SEGMENTS.isdisjoint(p.route.split("/"))
+    )
     if binary and not guards.opaque and any(r.enforces for r in (*guards.input, *guards.output)):
         yield (
             path,
             f"rejects bodies at {binary} that are not JSON, because guards cannot inspect them. To "
             'forward them uninspected, add "opaque: allow" to the policy.',
         )
-    undeclared = _join_routes(paths, lambda p: p.fields is None and _uses_model(p))
+    undeclared = _join_matching_routes(paths, lambda p: p.fields is None and _uses_model(p))
     gateways = {t.upstream.name for _, t in deployment.targets if t.upstream.is_gateway}
     if undeclared and gateways:
         yield (
@@ -218,11 +222,11 @@ def _check_path_costs(
     limits = {s.limit.name: s.limit for s in scoped if s.limit.is_budget and not s.limit.shadow}
     budgets = dict(sorted(limits.items()))
     for name, limit in budgets.items():
-        routes = _join_routes(paths, lambda p: (p.max_cost or 0) > limit.capacity)  # noqa: B023
+        routes = _join_matching_routes(paths, lambda p: (p.max_cost or 0) > limit.capacity)  # noqa: B023
         if routes:
             message = f"most_usd of {routes} exceeds limit {quote(name)}"
             yield path, f"{message}, so every call is rejected"
-    routes = _join_routes(paths, lambda p: p.max_cost is None and _uses_model(p))
+    routes = _join_matching_routes(paths, lambda p: p.max_cost is None and _uses_model(p))
     if routes and budgets:
         yield (
             path,
@@ -231,9 +235,11 @@ def _check_path_costs(
         )
 
 
-def _join_routes(paths: PassthroughPaths, applies: Callable[[PassthroughPath], bool]) -> str:
+def _join_matching_routes(
+    paths: PassthroughPaths, condition: Callable[[PassthroughPath], bool]
+) -> str:
     """Return the routes of the paths to which a condition applies, each once."""
-    return ", ".join(dict.fromkeys(p.route for p in paths.paths if applies(p)))
+    return ", ".join(dict.fromkeys(p.route for p in paths.paths if condition(p)))
 
 
 def _list_upstream_names(deployment: Deployment) -> set[str]:
@@ -244,7 +250,7 @@ def _is_free(deployment: Deployment) -> bool:
     return all(target.costs_nothing for _, target in deployment.targets)
 
 
-def _concerns_stored_objects(path: PassthroughPath) -> bool:
+def _accesses_stored_objects(path: PassthroughPath) -> bool:
     return bool(path.names) or not STORED_SEGMENTS.isdisjoint(path.route.split("/"))
 
 

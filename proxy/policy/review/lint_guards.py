@@ -17,7 +17,7 @@ from proxy.policy.catalog import iter_guard_deployments
 from proxy.policy.compile.deployments import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, KeyPath
-from proxy.policy.review.explain import rejects_opaque
+from proxy.policy.review.explain import rejects_opaque_content
 from proxy.policy.schema.guards import AnyGuard
 from proxy.types.guard import (
     Detector,
@@ -41,7 +41,7 @@ def lint_guards(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator
     }
     for path, guard in _list_guards(policies):
         for key, name in iter_references(guard, "deployment"):
-            if _leads_back_to_deployment(calls, name):
+            if _has_call_cycle(calls, name):
                 message = f"deployment {quote(name)} has guards that call the same deployment. "
                 yield (*path, key), f"{message}Calls made by guards are not inspected."
         for key, url in iter_references(guard, "service"):
@@ -49,7 +49,7 @@ def lint_guards(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator
                 yield (*path, key), "does not use https: all texts are sent unencrypted"
 
 
-def _leads_back_to_deployment(calls: Mapping[str, set[str]], start: str) -> bool:
+def _has_call_cycle(calls: Mapping[str, set[str]], start: str) -> bool:
     """Return True if the guards of a deployment call it, directly or through other guards."""
     reached: set[str] = set()
     pending = [start]
@@ -80,7 +80,7 @@ def iter_opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> It
     for name, deployment in snapshot.deployments.items():
         policy = policies.policies.get(policies.deployments[name].policy or DEFAULT_POLICY)
         is_set = policy is not None and "opaque" in policy.model_fields_set
-        if rejects_opaque(deployment.guards) and not is_set:
+        if rejects_opaque_content(deployment.guards) and not is_set:
             names.append(name)
     if names:
         yield (

@@ -48,7 +48,7 @@ def lint_rules(snapshot: Snapshot) -> Iterator[Finding]:
     applicable = {name for d in key_deployments if d.chain for name in d.chain.rules}
     for section in sections.values():
         for index, rule in enumerate(section.rules):
-            reasons = list(_find_hiding_reasons(section, index, rule))
+            reasons = list(_find_dead_rule_reasons(section, index, rule))
             yield from ((rule.path, reason) for reason in reasons)
             if section.policy in called_policies and rule.name not in applicable and not reasons:
                 message = "never applies: no key or tag that reaches it matches its condition"
@@ -63,15 +63,15 @@ def lint_rules(snapshot: Snapshot) -> Iterator[Finding]:
 
 def find_unused_policies(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     for name, policy in policies.policies.items():
-        if policy.rules and name not in snapshot.used_names["policies"]:
+        if policy.rules and name not in snapshot.referenced_names["policies"]:
             message = 'is not used by any deployment. Set it under "policy:" there, or remove it.'
             yield ("policies", name), message
 
 
-def _find_hiding_reasons(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
+def _find_dead_rule_reasons(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
     """Yield the reasons why a rule never applies or has no effect, given the earlier rules."""
     for earlier in section.rules[:index]:
-        if earlier.shadow or not implies(earlier.when, rule.when):
+        if earlier.shadow or not covers(earlier.when, rule.when):
             continue
         if section.first_only:
             yield f"never applies, because rule {earlier.name} matches all of its calls first"
@@ -93,7 +93,7 @@ def _serves_model(deployment: Deployment, model: str) -> bool:
     )
 
 
-def find_overriding_rule(deployment: Deployment) -> str | None:
+def find_target_overriding_rule(deployment: Deployment) -> str | None:
     """Return the name of a rule that sets the targets of every call of a deployment."""
     for section in deployment.sections:
         for rule in section.rules:
@@ -106,33 +106,33 @@ def find_overriding_rule(deployment: Deployment) -> str | None:
     return None
 
 
-def implies(wide: Condition, narrow: Condition) -> bool:
+def covers(wide: Condition, narrow: Condition) -> bool:
     """Return True if ``wide`` is proven to match every call that ``narrow`` matches."""
     if wide == narrow:
         return True
     if isinstance(wide, AllOf):
-        return all(implies(part, narrow) for part in wide.parts)
+        return all(covers(part, narrow) for part in wide.parts)
     if isinstance(narrow, AnyOf):
-        return all(implies(wide, part) for part in narrow.parts)
-    if isinstance(narrow, AllOf) and any(implies(wide, part) for part in narrow.parts):
+        return all(covers(wide, part) for part in narrow.parts)
+    if isinstance(narrow, AllOf) and any(covers(wide, part) for part in narrow.parts):
         return True
     if isinstance(wide, AnyOf):
-        return any(implies(part, narrow) for part in wide.parts)
+        return any(covers(part, narrow) for part in wide.parts)
     if isinstance(wide, Not) and isinstance(narrow, Not):
-        return implies(narrow.part, wide.part)
+        return covers(narrow.part, wide.part)
     if isinstance(wide, Comparison) and isinstance(narrow, Comparison):
         is_same_fact = (wide.fact, wide.name) == (narrow.fact, narrow.name)
-        return is_same_fact and _implies_values(wide.values, narrow.values)
+        return is_same_fact and _covers_values(wide.values, narrow.values)
     return False
 
 
-def _implies_values(wide: ValueSet, narrow: ValueSet) -> bool:
+def _covers_values(wide: ValueSet, narrow: ValueSet) -> bool:
     if wide == narrow:
         return True
     if isinstance(wide, Intersection):
-        return all(_implies_values(part, narrow) for part in wide.parts)
+        return all(_covers_values(part, narrow) for part in wide.parts)
     if isinstance(narrow, Intersection):
-        return any(_implies_values(wide, part) for part in narrow.parts)
+        return any(_covers_values(wide, part) for part in narrow.parts)
     if isinstance(narrow, OneOf):
         return all(map(wide.build_matcher(), narrow.values))
     return isinstance(wide, TextPattern) and set(wide.text) == {"*"}
@@ -151,7 +151,7 @@ def find_exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]
     }
     deployments: dict[Hashable, Deployment] = {}
     for deployment in snapshot.deployments.values():
-        deployments.setdefault(_estimate_inputs(deployment, models), deployment)
+        deployments.setdefault(_make_estimate_key(deployment, models), deployment)
     reported: set[str] = set()
     for deployment in deployments.values():
         calls = list(_make_sample_calls(deployment, now))
@@ -167,7 +167,7 @@ def find_exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]
                     yield (*snapshot.limits[limit.name], limit.kind.name), message
 
 
-def _estimate_inputs(deployment: Deployment, models: Set[str | None]) -> Hashable:
+def _make_estimate_key(deployment: Deployment, models: Set[str | None]) -> Hashable:
     """Return everything that the estimates of a deployment depend on.
 
     The name of a model counts only if it is one of ``models``, which rules mention.
@@ -203,10 +203,12 @@ def _make_rule_variants(deployment: Deployment) -> Iterator[Deployment]:
     """Yield a deployment with only the rules that always apply, and with each other rule added."""
     always = {rule.name for rule in deployment.rules if rule.when == ALWAYS}
     scoped = [s for rule in deployment.rules if rule.name in always for s in rule.limits]
-    is_limited = _has_estimate(*deployment.limits, *scoped)
+    is_limited = _has_estimated_limit(*deployment.limits, *scoped)
     other_rules = (rule for rule in deployment.rules if rule.name not in always)
     for other_rule in (None, *other_rules):
-        if not (is_limited or (other_rule is not None and _has_estimate(*other_rule.limits))):
+        if not (
+            is_limited or (other_rule is not None and _has_estimated_limit(*other_rule.limits))
+        ):
             continue
         sections = [
             replace(
@@ -222,7 +224,7 @@ def _make_rule_variants(deployment: Deployment) -> Iterator[Deployment]:
         yield replace(deployment, sections=tuple(sections))
 
 
-def _has_estimate(*limits: ScopedLimit) -> bool:
+def _has_estimated_limit(*limits: ScopedLimit) -> bool:
     """Return True if a limit counts amounts that are estimated before the call."""
     return any(scoped.limit.kind.is_usage_based for scoped in limits)
 

@@ -68,17 +68,17 @@ def read_sample_call(head: RequestHead, body: Json, caller: str = "") -> Call:
         if head.endpoint != "conversations" or head.parameter("id") is not None:
             raise NotFound(NEEDS_STATE_MESSAGE)
         call = read_conversation_call(head, body, caller=caller)
-        _require_no_state(call)
+        _reject_stored_state(call)
         return call
     if head.endpoint in ENDPOINTS_WITHOUT_BODY:
         return Call(head, {}, scheduling_key=caller)
     call = read_call(head, body, caller=caller)
     if head.endpoint == "responses":
-        _require_no_state(call)
+        _reject_stored_state(call)
     return call
 
 
-def _require_no_state(call: Call) -> None:
+def _reject_stored_state(call: Call) -> None:
     """Raise ``NotFound`` if a call refers to stored responses, which a preview does not have."""
     for name in (PREVIOUS_RESPONSE_ID, CONVERSATION):
         if call.body.get(name) is not None:

@@ -83,8 +83,8 @@ def build_json_schema() -> dict[str, Any]:
     """
     schema = build_schema(PoliciesConfig, "Headrace policies")
     price = PriceConfig.model_json_schema(ref_template="#/$defs/{model}")
-    schema["$defs"] |= _without_titles_and_defaults(price.pop("$defs", {})) | {
-        "PriceConfig": _without_titles_and_defaults(price)
+    schema["$defs"] |= _remove_titles_and_defaults(price.pop("$defs", {})) | {
+        "PriceConfig": _remove_titles_and_defaults(price)
     }
     ref = {"$ref": "#/$defs/PriceConfig"}
     one_or_more = {"anyOf": [ref, {"type": "array", "items": ref}]}
@@ -100,23 +100,21 @@ def build_schema(model: type[BaseModel], title: str) -> dict[str, Any]:
     return {
         "$schema": SCHEMA_DIALECT,
         "title": title,
-        **_without_titles_and_defaults(model.model_json_schema()),
+        **_remove_titles_and_defaults(model.model_json_schema()),
     }
 
 
-def _without_titles_and_defaults(value: Any) -> Any:
+def _remove_titles_and_defaults(value: Any) -> Any:
     """Return a schema without titles, which repeat a key, and without parsed defaults."""
     if isinstance(value, list):
-        return [_without_titles_and_defaults(item) for item in value]
+        return [_remove_titles_and_defaults(item) for item in value]
     if not isinstance(value, dict):
         return value
     dropped = ("title", "default", "properties")
     plain = {
-        key: _without_titles_and_defaults(part) for key, part in value.items() if key not in dropped
+        key: _remove_titles_and_defaults(part) for key, part in value.items() if key not in dropped
     }
     if "properties" in value:  # the keys of a model may be called "title" or "default"
         properties = value["properties"].items()
-        plain["properties"] = {
-            name: _without_titles_and_defaults(part) for name, part in properties
-        }
+        plain["properties"] = {name: _remove_titles_and_defaults(part) for name, part in properties}
     return plain | ({"additionalProperties": False} if "patternProperties" in value else {})

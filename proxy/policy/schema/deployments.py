@@ -29,8 +29,8 @@ from proxy.config.scalars import (
     Size,
     Switchable,
     TagKey,
-    ignore_case,
-    text_matching,
+    make_case_insensitive_pattern,
+    make_pattern_annotations,
 )
 from proxy.config.shapes import (
     JsonSchema,
@@ -77,25 +77,25 @@ class TargetConfig(Section):
     """Price of this target, or a list of dated prices. Overrides the price table."""
 
 
-def _target_weights_condition(
-    combine: Callable[[list[bool]], bool], content: JsonSchema, min_weight: int = 0
+def _build_target_weights_condition(
+    combine: Callable[[list[bool]], bool], targets_schema: JsonSchema, min_weight: int = 0
 ) -> ShapeCondition:
     """Match if ``combine`` accepts, for each target, whether its weight exceeds ``min_weight``.
 
-    ``content`` is the JSON Schema of the same condition.
+    ``targets_schema`` is the JSON Schema of the same condition.
     """
 
     def test(part: BaseModel) -> bool:
         targets = cast("DeploymentConfig", part).targets or []
         return combine([t.weight is not None and t.weight >= min_weight for t in targets])
 
-    return ShapeCondition(test, lambda _: {"properties": {"targets": content}})
+    return ShapeCondition(test, lambda _: {"properties": {"targets": targets_schema}})
 
 
 _HAS_WEIGHT: JsonSchema = {"required": ["weight"], "properties": {"weight": {"type": "integer"}}}
 _HAS_SHARE: JsonSchema = {"required": ["weight"], "properties": {"weight": {"minimum": 1}}}
-ALL_WEIGHTED = _target_weights_condition(all, {"items": _HAS_WEIGHT})
-NONE_WEIGHTED = _target_weights_condition(
+ALL_WEIGHTED = _build_target_weights_condition(all, {"items": _HAS_WEIGHT})
+NONE_WEIGHTED = _build_target_weights_condition(
     lambda results: not any(results), {"items": {"not": _HAS_WEIGHT}}
 )
 WEIGHT_REQUIREMENTS = (
@@ -103,7 +103,7 @@ WEIGHT_REQUIREMENTS = (
     Requirement(
         any_of(
             NONE_WEIGHTED,
-            _target_weights_condition(any, {"contains": _HAS_SHARE}, min_weight=1),
+            _build_target_weights_condition(any, {"contains": _HAS_SHARE}, min_weight=1),
         ),
         "must set a weight above 0 on at least one target",
     ),
@@ -182,7 +182,7 @@ class StickyConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def _expand_short_form(cls, value: Any) -> Any:
         if isinstance(value, str) and value not in ("key", "user"):
             raise ValueError(STICKY_MESSAGE)
         return {"by": value} if isinstance(value, str) else value
@@ -194,7 +194,7 @@ _PARAMETER = r"\{[a-z][a-z_]{0,31}\}"
 _ROUTE_PATTERN = rf"(?:/{_SEGMENT})(?:/(?:{_SEGMENT}|{_PARAMETER})){{0,15}}"
 Route = Annotated[
     str,
-    *text_matching(
+    *make_pattern_annotations(
         _ROUTE_PATTERN,
         "must be a path such as /v1/files/{id}, and its first part must not be in braces",
         "/v1/rerank",
@@ -203,15 +203,15 @@ Route = Annotated[
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 QueryName = Annotated[
     str,
-    *text_matching(
-        rf"(?!(?:.*(?:{CREDENTIAL_PATTERN}|{ignore_case('key')})))[A-Za-z0-9_.\[\]-]{{1,64}}",
+    *make_pattern_annotations(
+        rf"(?!(?:.*(?:{CREDENTIAL_PATTERN}|{make_case_insensitive_pattern('key')})))[A-Za-z0-9_.\[\]-]{{1,64}}",
         "must be a parameter name that does not refer to a key or secret",
         "limit",
     ),
 ]
 BodyField = Annotated[
     str,
-    *text_matching(
+    *make_pattern_annotations(
         r"[A-Za-z_][A-Za-z0-9_-]{0,99}", "must be the name of a field of a body", "prompt"
     ),
 ]
@@ -220,7 +220,7 @@ UNROUTED_PATHS = ("/health",)
 DEFAULT_QUERY_NAMES = ["after", "before", "include[]", "limit", "order", "purpose"]
 
 
-def _is_own_route(method: str, path: PassthroughPath) -> bool:
+def _is_proxy_route(method: str, path: PassthroughPath) -> bool:
     """Return True if the proxy serves the method on a path of this form.
 
     It serves paths of stored state for all methods, because their ids are sealed.
@@ -245,7 +245,7 @@ def _check_methods(methods: list[Method], info: ValidationInfo) -> list[Method]:
     route = info.data.get("path")  # None if ``path`` is invalid
     path = None if route is None else PassthroughPath(route)
     for method in methods:
-        if path is not None and _is_own_route(method, path):
+        if path is not None and _is_proxy_route(method, path):
             message = f"must not contain {method}, because Headrace itself serves it on this path"
             raise ValueError(message)
     return methods
@@ -282,7 +282,7 @@ class PassthroughPathConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def _expand_short_form(cls, value: Any) -> Any:
         return {"path": value} if isinstance(value, str) else value
 
 

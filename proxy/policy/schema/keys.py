@@ -31,7 +31,7 @@ from proxy.config.scalars import (
     Name,
     Section,
     TagKey,
-    text_matching,
+    make_pattern_annotations,
 )
 from proxy.config.shapes import Requirement, equals, is_not_null, one_of
 from proxy.guards.matching.re2set import compile_pattern as compile_re2
@@ -97,11 +97,11 @@ def is_revocation(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(NAME_PATTERN, value) is not None
 
 
-Revocation = Annotated[str, *text_matching(NAME_PATTERN, REVOCATION_MESSAGE, "widget")]
+Revocation = Annotated[str, *make_pattern_annotations(NAME_PATTERN, REVOCATION_MESSAGE, "widget")]
 ORIGIN_PATTERN = r"\*|[a-z][a-z0-9+.-]*://[a-z0-9._-]+(?::[0-9]{1,5})?"
 Origin = Annotated[
     str,
-    *text_matching(
+    *make_pattern_annotations(
         ORIGIN_PATTERN,
         "must be an origin in lower case without a path, such as https://app.example.com, or *",
         "https://app.example.com",
@@ -121,7 +121,7 @@ MAX_CACHED_MATCHES = 256
 """Maximum length of values whose match is cached, and maximum number of them."""
 
 
-def has_plain_characters(value: str) -> bool:
+def is_plain_tag_value(value: str) -> bool:
     """Return True if a tag value is short, printable and in Unicode form NFC."""
     return (
         0 < len(value) <= MAX_TAG_CHARS
@@ -147,7 +147,7 @@ def compile_tag_pattern(text: str) -> TextPattern:
         matches = _compile_matcher(text)
     except ValueError as error:
         raise ValueError(f"is not a valid RE2 pattern: {error}") from None
-    return TextPattern(text, lambda value: has_plain_characters(value) and matches(value))
+    return TextPattern(text, lambda value: is_plain_tag_value(value) and matches(value))
 
 
 def compile_glob(text: str) -> TextPattern:
@@ -180,7 +180,7 @@ TAG_VALUE_SCHEMA = {
 
 
 def _check_tag_value(value: str) -> str:
-    if not has_plain_characters(value):
+    if not is_plain_tag_value(value):
         raise ValueError(f"must be 1 to {MAX_TAG_CHARS} printable characters in Unicode form NFC")
     return value
 
@@ -210,14 +210,14 @@ class TagConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _short_forms(cls, value: Any) -> Any:
+    def _expand_short_forms(cls, value: Any) -> Any:
         if isinstance(value, list):
             return {"values": value}
         return {"flag": True} if value == "flag" else value
 
     @field_validator("pattern")
     @classmethod
-    def _compiles(cls, value: str | None) -> str | None:
+    def _check_pattern(cls, value: str | None) -> str | None:
         if value is not None:
             compile_tag_pattern(value)
         return value

@@ -20,7 +20,7 @@ from proxy.config.scalars import (
     Section,
     Zone,
     item_or_list_schema,
-    text_matching,
+    make_pattern_annotations,
     wrap_in_list,
 )
 from proxy.config.shapes import (
@@ -39,7 +39,9 @@ from proxy.types.limit import Counting, LimitKind
 SCOPE_PATTERN = r"key|deployment|model|user|tag\.[a-z][a-z0-9_]{0,63}"
 ScopePart = Annotated[
     str,
-    *text_matching(SCOPE_PATTERN, "must be key, deployment, model, user or tag.NAME", "key"),
+    *make_pattern_annotations(
+        SCOPE_PATTERN, "must be key, deployment, model, user or tag.NAME", "key"
+    ),
 ]
 Rate = Annotated[
     tuple[int, int],

@@ -27,7 +27,7 @@ _TIME_SPAN_PATTERN = rf"(?!(.{{5}})-\1){_TIME_PATTERN}-({_TIME_PATTERN}|24:00)"
 EnforcementMode = Literal["enforce", "shadow"]
 TimeSpan = Annotated[
     str,
-    *scalars.text_matching(
+    *scalars.make_pattern_annotations(
         _TIME_SPAN_PATTERN,
         "must be a start and a different end, such as 09:00-17:30",
         "09:00-17:30",
@@ -62,7 +62,7 @@ class MatchConfig(scalars.Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _short_forms(cls, value: Any) -> Any:
+    def _expand_short_forms(cls, value: Any) -> Any:
         if isinstance(value, bool):
             return {"equals": str(value).lower()}
         if isinstance(value, str):
@@ -193,7 +193,7 @@ class RefusalConfig(scalars.Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _short_form(cls, value: Any) -> Any:
+    def _expand_short_form(cls, value: Any) -> Any:
         return {"message": value} if isinstance(value, str) else value
 
 

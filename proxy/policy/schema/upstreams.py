@@ -24,7 +24,7 @@ FRAMING_HEADERS = frozenset(
 )
 """Headers that the HTTP client sets."""
 HEADER_VALUE_PATTERN = rf"(?:(?!\$\{{)[ -~]|{scalars.VARIABLE_PATTERN})*"
-_FRAMING = "|".join(map(scalars.ignore_case, sorted(FRAMING_HEADERS)))
+_FRAMING = "|".join(map(scalars.make_case_insensitive_pattern, sorted(FRAMING_HEADERS)))
 HEADERS_SCHEMA = {
     "type": "object",
     "patternProperties": {
@@ -47,7 +47,7 @@ def _check_field_name(name: str) -> str:
     return name.lower()
 
 
-_REQUIRED = "|".join(map(scalars.ignore_case, sorted(REQUIRED_FIELDS)))
+_REQUIRED = "|".join(map(scalars.make_case_insensitive_pattern, sorted(REQUIRED_FIELDS)))
 FieldName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200),
@@ -94,7 +94,7 @@ OPENAI_VARIANTS = (OPENAI_COMPATIBLE, AZURE)
 """Servers with their own value ranges, and Azure with its own paths and credential."""
 QueryName = Annotated[
     str,
-    *scalars.text_matching(
+    *scalars.make_pattern_annotations(
         rf"(?!(?:.*(?:{scalars.CREDENTIAL_PATTERN}|[kK][eE][yY])))[A-Za-z0-9_.-]{{1,64}}",
         "must be a parameter name that does not refer to a key or secret; use headers for secrets",
         "api-version",
@@ -102,7 +102,7 @@ QueryName = Annotated[
 ]
 QueryValue = Annotated[
     str,
-    *scalars.text_matching(
+    *scalars.make_pattern_annotations(
         r"[A-Za-z0-9_.,:~-]{1,200}", "must consist of letters, digits and . _ , : ~ -", "2024-10-21"
     ),
 ]

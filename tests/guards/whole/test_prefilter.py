@@ -74,7 +74,7 @@ class UnpreparedValues(Unprepared):
         return self.detector.is_split_value(text, finding, ends)
 
 
-def unprepared(detector: Detector) -> Detector:
+def unprepared_parts(detector: Detector) -> Detector:
     result = UnpreparedValues if detects_split_values(detector) else Unprepared
     return result(detector)
 
@@ -85,7 +85,7 @@ def ruled(name: str, detector: Detector) -> GuardRule:
 
 
 RULES = [ruled(*item) for item in DETECTORS.items()]
-PLAIN = [ruled(name, unprepared(detector)) for name, detector in DETECTORS.items()]
+PLAIN = [ruled(name, unprepared_parts(detector)) for name, detector in DETECTORS.items()]
 
 
 @given(CHATS)

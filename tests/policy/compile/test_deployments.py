@@ -20,7 +20,7 @@ from proxy.policy.compile import compile_policies
 from proxy.policy.compile.targets import compile_routes
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Deployment, Snapshot
-from proxy.policy.files.load import read_policies
+from proxy.policy.files.load import load_policies_with_problems
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review.check import check_folder
 from proxy.policy.review.explain import explain
@@ -44,7 +44,7 @@ deployments:
 def compiled(folder: Path, listed: str) -> list[str]:
     (folder / "policies.yaml").write_text(POLICIES % listed)
     try:
-        snapshot = compile_policies(read_policies(folder), None)
+        snapshot = compile_policies(load_policies_with_problems(folder), None)
     except PolicyError as error:
         return [problem.message for problem in error.problems]
     paths = snapshot.deployments["support-files"].passthrough
@@ -62,7 +62,7 @@ def test_tiny_cost_bound_is_rounded_up(tmp_path: Path) -> None:
     listed = "{path: /v1/rerank, most_usd: 0.0000000004}"
     (tmp_path / "policies.yaml").write_text(POLICIES % listed)
 
-    paths = compile_policies(read_policies(tmp_path), None).passthrough
+    paths = compile_policies(load_policies_with_problems(tmp_path), None).passthrough
 
     assert paths is not None
     assert paths.paths[0].max_cost == 1  # nano-USD
@@ -116,7 +116,7 @@ def test_own_routes_cannot_be_listed(tmp_path: Path) -> None:
 def test_other_method_of_own_path_is_passed_through(tmp_path: Path) -> None:
     for batch in batches(pair for pair in LISTED if not is_own_route(*pair)):
         (tmp_path / "policies.yaml").write_text(POLICIES % yaml_items(batch))
-        paths = compile_policies(read_policies(tmp_path), None).passthrough
+        paths = compile_policies(load_policies_with_problems(tmp_path), None).passthrough
 
         for method, route in batch:
             path = make_sample_request(route).path

@@ -14,7 +14,7 @@ from proxy.errors import BadRequest, InvalidField, NotFound, RequestTooLarge
 from proxy.policy.compile import compile_policies
 from proxy.policy.decide import ActivePolicy, decide
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.load import read_policies
+from proxy.policy.files.load import load_policies_with_problems
 from proxy.policy.store import read_folder
 from proxy.types import NO_OVERRIDES, Call, Plan, RequestHead, Secret, StateRef
 from proxy.types.passthrough import PassthroughRequest
@@ -47,7 +47,7 @@ policies:
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Snapshot:
     (tmp_path / "policies.yaml").write_text(POLICIES)
-    return compile_policies(read_policies(tmp_path), None)
+    return compile_policies(load_policies_with_problems(tmp_path), None)
 
 
 def call(path: str = "/v1/rerank", method: str = "POST", **fields: Any) -> Call:

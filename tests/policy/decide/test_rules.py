@@ -18,10 +18,10 @@ from proxy.policy.decide.conditions import (
     Comparison,
     Condition,
     Facts,
-    IsStreamed,
     Not,
     OneOf,
     StaticFacts,
+    StreamCondition,
 )
 from proxy.policy.decide.provenance import DecidedPlan
 from proxy.policy.decide.routes import Candidates, Routes
@@ -36,7 +36,7 @@ NEAR_ROUTES, FAR_ROUTES = (
     Routes((Target(UP, name),), Candidates((Target(UP, name),)), {}) for name in ("here", "there")
 )
 SPARE = (Target(UP, "spare"),)
-NEVER = IsStreamed(stream=True)
+NEVER = StreamCondition(stream=True)
 NOT_NOW = RuleRefusal("d", "not now", 403)
 KNOWN_VALUES = StaticFacts("k", {"team": "support"}, frozenset({"beta"}))
 FACTS = Facts(
@@ -239,12 +239,12 @@ def test_explanation_names_the_basis_of_a_draw(
     text = POLICIES.replace("tags: {env: prod}", f"sticky: {sticky}")
     (folder / "p.yaml").write_text(text)
 
-    (_, (why, _)), *_ = decide_plan(folder, **headers).iter_target_origins(0)
+    (_, (why, _)), *_ = decide_plan(folder, **headers).iter_target_provenance(0)
 
     assert fixed_for in str(why)
 
 
 def test_only_target_of_a_model_is_not_explained_as_drawn(folder: Path) -> None:
-    ((_, origin), *_) = decide_plan(folder, "m").iter_target_origins(0)
+    ((_, origin), *_) = decide_plan(folder, "m").iter_target_provenance(0)
 
     assert origin == ("the only target to choose from", "p.yaml:19")

@@ -28,7 +28,7 @@ from proxy.policy.files.load import (
     load_policies,
     read_packaged_prices,
     read_secret,
-    read_texts,
+    read_text_files,
 )
 from proxy.policy.files.source import KeyPath, PolicyError
 from proxy.policy.schema.guards import GuardConfig, get_guard_model
@@ -309,7 +309,7 @@ def test_unreadable_text_file_is_reported(
     if content is not None:
         (tmp_path / name).write_bytes(content)
 
-    text = read_texts(tmp_path, {"words_from": name})[name]
+    text = read_text_files(tmp_path, {"words_from": name})[name]
 
     assert problem in str(text)
     assert isinstance(text, ValueError)

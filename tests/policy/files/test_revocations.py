@@ -181,11 +181,11 @@ def test_revocations_are_read_from_defective_file(
 def test_list_that_cannot_be_read_is_reported(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_bytes(content)
 
-    unread = read_revocations(tmp_path).unread
+    problems = read_revocations(tmp_path).problems
 
-    assert len(unread) == 1
-    assert unread[0].startswith("list.yaml:")
-    assert message in unread[0]
+    assert len(problems) == 1
+    assert problems[0].startswith("list.yaml:")
+    assert message in problems[0]
 
 
 @for_each("defect", DEFECTS)
@@ -195,12 +195,12 @@ def test_report_names_only_what_may_revoke(defect: str, tmp_path: Path) -> None:
     folder.mkdir()
     DEFECTS[defect](folder)
 
-    unread = read_revocations(folder).unread
+    problems = read_revocations(folder).problems
 
     unknown = ("dangling_link", "link_loop", "named_pipe")
     wrong = ("a wrong revocation", "a mapping of revocations")
     may_hide = ("binary", "UTF-16", "too large")
-    assert bool(unread) == (defect in (*unknown, *wrong, *may_hide))
+    assert bool(problems) == (defect in (*unknown, *wrong, *may_hide))
 
 
 def test_too_many_entries_are_reported(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_too_many_entries_are_reported(tmp_path: Path) -> None:
     revocations = read_revocations(tmp_path, max_entries=10)
 
     assert revocations.names == {"alice"}
-    assert revocations.unread == (f"{tmp_path.name}:1:1: contains more than 10 files",)
+    assert revocations.problems == (f"{tmp_path.name}:1:1: contains more than 10 files",)
     assert load.MAX_WALKED_ENTRIES > load.MAX_ENTRIES
 
 
@@ -225,7 +225,7 @@ async def test_unread_revocations_are_logged_once_for_each_state(tmp_path: Path)
     for text in states:
         file.write_text(text)
         await served.store.apply_revocations()
-        counts.append(len(served.store.unread_revocations))
+        counts.append(len(served.store.revocation_problems))
 
     assert counts == [1, 1, 1, 0, 1]
     events = logged(served, "policy.revocations_unread")
@@ -238,7 +238,7 @@ async def test_unexpected_error_is_reported_and_keeps_earlier_revocations(tmp_pa
         def absolute(self) -> Path:
             raise LookupError("secret")
 
-    [message] = read_revocations(BrokenPath(tmp_path)).unread
+    [message] = read_revocations(BrokenPath(tmp_path)).problems
 
     assert "cannot be read: unexpected LookupError" in message
     assert "secret" not in message

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.files.load import read_policies
+from proxy.policy.files.load import load_policies_with_problems
 from proxy.policy.files.source import Problem, format_path
 from proxy.policy.review.check import check_folder
 from tests.for_each import for_each
@@ -52,7 +52,9 @@ def problem_places(folder: Path, text: str) -> list[str]:
 @for_each("file", WRONG, ids=lambda file: file.stem)
 def test_schema_errors_of_all_files_are_reported(file: Path, tmp_path: Path) -> None:
     (tmp_path / file.name).write_text(file.read_text())
-    alone = messages_of(tmp_path) if read_policies(tmp_path).document.problems else set()
+    alone = (
+        messages_of(tmp_path) if load_policies_with_problems(tmp_path).document.problems else set()
+    )
 
     (tmp_path / "zz.yaml").write_text("tags: {zz: 5}\n")
 
@@ -107,7 +109,7 @@ def test_part_of_wrong_type_is_the_only_problem(example: str, tmp_path: Path) ->
     """References to the replaced part may be reported too."""
     file = tmp_path / "a.yaml"
     file.write_text(example)
-    data = read_policies(tmp_path).document.data
+    data = load_policies_with_problems(tmp_path).document.data
     for path in parts(data):
         changed = deepcopy(data)
         value_at(changed, path[:-1])[path[-1]] = [[7]]

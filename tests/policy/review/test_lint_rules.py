@@ -14,7 +14,7 @@ from proxy.policy.decide.conditions import ALWAYS, Facts
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import lint_rules
 from proxy.policy.review.check import check_folder
-from proxy.policy.review.lint_rules import implies
+from proxy.policy.review.lint_rules import covers
 from proxy.policytest.cases import DEFAULT_TIME
 from tests.for_each import for_each
 from tests.guards.growth import lines
@@ -251,12 +251,12 @@ def test_lints_each_claim(effect: str, first_item: str, second: str, tmp_path: P
 def test_implied_conditions_are_covered(
     wide: dict[str, Any], narrow: dict[str, Any], proven: bool
 ) -> None:
-    assert implies(compile_condition(wide), compile_condition(narrow)) is proven
+    assert covers(compile_condition(wide), compile_condition(narrow)) is proven
 
 
 def test_only_always_covers_everything() -> None:
-    assert implies(ALWAYS, compile_condition({"key": "a"}))
-    assert not implies(compile_condition({"key": "a"}), ALWAYS)
+    assert covers(ALWAYS, compile_condition({"key": "a"}))
+    assert not covers(compile_condition({"key": "a"}), ALWAYS)
 
 
 @given(WHEN, WHEN, st.booleans(), st.sampled_from(["small", "x", "chat"]), st.booleans())
@@ -276,5 +276,5 @@ def test_covering_condition_matches_whenever_the_other_does(
         DEFAULT_TIME,
     )
 
-    if implies(wide, narrow) and narrow.build_matcher()(facts):
+    if covers(wide, narrow) and narrow.build_matcher()(facts):
         assert wide.build_matcher()(facts)
