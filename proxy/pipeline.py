@@ -45,7 +45,9 @@ class Pipeline:
                 head = client.read_head()
                 record.set_head(head)
                 policies = self.policies
-                policy = await policies.read(head) if head.bypass_cache else policies.active()
+                policy = (
+                    await policies.read(head) if head.bypass_cache else policies.get_active_policy()
+                )
                 record.revision = policy.revision
                 caller = policy.identify(head)  # authenticate before the body is read
                 record.identify(

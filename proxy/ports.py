@@ -89,7 +89,7 @@ class Policy(Protocol):
 class Policies(Protocol):
     """Holds the active policy revision."""
 
-    def active(self) -> Policy:
+    def get_active_policy(self) -> Policy:
         """Return the active revision."""
 
     async def read(self, head: RequestHead) -> Policy:

@@ -174,7 +174,7 @@ def read_environment() -> Mapping[str, str]:
 
 
 @contextmanager
-def hide_certificates() -> Iterator[None]:
+def suppress_certificate_loading() -> Iterator[None]:
     """Hide the system's certificates while aiohttp is imported.
 
     Loading them takes time, and aiohttp's client is not used.
@@ -191,7 +191,7 @@ def hide_certificates() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def restore_certificates() -> None:
+def restore_certificate_loading() -> None:
     """Restore the system's certificates for plugins that use aiohttp's client."""
     connector = sys.modules.get("aiohttp.connector")
     context = getattr(connector, "_SSL_CONTEXT_VERIFIED", None)
@@ -309,17 +309,19 @@ def _parse_redis(url: str | None) -> RedisLocation | None:
         raise BadSetting(str(error)) from None
 
 
-def _parse_ledger(text: str, keep: str) -> LedgerLocation | None:
-    days = keep.removesuffix("d")
-    if keep and (days == keep or not days.isdecimal() or not int(days)):
-        raise BadSetting(f"HEADRACE_LEDGER_KEEP must be a number of days such as 90d, not {keep!r}")
+def _parse_ledger(text: str, retention: str) -> LedgerLocation | None:
+    days = retention.removesuffix("d")
+    if retention and (days == retention or not days.isdecimal() or not int(days)):
+        raise BadSetting(
+            f"HEADRACE_LEDGER_KEEP must be a number of days such as 90d, not {retention!r}"
+        )
     if text == "off":
         return None
     kind, _, path = text.partition(":")
     if kind not in LEDGER_KINDS or not path:
         forms = " or ".join(f"{value}:PATH" for value in LEDGER_KINDS)
         raise BadSetting(f"HEADRACE_LEDGER must be off, {forms}, not {text!r}")
-    if not keep:
+    if not retention:
         return LedgerLocation(kind, Path(path))
     if kind != "sqlite":
         raise BadSetting("HEADRACE_LEDGER_KEEP requires a sqlite ledger (rotate jsonl files)")

@@ -21,8 +21,8 @@ from proxy.settings import (
     LedgerLocation,
     LogSettings,
     from_environment,
-    hide_certificates,
     parse_address,
+    suppress_certificate_loading,
 )
 from proxy.upstream.wire.dialing import load_system_context
 from tests.for_each import for_each
@@ -234,7 +234,7 @@ def test_openssl_paths_are_restored(
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
     environ = {name: os.environ.get(name) for name in names}
 
-    with pytest.raises(ImportError), hide_certificates():
+    with pytest.raises(ImportError), suppress_certificate_loading():
         meanwhile = ssl.create_default_context().cert_store_stats()["x509"]
         raise ImportError
 

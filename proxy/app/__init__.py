@@ -103,7 +103,7 @@ async def run_proxy(
         public = PublicRequests(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
         bounds = _build_request_bounds(context, upstreams.offload)
         state = server.ListenerState(
-            via, new_request_id, bounds, calls, public, upstreams.ids, store.passthrough_paths
+            via, new_request_id, bounds, calls, public, upstreams.ids, store.get_passthrough_paths
         )
         front = server.make_data_handler(pipeline, state, bug)
         observed = AdminParts(

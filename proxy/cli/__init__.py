@@ -10,7 +10,7 @@ import click
 from proxy import __version__
 from proxy.policy.files.source import PolicyError
 from proxy.runtime.lazy import LazyTable
-from proxy.settings import hide_certificates
+from proxy.settings import suppress_certificate_loading
 
 COMMANDS: LazyTable[click.Command] = LazyTable(
     {
@@ -28,7 +28,7 @@ COMMANDS: LazyTable[click.Command] = LazyTable(
         "usage": "proxy.cli.ledger:usage_command",
         "ledger": "proxy.cli.ledger:ledger_group",
         "verify-log": "proxy.cli.ledger:verify_log_command",
-        "verify-ledger": "proxy.cli.ledger:verify_command",
+        "verify-ledger": "proxy.cli.ledger:verify_ledger_command",
         "prices": "proxy.cli.prices:prices_group",
     }
 )
@@ -53,7 +53,7 @@ class LazyCommands(click.Group):
         """Return a command. Garbage collection while importing would take a fifth of the start."""
         gc.disable()
         try:
-            with hide_certificates():
+            with suppress_certificate_loading():
                 return COMMANDS.get(cmd_name)
         finally:
             gc.enable()

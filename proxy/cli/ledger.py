@@ -95,7 +95,7 @@ def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
     default=0,
     help="Number of calls without a row that are known, for example after a crash.",
 )
-def verify_command(path: Path, known_missing: int) -> None:
+def verify_ledger_command(path: Path, known_missing: int) -> None:
     """Check that every call has a row and every row has a call. Exits 1 on a violation.
 
     Waits a few seconds for the rows of a running proxy.

@@ -23,7 +23,12 @@ from proxy.policy.files.validation import describe_unknown_name
 from proxy.policy.review import diff
 from proxy.policy.review.check import FORMATS, check_folder
 from proxy.policy.review.explain import explain_future_call
-from proxy.policy.review.sample_call import CHAT_PATH, build_sample_call, guess_path, make_chat_body
+from proxy.policy.review.sample_call import (
+    CHAT_PATH,
+    build_sample_call,
+    guess_request_path,
+    make_chat_body,
+)
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
@@ -109,7 +114,8 @@ def explain_command(
             body, headers, at, path, method=method, passthrough=snapshot.passthrough
         )
         if request_file is not None and path is None:
-            note = f"note: explaining a call to {guess_path(body)}; use --path for another path"
+            guessed = guess_request_path(body)
+            note = f"note: explaining a call to {guessed}; use --path for another path"
             click.echo(note, err=True)
         explanation = explain_future_call(snapshot, key, call)
     except ProxyError as error:

@@ -65,9 +65,9 @@ def run_or_exit(work: Coroutine[Any, Any, None]) -> None:
         raise click.ClickException(f"cannot listen on {error}") from None
 
 
-def _reject_demo_key(chosen: Settings, snapshot: Snapshot) -> None:
+def _reject_demo_key(proxy_settings: Settings, snapshot: Snapshot) -> None:
     """Raise ``ClickException`` if other machines can use the public key of the demo."""
-    if chosen.listen.is_loopback:
+    if proxy_settings.listen.is_loopback:
         return
     credential = snapshot.credentials.get(hashlib.sha256(DEMO_KEY.encode()).digest())
     if credential is not None:
@@ -77,14 +77,16 @@ def _reject_demo_key(chosen: Settings, snapshot: Snapshot) -> None:
         )
 
 
-async def _serve(chosen: Settings) -> None:
+async def _serve(proxy_settings: Settings) -> None:
     gc.disable()  # collecting garbage would take a tenth of the start
     loop = asyncio.get_running_loop()
     # SIGHUP would end the process. The folder is read anyway, and watched afterwards.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
-    require_free({"--listen": chosen.listen, "--admin-listen": chosen.admin})
-    check = partial(_reject_demo_key, chosen)
-    async with app.run_proxy(chosen, check=check, on_loaded=_freeze_startup_objects) as running:
+    require_free({"--listen": proxy_settings.listen, "--admin-listen": proxy_settings.admin})
+    check = partial(_reject_demo_key, proxy_settings)
+    async with app.run_proxy(
+        proxy_settings, check=check, on_loaded=_freeze_startup_objects
+    ) as running:
         loop.add_signal_handler(signal.SIGHUP, running.watch.request_reload)
         await wait_for_signal()
 

@@ -286,17 +286,17 @@ class Reference:
     They name a deployment, upstream, text file or secret, or are the URL of a service.
     """
 
-    to: ReferenceTarget
+    target_kind: ReferenceTarget
 
 
-def list_referring_keys(model: type[BaseModel], to: ReferenceTarget) -> list[str]:
-    """Return the keys of a model whose values refer to ``to``."""
+def list_referring_keys(model: type[BaseModel], target_kind: ReferenceTarget) -> list[str]:
+    """Return the keys of a model whose values refer to ``target_kind``."""
     fields = model.model_fields.items()
-    return [key for key, field in fields if Reference(to) in field.metadata]
+    return [key for key, field in fields if Reference(target_kind) in field.metadata]
 
 
-def iter_references(part: BaseModel, to: ReferenceTarget) -> Iterator[tuple[str, str]]:
-    for key in list_referring_keys(type(part), to):
+def iter_references(part: BaseModel, target_kind: ReferenceTarget) -> Iterator[tuple[str, str]]:
+    for key in list_referring_keys(type(part), target_kind):
         value = getattr(part, key)
         values = value if isinstance(value, list) else [value]
         yield from ((key, item) for item in values if item is not None)

@@ -116,9 +116,9 @@ def _collect_deployment_labels(
     deployment: Deployment, key_deployments: KeyDeployments
 ) -> ListedDeployment:
     rules = list(deployment.rules)
-    guards = [*_list_guards(deployment.guards)]
+    guards = [*_list_guard_labels(deployment.guards)]
     for rule in rules:
-        guards += _list_guards(rule.guards)
+        guards += _list_guard_labels(rule.guards)
     tags = [deployment.tags, *(d.tags for d in key_deployments.values())]
     return ListedDeployment(
         targets=tuple(dict.fromkeys(_list_targets(deployment))),
@@ -129,7 +129,7 @@ def _collect_deployment_labels(
     )
 
 
-def _list_guards(guards: RuleGuards | GuardPlan) -> Iterator[tuple[str, str]]:
+def _list_guard_labels(guards: RuleGuards | GuardPlan) -> Iterator[tuple[str, str]]:
     yield from (("input", cap.name) for cap in guards.cost_caps)
     yield from (("input", rule.name) for rule in guards.input)
     yield from (("output", rule.name) for rule in guards.output)
@@ -156,12 +156,12 @@ def _list_limit_scopes(
 
 
 def _list_scope_values(
-    snapshot: Snapshot, key: str, deployment: KeyDeployment, per: str
+    snapshot: Snapshot, key: str, deployment: KeyDeployment, scope_part: str
 ) -> Iterable[str]:
-    tag = per.removeprefix("tag.")
-    if per in ("key", "deployment"):
-        return [key if per == "key" else deployment.deployment.name]
-    if tag == per:  # clients choose users, and write the name of a model in several ways
+    tag = scope_part.removeprefix("tag.")
+    if scope_part in ("key", "deployment"):
+        return [key if scope_part == "key" else deployment.deployment.name]
+    if tag == scope_part:  # clients choose users, and write the name of a model in several ways
         return []
     if tag in deployment.tags:
         return [deployment.tags[tag]]

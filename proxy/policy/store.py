@@ -133,14 +133,14 @@ class PolicyStore:
         """Return the active policy. Reload first if the request asks for it and its key may."""
         if head.bypass_cache and self._may_refresh(head):
             await self.refresh()
-        return self.active()
+        return self.get_active_policy()
 
-    def active(self) -> ActivePolicy:
+    def get_active_policy(self) -> ActivePolicy:
         if self._active.snapshot is not self.current:
             self._active = ActivePolicy(self.current)
         return self._active
 
-    def passthrough_paths(self) -> PassthroughPaths | None:
+    def get_passthrough_paths(self) -> PassthroughPaths | None:
         return self.current.passthrough
 
     def _may_refresh(self, head: RequestHead) -> bool:
@@ -194,7 +194,7 @@ class PolicyStore:
             self._log.error(f"{self._subject}.revocations_unread", problems=list(problems))
         self.revocation_problems = problems
 
-    def find(self, revision: str) -> Snapshot | None:
+    def find_snapshot(self, revision: str) -> Snapshot | None:
         """Return one of the last ``MAX_REVISIONS`` snapshots, or None."""
         return self._revisions.get(revision)
 
@@ -207,8 +207,8 @@ class PolicyStore:
 
     def _reject(self, problems: list[str]) -> None:
         self.rejection = Rejection(datetime.now(UTC), tuple(problems))
-        active = self.current.revision
-        self._log.error(f"{self._subject}.rejected", in_force=active, problems=problems)
+        revision = self.current.revision
+        self._log.error(f"{self._subject}.rejected", in_force=revision, problems=problems)
         self._on_result("rejected", self.current)
 
     def _revoke(self, revoked: frozenset[str]) -> None:

@@ -36,7 +36,7 @@ from proxy.limits.stores.memory import MemoryStore
 from proxy.pipeline import Pipeline
 from proxy.policy.decide import KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.sample_call import guess_path, make_chat_body, read_sample_call
+from proxy.policy.review.sample_call import guess_request_path, make_chat_body, read_sample_call
 from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import CallGuards
@@ -196,7 +196,7 @@ class _FixedPolicy:
     def revision(self) -> str:
         return self.snapshot.revision
 
-    def active(self) -> Self:
+    def get_active_policy(self) -> Self:
         return self
 
     async def read(self, head: RequestHead) -> Self:
@@ -225,7 +225,7 @@ class _SimulatedExchange:
         self._headers = {name.lower(): value for name, value in setup.headers.items()}
         if setup.deployment is not None:
             self._headers["x-headrace-deployment"] = setup.deployment
-        self._path = setup.path or guess_path(self._body)
+        self._path = setup.path or guess_request_path(self._body)
         self._client = dialects.find_dialect(self._path, self._headers).client
         self._started = False
 

@@ -127,12 +127,12 @@ def _to_json(line: PriceLine) -> Mapping[str, Any]:
     data["by"] = line.source
     if price is None:
         return {**data, "price": None}
-    tiers = [{"above": tier.above, **_format_usd(tier)} for tier in price.tiers]
+    tiers = [{"above": tier.above, **_format_price_fields(tier)} for tier in price.tiers]
     start = str(price.since) if price.since else None
-    return {**data, "price": {"from": start, **_format_usd(price), "tiers": tiers}}
+    return {**data, "price": {"from": start, **_format_price_fields(price), "tiers": tiers}}
 
 
-def _format_usd(part: object) -> dict[str, str]:
+def _format_price_fields(part: object) -> dict[str, str]:
     prices = ((name, getattr(part, name, None)) for name in PRICE_NAMES)
     return {name: f"{usd:f}" for name, usd in prices if usd is not None}
 

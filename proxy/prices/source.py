@@ -95,7 +95,7 @@ def _list_model_rows(model: types.ModelInfo) -> Rows:
     """Return a model's prices by day, none if they are not per token."""
     rows: list[PriceRow] = []
     for day, source in _iter_highest_daily_prices(model):
-        amounts = _read_amounts(source, embeds="embed" in model.id)
+        amounts = _read_amounts(source, is_embedding="embed" in model.id)
         if amounts is None:
             return ()
         text = _format_row(amounts)
@@ -128,10 +128,10 @@ def _iter_highest_daily_prices(
         yield (None if day == FIRST_DAY else day), highest
 
 
-def _read_amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
+def _read_amounts(source: types.ModelPrice, *, is_embedding: bool) -> Amounts | None:
     """Return the prices by token type, None if a part is missing or not per token."""
     charged = {key for key, amount in vars(source).items() if amount is not None}
-    required = {"input_mtok"} if embeds else {"input_mtok", "output_mtok"}
+    required = {"input_mtok"} if is_embedding else {"input_mtok", "output_mtok"}
     if charged - IGNORED_FIELDS - set(PACKAGE_FIELDS.values()) or required - charged:
         return None
     amounts: Amounts = {

@@ -194,7 +194,7 @@ class ListenerState:
     - ``via``: id of this process in loop detection.
     - ``public``: serves requests without a key.
     - ``ids``: opens sealed ids of stored responses.
-    - ``passthrough_paths``: returns the passthrough paths of the active policy.
+    - ``get_passthrough_paths``: returns the passthrough paths of the active policy.
     """
 
     via: str
@@ -203,7 +203,7 @@ class ListenerState:
     calls: Calls
     public: PublicRequests = PublicRequests()  # it is frozen
     ids: ResponseIds | None = None
-    passthrough_paths: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
+    get_passthrough_paths: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
 
 
 def make_data_handler(

@@ -93,7 +93,7 @@ class HttpExchange:
             received_at=datetime.now(UTC),
             query=incoming.query,
             matched_dialect=self._dialect_match,
-            get_passthrough_paths=self._listener.passthrough_paths,
+            get_passthrough_paths=self._listener.get_passthrough_paths,
         )
         try:
             head = dialects.parse_head(

@@ -22,7 +22,7 @@ from proxy.dialects.wire.strict_json import DocumentParser, read_json, read_with
 from proxy.errors import BadRequest, UpstreamInvalid
 from proxy.guards.kinds.json_schema import JsonSchema
 from proxy.guards.services import wire
-from proxy.policy.review.diff import read_call
+from proxy.policy.review.diff import parse_recorded_call
 from proxy.runtime.fair_queue import LARGE_BYTES
 from tests.adversary.event_loops import LoopLag
 from tests.conftest import KEY, Proxy
@@ -143,7 +143,7 @@ def read_schema(raw: bytes) -> None:
 
 def read_recorded_call(raw: bytes) -> None:
     call = b'{"event": "call", "models": ["m"], "time": "2026-06-01T00:00:00Z", '
-    if read_call(call + b'"request_id": "r", "key": "k", ' + raw[1:]) is None:
+    if parse_recorded_call(call + b'"request_id": "r", "key": "k", ' + raw[1:]) is None:
         raise ValueError("unknown")
 
 

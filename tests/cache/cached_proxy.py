@@ -76,7 +76,7 @@ class RuledPolicies:
     def revision(self) -> str:
         return self.in_force.revision
 
-    def active(self) -> RuledPolicies:
+    def get_active_policy(self) -> RuledPolicies:
         return self
 
     async def read(self, head: RequestHead) -> RuledPolicies:

@@ -312,7 +312,7 @@ async def test_replaced_snapshot_is_freed_off_the_event_loop(
     source = NumberedSource(tmp_path, revisions)
     store = PolicyStore(source, time.monotonic, let_others_come, EventLog(), lambda *results: None)
     for _ in revisions[1:]:
-        store.active()  # a call holds the previous snapshot
+        store.get_active_policy()  # a call holds the previous snapshot
         await store.refresh()
 
     assert len(source.freed_by) == DROPPED, name

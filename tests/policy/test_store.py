@@ -179,8 +179,8 @@ async def test_only_recent_revisions_are_found(stored: StoreOverFolder) -> None:
         await stored.store.refresh()
         revisions.append(stored.store.current.revision)
 
-    assert stored.store.find(revisions[0]) is None
-    assert all(stored.store.find(item) is not None for item in revisions[1:])
+    assert stored.store.find_snapshot(revisions[0]) is None
+    assert all(stored.store.find_snapshot(item) is not None for item in revisions[1:])
 
 
 async def test_unexpected_error_keeps_snapshot_and_revocations(stored: StoreOverFolder) -> None:

@@ -82,11 +82,11 @@ async def test_internal_error_is_a_500_with_only_its_id(
     aiohttp_raw_server: AiohttpRawServer, aiohttp_client: AiohttpClient
 ) -> None:
     class Broken:
-        def active(self) -> Any:
+        def get_active_policy(self) -> Any:
             raise KeyError("hr-secret-inside")
 
         async def read(self, head: Any) -> Any:
-            return self.active()
+            return self.get_active_policy()
 
     bugs: list[tuple[BaseException, str]] = []
     metrics = Metrics("1")

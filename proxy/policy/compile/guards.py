@@ -29,7 +29,7 @@ SAMPLE_CONTEXT = guard.PromptContext(SAMPLE_TEXT, SAMPLE_TEXT, SAMPLE_TEXT)
 
 
 @frozen
-class UnicodeTables:
+class UnicodeTablesPreparation:
     """Loads tables that all guards need for text beyond ASCII."""
 
     def prepare(self) -> None:
@@ -39,7 +39,7 @@ class UnicodeTables:
         return iter(())
 
 
-UNICODE_TABLES = UnicodeTables()
+UNICODE_TABLES = UnicodeTablesPreparation()
 
 
 @frozen

@@ -111,7 +111,7 @@ def list_models(
     }
     models = {}
     for name in sorted(by_model, key=lambda name: (name not in deployments, name)):
-        targets = by_model[name][0].deployment.get_candidates(name).active
+        targets = by_model[name][0].deployment.get_candidates(name).active_targets
         if targets:
             owners = {target.upstream.provider or target.upstream.name for target in targets}
             models[name] = ListedModel(
@@ -129,11 +129,13 @@ def _list_unambiguous_names(
     """Yield the name of a deployment, and one unambiguous name for each of its models."""
     deployment = key_deployment.deployment
     yield deployment.name
-    targets = {target.model: target for target in deployment.routes.candidates.active}
+    targets = {target.model: target for target in deployment.routes.candidates.active_targets}
     for model, target in targets.items():
         prefixes = filter(None, (target.upstream.provider, target.upstream.name))
         for name in (model, *(f"{prefix}/{model}" for prefix in prefixes)):
-            models = {candidate.model for candidate in deployment.get_candidates(name).active}
+            models = {
+                candidate.model for candidate in deployment.get_candidates(name).active_targets
+            }
             if VirtualKey.find_default_deployment(by_model[name]) is key_deployment and models == {
                 model
             }:

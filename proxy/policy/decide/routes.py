@@ -34,7 +34,7 @@ class Candidates:
         object.__setattr__(self, "pool_size", len(self.targets) if self.balanced else 1)
 
     @property
-    def active(self) -> tuple[Target, ...]:
+    def active_targets(self) -> tuple[Target, ...]:
         """Targets that get calls, which excludes weight 0."""
         if not self.weights:
             return self.targets

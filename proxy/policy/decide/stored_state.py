@@ -49,7 +49,7 @@ def select_conversation_deployment(key: VirtualKey) -> KeyDeployment:
         if not key_deployment.deployment.only_passthrough
         and any(
             choose_target_endpoint("responses", target) == "responses"
-            for target in key_deployment.deployment.routes.candidates.active
+            for target in key_deployment.deployment.routes.candidates.active_targets
         )
     }
     if not stores:

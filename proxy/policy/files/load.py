@@ -75,13 +75,13 @@ def load_policies_with_problems(folder: Path) -> LoadedFolder:
     """Load a folder. ``document`` lists problems. If there are any, the policies may be empty."""
     document = Document(folder=get_folder_name(folder))
     try:
-        return _read(folder, document)
+        return _load_document(folder, document)
     except Exception as error:  # noqa: BLE001  # reported as a problem of the folder
         document.stop_reading(document.get_location(()), (), describe_unexpected_error(error))
         return LoadedFolder(schema.PoliciesConfig(), document, "")
 
 
-def _read(folder: Path, document: Document) -> LoadedFolder:
+def _load_document(folder: Path, document: Document) -> LoadedFolder:
     digest = hashlib.sha256()
     files = list(iter_policy_files(folder, document, skipped="tests"))
     if not files and document.is_complete:

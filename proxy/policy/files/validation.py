@@ -57,13 +57,15 @@ def report_errors(
     reported = {problem.path for problem in document.problems}
     for detail in error.errors(include_url=False):
         inner_path = tuple(part for part in detail["loc"] if part != "[key]")
-        path, message = _describe(inner_path, detail, model)
+        path, message = _describe_error(inner_path, detail, model)
         path = document.get_source_path((*base, *path))
         if format_path(path) not in reported:
             document.report(path, message)
 
 
-def _describe(path: KeyPath, detail: ErrorDetails, model: type[BaseModel]) -> tuple[KeyPath, str]:
+def _describe_error(
+    path: KeyPath, detail: ErrorDetails, model: type[BaseModel]
+) -> tuple[KeyPath, str]:
     kind = detail["type"]
     if kind == "extra_forbidden":
         return path, "unknown key" + _hint_at_known_key(

@@ -144,7 +144,7 @@ class _YamlReader:
         """Merge a section. Entries before a fatal error in the file stay."""
         name = str(path[0])
         is_list = name in LIST_SECTIONS
-        event = self._next_event(path)
+        event = self._read_event(path)
         start = yaml.SequenceStartEvent if is_list else yaml.MappingStartEvent
         section = self._document.data.setdefault(name, [] if is_list else {})
         if isinstance(event, start) and self._is_supported_event(event, path):
@@ -163,14 +163,14 @@ class _YamlReader:
             if name in values:
                 first_place = self._document.get_location(inner)
                 self._report(key, inner, f"is already defined at {first_place}")
-                self._read_value(self._next_event(inner), inner, depth + 1)
+                self._read_value(self._read_event(inner), inner, depth + 1)
                 continue
             self._document.locations[inner] = self._locate_event(key)
-            values[name] = self._read_value(self._next_event(inner), inner, depth + 1)
+            values[name] = self._read_value(self._read_event(inner), inner, depth + 1)
 
     def _read_keys(self, path: KeyPath, depth: int) -> Iterator[tuple[str, yaml.Event]]:
         """Yield each key of a mapping. The caller reads the value before the next key."""
-        while not isinstance(event := self._next_event(path), yaml.MappingEndEvent):
+        while not isinstance(event := self._read_event(path), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 self._report(event, path, "a key must be plain text, not a list or mapping")
                 self._read_value(event, path, depth + 1)
@@ -180,7 +180,7 @@ class _YamlReader:
             elif self._is_supported_event(event, path):
                 yield event.value, event
                 continue
-            self._read_value(self._next_event(path), path, depth + 1)
+            self._read_value(self._read_event(path), path, depth + 1)
 
     def _read_value(self, event: yaml.Event, path: KeyPath, depth: int) -> Any:
         """Return the value that starts with an event, or None if it is rejected."""
@@ -200,7 +200,7 @@ class _YamlReader:
         return value if is_plain else None
 
     def _read_items(self, path: KeyPath, depth: int, items: list[Any]) -> None:
-        while not isinstance(event := self._next_event(path), yaml.SequenceEndEvent):
+        while not isinstance(event := self._read_event(path), yaml.SequenceEndEvent):
             inner = (*path, len(items))
             self._document.locations[inner] = self._locate_event(event)
             items.append(self._read_value(event, inner, depth + 1))
@@ -215,7 +215,7 @@ class _YamlReader:
             self._report(event, path, f"the YAML tag {quote(tag)} is not supported. Remove it.")
         return tag is None
 
-    def _next_event(self, path: KeyPath) -> yaml.Event:
+    def _read_event(self, path: KeyPath) -> yaml.Event:
         event = next(self._events)
         self._nodes += 1
         if self._nodes > MAX_NODES:

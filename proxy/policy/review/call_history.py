@@ -74,17 +74,18 @@ class PastCall:
 class CallHistory:
     """Sink that stores the last calls.
 
-    ``find`` returns the snapshot of a recent revision, ``candidate`` the candidate snapshot.
+    ``find_snapshot`` returns the snapshot of a recent revision, ``candidate`` the candidate
+    snapshot.
     """
 
     name: ClassVar[str] = "past"
 
     def __init__(
         self,
-        find: Callable[[str], Snapshot | None],
+        find_snapshot: Callable[[str], Snapshot | None],
         candidate: Callable[[], Snapshot] | None = None,
     ) -> None:
-        self._find = find
+        self._find_snapshot = find_snapshot
         self._candidate = candidate
         self._calls: OrderedDict[CallId, PastCall] = OrderedDict()
         self._unauthorized: OrderedDict[CallId, PastCall] = OrderedDict()
@@ -92,7 +93,7 @@ class CallHistory:
     def end(self, record: Record) -> None:
         if record.head is None or not record.reported:
             return
-        snapshot = self._find(record.revision or "")
+        snapshot = self._find_snapshot(record.revision or "")
         headers = snapshot.headers if snapshot is not None else frozenset[str]()
         calls, max_calls = self._calls, MAX_CALLS
         if record.key is None:  # these calls must not push out those of a key
@@ -136,7 +137,7 @@ class CallHistory:
         return CallExplanation(past.revision or "none", decisions)
 
     def _explain_past_call(self, past: PastCall) -> Iterator[Decision]:
-        snapshot = self._find(past.revision or "")
+        snapshot = self._find_snapshot(past.revision or "")
         if snapshot is None:
             reason = "the policy revision is no longer in memory"
             yield Decision("result", "unknown", reason, state="not_applied")

@@ -58,9 +58,11 @@ def decide_call(snapshot: Snapshot, key: VirtualKey, call: Call) -> PlanOrError:
         return error
 
 
-def make_key_difference(name: str, old_reason: str | None, new_reason: str | None) -> Difference:
+def make_key_difference(
+    key_name: str, old_reason: str | None, new_reason: str | None
+) -> Difference:
     """Return the difference for a key. A reason is None if a snapshot accepts the key."""
-    return Difference("key", old_reason or f"key {name}", new_reason or f"key {name}")
+    return Difference("key", old_reason or f"key {key_name}", new_reason or f"key {key_name}")
 
 
 def compare_snapshots(

@@ -192,7 +192,7 @@ def replay_calls(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replay
     """Decide the calls of a call log under two snapshots."""
     result = ReplayResult()
     for line in lines:
-        recorded = read_call(line)
+        recorded = parse_recorded_call(line)
         if recorded is None:
             result.invalid += bool(line.strip())
             continue
@@ -268,7 +268,7 @@ class RecordedCall(BaseModel):
         return replace(call, head=head)
 
 
-def read_call(line: bytes) -> RecordedCall | None:
+def parse_recorded_call(line: bytes) -> RecordedCall | None:
     try:
         read_without_duplicates(line)
         return RecordedCall.model_validate_json(line)

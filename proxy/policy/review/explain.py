@@ -252,7 +252,9 @@ def _flatten_members(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{path}{name}", value
 
 
-def _explain_parameters(plan: DecidedPlan, index: int, call: Call, text: str) -> Iterator[Decision]:
+def _explain_parameters(
+    plan: DecidedPlan, index: int, call: Call, prefix: str
+) -> Iterator[Decision]:
     """Yield the parameters of the request to the first target that rules change."""
     target = plan.model_calls[index].targets[0]
     if not _has_texts(call):
@@ -260,7 +262,7 @@ def _explain_parameters(plan: DecidedPlan, index: int, call: Call, text: str) ->
     try:
         changes = _find_rule_changes(call, target, plan.model_calls[index].overrides_for(target))
     except InvalidField as error:
-        text = f"{text}not supported by {target.id}"
+        text = f"{prefix}not supported by {target.id}"
         yield Decision("parameters", text, str(error), state="refused")
         return
     parts = [
@@ -272,7 +274,7 @@ def _explain_parameters(plan: DecidedPlan, index: int, call: Call, text: str) ->
         for name, (old, new) in changes.items()
     ]
     if parts:
-        yield Decision("parameters", f"{text}{len(parts)} changed", parts=tuple(parts))
+        yield Decision("parameters", f"{prefix}{len(parts)} changed", parts=tuple(parts))
 
 
 def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
@@ -304,11 +306,11 @@ def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
 
 
 def _explain_guard(
-    text: str, reason: str | None, guard: GuardRule | CostCap, snapshot: Snapshot
+    result: str, reason: str | None, guard: GuardRule | CostCap, snapshot: Snapshot
 ) -> Decision:
     source = snapshot.find_location(*guard.path)
     state: DecisionState = "shadow" if guard.shadow else "applied"
-    return Decision("guard", text, reason, source=source, state=state)
+    return Decision("guard", result, reason, source=source, state=state)
 
 
 def rejects_opaque_content(guards: GuardPlan) -> bool:

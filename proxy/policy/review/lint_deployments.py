@@ -45,7 +45,7 @@ def lint_deployment(deployment: Deployment, snapshot: Snapshot) -> Iterator[Find
         paths = deployment.passthrough
         yield from _check_stored_data((*path, "passthrough"), deployment, snapshot, paths)
         yield from _check_paths((*path, "passthrough"), deployment, paths)
-        if not _is_free(deployment):
+        if not _has_only_free_targets(deployment):
             yield from _check_path_costs((*path, "passthrough"), deployment, paths)
     if (rule := find_target_overriding_rule(deployment)) is not None:
         message = f"are never used, because rule {rule} sets the targets of every call"
@@ -90,7 +90,7 @@ def _check_partly_unused_targets(path: KeyPath, deployment: Deployment) -> Itera
                 (*path, index),
                 f"is used only by calls for {alias_names}, {reason}. {UNREACHABLE_ADVICE}",
             )
-    heaviest, *others_by_weight = routes.candidates.active
+    heaviest, *others_by_weight = routes.candidates.active_targets
     models = {heaviest.model, *(target.model for target in others_by_weight)}
     rule_models = {rule.model for rule in deployment.rules}
     if not routes.candidates.has_random_draw or not deployment.names.isdisjoint(
@@ -178,7 +178,7 @@ def _check_paths(
     path: KeyPath, deployment: Deployment, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield warnings about credentials in responses, and about bodies that cannot be inspected."""
-    if deployment.only_passthrough is None and _is_free(deployment):
+    if deployment.only_passthrough is None and _has_only_free_targets(deployment):
         yield (
             path[:-1],
             "also serves chat calls, at a price of 0. If it is only for its passthrough paths, add "
@@ -246,7 +246,7 @@ def _list_upstream_names(deployment: Deployment) -> set[str]:
     return {target.upstream.name for _, target in deployment.targets}
 
 
-def _is_free(deployment: Deployment) -> bool:
+def _has_only_free_targets(deployment: Deployment) -> bool:
     return all(target.costs_nothing for _, target in deployment.targets)
 
 

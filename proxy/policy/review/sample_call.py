@@ -22,7 +22,7 @@ NEEDS_STATE_MESSAGE = (
 )
 
 
-def guess_path(body: Json) -> str:
+def guess_request_path(body: Json) -> str:
     """Return the path for which a body is most likely meant, by its fields."""
     if "prompt" in body:
         return COMPLETIONS_PATH
@@ -46,7 +46,9 @@ def build_sample_call(
     method: str = "POST",
     passthrough: PassthroughPaths | None = None,
 ) -> Call:
-    """Return the call of a request without a credential, by default to ``guess_path(body)``.
+    """Return the call of a request without a credential.
+
+    The default ``path`` is ``guess_request_path(body)``.
 
     Raise ``RequestError`` if the request would be rejected before any policy decides it.
     """
@@ -54,7 +56,9 @@ def build_sample_call(
     context = RequestContext(
         "supposed", "supposed", received_at=received_at, get_passthrough_paths=lambda: passthrough
     )
-    return read_sample_call(parse_head(method, path or guess_path(body), headers, context), body)
+    return read_sample_call(
+        parse_head(method, path or guess_request_path(body), headers, context), body
+    )
 
 
 def read_sample_call(head: RequestHead, body: Json, caller: str = "") -> Call:

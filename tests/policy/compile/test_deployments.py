@@ -222,7 +222,7 @@ def test_check_lists_unreachable_targets(deployment: Json, name: str, weighted: 
         id(target)
         for model in models
         for target in deployment_item.get_candidates(model).order
-        or deployment_item.get_candidates(model).active
+        or deployment_item.get_candidates(model).active_targets
     }
     assert placed == {
         f"deployments.{name}.targets[{index}]"

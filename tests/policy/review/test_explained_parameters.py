@@ -14,7 +14,7 @@ from proxy.dialects import DIALECTS, ROUTES
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.call_history import remove_texts
 from proxy.policy.review.explain import explain
-from proxy.policy.review.sample_call import build_sample_call, guess_path
+from proxy.policy.review.sample_call import build_sample_call, guess_request_path
 from proxy.policy.store import read_folder
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.policytest.harness import run_case
@@ -231,4 +231,4 @@ def test_path_cost_is_limited(maximum: int, decided: str, tmp_path: Path) -> Non
     ],
 )
 def test_path_is_derived_from_the_body(body: dict[str, Any], path: str) -> None:
-    assert guess_path(body) == path
+    assert guess_request_path(body) == path
