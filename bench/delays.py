@@ -19,7 +19,7 @@ from proxy.guards.findings import RuleTally
 from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds import KINDS
 from proxy.guards.kinds.pii import ENTITIES
-from proxy.guards.stream.placeholders import Masks, derive_key
+from proxy.guards.stream.placeholders import Masks, derive_placeholder_key
 from proxy.guards.stream.window import Window
 from proxy.types.guard import GuardRule, PromptContext
 
@@ -102,7 +102,7 @@ def split_tokens(text: str) -> list[str]:
 def measure_delay(name: str, text: str) -> Delay:
     """Measure one set of guards. Text after a block does not count."""
     if name == UNMASKING:
-        masks = Masks.for_key(derive_key("bench"), "key")
+        masks = Masks.for_virtual_key(derive_placeholder_key("bench"), "key")
         for value in MASKED_VALUES:
             text = text.replace(value, masks.make_placeholder("value", value))
         text_filter: Any = masks.build_unmasker()

@@ -96,7 +96,7 @@ class Pipeline:
                 async with await self.upstreams.open(
                     plan, call, record, guards.redact_error
                 ) as response:
-                    output_guards = guards.guard_output(call, response.head)
+                    output_guards = guards.build_output_guards(call, response.head)
                     await sink.start(response.head, record)
                     await relay(response, output_guards, record, sink, self.time_slices)
             except ProxyError as error:
@@ -139,7 +139,7 @@ async def relay(
     except RetryRequested:
         return
     except UpstreamError:
-        await relayed.send(guards.abort())
+        await relayed.send(guards.release_partial_placeholder())
         raise
 
 

@@ -156,7 +156,7 @@ class OutputGuards(Protocol):
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         """Inspect a frame and return the frames that are released. Raises ``GuardBlocked``."""
 
-    def abort(self) -> Sequence[Frame]:
+    def release_partial_placeholder(self) -> Sequence[Frame]:
         """Return inspected frames that are still held when the response breaks off."""
 
 
@@ -172,7 +172,7 @@ class CallGuards(Protocol):
     async def redact_error(self, error: ProxyError) -> None:
         """Redact upstream text in an error with the output guards. It may quote the prompt."""
 
-    def guard_output(self, call: Call, head: ResponseHead) -> OutputGuards:
+    def build_output_guards(self, call: Call, head: ResponseHead) -> OutputGuards:
         """Return the output guards for a response to ``call``.
 
         Raises ``GuardBlocked`` for a response that no guard can read, unless the policy allows it.
@@ -189,10 +189,10 @@ class Guards(Protocol):
 class GuardClients(Protocol):
     """HTTP and model clients for guards."""
 
-    def for_record(self, record: Record, *, waits: bool = True) -> GuardClient:
+    def for_record(self, record: Record, *, call_waits: bool = True) -> GuardClient:
         """Return the client for the guards of one call. Its requests join the trace of the call.
 
-        ``waits`` is False if the call continues while the guard runs.
+        ``call_waits`` is False if the call continues while the guard runs.
         """
 
 
@@ -200,11 +200,11 @@ class Embedder(Protocol):
     """Computes embeddings with a deployment of the policy."""
 
     async def embed(
-        self, record: Record, deployment: str, text: str, *, waits: bool
+        self, record: Record, deployment: str, text: str, *, call_waits: bool
     ) -> tuple[str, Any]:
         """Return the target that computed an embedding, and its response. Raises ``ProxyError``.
 
-        ``waits`` is False if the call continues meanwhile.
+        ``call_waits`` is False if the call continues meanwhile.
         """
 
 

@@ -58,7 +58,7 @@ class Unguarded:
     def for_call(self, plan: Plan, call: Call, record: Record) -> Any:
         return UnguardedCall(self, plan, call)
 
-    def guard_output(self) -> Any:
+    def build_output_guards(self) -> Any:
         return self
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
@@ -67,7 +67,7 @@ class Unguarded:
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         return (frame,)
 
-    def abort(self) -> Sequence[Frame]:
+    def release_partial_placeholder(self) -> Sequence[Frame]:
         return ()
 
 
@@ -85,8 +85,8 @@ class UnguardedCall:
     async def redact_error(self, error: ProxyError) -> None:
         return None
 
-    def guard_output(self, call: Call, head: ResponseHead) -> Any:
-        return self.guards.guard_output()
+    def build_output_guards(self, call: Call, head: ResponseHead) -> Any:
+        return self.guards.build_output_guards()
 
 
 class EventLog:

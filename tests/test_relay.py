@@ -83,7 +83,7 @@ class ScriptedGuards(Unguarded):
         released, self.held = self.held, []
         return released
 
-    def abort(self) -> Sequence[Frame]:
+    def release_partial_placeholder(self) -> Sequence[Frame]:
         return self.held
 
 

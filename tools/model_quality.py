@@ -97,9 +97,9 @@ def judge_score(url: str, model: str) -> Score:
         rule=GROUNDED_RULE,
         kind="unsupported",
         threshold=0.5,
-        longest=32_000,
+        max_chars=32_000,
         check="grounded",
-        mark=lambda: "7f3a9c21d05be864",  # constant, so that the server can cache the prompt
+        make_mark=lambda: "7f3a9c21d05be864",  # constant, so that the server can cache the prompt
     )
     egress: Any = JudgeServer(url, model)
 

@@ -20,7 +20,7 @@ from proxy.app.admin import AdminParts, build_call_sinks, open_admin_handler
 from proxy.app.context import Context, unix_time_s
 from proxy.call.record import new_record, new_request_id
 from proxy.egress import HttpGuardClients
-from proxy.guards.unguarded import GuardsOnDemand
+from proxy.guards.unguarded import LazyGuards
 from proxy.limits import Limiter
 from proxy.pipeline import Pipeline
 from proxy.policy.catalog import list_labels
@@ -195,7 +195,7 @@ async def _build_pipeline(
     internal = Pipeline(
         policies=store,
         limits=limits,
-        guards=GuardsOnDemand(partial(_build_guards, context, None, None)),
+        guards=LazyGuards(partial(_build_guards, context, None, None)),
         cache=cache.NullCache(),
         upstreams=upstreams,
         emitter=emitters,
@@ -203,7 +203,7 @@ async def _build_pipeline(
         time_slices=upstreams.time_slices,
     )
     outside = HttpGuardClients(http, internal.run, new_request_id)
-    guards = GuardsOnDemand(partial(_build_guards, context, pool, outside))
+    guards = LazyGuards(partial(_build_guards, context, pool, outside))
     response_cache = cache.AnswerCache(
         backends=await stores.open_cache_backends(context),
         now=unix_time_s,
@@ -219,7 +219,7 @@ def _build_guards(
 ) -> ports.Guards:
     from proxy.guards.engine import Engine  # noqa: PLC0415 # fifty modules that only guards need
     from proxy.guards.run import PolicyGuards  # noqa: PLC0415
-    from proxy.guards.stream.placeholders import derive_key  # noqa: PLC0415
+    from proxy.guards.stream.placeholders import derive_placeholder_key  # noqa: PLC0415
 
     settings = context.settings
     waited = partial(context.metrics.observe, "headrace_guard_wait_seconds")
@@ -231,7 +231,7 @@ def _build_guards(
         now=time.monotonic,
     )
     engine = engine if guard_clients is None else replace(engine, guard_clients=guard_clients)
-    return PolicyGuards(engine, derive_key(*settings.id_secrets[:1]))
+    return PolicyGuards(engine, derive_placeholder_key(*settings.id_secrets[:1]))
 
 
 def _build_emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters:

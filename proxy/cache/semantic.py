@@ -215,7 +215,10 @@ class SemanticLookup:
         try:
             async with asyncio.timeout(self.semantic.deadline):
                 model, document = await self.cache.embedder.embed(
-                    record, self.semantic.embeddings, prompt, waits=self.semantic.mode == "serve"
+                    record,
+                    self.semantic.embeddings,
+                    prompt,
+                    call_waits=self.semantic.mode == "serve",
                 )
             result = "invalid"
             return parse_vector(model, document)

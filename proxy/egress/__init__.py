@@ -47,34 +47,36 @@ class ResponseTooLong(OSError):
 class HttpGuardClients:
     """``GuardClients`` over one HTTP client.
 
-    ``run`` runs a call through the pipeline. ``new_id`` returns the id of such a call.
+    ``run_exchange`` runs a call through the pipeline. ``new_id`` returns the id of such a call.
     """
 
     http: Http
-    run: Callable[[Exchange], Awaitable[None]]
+    run_exchange: Callable[[Exchange], Awaitable[None]]
     new_id: Callable[[], str]
 
-    def for_record(self, record: Record, *, waits: bool = True) -> HttpGuardClient:
-        return HttpGuardClient(self, record, waits=waits)
+    def for_record(self, record: Record, *, call_waits: bool = True) -> HttpGuardClient:
+        return HttpGuardClient(self, record, call_waits=call_waits)
 
     async def embed(
-        self, record: Record, deployment: str, text: str, *, waits: bool
+        self, record: Record, deployment: str, text: str, *, call_waits: bool
     ) -> tuple[str, Any]:
         """Return the target that has computed the embedding of a text, and its response."""
         owner = record.plan.deployment if record.plan is not None else None
-        key = internal_key("cache", owner or "")
-        client = self.for_record(record, waits=waits)
-        exchange = await client.send(key, deployment, "embeddings", {"input": text})
-        return exchange.model, exchange.document()
+        caller_key = internal_key("cache", owner or "")
+        client = self.for_record(record, call_waits=call_waits)
+        exchange = await client.call_deployment(
+            caller_key, deployment, "embeddings", {"input": text}
+        )
+        return exchange.target_id, exchange.get_document()
 
 
 @dataclass(slots=True)
 class HttpGuardClient:
     """A ``GuardClient`` of one call. Records the time for which the call waits."""
 
-    egress: HttpGuardClients
+    clients: HttpGuardClients
     record: Record
-    waits: bool = True
+    call_waits: bool = True
     _pending: int = field(default=0, init=False)
     _waiting_since: float = field(default=0.0, init=False)
 
@@ -91,7 +93,7 @@ class HttpGuardClient:
 
         Raises ``TimeoutError``, ``ConnectionFailed`` and ``ResponseTooLong``.
         """
-        http, response = self.egress.http, bytearray()
+        http, response = self.clients.http, bytearray()
         with self._measure_wait():
             try:
                 try:
@@ -112,30 +114,30 @@ class HttpGuardClient:
         return reply.status, bytes(response)
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
-        key = internal_key("guard", guard)
-        return (await self.send(key, deployment, "chat", body)).text()
+        caller_key = internal_key("guard", guard)
+        return (await self.call_deployment(caller_key, deployment, "chat", body)).get_text()
 
-    async def send(
-        self, key: str, deployment: str, endpoint: Endpoint, body: Mapping[str, Any]
+    async def call_deployment(
+        self, caller_key: str, deployment: str, endpoint: Endpoint, body: Mapping[str, Any]
     ) -> InternalExchange:
         """Call a deployment as an internal key."""
-        head, call_id = self.record.head, self.egress.new_id()
+        head, call_id = self.record.head, self.clients.new_id()
         ids = self.record.ids
         request_head = RequestHead(
             dialect=GUARD_DIALECT,
             endpoint=endpoint,
-            route=key.partition("/")[0],
+            route=caller_key.partition("/")[0],
             request_id=call_id,
             call_id=call_id,
             deployment=deployment,
-            internal_key=key,
+            internal_key=caller_key,
             parent=TraceContext(ids.trace_id, ids.server_span, self.record.sample_id),
             via=head.via if head else (),
             received_at=datetime.now(UTC),
         )
-        exchange = InternalExchange(request_head, body, f"{key} {self.record.key}")
+        exchange = InternalExchange(request_head, body, f"{caller_key} {self.record.key}")
         with self._measure_wait():
-            await self.egress.run(exchange)
+            await self.clients.run_exchange(exchange)
         return exchange
 
     @contextmanager
@@ -149,7 +151,7 @@ class HttpGuardClient:
         finally:
             self._pending -= 1
             has_open_attempt = any(attempt.ended is None for attempt in self.record.attempts)
-            if self.waits and not self._pending and not has_open_attempt:
+            if self.call_waits and not self._pending and not has_open_attempt:
                 self.record.wait_s += self.record.now() - self._waiting_since
 
 
@@ -208,20 +210,20 @@ class InternalExchange:
         record.status = error.status
 
     @property
-    def model(self) -> str:
+    def target_id(self) -> str:
         """Target of the response."""
         bill = self._record.get_used_bill() if self._record is not None else None
         return bill.target.id if bill is not None else ""
 
-    def document(self) -> Any:
+    def get_document(self) -> Any:
         """Return the response. Raises ``ProxyError``."""
         if self._error is not None:
             raise self._error
         return self._document
 
-    def text(self) -> str:
+    def get_text(self) -> str:
         """Return the text of the first choice. Raises ``ProxyError``."""
-        choices = get_choices(self.document())
+        choices = get_choices(self.get_document())
         text = get_message(choices[0]).get("content") if choices else None
         if not isinstance(text, str):
             raise UpstreamInvalid("The upstream's response has no text.")

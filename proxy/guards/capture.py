@@ -17,9 +17,9 @@ from proxy.guards.engine import inspect_now
 from proxy.guards.findings import Clock, RuleTally, replace_by_kind
 from proxy.guards.stream.frame_texts import (
     JSON_KINDS,
-    get_choice,
+    get_choice_index,
     get_text_key,
-    iter_other_texts,
+    iter_non_delta_texts,
     list_delta_texts,
 )
 from proxy.guards.text.documents import walk_non_chat
@@ -66,7 +66,7 @@ class CallCapture:
                 pieces.append(text.text[: self._remaining])
                 self._remaining = max(0, self._remaining - len(text.text))
 
-    def build_captured(self) -> Captured:
+    def build_captured_texts(self) -> Captured:
         walk = islice(walk_request(self.request), MAX_VALUES) if self.capture.input else ()
         requests = [
             text
@@ -77,9 +77,9 @@ class CallCapture:
             text._replace(path=(model_call, *text.path), text="".join(pieces), role="assistant")
             for (model_call, _), (text, pieces) in self._responses.items()
         ]
-        return Captured(self._redact(requests), self._redact(responses))
+        return Captured(self._redact_texts(requests), self._redact_texts(responses))
 
-    def redact_error(self, message: str) -> str | None:
+    def redact_error_message(self, message: str) -> str | None:
         """Return the redacted message of an upstream, which may quote the request.
 
         Return None if the policy does not capture both the request and the response.
@@ -87,10 +87,10 @@ class CallCapture:
         if not (self.capture.input and self.capture.output):
             return None
         text = Text(path=("error", "message"), text=message, kind="content", role="assistant")
-        [redacted, *_] = self._redact([text])
+        [redacted, *_] = self._redact_texts([text])
         return shorten(redacted.text, MAX_NAME)
 
-    def _redact(self, texts: Sequence[Text]) -> tuple[CapturedText, ...]:
+    def _redact_texts(self, texts: Sequence[Text]) -> tuple[CapturedText, ...]:
         """Return the texts with every finding replaced, or ``WITHHELD_MARK`` if a rule failed.
 
         Texts of one message are inspected together, and so are adjacent messages of one role,
@@ -146,7 +146,7 @@ def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
     walk = (
         walk_non_chat(frame.doc or {}, frame.family, is_event=False)
         if is_whole
-        else iter_other_texts(frame)
+        else iter_non_delta_texts(frame)
     )
     for item in islice(walk, MAX_VALUES):
         if isinstance(item, Text):
@@ -155,6 +155,6 @@ def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
     for text, key in () if is_whole else list_delta_texts(frame):
         is_call = isinstance(key, Part) and key.kind in JSON_KINDS | TOOL_CALL_KINDS
         yield (
-            (get_choice(key), key if is_call else text.kind),
+            (get_choice_index(key), key if is_call else text.kind),
             text._replace(path=(text.kind,)),
         )

@@ -28,12 +28,12 @@ from proxy.guards.services.stage import (
 )
 from proxy.guards.text import documents
 from proxy.guards.text.walk import Found, Path, Text, Texts
-from proxy.guards.whole.joined_parts import iter_joined_parts, iter_joined_texts
+from proxy.guards.whole.joined_parts import iter_joined_message_parts, iter_joined_texts
 from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.guards.whole.text_batches import (
     RuleInspection,
+    build_text_views,
     inspect_in_threads,
-    read_views,
     split_into_batches,
 )
 from proxy.ports import GuardClients
@@ -103,71 +103,78 @@ class Engine:
         caller: object = None,
     ) -> Inspection:
         """Inspect whole texts in the turns of a caller. Findings do not raise an error here."""
-        read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
-        prefiltered = prefilter_rules(rules, read, self.max_loop_weight, self.clock)
-        if not any(prefiltered) and self._is_heavy((), read):
-            prefiltered = await self._prefilter_in_thread(rules, read, caller)
+        walked_texts = texts if isinstance(texts, Texts) else Texts(tuple(texts))
+        prefiltered = prefilter_rules(rules, walked_texts, self.max_loop_weight, self.clock)
+        if not any(prefiltered) and self._is_heavy((), walked_texts):
+            prefiltered = await self._prefilter_in_thread(rules, walked_texts, caller)
         clean = [result for result in prefiltered if result is not None]
         if len(clean) == len(prefiltered):
             return Inspection(tuple(clean), {})
         pairs = zip(rules, prefiltered, strict=True)
         remaining = [rule for rule, result in pairs if result is None]
-        inspection = await self._inspect_all_rules(remaining, read, replace, caller)
+        inspection = await self._inspect_with_rules(remaining, walked_texts, replace, caller)
         results = iter(inspection.results)
         merged = [next(results) if result is None else result for result in prefiltered]
         return copied(inspection, results=tuple(merged))
 
     async def _prefilter_in_thread(
-        self, rules: Sequence[GuardRule], read: Texts, caller: object
+        self, rules: Sequence[GuardRule], walked_texts: Texts, caller: object
     ) -> Sequence[GuardResult | None]:
         """Prefilter heavy texts in a thread, unless it has to wait too long."""
-        job = partial(prefilter_rules, rules, read, MAX_PREFILTER_WEIGHT, self.clock)
+        job = partial(prefilter_rules, rules, walked_texts, MAX_PREFILTER_WEIGHT, self.clock)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.max_wait_s):
-                return await self.threads(caller)(job)
+                return await self.get_threads(caller)(job)
         return [None] * len(rules)
 
-    async def _inspect_all_rules(
-        self, rules: Sequence[GuardRule], read: Texts, replace: findings.Replace, caller: object
+    async def _inspect_with_rules(
+        self,
+        rules: Sequence[GuardRule],
+        walked_texts: Texts,
+        replace: findings.Replace,
+        caller: object,
     ) -> Inspection:
-        tallies = [findings.RuleTally(rule, self.clock, opaque=bool(read.opaque)) for rule in rules]
-        if read.unread is not None:
-            return _fail_all(tallies, read.unread, read.texts, replace)
-        if not self._is_heavy(rules, read):
-            return inspect_now(tallies, read.texts, replace)
-        threads = self.threads(caller)
+        opaque = bool(walked_texts.opaque)
+        tallies = [findings.RuleTally(rule, self.clock, opaque=opaque) for rule in rules]
+        if walked_texts.unread is not None:
+            return _build_failed_inspection(
+                tallies, walked_texts.unread, walked_texts.texts, replace
+            )
+        if not self._is_heavy(rules, walked_texts):
+            return inspect_now(tallies, walked_texts.texts, replace)
+        threads = self.get_threads(caller)
         inspections = await inspect_in_threads(
-            threads, self.clock, tallies, read.texts, self.max_wait_s
+            threads, self.clock, tallies, walked_texts.texts, self.max_wait_s
         )
-        conclude = partial(_build_inspection, inspections, read.texts, replace)
+        conclude = partial(_build_inspection, inspections, walked_texts.texts, replace)
         # Only masking takes long, so a blocked call does not wait for another turn.
         masks = any(map(_must_mask, inspections)) and _find_first_block(inspections) is None
         return await threads(conclude) if masks else conclude()
 
-    def _is_heavy(self, rules: Sequence[GuardRule], read: Texts) -> bool:
+    def _is_heavy(self, rules: Sequence[GuardRule], walked_texts: Texts) -> bool:
         """Return True if the texts are too much work for the event loop.
 
         If there are many texts, they are not weighed one by one.
         """
         if self.pool is None:
             return False
-        if documents.TEXT_WEIGHT * len(read.texts) > self.max_loop_weight:
+        if documents.TEXT_WEIGHT * len(walked_texts.texts) > self.max_loop_weight:
             return True
-        remaining = self.max_loop_weight - _estimate_inspection_weight(rules, read.texts)
-        if remaining < 0 or read.apart:
+        remaining = self.max_loop_weight - _estimate_inspection_weight(rules, walked_texts.texts)
+        if remaining < 0 or walked_texts.apart:
             return remaining < 0
         # Short messages of one role are joined twice, with a space between them and without.
-        joined = iter_joined_texts(read.texts)
+        joined = iter_joined_texts(walked_texts.texts)
         return (
             sum(documents.estimate_weight(joined_text.text.text) for joined_text in joined)
             > remaining
         )
 
-    async def offload(self, weight: int, job: Callable[[], T], caller: object) -> T:
+    async def run_or_offload(self, weight: int, job: Callable[[], T], caller: object) -> T:
         """Run a job, in a thread if its weight is large."""
-        return job() if weight <= self.max_loop_weight else await self.threads(caller)(job)
+        return job() if weight <= self.max_loop_weight else await self.get_threads(caller)(job)
 
-    def threads(self, caller: object) -> GuardThreads:
+    def get_threads(self, caller: object) -> GuardThreads:
         return GuardThreads(self.pool, self.slots.slot_of(caller), self.on_wait)
 
     async def read_texts(
@@ -186,7 +193,8 @@ class Engine:
             read_plain = documents.PLAIN_READERS.get(walk)
             plain = read_plain(data) if read_plain else None
             return plain or await documents.collect_in_steps(walk(data), self.max_texts)
-        walker, threads = documents.WalkCollector(walk(data), self.max_texts), self.threads(caller)
+        walker = documents.WalkCollector(walk(data), self.max_texts)
+        threads = self.get_threads(caller)
         is_unfinished = True
         while is_unfinished:  # each step takes a turn, and a canceled call takes no more
             is_unfinished = await threads(partial(walker.advance, VALUES_PER_TURN))
@@ -195,24 +203,25 @@ class Engine:
     async def ask_services(
         self,
         rules: Sequence[GuardRule],
-        read: Texts,
+        walked_texts: Texts,
         calls: ServiceCalls,
         replace: findings.Replace = findings.replace_by_kind,
         caller: object = None,
     ) -> Inspection:
         """Inspect whole texts by rules that call services, otherwise like ``inspect``."""
-        texts = read.texts
-        if read.unread is not None:
-            return _fail_all(build_uncalled_tallies(rules, self.clock), read.unread, texts, replace)
+        texts = walked_texts.texts
+        if walked_texts.unread is not None:
+            uncalled = build_uncalled_tallies(rules, self.clock)
+            return _build_failed_inspection(uncalled, walked_texts.unread, texts, replace)
 
         def collect() -> list[Text]:
             views = [
-                (read_views(index, text).views, text)
+                (build_text_views(index, text).views, text)
                 for index, text in enumerate(texts)
                 if not text.in_data_member
             ]
-            joined_parts = (joined for joined in iter_joined_parts(texts) if joined.text.run)
-            views += [(joined.build_views(), joined.text) for joined in joined_parts]
+            joined_texts = (item for item in iter_joined_message_parts(texts) if item.text.run)
+            views += [(joined.build_views(), joined.text) for joined in joined_texts]
             return [
                 Text((), view.cased, text.kind, role=text.role)
                 for readings, text in views
@@ -221,10 +230,12 @@ class Engine:
             ]
 
         weight = _estimate_inspection_weight((), texts)
-        tallies = await calls.call_all(rules, await self.offload(weight, collect, caller))
+        tallies = await calls.call_all(rules, await self.run_or_offload(weight, collect, caller))
         for tally in tallies:
-            tally.opaque = bool(read.opaque)
-        return await self.offload(weight, partial(inspect_now, tallies, texts, replace), caller)
+            tally.opaque = bool(walked_texts.opaque)
+        return await self.run_or_offload(
+            weight, partial(inspect_now, tallies, texts, replace), caller
+        )
 
     def build_service_calls(self, body: Json, record: Record) -> ServiceCalls:
         """Return the calls of services about one call, whose request is ``body``."""
@@ -264,7 +275,7 @@ def inspect_now(
     return _build_inspection(inspections, texts, replace)
 
 
-def _fail_all(
+def _build_failed_inspection(
     tallies: Sequence[findings.RuleTally],
     error: str,
     texts: Sequence[Text],
@@ -292,7 +303,7 @@ def _build_inspection(
     for place, matches in by_text.items():
         text = texts[place]
         written = findings.escape_replacement(replace) if text.escaped else replace
-        ordered = sorted(matches, key=attrgetter("order"))
+        ordered = sorted(matches, key=attrgetter("sort_key"))
         changes[text.path] = findings.apply_masks(text.text, ordered, rules, written)
     routing = (
         each.tally.rule
@@ -355,23 +366,23 @@ def build_prompt_context(body: Json) -> PromptContext:
     """Return the system prompt, the last user message and the declared context of a request."""
     slots = body["messages"] if "messages" in body else body.get("input")
     messages = [message for message in _as_list(slots) if isinstance(message, dict)]
-    system = [_content_text(body.get(name)) for name in ("instructions", "system")]
+    system = [_get_content_text(body.get(name)) for name in ("instructions", "system")]
     prompts: list[str] = []
     for message in messages:
         if message.get("role") in _SYSTEM_ROLES:
-            system.append(_content_text(message.get("content")))
+            system.append(_get_content_text(message.get("content")))
         elif message.get("role") == "user":
-            prompts.append(_content_text(message.get("content")))
+            prompts.append(_get_content_text(message.get("content")))
     return PromptContext(
         system=_join_nonempty_lines(system),
         user_message=prompts[-1]
         if prompts
-        else _content_text(body.get("prompt", body.get("input"))),
-        context=_content_text(body.get("context", body.get("enkrypt_context"))),
+        else _get_content_text(body.get("prompt", body.get("input"))),
+        context=_get_content_text(body.get("context", body.get("enkrypt_context"))),
     )
 
 
-def _content_text(value: Any) -> str:
+def _get_content_text(value: Any) -> str:
     """Return the text of a string, or of a list of strings and of parts with a text."""
     if isinstance(value, str):
         return value

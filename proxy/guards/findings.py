@@ -47,7 +47,7 @@ class RuleTally:
     - ``clock`` measures the CPU time of the thread.
     - ``cpu_s`` is the CPU time of the detector, ``wait_s`` the time of a service.
     - ``opaque`` is True if the call also has content that no guard can read.
-    - ``is_away`` is True if the service failed for any text.
+    - ``is_service_unavailable`` is True if the service could not be reached or failed.
     - ``deadline_at`` is the time after which no inspection starts.
     - ``max_texts`` bounds the texts within arguments.
 
@@ -65,7 +65,7 @@ class RuleTally:
     error: str | None = None
     blocked: bool = False
     opaque: bool = False
-    is_away: bool = False
+    is_service_unavailable: bool = False
     deadline_at: float = inf
     max_texts: int = MAX_TEXTS
     detector: guard.Detector = field(init=False)
@@ -100,7 +100,7 @@ class RuleTally:
         try:
             findings = self.detector.find(text[start_at:] if start_at else text)
         except Exception as error:  # noqa: BLE001  # a broken guard must not pass texts
-            self.record_failure(_error_code(error))
+            self.record_failure(_get_error_code(error))
             return ()
         cpu_s = self.clock() - started_at
         self.cpu_s += cpu_s
@@ -119,7 +119,7 @@ class RuleTally:
     def _build_failure_error(self, error: str) -> GuardBlocked:
         """Return the error for a failure. The message of the policy is for findings only."""
         name = self.rule.name
-        if not (self.is_away or error in RETRYABLE_FAILURES):
+        if not (self.is_service_unavailable or error in RETRYABLE_FAILURES):
             return GuardBlocked(
                 guard.UNCHECKED_MESSAGE.format(name), guard=name, kind="could_not_check"
             )
@@ -142,7 +142,7 @@ class RuleTally:
     def to_result(self) -> guard.GuardResult:
         return guard.GuardResult(
             guard=self.rule.name,
-            verdict=self._verdict(),
+            verdict=self._get_verdict(),
             shadow=self.rule.shadow,
             findings=dict(self.findings),
             score=self.score,
@@ -155,7 +155,7 @@ class RuleTally:
             detections=self.rule.detections,
         )
 
-    def _verdict(self) -> guard.Verdict:
+    def _get_verdict(self) -> guard.Verdict:
         if self.error is not None:
             return "failed"
         if not self.findings and not self.blocked:
@@ -163,7 +163,7 @@ class RuleTally:
         return VERDICT_BY_ACTION[self.rule.action]
 
 
-def _error_code(error: Exception) -> str:
+def _get_error_code(error: Exception) -> str:
     if isinstance(error, guard.NotReady):
         return "not_ready"
     if isinstance(error, guard.Busy):
@@ -184,7 +184,7 @@ class TextMatch:
     score: float = 1.0
 
     @property
-    def order(self) -> tuple[int, int, int]:
+    def sort_key(self) -> tuple[int, int, int]:
         """Sort key: earlier, then longer matches first, then in the order of the rules."""
         return self.start, -self.end, self.rule
 
@@ -239,7 +239,7 @@ def find_matches(
     if not matches:
         return []
     result: list[TextMatch] = []
-    for match in sorted(matches, key=lambda match: (*match.order, match.kind)):
+    for match in sorted(matches, key=lambda match: (*match.sort_key, match.kind)):
         if not result or match.end > result[-1].end:
             result.append(match)
     return result
@@ -337,7 +337,7 @@ class RuleCursor:
         self.has_open_match = bool(matches) and matches[-1].end + base > final_end
         # A match at ``final_end`` may depend on the text from here on.
         distance = (self.lookback or 0) + CONTEXT_MARGIN
-        next_start = base + _move_back(views, final_end - base, distance)
+        next_start = base + _move_position_back(views, final_end - base, distance)
         for start, end in reversed(self.recent_spans):
             if start < next_start < end:  # an inspection must not start within a match
                 next_start = start
@@ -359,12 +359,15 @@ class RuleCursor:
         return max(floor, place, self.final_end)
 
 
-def find_final_end(read: PartialReadings, lookback: int) -> int:
+def find_final_end(partial_readings: PartialReadings, lookback: int) -> int:
     """Return the position before which a match must start to end in text that cannot change."""
-    return min(read.open_run_start, _move_back(read.views, read.settled_end, lookback - 1))
+    return min(
+        partial_readings.open_run_start,
+        _move_position_back(partial_readings.views, partial_readings.settled_end, lookback - 1),
+    )
 
 
-def _move_back(views: tuple[View, ...], position: int, distance: int) -> int:
+def _move_position_back(views: tuple[View, ...], position: int, distance: int) -> int:
     """Return the first position that is ``distance`` characters before another in any reading."""
     if len(views) == 1:
         return max(0, position - distance)

@@ -19,7 +19,7 @@ K = TypeVar("K", bound=Section)
 D_co = TypeVar("D_co", bound=Detector | Service, covariant=True)
 
 
-def wrong_stage_message(name: str, stage: Stage) -> str:
+def make_wrong_stage_message(name: str, stage: Stage) -> str:
     """Return the problem of a guard, an action or a key at the wrong stage."""
     return f"{name} is allowed under {stage} only"
 
@@ -50,7 +50,7 @@ NO_CONTEXT = GuardContext()
 
 
 @frozen
-class ByContext(Generic[D_co]):
+class PromptDetectorFactory(Generic[D_co]):
     """Makes a detector for each call, or None for a call without the context that it needs."""
 
     for_prompt: Callable[[PromptContext], D_co | None]

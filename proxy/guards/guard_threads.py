@@ -64,7 +64,7 @@ class GuardThreads:
         return result
 
 
-class ModelPool:
+class ModelThreadPool:
     """Threads for one model of the operator. Other guards and models do not share them."""
 
     __slots__ = ("_executor", "_places", "_slots")

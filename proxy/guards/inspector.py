@@ -66,8 +66,8 @@ def replace_document(frame: Frame, doc: Json, call: Call) -> Frame:
         model_call=frame.model_call,
         shown_as=FAMILIES[client].shown_as,
     )
-    [read] = FAMILIES[frame.family].reader(options).read(doc, b"")
-    return frame._replace(events=read.events, doc=read.doc, raw=None)
+    [new_frame] = FAMILIES[frame.family].reader(options).read(doc, b"")
+    return frame._replace(events=new_frame.events, doc=new_frame.doc, raw=None)
 
 
 def restore_placeholders(frame: Frame, masks: Masks, call: Call) -> Frame:
@@ -80,7 +80,7 @@ def restore_placeholders(frame: Frame, masks: Masks, call: Call) -> Frame:
     return frame if doc is document_before else replace_document(frame, doc, call)
 
 
-def _join_runs(read: Texts, frame: Frame) -> Texts:
+def _mark_adjacent_runs(walked_texts: Texts, frame: Frame) -> Texts:
     """Return the texts of a response with adjacent texts of one kind as a run.
 
     Readers see them in sequence, and writers of other API families join them.
@@ -91,7 +91,7 @@ def _join_runs(read: Texts, frame: Frame) -> Texts:
         if isinstance(event, Delta) and event.part.kind in VISIBLE_KINDS
     }
     if len(runs) == len({*runs.values()}):  # no two texts to join
-        return read
+        return walked_texts
     # A part of an unknown type has no delta, but writers join it to the parts beside it.
     contents = {
         path[: find_joined_parts_depth(path)]: run
@@ -99,14 +99,14 @@ def _join_runs(read: Texts, frame: Frame) -> Texts:
         if run[1] == "content"
     }
     texts: list[Text] = []
-    for text in read.texts:
+    for text in walked_texts.texts:
         beside = (
             contents.get(text.path[: find_joined_parts_depth(text.path)])
             if text.kind == "content"
             else None
         )
         texts.append(text._replace(run=runs.get(text.path, beside)))
-    return replace(read, texts=tuple(texts))
+    return replace(walked_texts, texts=tuple(texts))
 
 
 @dataclass(slots=True)
@@ -131,19 +131,19 @@ class DocumentInspector:
         rules: StageRules,
         document: Json,
         request: Json | None = None,
-        read: Texts | None = None,
+        walked_texts: Texts | None = None,
     ) -> Json:
         """Apply detectors, then guard services, and return the resulting document.
 
         ``request`` is the request of a response, None if the document is the request itself.
-        ``read`` are the texts of the document, if known. Raises ``GuardBlocked``.
+        ``walked_texts`` are the texts of the document, if known. Raises ``GuardBlocked``.
         """
         rules = bind_to_prompt(rules, request or document)
         detectors, services = rules.detectors, rules.services
-        read = read or await self._read_texts(document)
+        walked_texts = walked_texts or await self._read_texts(document)
         if detectors:
             inspection = await self.engine.inspect(
-                detectors, read, self.replacement, self.record.key
+                detectors, walked_texts, self.replacement, self.record.key
             )
             self.record.add_guard_results(self.stage, inspection.results)
             if inspection.blocked is not None:
@@ -152,34 +152,40 @@ class DocumentInspector:
                 )
             safe = await self._apply_changes(inspection, document)
             if safe is not document and services:
-                read = await self._read_texts(safe)
+                walked_texts = await self._read_texts(safe)
             document = safe
         if services:
             enforcing, watching = split_by_enforcement(services)
             calls = self.engine.build_service_calls(request or document, self.record)
             if watching:
-                watch = partial(self._call_services, watching, read, calls)
-                await self.record.run_in_background(watch, partial(self._record_uncalled, watching))
+                watch = partial(self._call_services, watching, walked_texts, calls)
+                await self.record.run_in_background(
+                    watch, partial(self._record_uncalled_services, watching)
+                )
             if enforcing:
                 document = await self._apply_changes(
-                    await self._call_services(enforcing, read, calls), document
+                    await self._call_services(enforcing, walked_texts, calls), document
                 )
         return document
 
     async def _read_texts(self, document: Json) -> Texts:
-        read = await self.engine.read_texts(self.walk, document, self.size, self.record.key)
-        return read if self.frame is None or len(read.texts) == 1 else _join_runs(read, self.frame)
+        walked_texts = await self.engine.read_texts(self.walk, document, self.size, self.record.key)
+        return (
+            walked_texts
+            if self.frame is None or len(walked_texts.texts) == 1
+            else _mark_adjacent_runs(walked_texts, self.frame)
+        )
 
     async def _call_services(
-        self, services: Sequence[GuardRule], read: Texts, calls: ServiceCalls
+        self, services: Sequence[GuardRule], walked_texts: Texts, calls: ServiceCalls
     ) -> Inspection:
         inspection = await self.engine.ask_services(
-            services, read, calls, self.replacement, self.record.key
+            services, walked_texts, calls, self.replacement, self.record.key
         )
         self.record.add_guard_results(self.stage, inspection.results)
         return inspection
 
-    def _record_uncalled(self, services: Sequence[GuardRule], error: str) -> None:
+    def _record_uncalled_services(self, services: Sequence[GuardRule], error: str) -> None:
         self.record.add_guard_results(
             self.stage, self.engine.build_uncalled_results(services, error)
         )
@@ -193,7 +199,7 @@ class DocumentInspector:
         if not changes:
             return document
         job = partial(replace_texts, document, changes)
-        return await self.engine.offload(TEXT_WEIGHT * len(changes), job, self.record.key)
+        return await self.engine.run_or_offload(TEXT_WEIGHT * len(changes), job, self.record.key)
 
 
 @dataclass(slots=True)

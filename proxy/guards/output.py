@@ -15,8 +15,8 @@ from proxy.guards.capture import CallCapture
 from proxy.guards.engine import Engine, bind_to_prompt, split_by_enforcement
 from proxy.guards.findings import GuardRetryRequested, RuleTally
 from proxy.guards.inspector import restore_placeholders
-from proxy.guards.services.stage import ServiceStage
-from proxy.guards.signed_thoughts import ThoughtReader
+from proxy.guards.services.stage import StreamServiceInspector
+from proxy.guards.signed_thoughts import ThoughtRecorder
 from proxy.guards.stream.filter import JobRunner, StreamFilter
 from proxy.guards.stream.placeholders import Masks
 from proxy.runtime.deferred_free import drop_tracebacks
@@ -56,7 +56,7 @@ def _is_content(event: Event) -> bool:
 
 
 @frozen
-class DeadlineRunner:
+class DeadlineJobRunner:
     """Runs one heavy inspection at a time in a thread. Each rule has its deadline."""
 
     tallies: Sequence[RuleTally]
@@ -87,21 +87,21 @@ class StreamInspector:
 
     def __init__(self, engine: Engine, rules: StageRules, body: Json, record: Record) -> None:
         rules = bind_to_prompt(rules, body)
-        threads = engine.threads(record.key)
+        threads = engine.get_threads(record.key)
         max_texts = engine.max_texts
         self._tallies = [
             RuleTally(rule, engine.clock, max_texts=max_texts) for rule in rules.detectors
         ]
         calls = engine.build_service_calls(body, record) if rules.services else None
         self._stages = [
-            ServiceStage(group, calls, threads, max_texts)
+            StreamServiceInspector(group, calls, threads, max_texts)
             for group in split_by_enforcement(rules.services)
             if group and calls is not None
         ]
         holds_response = any(tally.rule.enforces for tally in self._tallies)
         waits = holds_response or any(stage.holds_frames for stage in self._stages)
         self._opening: list[Frame] | None = [] if waits else None
-        run_job = DeadlineRunner(self._tallies, threads)
+        run_job = DeadlineJobRunner(self._tallies, threads)
         self._frames = StreamFilter.for_rules(self._tallies, run_job=run_job)
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
@@ -133,9 +133,9 @@ class StreamInspector:
         opening, self._opening = self._opening, None
         return [*alive, *opening]
 
-    def results(self) -> tuple[GuardResult, ...]:
+    def get_results(self) -> tuple[GuardResult, ...]:
         """Return the results of all rules so far."""
-        service_results = [result for stage in self._stages for result in stage.results()]
+        service_results = [result for stage in self._stages for result in stage.get_results()]
         return (*(tally.to_result() for tally in self._tallies), *service_results)
 
 
@@ -147,7 +147,7 @@ class ValueRestorer:
     def __init__(self, masks: Masks, engine: Engine, caller: object, call: Call) -> None:
         self._masks = masks
         self._clock = engine.clock
-        self._threads = engine.threads(caller)
+        self._threads = engine.get_threads(caller)
         self._call = call
         self._frames = StreamFilter(masks, self._threads) if call.stream else None
 
@@ -156,13 +156,13 @@ class ValueRestorer:
 
         Their bytes are dropped, as they may repeat words of the request with placeholders.
         """
-        frames = list(map(without_raw_bytes, frames))
+        frames = list(map(remove_raw_bytes, frames))
         if self._frames is not None:
             return await self._frames.inspect_all(frames, self._clock)
         jobs = [partial(restore_placeholders, frame, self._masks, self._call) for frame in frames]
         return [await self._threads(job) for job in jobs]
 
-    def abort(self) -> Sequence[Frame]:
+    def release_partial_placeholder(self) -> Sequence[Frame]:
         """Return the held beginning of a placeholder."""
         return self._frames.close() if self._frames is not None else ()
 
@@ -178,7 +178,7 @@ class OutputInspector:
 
     __slots__ = (
         *(
-            "_capturing",
+            "_call_capture",
             "_drops_raw_bytes",
             "_held",
             "_inspector",
@@ -194,19 +194,19 @@ class OutputInspector:
         inspector: FrameInspector,
         *,
         restorer: ValueRestorer | None = None,
-        capturing: CallCapture | None = None,
-        thoughts: ThoughtReader | None = None,
+        call_capture: CallCapture | None = None,
+        thoughts: ThoughtRecorder | None = None,
         holds_response: bool = False,
         drops_raw_bytes: bool = False,
     ) -> None:
         self.retry_requested = False
         self._inspector = inspector
         self._restorer = restorer
-        self._capturing = capturing
+        self._call_capture = call_capture
         self._thoughts = thoughts
         self._drops_raw_bytes = drops_raw_bytes
         self._held: list[Frame] | None = [] if holds_response else None
-        self._waits = holds_response or restorer is not None or capturing is not None
+        self._waits = holds_response or restorer is not None or call_capture is not None
         self._was_shown = False
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
@@ -214,7 +214,7 @@ class OutputInspector:
         if not released:
             return released
         self._was_shown = True
-        return self._mark_inspected(released)
+        return self._prepare_released_frames(released)
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         try:
@@ -223,9 +223,9 @@ class OutputInspector:
             drop_tracebacks(error)  # the guard's result refers to the error
             self.retry_requested = True
             return ()
-        if self._capturing is not None:
-            await self._capture(released, self._capturing)
-        released = self._mark_inspected(released)
+        if self._call_capture is not None:
+            await self._capture_frames(released, self._call_capture)
+        released = self._prepare_released_frames(released)
         if self._held is not None:
             self._held += released
             released = self._held if frame.last else ()
@@ -234,30 +234,34 @@ class OutputInspector:
         self._was_shown = self._was_shown or bool(released)
         return released
 
-    async def _capture(self, frames: Sequence[Frame], capturing: CallCapture) -> None:
-        turn = TimeSlice(capturing.clock)
+    async def _capture_frames(self, frames: Sequence[Frame], call_capture: CallCapture) -> None:
+        turn = TimeSlice(call_capture.clock)
         turn.start()
         for frame in frames:  # all frames that were held may be released at once
-            capturing.feed(frame)
+            call_capture.feed(frame)
             if turn.is_over():
                 await turn.pause()
 
-    def _mark_inspected(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+    def _prepare_released_frames(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         if self._thoughts is not None:
             for frame in frames:
                 self._thoughts.feed(frame)
         if not self._drops_raw_bytes:
             return frames
-        return [frame if frame.raw is None else without_raw_bytes(frame) for frame in frames]
+        return [frame if frame.raw is None else remove_raw_bytes(frame) for frame in frames]
 
-    def abort(self) -> Sequence[Frame]:
+    def release_partial_placeholder(self) -> Sequence[Frame]:
         """Return the held beginning of a placeholder.
 
         Return nothing if nothing was sent, so that the client gets an error response.
         """
-        return self._restorer.abort() if self._restorer is not None and self._was_shown else ()
+        return (
+            self._restorer.release_partial_placeholder()
+            if self._restorer is not None and self._was_shown
+            else ()
+        )
 
 
-def without_raw_bytes(frame: Frame) -> Frame:
+def remove_raw_bytes(frame: Frame) -> Frame:
     """Return a frame whose document is sent instead of its bytes."""
     return frame if frame.doc is None else frame._replace(raw=None)

@@ -20,12 +20,12 @@ from proxy.guards.inspector import DocumentInspector, Walk, WholeResponseInspect
 from proxy.guards.output import FrameInspector, OutputInspector, StreamInspector, ValueRestorer
 from proxy.guards.signed_thoughts import (
     ShownThoughts,
-    ThoughtReader,
+    ThoughtRecorder,
     drop_texts_of_blocks,
     remove_changed_thoughts,
 )
 from proxy.guards.stream.frame_texts import KIND_OF
-from proxy.guards.stream.placeholders import Masks, derive_key
+from proxy.guards.stream.placeholders import Masks, derive_placeholder_key
 from proxy.guards.text.walk import (
     Opaque,
     Path,
@@ -64,7 +64,7 @@ class PolicyGuards:
     """Runs the guards of policies. ``placeholder_key`` is the key of placeholders."""
 
     engine: Engine
-    placeholder_key: bytes = field(default_factory=derive_key, repr=False)
+    placeholder_key: bytes = field(default_factory=derive_placeholder_key, repr=False)
     thoughts: ShownThoughts = field(default_factory=ShownThoughts, repr=False)
 
     def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
@@ -91,27 +91,27 @@ class GuardedCall:
         if not rules.every:
             return self.plan, call
         if call.upload is not None:
-            read = Texts((), (Opaque((), "file"),))
-            return await self._inspect_request(rules, walk_passthrough_request, read)
+            walked_texts = Texts((), (Opaque((), "file"),))
+            return await self._inspect_request(rules, walk_passthrough_request, walked_texts)
         walk: Walk = walk_request if call.head.passthrough is None else walk_passthrough_request
-        read = await engine.read_texts(walk, call.body, call.size, self.record.key)
+        walked_texts = await engine.read_texts(walk, call.body, call.size, self.record.key)
         blocks = self.guards.thoughts.find_shown_blocks(call.body, self.plan, self.record.key)
         if blocks and not any(rule.action == "route" for rule in rules.every):
-            read = drop_texts_of_blocks(read, blocks)
-        return await self._inspect_request(rules, walk, read)
+            walked_texts = drop_texts_of_blocks(walked_texts, blocks)
+        return await self._inspect_request(rules, walk, walked_texts)
 
     async def _inspect_request(
-        self, rules: StageRules, walk: Walk, read: Texts
+        self, rules: StageRules, walk: Walk, walked_texts: Texts
     ) -> tuple[Plan, Call]:
         """Apply the rules to a request whose texts are read. Raises ``GuardBlocked``."""
         call, guards = self.call, self.guards
-        if read.opaque and not self.plan.guards.opaque and rules.enforces:
-            kind = read.opaque[0].kind
+        if walked_texts.opaque and not self.plan.guards.opaque and rules.enforces:
+            kind = walked_texts.opaque[0].kind
             raise GuardBlocked(OPAQUE_MESSAGE.format(kind), guard="opaque", kind=kind)
         replacement: Replace = replace_by_kind
         if rules.restores:
-            self._masks = Masks.for_key(guards.placeholder_key, self.record.key)
-            replacement = self._masks.replace
+            self._masks = Masks.for_virtual_key(guards.placeholder_key, self.record.key)
+            replacement = self._masks.make_replacement
         inspector = DocumentInspector(
             engine=guards.engine,
             record=self.record,
@@ -120,7 +120,7 @@ class GuardedCall:
             replacement=replacement,
             size=call.size,
         )
-        body = await inspector.inspect(rules, call.body, read=read)
+        body = await inspector.inspect(rules, call.body, walked_texts=walked_texts)
         safe = call
         if body is not call.body:
             safe = replace(call, body=remove_changed_thoughts(call.body, body), field_quarters={})
@@ -146,7 +146,7 @@ class GuardedCall:
         If a service would have to inspect them, they are removed.
         """
         guards, engine = self.plan.guards, self.guards.engine
-        texts = list_error_texts(error)
+        texts = list_upstream_texts(error)
         # Enforcing rules apply to errors, regardless of their fields and roles.
         rules = [replace(rule, fields=None, roles=None) for rule in guards.output if rule.enforces]
         if texts and rules:
@@ -155,15 +155,15 @@ class GuardedCall:
             results = (*inspection.results, *engine.build_uncalled_results(bound.services))
             self.record.add_guard_results("output", results)
             if bound.services or inspection.blocked is not None:
-                remove_error_texts(error)
+                remove_upstream_texts(error)
             else:
                 rewrite_error(error, inspection.changes)
         if error.upstream_message:
-            capturing = self._start_capture(self.call)
-            if capturing is not None:
-                error.system_text = capturing.redact_error(error.message)
+            call_capture = self._start_capture(self.call)
+            if call_capture is not None:
+                error.system_text = call_capture.redact_error_message(error.message)
 
-    def guard_output(self, call: Call, head: ResponseHead) -> OutputGuards:
+    def build_output_guards(self, call: Call, head: ResponseHead) -> OutputGuards:
         """Return the guards of one response. ``call`` is the call as sent to the upstream.
 
         Guards with the action ``retry`` block in a second response, and if the request must not be
@@ -188,19 +188,19 @@ class GuardedCall:
                 for rule in rules.every
             )
             rules = StageRules.from_rules(tuple(blocking))
-        rules = _join_fields(rules, FAMILIES[find_client_family(call)].shown_as)
+        rules = _extend_rule_fields(rules, FAMILIES[find_client_family(call)].shown_as)
         self._has_response = True
         inspector = self._build_inspector(call, rules)
-        capturing = self._start_capture(call)
-        if capturing is not None:
-            self.record.captured = capturing.build_captured
+        call_capture = self._start_capture(call)
+        if call_capture is not None:
+            self.record.captured = call_capture.build_captured_texts
         has_input = bool(self.plan.guards.input_stage.every)
         key = self.record.key
         return OutputInspector(
             inspector,
             restorer=ValueRestorer(self._masks, engine, key, call) if self._masks else None,
-            capturing=capturing,
-            thoughts=ThoughtReader(self.guards.thoughts, self.record) if has_input else None,
+            call_capture=call_capture,
+            thoughts=ThoughtRecorder(self.guards.thoughts, self.record) if has_input else None,
             holds_response=holds_response,
             drops_raw_bytes=rules.in_force,
         )
@@ -211,7 +211,7 @@ class GuardedCall:
             return NO_OUTPUT_GUARDS
         if call.stream:
             inspector = StreamInspector(engine, rules, call.body, self.record)
-            self.record.live_guard_results = inspector.results
+            self.record.live_guard_results = inspector.get_results
             return inspector
         is_unknown = call.head.passthrough is not None
         walk = partial(walk_response, unknown="content") if is_unknown else walk_response
@@ -230,7 +230,7 @@ class GuardedCall:
         )
 
 
-def _join_fields(rules: StageRules, shown_as: Mapping[Kind, Kind]) -> StageRules:
+def _extend_rule_fields(rules: StageRules, shown_as: Mapping[Kind, Kind]) -> StageRules:
     """Return rules that inspect both of two kinds of text if clients see them as one kind."""
     if any([rule.fields is not None for rule in rules.every]):
         for kinds in shown_as.items():
@@ -245,7 +245,7 @@ def _join_fields(rules: StageRules, shown_as: Mapping[Kind, Kind]) -> StageRules
     return rules
 
 
-def list_error_texts(error: ProxyError) -> list[Text]:
+def list_upstream_texts(error: ProxyError) -> list[Text]:
     """Return the texts of an error that an upstream wrote: they may quote the request."""
     words: dict[Path, str | None] = {}
     if error.upstream_message is not None:
@@ -273,8 +273,8 @@ def rewrite_error(error: ProxyError, changes: Mapping[Path, str]) -> None:
         error.upstream_type = None if TYPE_PATH in changes else error.upstream_type
 
 
-def remove_error_texts(error: ProxyError) -> None:
-    """Remove all words of an upstream."""
+def remove_upstream_texts(error: ProxyError) -> None:
+    """Remove the texts that an upstream wrote, and keep the error's own message."""
     rewrite_error(error, dict.fromkeys((PARAM_PATH, CODE_PATH, TYPE_PATH), ""))
     if error.upstream_message is not None:
         error.set_message(error.own_message)

@@ -32,7 +32,7 @@ class ShownThoughts:
         self._digests: dict[bytes, None] = {}
 
     def add(self, key: str | None, upstream: str, text: str, signature: str) -> None:
-        digest = _digest(key, upstream, text, signature)
+        digest = _digest_thought(key, upstream, text, signature)
         self._digests.pop(digest, None)
         self._digests[digest] = None
         if len(self._digests) > MAX_THOUGHTS:
@@ -46,11 +46,13 @@ class ShownThoughts:
         return frozenset(
             path
             for path, text, signature in _iter_signed_thoughts(body)
-            if all(_digest(key, name, text, signature) in self._digests for name in upstreams)
+            if all(
+                _digest_thought(key, name, text, signature) in self._digests for name in upstreams
+            )
         )
 
 
-def _digest(key: str | None, upstream: str, text: str, signature: str) -> bytes:
+def _digest_thought(key: str | None, upstream: str, text: str, signature: str) -> bytes:
     digest = blake2b(digest_size=_DIGEST_BYTES)
     for part in (key or "", upstream, text, signature):
         encoded = part.encode("utf-8", "surrogatepass")
@@ -58,7 +60,7 @@ def _digest(key: str | None, upstream: str, text: str, signature: str) -> bytes:
     return digest.digest()
 
 
-class ThoughtReader:
+class ThoughtRecorder:
     """Remembers the signed thoughts in one response, so that guards skip them when they return."""
 
     __slots__ = ("_record", "_shown", "_texts")
@@ -76,7 +78,7 @@ class ThoughtReader:
                 case Delta(part=part, text=text) if part.kind == "reasoning":
                     self._texts.append(text)
                 case Attach(name="signature", value=str(signature)):
-                    self._add(frame.model_call, "".join(self._texts), signature)
+                    self._record_thought(frame.model_call, "".join(self._texts), signature)
                 case _:
                     pass
         match frame.doc if frame.family == "messages" else None:
@@ -87,9 +89,9 @@ class ThoughtReader:
             case _:
                 return
         for thought in filter(None, map(_read_signed_thought, blocks)):
-            self._add(frame.model_call, *thought)
+            self._record_thought(frame.model_call, *thought)
 
-    def _add(self, model_call: int, text: str, signature: str) -> None:
+    def _record_thought(self, model_call: int, text: str, signature: str) -> None:
         attempt = self._record.used_attempts.get(model_call)
         if attempt is not None and signature:
             self._shown.add(self._record.key, attempt.target.upstream.name, text, signature)
@@ -121,11 +123,11 @@ def _read_signed_thought(block: Any) -> tuple[str, str] | None:
             return None
 
 
-def drop_texts_of_blocks(read: Texts, blocks: frozenset[Path]) -> Texts:
+def drop_texts_of_blocks(walked_texts: Texts, blocks: frozenset[Path]) -> Texts:
     """Return the texts of a request without those in ``blocks``."""
-    texts = tuple(text for text in read.texts if text.path[:_BLOCK_STEPS] not in blocks)
-    opaque = tuple(item for item in read.opaque if item.path[:_BLOCK_STEPS] not in blocks)
-    return replace(read, texts=texts, opaque=opaque)
+    texts = tuple(text for text in walked_texts.texts if text.path[:_BLOCK_STEPS] not in blocks)
+    opaque = tuple(item for item in walked_texts.opaque if item.path[:_BLOCK_STEPS] not in blocks)
+    return replace(walked_texts, texts=texts, opaque=opaque)
 
 
 def remove_changed_thoughts(document_before: Json, document_after: Json) -> Json:
@@ -138,27 +140,31 @@ def remove_changed_thoughts(document_before: Json, document_after: Json) -> Json
         old, new = document_before.get(name), document_after.get(name)
         if old is not new and isinstance(old, list) and isinstance(new, list):
             pairs = zip(old, new, strict=True)
-            items = [item for was, now in pairs for item in _remove_changed_blocks(was, now)]
+            items = [
+                item
+                for item_before, item_after in pairs
+                for item in _remove_changed_blocks(item_before, item_after)
+            ]
             document_after = {**document_after, name: items}
     return document_after
 
 
-def _remove_changed_blocks(was: Any, now: Any) -> list[Any]:
+def _remove_changed_blocks(item_before: Any, item_after: Any) -> list[Any]:
     """Return an item of a request without its changed blocks, or nothing if no block remains."""
-    if now is was or not isinstance(now, dict):
-        return [now]
-    if now.get("encrypted_content") != was.get("encrypted_content"):
+    if item_after is item_before or not isinstance(item_after, dict):
+        return [item_after]
+    if item_after.get("encrypted_content") != item_before.get("encrypted_content"):
         return []
-    blocks = now.get("content")
+    blocks = item_after.get("content")
     if not isinstance(blocks, list):
-        return [now]
+        return [item_after]
     intact = [
         block
-        for old, block in zip(was["content"], blocks, strict=True)
+        for old, block in zip(item_before["content"], blocks, strict=True)
         if block == old
         or not isinstance(old, dict)
         or (_SIGNATURE_MEMBERS.isdisjoint(old) and old.get("type") != "redacted_thinking")
     ]
     if len(intact) == len(blocks):
-        return [now]
-    return [{**now, "content": intact}] if intact else []
+        return [item_after]
+    return [{**item_after, "content": intact}] if intact else []

@@ -25,7 +25,7 @@ class UnguardedCall:
     async def redact_error(self, error: ProxyError) -> None:
         """Change nothing."""
 
-    def guard_output(self, call: Call, head: ResponseHead) -> OutputGuards:
+    def build_output_guards(self, call: Call, head: ResponseHead) -> OutputGuards:
         return NO_OUTPUT_GUARDS
 
 
@@ -41,14 +41,14 @@ class NoOutputGuards:
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         return (frame,)
 
-    def abort(self) -> Sequence[Frame]:
+    def release_partial_placeholder(self) -> Sequence[Frame]:
         return ()
 
 
 NO_OUTPUT_GUARDS = NoOutputGuards()
 
 
-class GuardsOnDemand:
+class LazyGuards:
     """Makes the guards when the first call needs them."""
 
     __slots__ = ("_guards", "_make")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.guards.stream.frame_texts import iter_other_texts, list_delta_texts
+from proxy.guards.stream.frame_texts import iter_non_delta_texts, list_delta_texts
 from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_non_chat
 from proxy.guards.text.walk import Text
 from proxy.types.events import FamilyName
@@ -152,7 +152,7 @@ def require_kinds(
         for frame in frames
         for text in (
             *(delta_text.text for delta_text in list_delta_texts(frame)),
-            *collect_texts(iter_other_texts(frame)).texts,
+            *collect_texts(iter_non_delta_texts(frame)).texts,
         )
     ]
     sources: Iterable[Sequence[Text]] = (

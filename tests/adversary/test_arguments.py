@@ -15,7 +15,7 @@ import pytest
 
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
-from proxy.guards.stream.arguments import ArgumentsWindow
+from proxy.guards.stream.arguments import ArgumentsFilter
 from proxy.guards.stream.text_filter import ReleasedText
 from proxy.guards.stream.window import Window
 from proxy.guards.text.documents import MAX_TEXTS, collect_request_texts, collect_response_texts
@@ -69,7 +69,7 @@ class PieceByPiece(Window):
         return [*self.feed(text), *self.close()]
 
 
-def feed(window: ArgumentsWindow, parts: Sequence[str]) -> tuple[str, str]:
+def feed(window: ArgumentsFilter, parts: Sequence[str]) -> tuple[str, str]:
     """Return the released text, or the guard and the kind of a finding that blocks."""
     try:
         released = [piece for part in parts for piece in window.feed(part)]
@@ -78,8 +78,8 @@ def feed(window: ArgumentsWindow, parts: Sequence[str]) -> tuple[str, str]:
         return "", f"{blocked.guard} {blocked.kind}"
 
 
-def build_window(kind: type[Window], tallies: Sequence[RuleTally]) -> ArgumentsWindow:
-    return ArgumentsWindow(kind(tallies, escaped=True), kind(tallies), tallies)
+def build_window(kind: type[Window], tallies: Sequence[RuleTally]) -> ArgumentsFilter:
+    return ArgumentsFilter(kind(tallies, escaped=True), kind(tallies), tallies)
 
 
 def build_tallies(names: Sequence[str], action: Action) -> list[RuleTally]:

@@ -233,7 +233,7 @@ async def test_flagging_guard_inspects_every_stream(form: str) -> None:
             released = [await inspector.inspect(frame) for frame in chat_frames.read(*events)]
             outputs = chat_frames.documents([frame for frames in released for frame in frames])
 
-            [result] = inspector.results()
+            [result] = inspector.get_results()
             assert result.verdict != "passed" or find_text_with(outputs, VALUES[name]) is None, (
                 template
             )

@@ -213,18 +213,20 @@ SIZE = 100_000
 EVENTS = chat_events("x" * SIZE)
 
 
-def guard_output(guard: str) -> str:
+def build_output_guards(guard: str) -> str:
     return build_policy(f"output: [{{guard: {guard}}}]")
 
 
-RETRY = guard_output("keywords, words: [zqforbidden], action: retry")
+RETRY = build_output_guards("keywords, words: [zqforbidden], action: retry")
 WHOLE_TEXT_GUARDS = {
-    "a guard of whole texts": guard_output("length, characters: 1000000, action: block"),
-    "a guard that counts": guard_output("sponge, action: flag"),
-    "a pattern without end": guard_output("keywords, patterns: ['zq.*forbidden'], action: mask"),
-    "a guard with context": guard_output("grounded, action: block"),
+    "a guard of whole texts": build_output_guards("length, characters: 1000000, action: block"),
+    "a guard that counts": build_output_guards("sponge, action: flag"),
+    "a pattern without end": build_output_guards(
+        "keywords, patterns: ['zq.*forbidden'], action: mask"
+    ),
+    "a guard with context": build_output_guards("grounded, action: block"),
 }
-FOLLOWING = guard_output("keywords, words: [zqforbidden], action: block")
+FOLLOWING = build_output_guards("keywords, words: [zqforbidden], action: block")
 
 
 async def get_held_bytes(proxy: Proxy) -> Decimal:

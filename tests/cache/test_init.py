@@ -203,7 +203,7 @@ class Masking(Unguarded):
         self.blocks = blocks
         self.seen = 0
 
-    def guard_output(self) -> OutputGuards:
+    def build_output_guards(self) -> OutputGuards:
         return self
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:

@@ -276,7 +276,7 @@ class Broken(Unguarded):
     def __init__(self) -> None:
         self.bugs = 1
 
-    def guard_output(self) -> OutputGuards:
+    def build_output_guards(self) -> OutputGuards:
         if self.bugs:
             self.bugs -= 1
             raise KeyError("inside")

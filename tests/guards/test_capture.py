@@ -153,7 +153,7 @@ def capturing(*rules: GuardRule, maximum: int = 100) -> CallCapture:
 
 
 def test_text_that_cannot_be_redacted_is_withheld() -> None:
-    captured = capturing(GuardRule("mask", Broken(), action="mask")).build_captured()
+    captured = capturing(GuardRule("mask", Broken(), action="mask")).build_captured_texts()
 
     assert [text.text for text in captured.prompt] == ["[WITHHELD]"]
 
@@ -165,7 +165,7 @@ def test_capture_of_endless_response_is_bounded() -> None:
         stored.feed(frame)
 
     assert sum(len(part) for parts in stored._responses.values() for part in parts) <= 9000
-    assert [len(text.text) for text in stored.build_captured().response] == [101]
+    assert [len(text.text) for text in stored.build_captured_texts().response] == [101]
 
 
 SHAPES: dict[str, Callable[[str], Any]] = {
@@ -186,7 +186,7 @@ def test_fields_of_any_shape_are_redacted(shape: str, name: str) -> None:
     capture = compile_capture(CaptureConfig.model_validate({"share": "100%"}))
     stored = CallCapture(capture, capture.redact, body, lambda: 0.0)
 
-    output = "".join(text.text for text in stored.build_captured().prompt)
+    output = "".join(text.text for text in stored.build_captured_texts().prompt)
 
     assert TOKEN not in output
     if name in ("input", "prompt") and shape in ("string", "strings", "content"):
@@ -239,5 +239,5 @@ def test_choices_and_calls_are_captured_separately() -> None:
     for frame in made.read(*docs, {"choices": [{"index": 0, "delta": {"content": "c"}}]}):
         stored.feed(frame)
 
-    answered = [text.text for text in stored.build_captured().response]
+    answered = [text.text for text in stored.build_captured_texts().response]
     assert answered == ["ab", "find", '{"city": "Oslo"}', "c"]

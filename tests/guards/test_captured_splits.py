@@ -125,7 +125,7 @@ def captured_texts(body: Json, *frames: Frame) -> str:
     stored = CallCapture(capture, capture.redact, body, lambda: 0.0)
     for frame in frames:
         stored.feed(frame)
-    captured = stored.build_captured()
+    captured = stored.build_captured_texts()
     return " ".join(text.text for text in (*captured.prompt, *captured.response))
 
 

@@ -138,7 +138,7 @@ async def test_body_of_many_small_texts_yields_to_others(pool: ThreadPoolExecuto
         rule("s", action="mask", deadline_s=600),
     ]
     inspection = await engine.inspect(rules, read)
-    changed = await engine.offload(
+    changed = await engine.run_or_offload(
         len(inspection.changes), partial(replace_texts, body, inspection.changes), "somebody"
     )
     task.cancel()
@@ -204,4 +204,4 @@ async def test_heavy_chunk_obeys_the_deadline() -> None:
 
     assert light == 1
     assert looks == 3
-    assert [result.error for result in watching.results()] == ["deadline"]
+    assert [result.error for result in watching.get_results()] == ["deadline"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.errors import BlockedByUpstream, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.guards.run import list_error_texts, remove_error_texts, rewrite_error
+from proxy.guards.run import list_upstream_texts, remove_upstream_texts, rewrite_error
 from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy
 from tests.doubles import Script, ScriptedUpstream, answer, chat_events, legacy, stream
@@ -177,9 +177,9 @@ async def test_error_of_all_models_is_one_text(guard: Guard, upstream: ScriptedU
 def test_own_message_is_not_inspected() -> None:
     timeout = UpstreamTimeout("idle")
 
-    remove_error_texts(timeout)
+    remove_upstream_texts(timeout)
 
-    assert list_error_texts(timeout) == []
+    assert list_upstream_texts(timeout) == []
     assert timeout.message == "The upstream timed out (idle timeout)."
 
 
@@ -189,8 +189,8 @@ def test_withheld_message_leaves_the_error() -> None:
     busy = UpstreamUnavailable(upstream_status=429).with_code(None, "b", "a hippo")
 
     for error in (refused, denied, busy):
-        assert list_error_texts(error)[0].text == "a hippo"
-        remove_error_texts(error)
+        assert list_upstream_texts(error)[0].text == "a hippo"
+        remove_upstream_texts(error)
         assert error.message == error.own_message
         assert "hippo" not in f"{error!r} {error} {error.param}"
     rewrite_error(denied, {("error", "message"): "so"})

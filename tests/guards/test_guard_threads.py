@@ -16,9 +16,9 @@ import pytest
 from proxy import guards
 from proxy.call.record import new_record
 from proxy.guards.engine import MAX_LOOP_WEIGHT, Engine
-from proxy.guards.guard_threads import MAX_MODEL_CALLS, MODEL_THREADS, GuardThreads, ModelPool
+from proxy.guards.guard_threads import MAX_MODEL_CALLS, MODEL_THREADS, GuardThreads, ModelThreadPool
 from proxy.guards.output import StreamInspector, ValueRestorer
-from proxy.guards.stream.placeholders import Masks, derive_key
+from proxy.guards.stream.placeholders import Masks, derive_placeholder_key
 from proxy.guards.text.documents import BATCH_CHARS, LOOP_WEIGHT, collect_request_texts
 from proxy.guards.text.walk import walk_request
 from proxy.runtime.fair_queue import LARGE_BYTES, FairSemaphore
@@ -54,13 +54,16 @@ def inspect_stream(engine: Engine) -> Awaitable[object]:
 
 
 def restore_stream(engine: Engine) -> Awaitable[object]:
-    masks = Masks.for_key(derive_key(), "key")
-    masks.replace(patient(), "word", "word")
+    masks = Masks.for_virtual_key(derive_placeholder_key(), "key")
+    masks.make_replacement(patient(), "word", "word")
     return ValueRestorer(masks, engine, "many", call_of("chat")).restore([HEAVY])
 
 
 def restore_response(engine: Engine) -> Awaitable[object]:
-    masks, call = Masks.for_key(derive_key(), "key"), call_of("chat", stream=False)
+    masks, call = (
+        Masks.for_virtual_key(derive_placeholder_key(), "key"),
+        call_of("chat", stream=False),
+    )
     return ValueRestorer(masks, engine, "many", call).restore([HEAVY])
 
 
@@ -69,7 +72,7 @@ def read(engine: Engine) -> Awaitable[object]:
 
 
 def join_messages(engine: Engine) -> Awaitable[object]:
-    return engine.offload(MAX_LOOP_WEIGHT + 1, lambda: None, "many")
+    return engine.run_or_offload(MAX_LOOP_WEIGHT + 1, lambda: None, "many")
 
 
 def for_prompt(engine: Engine) -> Awaitable[object]:
@@ -128,7 +131,7 @@ def test_guards_use_no_other_threads() -> None:
 
 
 async def test_full_queue_refuses_its_own_caller() -> None:
-    pool = ModelPool()
+    pool = ModelThreadPool()
     with ExitStack() as calls:
         for caller, maximum in (("a", MAX_MODEL_CALLS), ("b", MAX_MODEL_CALLS // 2)):
             for _ in range(maximum):
@@ -143,7 +146,7 @@ async def test_full_queue_refuses_its_own_caller() -> None:
 
 
 async def test_busy_caller_delays_others_by_one_slot() -> None:
-    pool, order = ModelPool(threads=1), list[str]()
+    pool, order = ModelThreadPool(threads=1), list[str]()
     event, pending = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -168,7 +171,7 @@ async def test_busy_caller_delays_others_by_one_slot() -> None:
 
 
 async def test_two_models_do_not_wait_for_each_other() -> None:
-    pool, other_pool, event = ModelPool(), ModelPool(), threading.Event()
+    pool, other_pool, event = ModelThreadPool(), ModelThreadPool(), threading.Event()
     with pool.reserve_threads("a") as threads, other_pool.reserve_threads("a") as extra:
         holding = [
             asyncio.create_task(threads(lambda: event.wait(30))) for _ in range(MODEL_THREADS)
@@ -180,7 +183,7 @@ async def test_two_models_do_not_wait_for_each_other() -> None:
 
 
 async def test_threads_end_with_the_pool() -> None:
-    pool = ModelPool()
+    pool = ModelThreadPool()
     with pool.reserve_threads("a") as threads:
         thread = await threads(threading.current_thread)
     assert thread.is_alive()

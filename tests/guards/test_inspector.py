@@ -34,7 +34,7 @@ def guarding(client: str, *rules: GuardRule) -> tuple[OutputGuards, Record]:
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
     plan = Plan("1", "k", "d", {}, (), guards=GuardPlan((), rules))
     gate = PolicyGuards(Engine(Ticks())).for_call(plan, call, record)
-    return gate.guard_output(call, ResponseHead(streamed=False)), record
+    return gate.build_output_guards(call, ResponseHead(streamed=False)), record
 
 
 TOOL = {

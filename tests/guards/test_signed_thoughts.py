@@ -11,7 +11,7 @@ from proxy.call.record import new_record
 from proxy.guards.signed_thoughts import (
     MAX_THOUGHTS,
     ShownThoughts,
-    ThoughtReader,
+    ThoughtRecorder,
     remove_changed_thoughts,
 )
 from proxy.policy.schema.guards import TextKind
@@ -207,7 +207,7 @@ def test_thoughts_of_frames_are_noted() -> None:
     record.key = "a"
     [call] = plan_of("one").model_calls
     record.used_attempts[0] = Attempt(call.targets[0], 0, "b" * 16, started=0.0)
-    reader = ThoughtReader(output, record)
+    reader = ThoughtRecorder(output, record)
     part = made.part("reasoning", closing="marked")
     halves = [THINKING["thinking"][:5], THINKING["thinking"][5:]]
     signed = made.signed(part, THINKING["signature"])

@@ -7,7 +7,7 @@ import pytest
 from proxy.call.record import new_record
 from proxy.guards.engine import Engine
 from proxy.guards.run import GuardedCall, PolicyGuards
-from proxy.guards.unguarded import GuardsOnDemand, UnguardedCall
+from proxy.guards.unguarded import LazyGuards, UnguardedCall
 from proxy.types import Call, Plan, RequestHead, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.guard import Capture, GuardPlan
@@ -15,7 +15,7 @@ from tests.guards.doubles import Ticks, rule
 
 HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
 CALL = Call(HEAD, {"messages": [{"role": "user", "content": "Hi"}]})
-GUARDS = GuardsOnDemand(lambda: PolicyGuards(Engine(Ticks())))
+GUARDS = LazyGuards(lambda: PolicyGuards(Engine(Ticks())))
 
 
 def plan_with(guards: GuardPlan) -> Plan:
@@ -29,7 +29,7 @@ def test_guards_are_created_for_the_first_guarded_call() -> None:
         guardses.append(PolicyGuards(Engine(Ticks())))
         return guardses[-1]
 
-    guards = GuardsOnDemand(make)
+    guards = LazyGuards(make)
     guards.for_call(plan_with(GuardPlan()), CALL, new_record())
     assert guardses == []
 
@@ -41,12 +41,12 @@ def test_guards_are_created_for_the_first_guarded_call() -> None:
 async def test_unguarded_call_passes_unchanged() -> None:
     plan, frame = plan_with(GuardPlan()), Frame((), "chat", {"choices": []}, b'{"choices": []}')
     for_call = GUARDS.for_call(plan, CALL, new_record())
-    watch = for_call.guard_output(CALL, ResponseHead(streamed=False))
+    watch = for_call.build_output_guards(CALL, ResponseHead(streamed=False))
 
     assert isinstance(for_call, UnguardedCall)
     assert await for_call.inspect() == (plan, CALL)
     assert await watch.inspect(frame) == (frame,)
-    assert (watch.retry_requested, watch.abort()) == (False, ())
+    assert (watch.retry_requested, watch.release_partial_placeholder()) == (False, ())
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def captured(pieces: list[Json]) -> list[str]:
     for piece in pieces:
         for frame in reader.read({"choices": [piece]}, b""):
             capturing.feed(frame)
-    return [text.text for text in capturing.build_captured().response]
+    return [text.text for text in capturing.build_captured_texts().response]
 
 
 def metered(pieces: list[Json]) -> dict[int, Any]:

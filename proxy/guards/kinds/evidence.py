@@ -22,7 +22,7 @@ from pydantic import StringConstraints
 
 from proxy.config.scalars import PositiveShare, Section
 from proxy.dialects.findings import make_inverse_details, summarize_inversely
-from proxy.guards.guard_kind import ByContext, GuardKind
+from proxy.guards.guard_kind import GuardKind, PromptDetectorFactory
 from proxy.guards.guard_threads import GuardThreads
 from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, CannotClassify, Model, load_model
 from proxy.guards.matching import english
@@ -220,7 +220,9 @@ class GroundedConfig(Section):
     """Folder with an ONNX model that judges entailment, contradiction or both."""
 
 
-def build_grounded_detector(keys: GroundedConfig) -> ByContext[Grounded | EntailmentModel]:
+def build_grounded_detector(
+    keys: GroundedConfig,
+) -> PromptDetectorFactory[Grounded | EntailmentModel]:
     """Return a detector for each call with a context."""
     model = EntailmentModel(keys.nli, keys.threshold) if keys.nli else None
 
@@ -229,7 +231,7 @@ def build_grounded_detector(keys: GroundedConfig) -> ByContext[Grounded | Entail
             return None
         return model or Grounded(prompt.context, keys.threshold)
 
-    return ByContext(build_detector)
+    return PromptDetectorFactory(build_detector)
 
 
 GROUNDED_GUARD = GuardKind(
@@ -292,7 +294,7 @@ class Relevant:
         return round(1 - max(shared, context_share), 2)
 
 
-def build_relevant_detector(threshold: float) -> ByContext[Relevant]:
+def build_relevant_detector(threshold: float) -> PromptDetectorFactory[Relevant]:
     """Return a detector for each call with a question."""
 
     def build_detector(prompt: PromptContext) -> Relevant | None:
@@ -302,7 +304,7 @@ def build_relevant_detector(threshold: float) -> ByContext[Relevant]:
             prompt.user_message[:MAX_CONTEXT_CHARS], prompt.context[:MAX_CONTEXT_CHARS], threshold
         )
 
-    return ByContext(build_detector)
+    return PromptDetectorFactory(build_detector)
 
 
 class RelevantConfig(Section):

@@ -22,7 +22,7 @@ from pydantic import Field, StringConstraints
 
 from proxy.config.scalars import Label, PositiveShare, Section
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.guard_threads import GuardThreads, ModelPool
+from proxy.guards.guard_threads import GuardThreads, ModelThreadPool
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.re2set import replace_surrogates
 from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
@@ -50,7 +50,7 @@ class Model:
     inputs: frozenset[str]
     labels: tuple[str, ...]
     is_multi_label: bool
-    pool: ModelPool = field(default_factory=ModelPool)
+    pool: ModelThreadPool = field(default_factory=ModelThreadPool)
 
     def tokenize_windows(self, text: str) -> list[Any]:
         window = self.tokenizer.encode(text)

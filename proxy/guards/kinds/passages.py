@@ -18,7 +18,7 @@ from pydantic import Field, StringConstraints
 
 from proxy.config.scalars import FileName, Reference, Section, Share
 from proxy.dialects.findings import make_similarity_details
-from proxy.guards.guard_kind import ByContext, GuardKind
+from proxy.guards.guard_kind import GuardKind, PromptDetectorFactory
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding
 from proxy.types.partial_matcher import PartialMatcher
@@ -168,7 +168,7 @@ def _iter_words(text: str) -> Iterator[Word]:
         yield *word.span(), form.casefold()
 
 
-def build_system_prompt_detector(words: int = LEAK_WORDS) -> ByContext[Passages]:
+def build_system_prompt_detector(words: int = LEAK_WORDS) -> PromptDetectorFactory[Passages]:
     """Return a detector of passages with ``words`` consecutive words of the prompt.
 
     A shorter prompt is found if it is repeated completely. Prompts of fewer than 5 words are
@@ -181,7 +181,9 @@ def build_system_prompt_detector(words: int = LEAK_WORDS) -> ByContext[Passages]
         return Passages([prompt], min(words, count)) if count >= MIN_PROMPT_WORDS else None
 
     lookback = words * (MAX_WORD_CHARS + MAX_GAP_CHARS)
-    return ByContext(lambda prompt: build_passages(prompt.system[:MAX_PROMPT_CHARS]), lookback)
+    return PromptDetectorFactory(
+        lambda prompt: build_passages(prompt.system[:MAX_PROMPT_CHARS]), lookback
+    )
 
 
 class SystemPromptConfig(Section):

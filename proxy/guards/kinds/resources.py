@@ -16,7 +16,7 @@ from typing import Literal
 from proxy.config.scalars import PositiveInt, PositiveUsd, Section
 from proxy.config.shapes import Requirement, any_of, is_not_null, is_present, not_
 from proxy.dialects.findings import make_flag_details
-from proxy.guards.guard_kind import CostLimit, GuardContext, GuardKind, wrong_stage_message
+from proxy.guards.guard_kind import CostLimit, GuardContext, GuardKind, make_wrong_stage_message
 from proxy.money.estimate import estimate_text, to_tokens
 from proxy.money.usage import NANO_PER_USD
 from proxy.runtime.frozen import frozen
@@ -180,7 +180,7 @@ class EconomicsConfig(Section):
 
 def _make_cost_limit(keys: EconomicsConfig, context: GuardContext) -> CostLimit:
     if context.stage == "output":
-        raise ValueError(wrong_stage_message("economics", "input"))
+        raise ValueError(make_wrong_stage_message("economics", "input"))
     return CostLimit(int(keys.max_cost_usd * NANO_PER_USD))
 
 

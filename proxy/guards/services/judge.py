@@ -17,11 +17,11 @@ from proxy.config.scalars import Duration, LongText, Name, PositiveInt, Referenc
 from proxy.config.shapes import Requirement, equals, if_then, is_not_null, not_
 from proxy.dialects.findings import make_flag_details
 from proxy.guards.guard_kind import (
-    ByContext,
     GuardContext,
     GuardKind,
     InvalidGuardKey,
-    wrong_stage_message,
+    PromptDetectorFactory,
+    make_wrong_stage_message,
 )
 from proxy.guards.matching import english
 from proxy.guards.services import wire
@@ -139,8 +139,8 @@ class Judge:
     """Asks a deployment if texts violate a rule.
 
     ``check`` selects the rule: the criteria, support of each sentence by the context, or relevance
-    to the question. The guard fails if the texts have more than ``longest`` characters. ``mark``
-    returns the random mark around the texts.
+    to the question. The guard fails if the texts have more than ``max_chars`` characters.
+    ``make_mark`` returns the random mark around the texts.
     """
 
     name: str
@@ -149,9 +149,9 @@ class Judge:
     rule: str
     kind: str
     threshold: float
-    longest: int
+    max_chars: int
     check: Check = "criteria"
-    mark: Callable[[], str] = partial(secrets.token_hex, 8)
+    make_mark: Callable[[], str] = partial(secrets.token_hex, 8)
 
     async def find_all(
         self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
@@ -161,7 +161,7 @@ class Judge:
         if not judged_texts:
             return [[] for _ in texts]
         size = sum(len(judged.text) for judged in judged_texts)
-        if len(judged_texts) > MAX_JUDGED_TEXTS or size > self.longest:
+        if len(judged_texts) > MAX_JUDGED_TEXTS or size > self.max_chars:
             raise wire.TooLong
         body = self._build_request(judged_texts, evidence)
         answer = await client.complete(self.name, self.model_deployment, body)
@@ -192,14 +192,14 @@ class Judge:
         return ""
 
     def _build_request(self, judged_texts: Sequence[JudgedText], evidence: str) -> dict[str, Any]:
-        mark = self.mark()
+        mark = self.make_mark()
         sections = [
             f"TEXT {number} {mark}{judged.title}\n{judged.text}\nEND {mark}"
             for number, judged in enumerate(judged_texts, start=1)
         ]
         if evidence:
-            cut = CUT_NOTICE if len(evidence) > self.longest else ""
-            sections.insert(0, f"{cut}EVIDENCE {mark}\n{evidence[: self.longest]}\nEND {mark}")
+            cut = CUT_NOTICE if len(evidence) > self.max_chars else ""
+            sections.insert(0, f"{cut}EVIDENCE {mark}\n{evidence[: self.max_chars]}\nEND {mark}")
         sections.append("Check the texts by the rule, and answer with the JSON object.")
         where = WHERE_INSTRUCTION if len(judged_texts) > 1 else ""
         rule = INSTRUCTIONS.format(mark=mark, rule=self.rule, where=where)
@@ -242,15 +242,15 @@ class Judge:
         return findings
 
 
-def build_response_judge(judge: Judge) -> ByContext[Judge]:
+def build_response_judge(judge: Judge) -> PromptDetectorFactory[Judge]:
     """Return a judge of responses that applies only to calls with evidence."""
-    return ByContext(
+    return PromptDetectorFactory(
         lambda prompt: judge if judge.build_evidence(prompt) else None,
         model_deployment=judge.model_deployment,
     )
 
 
-class ByModelConfig(Section):
+class ModelGuardConfig(Section):
     """Keys of all guards that ask a model."""
 
     deployment: Annotated[Name, Reference("deployment")]
@@ -263,7 +263,7 @@ class ByModelConfig(Section):
     """Maximum time for all texts of a call. Default 10s."""
 
 
-class JudgeConfig(ByModelConfig):
+class JudgeConfig(ModelGuardConfig):
     """Any criteria in words, judged by a model."""
 
     REQUIREMENTS = (
@@ -288,7 +288,7 @@ class JudgeConfig(ByModelConfig):
 
 
 def make_judge(
-    keys: ByModelConfig, context: GuardContext, rule: str, kind: str, check: Check = "criteria"
+    keys: ModelGuardConfig, context: GuardContext, rule: str, kind: str, check: Check = "criteria"
 ) -> Judge:
     return Judge(
         name=context.name,
@@ -297,16 +297,16 @@ def make_judge(
         rule=rule,
         kind=kind,
         threshold=keys.threshold,
-        longest=keys.longest,
+        max_chars=keys.longest,
         check=check,
     )
 
 
-def _make_judge(keys: JudgeConfig, context: GuardContext) -> Judge | ByContext[Judge]:
+def _make_judge(keys: JudgeConfig, context: GuardContext) -> Judge | PromptDetectorFactory[Judge]:
     if keys.check == "criteria":
         return make_judge(keys, context, keys.criteria or "", "violation")
     if context.stage == "input":
-        raise InvalidGuardKey("check", wrong_stage_message(keys.check, "output"))
+        raise InvalidGuardKey("check", make_wrong_stage_message(keys.check, "output"))
     rule, kind = RESPONSE_CHECKS[keys.check]
     return build_response_judge(make_judge(keys, context, rule, kind, keys.check))
 
@@ -314,14 +314,14 @@ def _make_judge(keys: JudgeConfig, context: GuardContext) -> Judge | ByContext[J
 KIND = GuardKind(JudgeConfig, _make_judge, fields=wire.MEANINGFUL_KINDS, calls_service=True)
 
 
-class PolicyViolationConfig(ByModelConfig):
+class PolicyViolationConfig(ModelGuardConfig):
     """Violations of your own policy, judged by a model."""
 
     policy: LongText
     """Text of the policy."""
 
 
-class BiasConfig(ByModelConfig):
+class BiasConfig(ModelGuardConfig):
     """Prejudice against groups of people, as judged by a model."""
 
 

@@ -26,7 +26,7 @@ CATEGORIES = (
 OTHER_CATEGORY = "other"  # kind of any category that the policy does not list either
 
 
-class Moderated(wire.ServiceAnswer):
+class ModerationResult(wire.ServiceAnswer):
     """Result for one text. Categories may be missing."""
 
     flagged: bool
@@ -34,13 +34,13 @@ class Moderated(wire.ServiceAnswer):
     category_scores: dict[str, float | None]
 
 
-class Moderations(wire.ServiceAnswer):
+class ModerationResponse(wire.ServiceAnswer):
     """Response with one result per text, in the same order."""
 
-    results: list[Moderated]
+    results: list[ModerationResult]
 
 
-RESPONSE_ADAPTER = TypeAdapter(Moderations)
+RESPONSE_ADAPTER = TypeAdapter(ModerationResponse)
 
 
 @frozen
@@ -63,7 +63,9 @@ class Moderation:
                 findings[number] = self._find_worst_category(result, len(texts[number].text))
         return findings
 
-    async def _request_results(self, texts: list[str], client: GuardClient) -> list[Moderated]:
+    async def _request_results(
+        self, texts: list[str], client: GuardClient
+    ) -> list[ModerationResult]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
         url, headers = make_url_and_headers(self.upstream, MODERATION_PATH)
         answer = wire.parse_answer(
@@ -73,8 +75,12 @@ class Moderation:
             raise wire.BadAnswer
         return answer.results
 
-    def _find_worst_category(self, result: Moderated, length: int) -> list[Finding]:
-        """Return a finding for the highest score of the flagged or exceeded categories."""
+    def _find_worst_category(self, result: ModerationResult, length: int) -> list[Finding]:
+        """Return a finding for the highest-scored category, or nothing.
+
+        Only categories count that reach their minimum scores or, if the guard has none, that the
+        service flags.
+        """
         scores = {name: score or 0.0 for name, score in result.category_scores.items()}
         if self.categories:
             # The endpoint does not know a listed category.

@@ -26,7 +26,7 @@ MAX_REQUESTS = 4  # concurrent requests for the texts of one call
 OTHER_ENTITY = "other"  # kind of an entity that was not requested
 
 
-class Recognized(ServiceAnswer):
+class RecognizedEntity(ServiceAnswer):
     """Entity that the analyzer found."""
 
     entity_type: str
@@ -35,7 +35,7 @@ class Recognized(ServiceAnswer):
     score: Annotated[float, Field(ge=0, le=1)]
 
 
-RESPONSE_ADAPTER = TypeAdapter(list[Recognized])
+RESPONSE_ADAPTER = TypeAdapter(list[RecognizedEntity])
 
 
 @frozen

@@ -40,7 +40,7 @@ class NoGuardClients:
     request_id: str = ""
     caller: object = None
 
-    def for_record(self, record: Record, *, waits: bool = True) -> GuardClient:
+    def for_record(self, record: Record, *, call_waits: bool = True) -> GuardClient:
         return self
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
@@ -84,8 +84,8 @@ class ServiceCalls:
         A failed service is replaced by a detector that raises the error.
         """
         distinct_texts = [*dict.fromkeys(texts)]
-        waits = any(rule.enforces for rule in rules)
-        client = self.clients.for_record(self.record, waits=waits)
+        call_waits = any(rule.enforces for rule in rules)
+        client = self.clients.for_record(self.record, call_waits=call_waits)
         async with asyncio.TaskGroup() as group:
             jobs = [
                 group.create_task(self._call_service(rule, distinct_texts, client))
@@ -102,7 +102,7 @@ class ServiceCalls:
             return build_uncalled_tallies([rule], self.clock)[0]
         started_at = self.now()
         detector: ServiceFindings | FailedDetector
-        is_away = False
+        is_service_unavailable = False
         try:
             async with asyncio.timeout(rule.deadline_s):
                 findings = await service.find_all(applicable, self.prompt, client)
@@ -110,10 +110,14 @@ class ServiceCalls:
         except Exception as error:  # noqa: BLE001  # any error is a failure of the guard
             detector = FailedDetector(error, lookback=None)
             if isinstance(error, ProxyError):  # an error of the guard's deployment
-                is_away = error.status not in REQUEST_ERRORS
+                is_service_unavailable = error.status not in REQUEST_ERRORS
             else:
-                is_away = not isinstance(error, TooLong | Unsure)
-        tally = RuleTally(replace(rule, detector=detector), self.clock, is_away=is_away)
+                is_service_unavailable = not isinstance(error, TooLong | Unsure)
+        tally = RuleTally(
+            replace(rule, detector=detector),
+            self.clock,
+            is_service_unavailable=is_service_unavailable,
+        )
         tally.wait_s = self.now() - started_at
         return tally
 
@@ -149,15 +153,15 @@ class TextCollector:
     """Collects the complete texts of one kind in a stream."""
 
     kind: str
-    collected: list[Text]
+    collected_texts: list[Text]
     lookback: int | None = None
 
     def find(self, text: str) -> Sequence[Finding]:
-        self.collected.append(Text((), text, self.kind, role="assistant"))
+        self.collected_texts.append(Text((), text, self.kind, role="assistant"))
         return ()
 
 
-class ServiceStage:
+class StreamServiceInspector:
     """Calls services at the end of a stream, after the other guards.
 
     If a service enforces, the stream is withheld until all services have responded. Otherwise it is
@@ -175,12 +179,14 @@ class ServiceStage:
         self._frames: list[Frame] = []
         self._texts: list[Text] = []
         self._tallies = build_uncalled_tallies(rules, calls.clock)
-        kinds = [kind for kind in sorted(TEXT_KINDS) if _any_applies(rules, kind)]
+        kinds = [kind for kind in sorted(TEXT_KINDS) if _has_rule_for_kind(rules, kind)]
         collectors = (_build_collecting_rule(kind, rules, self._texts) for kind in kinds)
         tallies = [RuleTally(rule, calls.clock, max_texts=max_texts) for rule in collectors]
-        self._collecting = StreamFilter.for_rules(tallies, run_job=run_job, spans_finish=True)
+        self._collecting = StreamFilter.for_rules(
+            tallies, run_job=run_job, continues_after_finish=True
+        )
 
-    def results(self) -> list[GuardResult]:
+    def get_results(self) -> list[GuardResult]:
         return [tally.to_result() for tally in self._tallies]
 
     async def inspect(self, frames: Sequence[Frame]) -> Sequence[Frame]:
@@ -191,10 +197,10 @@ class ServiceStage:
         if self.holds_frames:
             return await self._call_services() if ended else []
         if ended:
-            await self._calls.record.run_in_background(self._call_services, self._fail)
+            await self._calls.record.run_in_background(self._call_services, self._record_uncalled)
         return frames
 
-    def _fail(self, error: str) -> None:
+    def _record_uncalled(self, error: str) -> None:
         self._tallies = build_uncalled_tallies(self._rules, self._calls.clock, error)
 
     async def _call_services(self) -> Sequence[Frame]:
@@ -202,23 +208,25 @@ class ServiceStage:
         for tally in self._tallies:
             tally.opaque = self._collecting.opaque
             tally.max_texts = self._max_texts
-        frames = StreamFilter.for_rules(self._tallies, run_job=self._run_job, spans_finish=True)
+        frames = StreamFilter.for_rules(
+            self._tallies, run_job=self._run_job, continues_after_finish=True
+        )
         return await frames.inspect_all(self._frames, self._calls.clock)
 
 
-def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
+def _has_rule_for_kind(rules: Iterable[GuardRule], kind: str) -> bool:
     return any(rule.applies_to("assistant", kind) for rule in rules)
 
 
 def _build_collecting_rule(
-    kind: str, rules: Sequence[GuardRule], collected: list[Text]
+    kind: str, rules: Sequence[GuardRule], collected_texts: list[Text]
 ) -> GuardRule:
     """Return a rule that collects texts.
 
     It enforces if one of the rules does, so that it inspects the same texts.
     """
-    acts = _any_applies((rule for rule in rules if rule.enforces), kind)
+    acts = _has_rule_for_kind((rule for rule in rules if rule.enforces), kind)
     action: Action = "mask" if acts else "flag"
     return GuardRule(
-        "ear", TextCollector(kind, collected), action, fields=frozenset({kind}), cased=True
+        "ear", TextCollector(kind, collected_texts), action, fields=frozenset({kind}), cased=True
     )

@@ -40,7 +40,7 @@ class WebhookFinding(StrictAnswer):
     score: Annotated[float, Field(ge=0, le=1)] = 1.0
 
     @model_validator(mode="after")
-    def _check_span(self) -> Self:
+    def _require_both_ends(self) -> Self:
         if (self.start is None) != (self.end is None):
             raise ValueError("start and end must be set together")
         return self

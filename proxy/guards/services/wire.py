@@ -56,12 +56,12 @@ class StrictAnswer(ServiceAnswer):
 T = TypeVar("T")
 
 
-def parse_answer(form: TypeAdapter[T], body: bytes | str) -> T:
+def parse_answer(adapter: TypeAdapter[T], body: bytes | str) -> T:
     """Parse a response. Raises ``BadAnswer``."""
     raw = body.encode() if isinstance(body, str) else body
     try:
         read_without_duplicates(raw)
-        return form.validate_json(raw)
+        return adapter.validate_json(raw)
     except ValueError:
         raise BadAnswer from None  # the message of pydantic quotes the answer
 

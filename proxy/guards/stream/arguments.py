@@ -23,15 +23,15 @@ from proxy.guards.text.json_strings import (
 )
 
 
-def estimate_arguments_weight(arguments: str) -> int:
-    """Return the approximate inspection weight of the texts in arguments.
+def estimate_arguments_overhead(arguments: str) -> int:
+    """Return the weight that splitting arguments into texts adds to that of their characters.
 
-    Each string and each word outside of strings is a text.
+    Each string and each word outside of strings is a text. Their number is approximate.
     """
     return TEXT_WEIGHT * (arguments.count('"') + arguments.count(","))
 
 
-class ArgumentsWindow:
+class ArgumentsFilter:
     """Inspects the arguments of one tool call.
 
     One filter reads the strings of the JSON, another the rest.
@@ -50,20 +50,20 @@ class ArgumentsWindow:
 
     @classmethod
     def for_rules(cls, tallies: Sequence[RuleTally]) -> Self:
-        """Return a window that applies ``tallies`` to all values."""
+        """Return a filter that applies ``tallies`` to all values."""
         return cls(Window(tallies, escaped=True), Window(tallies), tallies)
 
     @property
     def lookback(self) -> int:
         return self._plain.lookback
 
-    def estimate_weight(self, text: str) -> int:
-        return estimate_arguments_weight(text) + max(
-            self._string.estimate_weight(text), self._plain.estimate_weight(text)
+    def estimate_feed_work(self, text: str) -> int:
+        return estimate_arguments_overhead(text) + max(
+            self._string.estimate_feed_work(text), self._plain.estimate_feed_work(text)
         )
 
-    def estimate_closing_weight(self) -> int:
-        ends = self._string.estimate_closing_weight() + self._plain.estimate_closing_weight()
+    def estimate_close_work(self) -> int:
+        ends = self._string.estimate_close_work() + self._plain.estimate_close_work()
         return ends + estimate_weight(self._bare_word)
 
     def feed(self, text: str) -> list[ReleasedText]:
@@ -75,10 +75,10 @@ class ArgumentsWindow:
                 continue
             for piece in self._feed_part(kind, part):
                 if piece.is_changed:
-                    released += (*_join_unchanged(unchanged), piece)
+                    released += (*_drain_unchanged(unchanged), piece)
                 else:
                     unchanged.append(piece.text)
-        return [*released, *_join_unchanged(unchanged)]
+        return [*released, *_drain_unchanged(unchanged)]
 
     def _feed_part(self, kind: Kind, part: str) -> list[ReleasedText]:
         if kind == "string":
@@ -87,7 +87,7 @@ class ArgumentsWindow:
             return self._plain.feed(part)
         self._bare_word += part
         if kind == "end" or len(self._bare_word) > MAX_BARE_CHARS:
-            pieces = self._close_string()
+            pieces = self._close_value()
             for tally in self._tallies:
                 if tally.fields > tally.max_texts and tally.error is None:
                     tally.record_failure("too_many_texts")
@@ -99,9 +99,9 @@ class ArgumentsWindow:
 
     def close(self) -> list[ReleasedText]:
         self._splitter = ArgumentSplitter()
-        return [*self._close_string(), *self._plain.close()]
+        return [*self._close_value(), *self._plain.close()]
 
-    def _close_string(self) -> list[ReleasedText]:
+    def _close_value(self) -> list[ReleasedText]:
         if not self._bare_word:
             return self._string.close()
         bare, self._bare_word = self._bare_word, ""
@@ -114,8 +114,8 @@ class ArgumentsWindow:
         return [ReleasedText(quote_bare_word("bare", text), len(bare), is_changed=True)]
 
 
-def _join_unchanged(unchanged: list[str]) -> list[ReleasedText]:
-    """Return the texts as one piece, and clear their list."""
-    text = "".join(unchanged)
-    unchanged.clear()
+def _drain_unchanged(unchanged_parts: list[str]) -> list[ReleasedText]:
+    """Return the parts as one piece, and clear their list."""
+    text = "".join(unchanged_parts)
+    unchanged_parts.clear()
     return [ReleasedText(text, len(text), is_changed=False)] if text else []

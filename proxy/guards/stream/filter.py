@@ -4,7 +4,7 @@ Each part has its text filter. A frame waits until all of its text is clear, and
 part wait behind it; `PartEnd`, `Finish` and `ResponseEnd` release them. A part that follows an
 ended one of its kind takes over its filter, because a finding may lie across both.
 
-The weight of a frame is the amount of text that its inspection reads, including held text.
+The weight of a frame is the amount of text that its inspection reads, with held and ended texts.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from itertools import chain
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from proxy.guards.findings import RuleTally
-from proxy.guards.stream.arguments import estimate_arguments_weight
+from proxy.guards.stream.arguments import estimate_arguments_overhead
 from proxy.guards.stream.frame_texts import (
     CHAT_FAMILIES,
     KIND_OF,
-    ContinuedText,
     TextKey,
-    get_choice,
+    UnfinishedText,
+    get_choice_index,
+    get_native_text_key,
     get_text_key,
-    get_unknown_text_key,
-    is_json,
-    iter_other_texts,
+    is_json_text,
+    iter_non_delta_texts,
     list_delta_texts,
     replace_frame_texts,
 )
 from proxy.guards.stream.part_stream import (
-    HeldGroup,
+    HeldFrameTexts,
     HeldText,
     PartStream,
-    WaitingFrames,
+    WaitingFrameLoad,
     close_streams,
     remove_broken_signature,
 )
 from proxy.guards.stream.text_filter import TextFilter, TextFilterFactory
-from proxy.guards.stream.texts import JoinableTexts, RuleFilterFactory
+from proxy.guards.stream.texts import JoinableTextTracker, RuleFilterFactory
 from proxy.guards.text.documents import (
     BATCH_CHARS,
     LOOP_WEIGHT,
@@ -90,7 +90,7 @@ class FrameTexts(NamedTuple):
     """Texts of a frame and their weight. Later frames may continue the ``open_texts``."""
 
     frame: Frame
-    open_texts: Sequence[ContinuedText]
+    open_texts: Sequence[UnfinishedText]
     complete_texts: Sequence[Text]
     weight: int
 
@@ -110,15 +110,15 @@ class StreamFilter:
         self.opaque = False
         self._run_job = run_job
         self._filters = filters
-        self._joinable = JoinableTexts(filters)
+        self._joinable = JoinableTextTracker(filters)
         self._streams: dict[Part | TextKey, PartStream] = {}
         self._idle: dict[tuple[int, Kind], PartStream] = {}  # streams of ended parts
         self._unknown: dict[TextKey, TextFilter] = {}  # filters for texts of unknown events
         self._latest: Part | TextKey | None = None
         self._edited: set[Part] = set()
-        bounded = not any(tally.rule.needs_whole_response for tally in filters.tallies)
-        self._waiting = WaitingFrames(bounded=bounded)
-        self._early = WaitingFrames(bounded=bounded)  # the frames in ``_opening``
+        is_bounded = not any(tally.rule.needs_whole_response for tally in filters.tallies)
+        self._waiting = WaitingFrameLoad(is_bounded=is_bounded)
+        self._early = WaitingFrameLoad(is_bounded=is_bounded)  # the frames in ``_opening``
         self._opening: list[Frame] | None = None  # frames behind a held `ResponseStart`
 
     @classmethod
@@ -127,9 +127,9 @@ class StreamFilter:
         tallies: Sequence[RuleTally],
         run_job: JobRunner = run_on_loop,
         *,
-        spans_finish: bool = False,
+        continues_after_finish: bool = False,
     ) -> Self:
-        return cls(RuleFilterFactory(tallies, spans_finish), run_job)
+        return cls(RuleFilterFactory(tallies, continues_after_finish), run_job)
 
     def feed(self, frame: Frame) -> list[Frame]:
         """Take the next frame and return the frames that it releases."""
@@ -139,7 +139,7 @@ class StreamFilter:
         """Take the next frame, and inspect it in a job if that is much work."""
         walked_texts = None
         if any(isinstance(event, _EVENTS_WITH_TEXTS) for event in frame.events):
-            walked_texts = await collect_in_steps(iter_other_texts(frame))
+            walked_texts = await collect_in_steps(iter_non_delta_texts(frame))
             self.opaque = self.opaque or bool(walked_texts.opaque)
         if walked_texts is not None and TEXT_WEIGHT * len(walked_texts.texts) > LOOP_WEIGHT:
             texts = await self._run_job(partial(self.read_texts, frame, walked_texts))
@@ -150,7 +150,7 @@ class StreamFilter:
         if all(len(item.text.text) <= BATCH_CHARS for item in texts.open_texts):
             return await self._run_job(partial(self.feed_texts, texts))
         # Each piece of a long text has a deadline of its own, as it would have in its own frame.
-        steps = self.feed_in_steps(texts)
+        steps = self.feed_texts_in_steps(texts)
         released: list[Frame] = []
         while (frames := await self._run_job(partial(next, steps, None))) is not None:
             released += frames
@@ -174,74 +174,75 @@ class StreamFilter:
         delta = frame.events[0]
         if not isinstance(delta, Delta):
             return None
-        stream = self._streams.get(delta.part)
-        if stream is None or TEXT_WEIGHT + stream.filter.estimate_weight(delta.text) > LOOP_WEIGHT:
+        stream, text = self._streams.get(delta.part), delta.text
+        if stream is None or TEXT_WEIGHT + stream.filter.estimate_feed_work(text) > LOOP_WEIGHT:
             return None
         self._latest = delta.part
         path = delta.slot if delta.slot and frame.doc is not None else (0,)
-        stream.append(HeldText(frame, path, delta.text))
-        released = stream.feed(delta.text)
-        return released if self._opening is None else self._start_first(released)
+        stream.append(HeldText(frame, path, text))
+        released = stream.feed(text)
+        return released if self._opening is None else self._put_start_first(released)
 
     def read_texts(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
         """Return a frame's texts. ``walked_texts`` are those outside of deltas, if known."""
-        has_filter = self._filters.has_filter
-        open_texts = [delta for delta in list_delta_texts(frame) if has_filter(delta.text)]
+        must_filter = self._filters.must_filter
+        open_texts = [delta for delta in list_delta_texts(frame) if must_filter(delta.text)]
         complete_texts: list[Text] = []
-        walked_texts = walked_texts or collect_texts(iter_other_texts(frame))
-        for text in filter(has_filter, walked_texts.texts):
+        walked_texts = walked_texts or collect_texts(iter_non_delta_texts(frame))
+        for text in filter(must_filter, walked_texts.texts):
             key = get_text_key(frame, text.path)
             if key is None:
                 complete_texts.append(text)
             else:
-                open_texts.append(ContinuedText(text, key))
+                open_texts.append(UnfinishedText(text, key))
         ending = chain.from_iterable(map(self._list_ended_streams, frame.events))
-        weight = sum(stream.filter.estimate_closing_weight() for stream in ending)
+        weight = sum(stream.filter.estimate_close_work() for stream in ending)
         weight += sum(map(self._estimate_text_weight, open_texts))
         for text in complete_texts:
-            repeated = LOOP_WEIGHT if self._joinable.may_repeat(frame, text) else 0
+            repeated = LOOP_WEIGHT if self._joinable.may_inspect_copies(frame, text) else 0
             weight += TEXT_WEIGHT + estimate_weight(text.text) + repeated
         return FrameTexts(frame, open_texts, complete_texts=complete_texts, weight=weight)
 
     def feed_texts(self, texts: FrameTexts) -> list[Frame]:
         """Take a frame with its texts, and return the frames that it releases."""
-        return [*chain.from_iterable(self.feed_in_steps(texts))]
+        return [*chain.from_iterable(self.feed_texts_in_steps(texts))]
 
-    def feed_in_steps(self, texts: FrameTexts) -> Iterator[list[Frame]]:
+    def feed_texts_in_steps(self, texts: FrameTexts) -> Iterator[list[Frame]]:
         """Yield the frames that each step releases. A step inspects one batch of a long text."""
         frame, open_texts = self._mask_complete_texts(texts)
-        carried = [self._streams.get(item.key) for item in open_texts]
-        finish = partial(self._finish, frame, carried=carried)
-        released = [*chain.from_iterable(map(finish, frame.events))]
+        continued_streams = [self._streams.get(item.key) for item in open_texts]
+        close_ended = partial(self._close_ended_streams, frame, continued_streams=continued_streams)
+        released = [*chain.from_iterable(map(close_ended, frame.events))]
         if frame.last:
             released += self.close()
         if open_texts:
             if self._opening is None and has_response_start(frame):
                 self._opening = []
-            yield self._start_first(released)
-            yield from self._feed_texts(frame, open_texts)
+            yield self._put_start_first(released)
+            yield from self._feed_open_texts(frame, open_texts)
             finishes = (event for event in frame.events if isinstance(event, Finish))
-            yield self._start_first([f for finish in finishes for f in self._finish(frame, finish)])
+            released_last = map(partial(self._close_ended_streams, frame), finishes)
+            yield self._put_start_first([*chain.from_iterable(released_last)])
             return
         waiting = self._get_blocking_stream(frame)
         if waiting is None:
             released += remove_broken_signature(frame, self._edited)
         else:
             waiting.append(HeldText(frame, (), ""))
-        yield self._start_first(released)
+        yield self._put_start_first(released)
 
     def close(self) -> list[Frame]:
         """Return all waiting frames, because the response has ended."""
         self._latest = None
         for text_filter in self._unknown.values():
             text_filter.close()
-        return self._start_first(close_streams([*self._streams.values(), *self._idle.values()]))
+        return self._put_start_first(close_streams([*self._streams.values(), *self._idle.values()]))
 
-    def _estimate_text_weight(self, open_text: ContinuedText) -> int:
+    def _estimate_text_weight(self, open_text: UnfinishedText) -> int:
         text, stream = open_text.text.text, self._streams.get(open_text.key)
         if stream is not None:
-            return TEXT_WEIGHT + stream.filter.estimate_weight(text)
-        parts = estimate_arguments_weight(text) if is_json(open_text.key) else 0
+            return TEXT_WEIGHT + stream.filter.estimate_feed_work(text)
+        parts = estimate_arguments_overhead(text) if is_json_text(open_text.key) else 0
         return TEXT_WEIGHT + estimate_weight(text) + parts
 
     def _list_ended_streams(self, event: Event) -> Iterable[PartStream]:
@@ -252,17 +253,17 @@ class StreamFilter:
             return self._list_choice_streams(event.choice)
         return self._streams.values() if isinstance(event, ResponseEnd | Fault) else ()
 
-    def _mask_complete_texts(self, texts: FrameTexts) -> tuple[Frame, list[ContinuedText]]:
+    def _mask_complete_texts(self, texts: FrameTexts) -> tuple[Frame, list[UnfinishedText]]:
         """Return a frame with its complete texts masked or removed, and the texts to inspect."""
-        frame, open_texts, changes = texts.frame, list[ContinuedText](), dict[Path, str]()
+        frame, open_texts, changes = texts.frame, list[UnfinishedText](), dict[Path, str]()
         for text in texts.complete_texts:
-            masked_text = self._mask_text(frame, text)
+            masked_text = self._mask_complete_text(frame, text)
             if masked_text is not None:
                 changes[text.path] = masked_text
-            if self._joinable.must_remove(frame, text):
+            if self._joinable.must_remove_complete_text(frame, text):
                 changes[text.path] = ""
         for item in texts.open_texts:
-            if self._joinable.must_remove_continued(frame, item):
+            if self._joinable.must_remove_open_text(frame, item):
                 changes[item.text.path] = ""
             else:
                 open_texts.append(item)
@@ -276,70 +277,66 @@ class StreamFilter:
             ]
         return changed, open_texts
 
-    def _mask_text(self, frame: Frame, text: Text) -> str | None:
-        """Return a complete text with its findings masked, None if it has none.
+    def _mask_complete_text(self, frame: Frame, text: Text) -> str | None:
+        """Return a complete text with its findings masked, None if nothing was masked.
 
         Texts of unknown events with one key are also inspected as one text, because a client may
         join them.
         """
-        key = get_unknown_text_key(frame, text.path)
+        key = get_native_text_key(frame, text.path)
         text_filter = None if key is None else self._unknown.get(key)
         if text_filter is None:
-            text_filter = self._filters.make_filter(text, arguments=False, is_over_limit=False)
+            text_filter = self._filters.make_filter(text, is_arguments=False, is_over_limit=False)
         released = [*chain.from_iterable(map(text_filter.feed, split_batches(text.text)))]
         if key is not None and (key in self._unknown or len(self._unknown) < MAX_STREAMS):
             self._unknown[key] = text_filter
             released += text_filter.release()
         else:
             released += text_filter.close()
-        if not any(piece.is_changed for piece in released):
-            return None
-        return "".join(piece.text for piece in released)
+        is_changed = any(piece.is_changed for piece in released)
+        return "".join(piece.text for piece in released) if is_changed else None
 
-    def _feed_texts(
-        self, frame: Frame, open_texts: Sequence[ContinuedText]
+    def _feed_open_texts(
+        self, frame: Frame, open_texts: Sequence[UnfinishedText]
     ) -> Iterator[list[Frame]]:
         """Feed the texts of a frame to their filters."""
         texts = [HeldText(frame, item.text.path, item.text.text) for item in open_texts]
-        streams = [self._get_stream(item) for item in open_texts]
-        group = HeldGroup(texts, streams) if len(texts) > 1 else None
+        streams = [self._get_or_create_stream(item) for item in open_texts]
+        group = HeldFrameTexts(texts, streams) if len(texts) > 1 else None
         for held_text, stream in zip(texts, streams, strict=True):
             held_text.group = group
             stream.append(held_text)
         for item, stream in zip(open_texts, streams, strict=True):
             self._latest = item.key
             for piece in split_batches(item.text.text):
-                yield self._start_first(stream.feed(piece))
+                yield self._put_start_first(stream.feed(piece))
             if item.key not in self._streams:
-                yield self._start_first(stream.close())
+                yield self._put_start_first(stream.close())
 
-    def _get_stream(self, open_text: ContinuedText) -> PartStream:
+    def _get_or_create_stream(self, open_text: UnfinishedText) -> PartStream:
         """Return the stream of a text. Above `MAX_STREAMS` each text has its own."""
         key = open_text.key
         stream = self._streams.get(key)
         if stream is None and isinstance(key, Part):
             stream = self._idle.pop((key.choice, key.kind), None)
         elif stream is None and not self._joinable.ends_with_choice(open_text.text):
-            stream = self._get_ended_stream(get_choice(key), open_text.text.kind)
+            stream = self._find_finished_choice_stream(get_choice_index(key), open_text.text.kind)
         names = () if isinstance(key, Part) else (s for s in key[1] if isinstance(s, str))
         is_over_limit = len(self._streams) >= MAX_STREAMS or sum(map(len, names)) > MAX_NAME
         if stream is None:
             text_filter = self._filters.make_filter(
-                open_text.text, arguments=is_json(key), is_over_limit=is_over_limit
+                open_text.text, is_arguments=is_json_text(key), is_over_limit=is_over_limit
             )
-            ends_with_choice = self._joinable.ends_with_choice(open_text.text)
-            stream = PartStream(
-                text_filter, self._edited, self._waiting, ends_with_choice=ends_with_choice
-            )
+            is_final = self._joinable.ends_with_choice(open_text.text)
+            stream = PartStream(text_filter, self._edited, self._waiting, ends_with_choice=is_final)
         if not is_over_limit:
             self._streams[key] = stream
         return stream
 
-    def _get_ended_stream(self, choice: int, kind: str) -> PartStream | None:
-        """Return the stream of a text that continues after its choice has finished."""
-        for key, stream in (
-            self._streams.items() if choice in self._joinable.finished_choices else ()
-        ):
+    def _find_finished_choice_stream(self, choice: int, kind: str) -> PartStream | None:
+        """Return the stream that a text of one kind continues after its choice has finished."""
+        has_finished = choice in self._joinable.finished_choices
+        for key, stream in self._streams.items() if has_finished else ():
             if isinstance(key, Part) and (key.choice, KIND_OF[key.kind]) == (choice, kind):
                 return stream
         return None
@@ -357,18 +354,21 @@ class StreamFilter:
 
     def _list_choice_streams(self, choice: int) -> list[PartStream]:
         return [
-            *(stream for key, stream in self._streams.items() if get_choice(key) == choice),
+            *(stream for key, stream in self._streams.items() if get_choice_index(key) == choice),
             *(stream for key, stream in self._idle.items() if key[0] == choice),
         ]
 
-    def _finish(self, frame: Frame, event: Event, carried: Sequence[object] = ()) -> list[Frame]:
-        """Return the frames that an event releases. `Finish` ends no text in `carried`."""
+    def _close_ended_streams(
+        self, frame: Frame, event: Event, continued_streams: Sequence[object] = ()
+    ) -> list[Frame]:
+        """Return the frames that an event releases. `Finish` leaves ``continued_streams`` open."""
         if isinstance(event, PartEnd):
             return self._end_part(frame, event.part)
         if isinstance(event, Finish):
             self._joinable.finished_choices.add(event.choice)
             streams = self._list_choice_streams(event.choice)
-            return close_streams(s for s in streams if s.ends_with_choice and s not in carried)
+            ended = (s for s in streams if s.ends_with_choice and s not in continued_streams)
+            return close_streams(ended)
         return self.close() if isinstance(event, ResponseEnd | Fault) else []
 
     def _end_part(self, frame: Frame, part: Part) -> list[Frame]:
@@ -385,7 +385,7 @@ class StreamFilter:
         self._edited.discard(part)
         return released
 
-    def _start_first(self, frames: list[Frame]) -> list[Frame]:
+    def _put_start_first(self, frames: list[Frame]) -> list[Frame]:
         """Return the released frames with the `ResponseStart` event first."""
         if self._opening is None:
             return frames
@@ -393,7 +393,7 @@ class StreamFilter:
         starts = [frame for frame in frames if has_response_start(frame)]
         if not starts:
             for frame in frames:
-                self._early.add(frame)
+                self._early.add_frame(frame)
             return []
         opening, self._opening = self._opening, None
         return [*starts, *(frame for frame in opening if frame not in starts)]

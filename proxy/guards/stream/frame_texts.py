@@ -60,52 +60,52 @@ TextKey = tuple[int, tuple[object, ...]]
 """Key of a text that several documents continue: the index of a choice, and steps within it."""
 
 
-def is_json(key: Part | TextKey) -> bool:
+def is_json_text(key: Part | TextKey) -> bool:
     """Return True if the text of a key is JSON."""
     if isinstance(key, Part):
         return key.kind in JSON_KINDS
     return key[1][-1] in _ARGUMENT_MEMBERS
 
 
-def get_choice(key: Part | TextKey) -> int:
+def get_choice_index(key: Part | TextKey) -> int:
     """Return the index of the choice of a text."""
     return key.choice if isinstance(key, Part) else key[0]
 
 
-class ContinuedText(NamedTuple):
+class UnfinishedText(NamedTuple):
     """A text of a frame that later frames with the same key may continue."""
 
     text: Text
     key: Part | TextKey
 
 
-def list_delta_texts(frame: Frame) -> list[ContinuedText]:
+def list_delta_texts(frame: Frame) -> list[UnfinishedText]:
     """Return the texts of the deltas of a frame."""
     return [
-        ContinuedText(
+        UnfinishedText(
             Text(
-                get_value_path(frame, number),
+                get_event_value_path(frame, index),
                 event.text,
                 KIND_OF[event.part.kind],
                 role="assistant",
             ),
             event.part,
         )
-        for number, event in enumerate(frame.events)
+        for index, event in enumerate(frame.events)
         if isinstance(event, Delta)
     ]
 
 
 def get_delta(frame: Frame, path: Path) -> Delta | None:
     """Return the delta whose text is at a path."""
-    for number, event in enumerate(frame.events):
-        if isinstance(event, Delta) and get_value_path(frame, number) == path:
+    for index, event in enumerate(frame.events):
+        if isinstance(event, Delta) and get_event_value_path(frame, index) == path:
             return event
     return None
 
 
-def iter_other_texts(frame: Frame) -> Iterator[Found]:
-    """Walk over all other texts of a frame."""
+def iter_non_delta_texts(frame: Frame) -> Iterator[Found]:
+    """Walk over the texts of a frame outside of its deltas."""
     doc, natives = frame.doc, [event for event in frame.events if isinstance(event, Native)]
     is_walked = doc is not None and bool(natives)
     if doc is not None and natives:
@@ -119,28 +119,28 @@ def iter_other_texts(frame: Frame) -> Iterator[Found]:
             is_segment = path and isinstance(path[-1], int) and path[:-1] in delta_slots
             if not (path in delta_slots or is_segment):
                 yield item
-    for number, event in enumerate(frame.events):
+    for index, event in enumerate(frame.events):
         if isinstance(event, ResponseStart | PartStart | Attach | Extension):
-            path = get_value_path(frame, number)
-            if path == (number,) or not is_walked:
+            path = get_event_value_path(frame, index)
+            if path == (index,) or not is_walked:
                 yield from _iter_event_texts(frame, path, event)
         if isinstance(event, PartStart) and event.call is not None and not is_walked:
-            yield from _iter_texts_in_ids((number,), id=event.call.id)
+            yield from _iter_text_like_ids((index,), id=event.call.id)
 
 
-def get_value_path(frame: Frame, number: int) -> Path:
+def get_event_value_path(frame: Frame, index: int) -> Path:
     """Return the path of an event's value.
 
-    It starts with `number` if the document does not have the value.
+    It starts with `index` if the document does not have the value.
     """
-    event, doc = frame.events[number], frame.doc or {}
+    event, doc = frame.events[index], frame.doc or {}
     if isinstance(event, PartStart | Attach | Delta) and event.slot and frame.doc is not None:
         return event.slot
     if isinstance(event, ResponseStart):
-        return _find_start_path(doc, event, number)
+        return _find_start_value_path(doc, event, index)
     if isinstance(event, Extension) and doc.get(event.name) is event.value:
         return (event.name,)
-    return (number,)
+    return (index,)
 
 
 def get_text_key(frame: Frame, path: Path) -> TextKey | None:
@@ -157,8 +157,8 @@ def get_text_key(frame: Frame, path: Path) -> TextKey | None:
     return (0, (doc.get("type"), *_iter_delta_ids(doc), *path)) if path[0] == "delta" else None
 
 
-def get_unknown_text_key(frame: Frame, path: Path) -> TextKey | None:
-    """Return the key of a text in a document without known events, None for other documents."""
+def get_native_text_key(frame: Frame, path: Path) -> TextKey | None:
+    """Return the key of a text in a document that has only native events, else None."""
     doc = frame.doc or {}
     if frame.family in CHAT_FAMILIES or isinstance(path[-1], MemberName) or path[-1] in _UNSPLIT:
         return None
@@ -168,10 +168,10 @@ def get_unknown_text_key(frame: Frame, path: Path) -> TextKey | None:
 
 def is_in_event_value(frame: Frame, path: Path) -> bool:
     """Return True if a text is part of the value of an event."""
-    for number, event in enumerate(frame.events):
+    for index, event in enumerate(frame.events):
         if isinstance(event, PartStart | Attach | Extension):
-            of = get_value_path(frame, number)
-            if path[: len(of)] == of:
+            value_path = get_event_value_path(frame, index)
+            if path[: len(value_path)] == value_path:
                 return True
     return isinstance(path[0], int)
 
@@ -192,17 +192,17 @@ def build_text_key(doc: Json, path: Path) -> TextKey:
     ]
 
 
-def _find_start_path(doc: Json, start: ResponseStart, number: int) -> Path:
+def _find_start_value_path(doc: Json, start: ResponseStart, index: int) -> Path:
     for path in ((), ("message",), ("response",)):
         holder = doc.get(path[0]) if path else doc
         if isinstance(holder, dict) and "model" in holder and holder["model"] is start.model:
             return path
-    return (number,)
+    return (index,)
 
 
-def _iter_texts_in_ids(path: Path, **names: str | None) -> Iterator[Text]:
+def _iter_text_like_ids(path: Path, **ids: str | None) -> Iterator[Text]:
     """Yield the identifiers that have the form of a text."""
-    for name, value in names.items():
+    for name, value in ids.items():
         if value and not is_name(value):
             yield Text((*path, name), value, "other", role="assistant")
 
@@ -211,7 +211,7 @@ def _iter_event_texts(
     frame: Frame, path: Path, event: ResponseStart | PartStart | Attach | Extension
 ) -> Iterator[Found]:
     if isinstance(event, ResponseStart):
-        yield from _iter_texts_in_ids(path, id=event.id, model=event.model)
+        yield from _iter_text_like_ids(path, id=event.id, model=event.model)
     elif isinstance(event, PartStart):
         if event.call is not None and event.call.name:
             name_path = (*path, "name") if isinstance(path[-1], int) else path
@@ -263,11 +263,15 @@ def replace_frame_texts(frame: Frame, changes: Mapping[Path, str]) -> Frame:
         frame = _rebuild_frame(frame, replace_texts(doc, in_doc), in_doc) if in_doc else frame
     in_events = {path: text for path, text in changes.items() if isinstance(path[0], int)}
     if in_events:
-        values: Any = {number: _get_read_value(event) for number, event in enumerate(frame.events)}
+        values: Any = {
+            index: _get_inspected_value(event) for index, event in enumerate(frame.events)
+        }
         changed: Any = replace_texts(values, in_events)
         events = tuple(
-            event if changed[number] == values[number] else _set_event_value(event, changed[number])
-            for number, event in enumerate(frame.events)
+            event
+            if changed[index] == values[index]
+            else _replace_event_value(event, changed[index])
+            for index, event in enumerate(frame.events)
         )
         frame = frame._replace(events=events, raw=None)
     return remove_attachment(frame, "logprobs") if deltas else frame
@@ -299,21 +303,23 @@ def _rebuild_frame(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Fram
     """Return a frame with a changed document, and with events that have its values."""
     is_renamed = any(isinstance(path[-1], MemberName) for path in changes)
     events = list(frame.events)
-    for number, event in enumerate(frame.events):
+    for index, event in enumerate(frame.events):
         if isinstance(event, UsageReport):
-            events[number] = _update_usage(event, frame.doc or {}, doc)
+            events[index] = _update_usage(event, frame.doc or {}, doc)
             continue
-        slot = get_value_path(frame, number)
-        is_valued = isinstance(event, VALUE_EVENTS) and slot != (number,)
+        slot = get_event_value_path(frame, index)
+        is_valued = isinstance(event, VALUE_EVENTS) and slot != (index,)
         if not is_valued or not _has_path(frame.doc, slot):
             continue
         [new_slot] = map_paths_to_copy(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
         value = (
-            changes.get(slot, event.text) if isinstance(event, Delta) else _get_at(doc, new_slot)
+            changes.get(slot, event.text)
+            if isinstance(event, Delta)
+            else _get_value_at(doc, new_slot)
         )
-        changed: Any = _set_event_value(event, value)
+        changed: Any = _replace_event_value(event, value)
         is_placed = isinstance(event, PartStart | Attach | Delta)
-        events[number] = changed._replace(slot=new_slot) if is_placed else changed
+        events[index] = changed._replace(slot=new_slot) if is_placed else changed
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
 
@@ -334,11 +340,11 @@ def _can_set_text(doc: Json, path: Path) -> bool:
     """
     if not _has_path(doc, path[:-1]):
         return False
-    parent = _get_at(doc, path[:-1])
+    parent = _get_value_at(doc, path[:-1])
     return isinstance(parent, dict | list) or not isinstance(path[-1], str | MemberName)
 
 
-def _get_at(doc: Json, path: Path) -> Any:
+def _get_value_at(doc: Json, path: Path) -> Any:
     value: Any = doc
     for step in path:
         value = value[step]
@@ -363,7 +369,7 @@ def _get_usage(doc: Json) -> Json:
     return {}
 
 
-def _get_read_value(event: Event) -> Any:
+def _get_inspected_value(event: Event) -> Any:
     """Return the value of an event that guards read."""
     match event:
         case ResponseStart(id=id_, model=model):
@@ -378,7 +384,7 @@ def _get_read_value(event: Event) -> Any:
             return None
 
 
-def _set_event_value(event: Event, value: Any) -> Any:
+def _replace_event_value(event: Event, value: Any) -> Any:
     match event:
         case ResponseStart(id=id_, model=model):
             return event._replace(id=value.get("id", id_), model=value.get("model", model))

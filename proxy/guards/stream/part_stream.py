@@ -27,7 +27,7 @@ class HeldText:
     """A text of a frame that waits until the stream of its part is clear up to ``end``.
 
     ``path`` is the path of the text in the frame, and ``edits`` are its spans that were replaced.
-    ``group`` is None if the frame has no other text. ``load`` is None until `WaitingFrames`
+    ``group`` is None if the frame has no other text. ``load`` is None until `WaitingFrameLoad`
     counts the text.
     """
 
@@ -36,7 +36,7 @@ class HeldText:
     text: str
     end: int = 0
     edits: list[tuple[int, int, str]] = field(default_factory=list)
-    group: HeldGroup | None = None
+    group: HeldFrameTexts | None = None
     load: int | None = None
 
     def apply_edits(self, end: int | None = None) -> str:
@@ -50,7 +50,7 @@ class HeldText:
 
 
 @dataclass(slots=True, eq=False)
-class HeldGroup:
+class HeldFrameTexts:
     """The texts of one frame and their streams. The texts are released together."""
 
     texts: Sequence[HeldText]
@@ -72,21 +72,22 @@ class HeldGroup:
 
 
 @dataclass(slots=True)
-class WaitingFrames:
-    """Bounds the frames of a response that wait although their own text is clear.
+class WaitingFrameLoad:
+    """Load of the frames of a response that wait although their own text is clear.
 
-    Frames whose own text is held do not count, because filters hold a bounded text. Not ``bounded``
-    is a response that a rule holds to its end: `MemoryShare` counts it. Raises `ResponseTooLarge`.
+    Frames whose own text is held do not count, because filters hold a bounded text. The load is not
+    bounded if a rule holds the response to its end: `MemoryShare` counts it. Raises
+    `ResponseTooLarge`.
     """
 
-    bounded: bool
+    is_bounded: bool
     _load: int = 0
 
-    def add(self, frame: Frame) -> int:
+    def add_frame(self, frame: Frame) -> int:
         """Count a frame and return its load, in units of ``BYTES_PER_FRAME``."""
         load = 1 + max(frame.size, len(frame.raw or b"")) // BYTES_PER_FRAME
         self._load += load
-        if self.bounded and self._load > MAX_WAITING:
+        if self.is_bounded and self._load > MAX_WAITING:
             raise ResponseTooLarge("The upstream sent too many events while text was withheld.")
         return load
 
@@ -95,7 +96,10 @@ class WaitingFrames:
 
 
 class PartStream:
-    """One text, and the frames that wait for it. `edited` are the parts whose text has changed."""
+    """One text, and the frames that wait for it.
+
+    ``edited_parts`` are the parts whose text has changed.
+    """
 
     __slots__ = (
         "_clear",
@@ -111,13 +115,13 @@ class PartStream:
     def __init__(
         self,
         text_filter: TextFilter,
-        edited: set[Part],
-        waiting: WaitingFrames,
+        edited_parts: set[Part],
+        waiting: WaitingFrameLoad,
         *,
         ends_with_choice: bool,
     ) -> None:
         self.filter = text_filter
-        self._edited = edited
+        self._edited = edited_parts
         self._waiting = waiting
         self._size = self._clear = 0  # characters received and released so far
         self._held: deque[HeldText] = deque()
@@ -142,7 +146,7 @@ class PartStream:
         if not held_text.text:
             if self.head is not None and not _has_content(held_text):
                 return
-            self._count(held_text)
+            self._count_waiting_frame(held_text)
         self._size = held_text.end = self._size + len(held_text.text)
         (self._held if held_text.end > self._clear else self._ready).append(held_text)
 
@@ -163,28 +167,28 @@ class PartStream:
         held = self._held
         for text, size, is_changed in pieces:
             if is_changed:
-                self._edit(self._clear, self._clear + size, text)
+                self._record_edit(self._clear, self._clear + size, text)
             self._clear += size
             while held and held[0].end <= self._clear:
                 self._ready.append(held.popleft())
-        out = self._drain()
+        out = self._drain_ready_frames()
         for held_text in reversed(self._ready):  # their frames wait for other texts
             if held_text.load is not None:
                 break
-            self._count(held_text)
+            self._count_waiting_frame(held_text)
         if held and not self._ready:
             cleared = self._clear - (held[0].end - len(held[0].text))
             if cleared > self.filter.lookback:
                 out += _split_held_text(held[0], cleared)
         return out
 
-    def _count(self, held_text: HeldText) -> None:
+    def _count_waiting_frame(self, held_text: HeldText) -> None:
         """Count the frame of a text once."""
         group = held_text.group
         is_first = group is None or group.texts[0] is held_text
-        held_text.load = self._waiting.add(held_text.frame) if is_first else 0
+        held_text.load = self._waiting.add_frame(held_text.frame) if is_first else 0
 
-    def _edit(self, start: int, end: int, replacement: str) -> None:
+    def _record_edit(self, start: int, end: int, replacement: str) -> None:
         """Replace a span of the stream, in the first text that the span covers."""
         for held_text in self._held:
             begin = held_text.end - len(held_text.text)
@@ -199,7 +203,7 @@ class PartStream:
             if delta is not None:
                 self._edited.add(delta.part)
 
-    def _drain(self) -> list[Frame]:
+    def _drain_ready_frames(self) -> list[Frame]:
         """Return the clear frames at the head, and frames of other streams that they blocked."""
         out: list[Frame] = []
         streams = [self]
@@ -209,15 +213,15 @@ class PartStream:
             if not ready or (group and not group.is_ready()):
                 streams.pop()
             elif group is None:
-                self._emit([ready.popleft()], out)
+                self._emit_frame([ready.popleft()], out)
             else:
-                self._emit(group.texts, out)
+                self._emit_frame(group.texts, out)
                 for stream in group.streams:
                     stream._ready.popleft()
                 streams += reversed(group.streams)
         return out
 
-    def _emit(self, texts: Sequence[HeldText], out: list[Frame]) -> None:
+    def _emit_frame(self, texts: Sequence[HeldText], released_frames: list[Frame]) -> None:
         """Add the frame of texts that are clear, unless it only has a signature to remove."""
         frame = texts[0].frame
         changes: dict[Path, str] = {}
@@ -227,9 +231,11 @@ class PartStream:
             if text.edits:
                 changes[text.path] = text.apply_edits()
         if changes or self._edited:
-            out += remove_broken_signature(replace_frame_texts(frame, changes), self._edited)
+            released_frames += remove_broken_signature(
+                replace_frame_texts(frame, changes), self._edited
+            )
         else:
-            out.append(frame)
+            released_frames.append(frame)
 
 
 def close_streams(streams: Iterable[PartStream]) -> list[Frame]:
@@ -246,15 +252,15 @@ def _has_content(held_text: HeldText) -> bool:
     return type(events[0]) is not Delta or bool(events[0].text)
 
 
-def remove_broken_signature(frame: Frame, edited: set[Part]) -> list[Frame]:
+def remove_broken_signature(frame: Frame, edited_parts: set[Part]) -> list[Frame]:
     """Return a frame without the signature of a changed part, none if nothing else is in it.
 
     A frame with text keeps it: the id of a tool call carries the signature of the call.
     """
-    if not edited or any(isinstance(event, Delta) for event in frame.events):
+    if not edited_parts or any(isinstance(event, Delta) for event in frame.events):
         return [frame]
     for event in frame.events:
-        if isinstance(event, Attach) and event.name == "signature" and event.part in edited:
+        if isinstance(event, Attach) and event.name == "signature" and event.part in edited_parts:
             return [] if len(frame.events) == 1 else [remove_attachment(frame, "signature")]
     return [frame]
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from proxy.guards.findings import RuleTally, replace_by_kind
-from proxy.guards.stream.arguments import ArgumentsWindow
+from proxy.guards.stream.arguments import ArgumentsFilter
 from proxy.guards.stream.text_filter import ReleasedText, TextFilter
 from proxy.guards.text.hosts import matches_entry
 from proxy.guards.text.link_addresses import MAILTO, Addresses, EscapedAddresses
@@ -51,16 +51,16 @@ _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_\\
 CONTEXT_CHARS = 8  # characters before a name that show whether a word or an e-mail address begins
 
 
-class RewrittenName(NamedTuple):
+class PlaceholderSpan(NamedTuple):
     """Span of a placeholder in a text.
 
-    ``name`` has no brackets. A ``quoted`` one is percent-encoded, as part of an address.
+    ``name`` has no brackets. In an address it may be percent-encoded.
     """
 
     start: int
     end: int
     name: str
-    quoted: bool
+    is_percent_encoded: bool
 
 
 class PlaceholderNames:
@@ -73,7 +73,7 @@ class PlaceholderNames:
         # An encoding may take three characters per letter, and there may be line breaks.
         self.longest = 3 * max(map(len, self._sorted), default=0) + 64 if self._sorted else 0
 
-    def find_names(self, text: str, start_at: int) -> Iterator[RewrittenName]:
+    def find_placeholders(self, text: str, start_at: int) -> Iterator[PlaceholderSpan]:
         """Yield the placeholders in a text from ``start_at`` on.
 
         The character before ``start_at`` decides only whether a word starts there.
@@ -85,15 +85,15 @@ class PlaceholderNames:
             start, end = match.span()
             opened = match["open"]
             name = _normalize_name(text[start + len(opened or "") : end]).removesuffix("]")
-            if end - start <= self.longest and self._is_known(name):
-                yield RewrittenName(
-                    start, end, name, quoted=opened is not None and opened[0] == "%"
+            if end - start <= self.longest and self._is_known_name(name):
+                yield PlaceholderSpan(
+                    start, end, name, is_percent_encoded=opened is not None and opened[0] == "%"
                 )
                 position = end
             else:
                 position = start + 1
 
-    def find_partial_name(self, text: str, start_at: int) -> int:
+    def find_partial_placeholder(self, text: str, start_at: int) -> int:
         """Return the start of a suffix that may become a placeholder, or the length of the text."""
         size = len(text)
         low = max(start_at, size - self.longest)
@@ -115,27 +115,29 @@ class PlaceholderNames:
         """Return True if a word that begins with a bracket may become a placeholder."""
         inside = text[begin + (1 if text[begin] == "[" else 3) :]
         name = _normalize_name(_PARTIAL_ESCAPE.sub("", inside))
-        return self._is_prefix(name.removesuffix("]")) and not name.endswith("]")
+        return self._is_name_prefix(name.removesuffix("]")) and not name.endswith("]")
 
     def _is_name_or_prefix(self, word: str) -> bool:
         """Return True if a word is a placeholder without its brackets, or may become one."""
         name = _normalize_name(_PARTIAL_OPEN.sub("", word))
-        return self._is_prefix(name) or self._is_known(name.removesuffix("_"))
+        return self._is_name_prefix(name) or self._is_known_name(name.removesuffix("_"))
 
-    def _is_known(self, name: str) -> bool:
+    def _is_known_name(self, name: str) -> bool:
         index = bisect.bisect_left(self._sorted, name)
         return index < len(self._sorted) and self._sorted[index] == name
 
-    def _is_prefix(self, name: str) -> bool:
+    def _is_name_prefix(self, name: str) -> bool:
         index = bisect.bisect_left(self._sorted, name)
         return index < len(self._sorted) and self._sorted[index].startswith(name)
 
 
-def _normalize_name(written: str) -> str:
+def _normalize_name(written_name: str) -> str:
     """Return a placeholder name without escapes. Any closing bracket becomes ``]``."""
-    if written.isalnum():
-        return written
-    return _ESCAPES.sub(lambda part: "_" if part["line"] else "]" if part["close"] else "", written)
+    if written_name.isalnum():
+        return written_name
+    return _ESCAPES.sub(
+        lambda part: "_" if part["line"] else "]" if part["close"] else "", written_name
+    )
 
 
 DIGEST_LETTERS = "bcdfghjkmnpqrstvwxz"
@@ -155,7 +157,7 @@ Values = dict[str, tuple[str, frozenset[str]]]
 """Values and their hosts, by the placeholder without its brackets."""
 
 
-def derive_key(secret: str | None = None) -> bytes:
+def derive_placeholder_key(secret: str | None = None) -> bytes:
     """Return the key of placeholders: derived from the deployment's secret, or random."""
     if secret is None:
         return token_bytes(32)
@@ -182,7 +184,7 @@ class Masks:
 
     __slots__ = ("_digest", "_names", "_values")
     tallies: Sequence[RuleTally] = ()  # never counts findings: it restores values
-    spans_finish = False
+    continues_after_finish = False
 
     def __init__(self, digest: Digest) -> None:
         self._digest = digest
@@ -190,9 +192,9 @@ class Masks:
         self._names: PlaceholderNames | None = None
 
     @classmethod
-    def for_key(cls, key: bytes, virtual_key: str | None) -> Masks:
+    def for_virtual_key(cls, placeholder_key: bytes, virtual_key: str | None) -> Masks:
         """Return the placeholders of a call of a virtual key."""
-        return cls(partial(digest_value, key, virtual_key))
+        return cls(partial(digest_value, placeholder_key, virtual_key))
 
     def __len__(self) -> int:
         return len(self._values)
@@ -200,7 +202,7 @@ class Masks:
     def __repr__(self) -> str:
         return f"Masks({len(self)})"
 
-    def replace(self, rule: GuardRule, kind: str, text: str) -> str:
+    def make_replacement(self, rule: GuardRule, kind: str, text: str) -> str:
         """Return the replacement of a masked text.
 
         It is a placeholder if the rule restores values, else the name of the kind.
@@ -222,22 +224,19 @@ class Masks:
     def unmask(self, text: str, *, escaped: bool = False) -> str:
         """Restore the values in a whole text. An ``escaped`` text is inside of a JSON string."""
         unmasker = self.build_unmasker(escaped=escaped)
-        if next(unmasker.names.find_names(text, 0), None) is None:
+        if next(unmasker.names.find_placeholders(text, 0), None) is None:
             return text
         return "".join(piece.text for piece in (*unmasker.feed(text), *unmasker.close()))
 
-    def unmask_document(self, data: Json, read: Texts) -> Json:
-        """Return a whole response with the original values in place of placeholders.
-
-        ``read`` are the texts of the response.
-        """
+    def unmask_document(self, document: Json, texts: Texts) -> Json:
+        """Return a whole response with the original values in place of placeholders."""
         changes = {
             text.path: restored
-            for text in read.texts
-            if self.has_filter(text)
+            for text in texts.texts
+            if self.must_filter(text)
             and (restored := self.unmask(text.text, escaped=text.escaped)) != text.text
         }
-        return replace_texts(data, changes)
+        return replace_texts(document, changes)
 
     def build_unmasker(self, *, escaped: bool = False) -> Unmasker:
         """Return a filter that restores the values known so far in a stream of text."""
@@ -245,14 +244,14 @@ class Masks:
             self._names = PlaceholderNames(self._values)
         return Unmasker(self._values, self._names, escaped=escaped)
 
-    def has_filter(self, text: Text) -> bool:
+    def must_filter(self, text: Text) -> bool:
         """Return False for thoughts: providers sign them and verify them when they return."""
         return text.kind != "reasoning"
 
-    def make_filter(self, text: Text, *, arguments: bool, is_over_limit: bool) -> TextFilter:
+    def make_filter(self, text: Text, *, is_arguments: bool, is_over_limit: bool) -> TextFilter:
         """Return the filter that restores the values in one text of a stream."""
         plain = self.build_unmasker()
-        return ArgumentsWindow(self.build_unmasker(escaped=True), plain) if arguments else plain
+        return ArgumentsFilter(self.build_unmasker(escaped=True), plain) if is_arguments else plain
 
 
 class Unmasker:
@@ -280,43 +279,45 @@ class Unmasker:
     def lookback(self) -> int:
         return self.names.longest
 
-    def estimate_weight(self, text: str) -> int:
+    def estimate_feed_work(self, text: str) -> int:
         return (len(self._held) + len(text)) // CHARS_PER_WEIGHT
 
-    def estimate_closing_weight(self) -> int:
+    def estimate_close_work(self) -> int:
         return 0
 
     def feed(self, text: str) -> list[ReleasedText]:
         context_chars = len(self._before)
         text = self._before + self._held + text
         certain = self._find_open_mail_address(
-            text, context_chars, self.names.find_partial_name(text, context_chars)
+            text, context_chars, self.names.find_partial_placeholder(text, context_chars)
         )
         self._held = text[certain:]
-        return self._restore(text[:certain], context_chars)
+        return self._restore_values(text[:certain], context_chars)
 
     def release(self) -> list[ReleasedText]:
         return self.close()
 
     def close(self) -> list[ReleasedText]:
-        pieces = self._restore(self._before + self._held, len(self._before)) if self._held else []
+        pieces = (
+            self._restore_values(self._before + self._held, len(self._before)) if self._held else []
+        )
         self._held = self._before = ""
         self._addresses = self._addresses_of()
         return pieces
 
-    def _find_open_mail_address(self, text: str, past: int, certain: int) -> int:
-        """Return the start of a mail address that may continue, or ``certain``."""
-        low = max(certain - self.names.longest - len(MAILTO), 0)
-        offset = text[low:certain].lower().rfind(MAILTO)
+    def _find_open_mail_address(self, text: str, start_at: int, certain_end: int) -> int:
+        """Return the start of a mail address that may continue, or ``certain_end``."""
+        low = max(certain_end - self.names.longest - len(MAILTO), 0)
+        offset = text[low:certain_end].lower().rfind(MAILTO)
         start = low + offset + len(MAILTO)
-        if offset < 0 or start < past or _ENDS_IN_MAIL_ADDRESS.search(text, start, certain):
-            return certain
+        if offset < 0 or start < start_at or _ENDS_IN_MAIL_ADDRESS.search(text, start, certain_end):
+            return certain_end
         return start
 
-    def _restore(self, text: str, past: int) -> list[ReleasedText]:
+    def _restore_values(self, text: str, past: int) -> list[ReleasedText]:
         """Return the pieces of a text from ``past`` on, with values restored."""
         pieces: list[ReleasedText] = []
-        for occurrence in self.names.find_names(text, past):
+        for occurrence in self.names.find_placeholders(text, past):
             gap, placeholder = (
                 text[past : occurrence.start],
                 text[occurrence.start : occurrence.end],
@@ -342,9 +343,9 @@ class Unmasker:
         self._before = text[-CONTEXT_CHARS:]
         return [piece for piece in pieces if piece.size]
 
-    def _encode_value(self, value: str, written: RewrittenName) -> str:
+    def _encode_value(self, value: str, placeholder: PlaceholderSpan) -> str:
         """Return a value, encoded as its placeholder is (plain or percent-encoded)."""
-        if written.quoted:
+        if placeholder.is_percent_encoded:
             return quote(value, safe="", errors="surrogatepass")
         if not self._escaped:
             return value

@@ -27,11 +27,11 @@ class TextFilter(Protocol):
     @property
     def lookback(self) -> int: ...
 
-    def estimate_weight(self, text: str) -> int:
-        """Return the weight of inspecting ``text`` as the next piece, in ASCII characters."""
+    def estimate_feed_work(self, text: str) -> int:
+        """Return the work of feeding ``text`` next, as a weight in ASCII characters."""
 
-    def estimate_closing_weight(self) -> int:
-        """Return the weight of closing the text, which may inspect all of it."""
+    def estimate_close_work(self) -> int:
+        """Return the work of closing the text, which may inspect all of it, as a weight."""
 
     def feed(self, text: str) -> list[ReleasedText]:
         """Add characters and return the pieces that are now safe."""
@@ -49,18 +49,18 @@ class TextFilter(Protocol):
 class TextFilterFactory(Protocol):
     """Makes the filters of the texts of a stream.
 
-    ``tallies`` are the rules that may withhold findings. ``spans_finish``: texts may continue after
-    their choice has finished.
+    ``tallies`` are the rules that may withhold findings. ``continues_after_finish`` is True if
+    texts may continue after their choice has finished.
     """
 
     @property
     def tallies(self) -> Sequence[RuleTally]: ...
 
     @property
-    def spans_finish(self) -> bool: ...
+    def continues_after_finish(self) -> bool: ...
 
-    def has_filter(self, text: Text) -> bool:
-        """Return True if a text has a filter."""
+    def must_filter(self, text: Text) -> bool:
+        """Return True if a text needs a filter."""
 
-    def make_filter(self, text: Text, *, arguments: bool, is_over_limit: bool) -> TextFilter:
+    def make_filter(self, text: Text, *, is_arguments: bool, is_over_limit: bool) -> TextFilter:
         """Return a new filter. ``is_over_limit``: there are as many filters as are allowed."""

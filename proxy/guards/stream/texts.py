@@ -14,13 +14,13 @@ from hashlib import blake2b
 
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
-from proxy.guards.stream.arguments import ArgumentsWindow
+from proxy.guards.stream.arguments import ArgumentsFilter
 from proxy.guards.stream.frame_texts import (
     CHAT_FAMILIES,
-    ContinuedText,
     TextKey,
+    UnfinishedText,
     build_text_key,
-    get_choice,
+    get_choice_index,
     is_in_event_value,
 )
 from proxy.guards.stream.text_filter import TextFilter, TextFilterFactory
@@ -41,21 +41,21 @@ class RuleFilterFactory:
     """Makes windows of rules."""
 
     tallies: Sequence[RuleTally]
-    spans_finish: bool = False
+    continues_after_finish: bool = False
 
-    def has_filter(self, text: Text) -> bool:
+    def must_filter(self, text: Text) -> bool:
         for tally in self.tallies:  # noqa: SIM110  # runs for each chunk, and a generator is slower
             if tally.rule.applies_to(text.role, text.kind):
                 return True
         return False
 
-    def make_filter(self, text: Text, *, arguments: bool, is_over_limit: bool) -> TextFilter:
+    def make_filter(self, text: Text, *, is_arguments: bool, is_over_limit: bool) -> TextFilter:
         tallies = list_inspecting_rules(self.tallies, text)
         if is_over_limit:
             for tally in tallies:
                 tally.record_failure("too_many_texts")
-        if arguments:
-            return ArgumentsWindow.for_rules(tallies)
+        if is_arguments:
+            return ArgumentsFilter.for_rules(tallies)
         return Window(tallies)
 
 
@@ -73,7 +73,7 @@ def list_enforcing_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleT
     ]
 
 
-def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
+def has_finding_when_repeated(text: str, tallies: Sequence[RuleTally]) -> bool:
     """Return True if rules with a lookback find something in consecutive copies of a text.
 
     A stream may repeat the same member again and again: ``42`` repeated can make a card number.
@@ -93,20 +93,27 @@ def has_repeated_finding(text: str, tallies: Sequence[RuleTally]) -> bool:
     return any(piece.is_changed for piece in pieces) or any(tally.findings for tally in copies)
 
 
-class JoinableTexts:
+class JoinableTextTracker:
     """Remembers the texts of one stream that a client may join.
 
     ``finished_choices`` are the indexes of the finished choices.
     """
 
     __slots__ = (
-        *("_content_keys", "_first_values", "_forms", "_repeated", "_tallies", "_spans_finish"),
+        *(
+            "_content_keys",
+            "_first_values",
+            "_forms",
+            "_repeated",
+            "_tallies",
+            "_continues_after_finish",
+        ),
         "finished_choices",
     )
 
     def __init__(self, filters: TextFilterFactory) -> None:
         self._tallies = filters.tallies
-        self._spans_finish = filters.spans_finish
+        self._continues_after_finish = filters.continues_after_finish
         self._first_values: dict[bytes, bytes] = {}  # by text key, both as digests
         self._repeated: set[bytes] = set()  # text keys whose value was inspected as repeated
         self._forms: dict[int, str] = {}
@@ -115,14 +122,14 @@ class JoinableTexts:
 
     def ends_with_choice(self, text: Text) -> bool:
         """Return True if a text ends with its choice, although more may follow."""
-        return not self._spans_finish or bool(list_enforcing_rules(self._tallies, text))
+        return not self._continues_after_finish or bool(list_enforcing_rules(self._tallies, text))
 
-    def may_repeat(self, frame: Frame, text: Text) -> bool:
+    def may_inspect_copies(self, frame: Frame, text: Text) -> bool:
         """Return True if copies of a complete text may have to be inspected together."""
-        key = _hash_repeated_key(frame, text.path) if self._first_values else None
+        key = _digest_repeatable_key(frame, text.path) if self._first_values else None
         return key in self._first_values and key not in self._repeated
 
-    def must_remove(self, frame: Frame, text: Text) -> bool:
+    def must_remove_complete_text(self, frame: Frame, text: Text) -> bool:
         """Return True if a complete text must be removed.
 
         If no rule may withhold findings, record that it was inspected without others.
@@ -130,36 +137,36 @@ class JoinableTexts:
         enforcing_rules = list_enforcing_rules(self._tallies, text)
         if text.kind == "logprobs" and enforcing_rules:
             return True
-        key = _hash_repeated_key(frame, text.path)
+        key = _digest_repeatable_key(frame, text.path)
         rules = enforcing_rules or list_inspecting_rules(self._tallies, text)
-        if key is None or self._is_safe_copy(key, text.text, rules):
+        if key is None or self._matches_first_value(key, text.text, rules):
             return False
         for tally in () if enforcing_rules else rules:
             tally.opaque = True
         return bool(enforcing_rules)
 
-    def _is_safe_copy(self, key: bytes, text: str, tallies: Sequence[RuleTally]) -> bool:
+    def _matches_first_value(self, key: bytes, text: str, tallies: Sequence[RuleTally]) -> bool:
         """Return True for the first text of a key, and for equal texts without a finding."""
-        digest = _digest(text)
+        digest = _digest_text(text)
         if key not in self._first_values:
             if len(self._first_values) < MAX_TEXT_KEYS:
                 self._first_values[key] = digest
         elif self._first_values[key] == digest and key not in self._repeated:
             self._repeated.add(key)
-            if has_repeated_finding(text, tallies):
+            if has_finding_when_repeated(text, tallies):
                 self._first_values[key] = b""
         return self._first_values.get(key) == digest
 
-    def must_remove_continued(self, frame: Frame, open_text: ContinuedText) -> bool:
+    def must_remove_open_text(self, frame: Frame, open_text: UnfinishedText) -> bool:
         """Return True if a continued text must be removed.
 
         If no rule may withhold findings and its choice has finished, record that it was inspected
         in two parts.
         """
-        text_key, text, choice = open_text.key, open_text.text, get_choice(open_text.key)
+        text_key, text, choice = open_text.key, open_text.text, get_choice_index(open_text.key)
         has_ended = choice in self.finished_choices
         if not list_enforcing_rules(self._tallies, text):
-            if has_ended and not self._spans_finish:
+            if has_ended and not self._continues_after_finish:
                 for tally in list_inspecting_rules(self._tallies, text):
                     tally.record_failure("text_after_finish")
             return False
@@ -187,17 +194,17 @@ def _is_content(text_key: Part | TextKey, path: Path) -> bool:
     )
 
 
-def _digest(text: str) -> bytes:
+def _digest_text(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
 
 
-def _hash_repeated_key(frame: Frame, path: Path) -> bytes | None:
+def _digest_repeatable_key(frame: Frame, path: Path) -> bytes | None:
     """Return the digest of the key of a complete text that later documents may repeat, or None."""
-    key = _get_repeated_key(frame, path)
-    return None if key is None else _digest(repr(key))
+    key = _get_repeatable_key(frame, path)
+    return None if key is None else _digest_text(repr(key))
 
 
-def _get_repeated_key(frame: Frame, path: Path) -> tuple[object, ...] | None:
+def _get_repeatable_key(frame: Frame, path: Path) -> tuple[object, ...] | None:
     """Return the key of a complete text that later documents may also have, or None."""
     doc = frame.doc
     if doc is None or isinstance(path[-1], MemberName):

@@ -30,8 +30,8 @@ from proxy.guards.stream.word_scanner import (
     WordScanner,
     count_whole_text_matches,
     find_last_word_end,
-    find_open_position,
     find_undecided_matches,
+    find_undecided_position,
     make_word_scanner,
     starts_in_base64,
 )
@@ -53,7 +53,7 @@ MAX_INSPECTIONS = 4  # inspections of the longest kept text that may follow with
 MIN_UNREAD = 1024  # new characters after which the kept text is inspected and trimmed
 BLOCK_SEPARATOR = "\u200b"  # a word may end here, or continue in the reading without it
 PAUSE_CHARS_PER_S = 20_000  # new characters required per second of the last inspection
-_order = attrgetter("order")
+_sort_key = attrgetter("sort_key")
 
 
 class Window:
@@ -115,7 +115,7 @@ class Window:
     def held_size(self) -> int:
         return max(0, self._length - max(self._final_end, self._released))
 
-    def estimate_weight(self, text: str) -> int:
+    def estimate_feed_work(self, text: str) -> int:
         unread = self._unread + len(text)
         if self._words is not None:
             size = len(text) + (self._unread // 4 if self._unread > self._max_unread else 0)
@@ -128,7 +128,7 @@ class Window:
         is_ascii = self._is_ascii and text.isascii()
         return self._last_weight + (size if is_ascii else NON_ASCII_WEIGHT * size)
 
-    def estimate_closing_weight(self) -> int:
+    def estimate_close_work(self) -> int:
         if self._length == self._begin:
             return 0
         unread = self._unread if self._parts is None else self._length - self._begin
@@ -154,7 +154,7 @@ class Window:
         self._is_new = False
         self._length += size
         if self._parts is not None:
-            self._keep_for_whole(text, self._parts)
+            self._keep_whole_text(text, self._parts)
             if self._needs_whole:
                 return []
         self._text += text
@@ -164,21 +164,21 @@ class Window:
             is_due = self._new_size >= STEP_CHARS or (
                 not self._is_ascii and self._new_size >= self._words.get_step_size(text)
             )
-            return self._inspect_words(self._words) if is_due else []
-        return self._inspect_several_pieces()
+            return self._inspect_by_words(self._words) if is_due else []
+        return self._inspect_pieces_together()
 
-    def _inspect_several_pieces(self) -> list[ReleasedText]:
+    def _inspect_pieces_together(self) -> list[ReleasedText]:
         """Inspect several pieces together, and release the text before the longest lookback."""
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.is_incremental for cursor in self._cursors):
                 self._inspect(self._cursors)
             else:
                 self._last_weight = self._unread = 0
-        elif self._is_rule_holding():
+        elif self._has_holding_rule():
             return []
-        return self._release_or_give_up()
+        return self._release_or_fail_rules()
 
-    def _inspect_words(self, words: WordScanner) -> list[ReleasedText]:
+    def _inspect_by_words(self, words: WordScanner) -> list[ReleasedText]:
         """Release the text before the last word if nothing may begin there.
 
         Otherwise the rules that may have a finding inspect it, as often as new characters
@@ -211,9 +211,9 @@ class Window:
         ):
             self._inspect(self._cursors)
             moved = True
-        return self._release_or_give_up() if moved else []
+        return self._release_or_fail_rules() if moved else []
 
-    def _release_or_give_up(self) -> list[ReleasedText]:
+    def _release_or_fail_rules(self) -> list[ReleasedText]:
         pieces = self._release()
         if len(self._text) > self._limit:
             for cursor in [cursor for cursor in self._cursors if cursor.is_incremental]:
@@ -221,13 +221,13 @@ class Window:
             pieces += self._release()
         return pieces
 
-    def _is_rule_holding(self) -> bool:
+    def _has_holding_rule(self) -> bool:
         """Return True if a rule still holds everything that it has not inspected."""
         return any(
             cursor.may_withhold and cursor.final_end <= self._final_end for cursor in self._cursors
         )
 
-    def _keep_for_whole(self, text: str, parts: list[str]) -> None:
+    def _keep_whole_text(self, text: str, parts: list[str]) -> None:
         """Keep a text for the rules that need the whole text, which fail if it is too long."""
         parts.append(text)
         if self._length - self._begin <= MAX_WHOLE_CHARS:
@@ -254,11 +254,11 @@ class Window:
             matches = find_undecided_matches(
                 self._cursors, text, preceding, self._text_start, escaped=self._escaped
             )
-            for match in sorted([*self._pending, *matches], key=_order):
+            for match in sorted([*self._pending, *matches], key=_sort_key):
                 if self._tallies[match.rule].rule.can_block:
-                    self._mask(match, pieces)
+                    self._mask_or_block(match, pieces)
                 self._release_masked(match, pieces)  # counted later, when the match is final
-            self._release_text(self._text_start + len(text), pieces)
+            self._release_unchanged_text(self._text_start + len(text), pieces)
         last = (self._text or self._preceding)[-1:]
         if last and last != BLOCK_SEPARATOR:  # the client does not get the separator
             self._text += BLOCK_SEPARATOR
@@ -298,7 +298,7 @@ class Window:
         is_long = self._words or self._last_weight > LOOP_WEIGHT
         cpu_clock = self._cpu_clock if is_long else clock
         started_at, cpu_before = clock(), cpu_clock()
-        effort = self._read_text(cursors, start, final=final)
+        effort = self._collect_matches(cursors, start, final=final)
         cpu_s = clock() - started_at if cpu_clock is clock else cpu_clock() - cpu_before
         self._last_weight = int(cpu_s * WEIGHT_PER_SECOND)
         if self._words:  # the first inspection may compile patterns
@@ -313,8 +313,8 @@ class Window:
         if not start:
             self._unread = 0
 
-    def _read_text(self, cursors: Sequence[RuleCursor], start: int, *, final: bool) -> int:
-        """Return the number of characters read one by one, at most twice the longest lookback."""
+    def _collect_matches(self, cursors: Sequence[RuleCursor], start: int, *, final: bool) -> int:
+        """Collect new matches. Return how many characters were read one by one, within bounds."""
         text, escaped, base = self._text, self._escaped, self._text_start + start
         preceding = text[start - 1] if start else self._preceding
         text = text[start:] if start else text
@@ -337,14 +337,14 @@ class Window:
                 floor, final_before = final_end, max(0, cursor.final_end - base)
                 final_end = max(
                     final_end,
-                    find_open_position(read, cursor, cursor.partial_matcher, final_before),
+                    find_undecided_position(read, cursor, cursor.partial_matcher, final_before),
                 )
             # A cursor that moved word by word updates how far back the text must be kept.
             if base + final_end <= cursor.final_end and floor is None:
                 continue
             for match in cursor.find_new_matches(read.views, base, base + final_end, floor=floor):
                 if cursor.tally.rule.enforces:
-                    insort(self._pending, match, key=_order)
+                    insort(self._pending, match, key=_sort_key)
                 else:
                     cursor.tally.count_finding(match.kind, match.score)
         return min(read.extra_weight, 2 * self._max_lookback)
@@ -363,8 +363,8 @@ class Window:
             ready = [*takewhile(lambda match: match.start < released_end, self._pending)]
             del self._pending[: len(ready)]
             for match in ready:
-                self._mask(match, pieces)
-        self._release_text(released_end, pieces)
+                self._mask_or_block(match, pieces)
+        self._release_unchanged_text(released_end, pieces)
         cut = min(text_start, released_end) - self._text_start
         if cut > 0:
             self._preceding = self._text[cut - 1]
@@ -372,7 +372,7 @@ class Window:
             self._text_start += cut
         return pieces
 
-    def _mask(self, match: TextMatch, pieces: list[ReleasedText]) -> None:
+    def _mask_or_block(self, match: TextMatch, pieces: list[ReleasedText]) -> None:
         tally = self._tallies[match.rule]
         tally.count_finding(match.kind, match.score)
         if tally.rule.can_block:
@@ -384,14 +384,14 @@ class Window:
         if match.end <= self._released:
             return
         tally = self._tallies[match.rule]
-        self._release_text(match.start, pieces)
+        self._release_unchanged_text(match.start, pieces)
         covered = self._text[self._released - self._text_start : match.end - self._text_start]
         replacement = self._replace(tally.rule, match.kind, covered)
         pieces.append(ReleasedText(replacement, len(covered), is_changed=True))
         self._released = match.end
 
-    def _release_text(self, upto: int, pieces: list[ReleasedText]) -> None:
-        if upto > self._released:
-            text = self._text[self._released - self._text_start : upto - self._text_start]
+    def _release_unchanged_text(self, end: int, pieces: list[ReleasedText]) -> None:
+        if end > self._released:
+            text = self._text[self._released - self._text_start : end - self._text_start]
             pieces.append(ReleasedText(text, len(text), is_changed=False))
-            self._released = upto
+            self._released = end

@@ -93,7 +93,7 @@ class WordScanner:
         tail = text[start : end + 1]
         plain = text[end + 1].isascii() and tail.isascii() and has_one_reading(tail.encode())
         if not plain or find_trailing_marks(tail) < len(tail):
-            return self._advance_in_views(text, start_at, start, base)
+            return self._advance_in_readings(text, start_at, start, base)
         if tail[-2:-1].isalpha() and not tail[-3:-2].isalpha():
             return []  # a single letter, which may start a longer word
         raw, end = tail.encode(), end - start
@@ -107,13 +107,13 @@ class WordScanner:
             end_of_text = raw[edge:] if edge else raw
             if not (cursor.has_open_match or matcher.ends_in_partial_match(end_of_text)):
                 cursor.final_end = base + start + end
-            elif not _move_to_partial_match(
+            elif not _try_move_to_partial_match(
                 cursor, matcher, tail[edge:], cursor_at - edge, base + start + edge
             ):
                 unclear.append(cursor)
         return unclear
 
-    def _advance_in_views(
+    def _advance_in_readings(
         self, text: str, start_at: int, start: int, base: int
     ) -> list[RuleCursor]:
         """Advance the cursors in all readings of a text.
@@ -122,26 +122,34 @@ class WordScanner:
         """
         tail = text[start:]
         torn = starts_in_base64(text[start - 1 : start], tail)
-        read = read_beginning(tail, escaped=self._escaped, is_remainder=torn, max_run=MAX_RUN_CHARS)
-        end = find_last_word_end(tail, start_at - start, min(read.settled_end, read.open_run_start))
+        partial_readings = read_beginning(
+            tail, escaped=self._escaped, is_remainder=torn, max_run=MAX_RUN_CHARS
+        )
+        end = find_last_word_end(
+            tail,
+            start_at - start,
+            min(partial_readings.settled_end, partial_readings.open_run_start),
+        )
         if end <= start_at - start:
             return []
         rules = [cursor for cursor, _ in self._rules if cursor.tally.error is None]
-        if any(view.encoded_span is not None for view in read.views):
+        if any(view.encoded_span is not None for view in partial_readings.views):
             return rules
         unclear = []
         for cursor, matcher in self._rules:
             cursor_at = max(start_at, cursor.final_end - base) - start
             if cursor.tally.error is not None or cursor_at >= end:
                 continue
-            readings = [_cut_reading(view, cursor, cursor_at, end) for view in read.views]
+            readings = [
+                _cut_reading(view, cursor, cursor_at, end) for view in partial_readings.views
+            ]
             if not cursor.has_open_match and not any(
                 not is_word_end(reading[-1:]) or matcher.may_continue(reading)
                 for reading in readings
             ):
                 cursor.final_end = base + start + end
                 continue
-            place = find_open_position(read, cursor, matcher, cursor_at)
+            place = find_undecided_position(partial_readings, cursor, matcher, cursor_at)
             if place <= cursor_at:
                 continue
             if cursor.has_open_match or any(matcher.may_match(reading) for reading in readings):
@@ -163,12 +171,12 @@ def make_word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordSc
     return WordScanner(holding, escaped=escaped)
 
 
-def _move_to_partial_match(
+def _try_move_to_partial_match(
     cursor: RuleCursor, matcher: PartialMatcher, text: str, start_at: int, base: int
 ) -> bool:
-    """Return True if an ASCII text has no match before its partial match.
+    """Move a cursor to the partial match in an ASCII text, which begins at ``base``.
 
-    Moves the cursor to the partial match. The text begins at ``base``.
+    Returns False, and does not move, if there may be a match before the partial match.
     """
     place = min(matcher.find_partial_match(text, start_at), len(text) - 1)
     if place <= start_at:
@@ -182,7 +190,7 @@ def _move_to_partial_match(
 def _cut_reading(view: View, cursor: RuleCursor, start_at: int, end: int) -> str:
     """Return the reading of a span of the original, and one character on either side."""
     start = max(0, view.index_of_original(start_at) - 1)
-    return _view_text(view, cursor)[start : view.index_of_original(end + 1)]
+    return _select_cased_or_folded(view, cursor)[start : view.index_of_original(end + 1)]
 
 
 def is_word_end(character: str) -> bool:
@@ -201,21 +209,23 @@ def find_last_word_end(text: str, start_at: int, end: int) -> int:
     )
 
 
-def find_open_position(
-    read: PartialReadings, cursor: RuleCursor, matcher: PartialMatcher, start_at: int
+def find_undecided_position(
+    partial_readings: PartialReadings, cursor: RuleCursor, matcher: PartialMatcher, start_at: int
 ) -> int:
     """Return the first position that may still become part of a finding.
 
     That is the start of a partial match, otherwise the end of the last settled white space, and
     never before ``start_at``.
     """
-    places = [read.open_run_start]
-    for view in read.views:
+    places = [partial_readings.open_run_start]
+    for view in partial_readings.views:
         if view.encoded_span is not None:
             continue
-        reading = _view_text(view, cursor)
+        reading = _select_cased_or_folded(view, cursor)
         view_start = view.index_of_original(start_at)
-        end = find_last_word_end(reading, view_start, view.index_of_original(read.settled_end))
+        end = find_last_word_end(
+            reading, view_start, view.index_of_original(partial_readings.settled_end)
+        )
         if end <= view_start:
             return start_at
         start = max(0, view_start - CONTEXT_MARGIN)
@@ -229,5 +239,5 @@ def starts_in_base64(preceding: str, text: str) -> bool:
     return bool(preceding) and preceding in BASE64_ALPHABET and text[:1] in BASE64_ALPHABET
 
 
-def _view_text(view: View, cursor: RuleCursor) -> str:
+def _select_cased_or_folded(view: View, cursor: RuleCursor) -> str:
     return view.cased if cursor.tally.rule.cased else view.folded

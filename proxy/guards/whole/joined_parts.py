@@ -32,10 +32,10 @@ _OF_CONTENT = 3  # steps to the content of a message: ``messages``, its index, `
 
 
 class TextPart(NamedTuple):
-    """The part of text ``number`` that begins after ``skipped`` characters."""
+    """The part of text ``text_index`` that begins after ``skipped_chars`` characters."""
 
-    number: int
-    skipped: int
+    text_index: int
+    skipped_chars: int
     text: str
 
 
@@ -46,7 +46,7 @@ Message = Sequence[TextPart]
 class JoinedParts:
     """Parts of texts that are inspected as one ``text``, each at its position in ``starts``.
 
-    ``data_parts`` are the indexes of parts whose base64 is inspected separately.
+    ``decoded_parts`` are the indexes of parts whose base64 is inspected separately.
     ``message_spans`` are the spans of the messages, empty for one message. A finding within one
     span is ignored.
     """
@@ -54,7 +54,7 @@ class JoinedParts:
     parts: Sequence[TextPart]
     starts: Sequence[int]
     text: Text
-    data_parts: frozenset[int]
+    decoded_parts: frozenset[int]
     message_spans: Sequence[tuple[int, int]]
 
     @classmethod
@@ -78,16 +78,16 @@ class JoinedParts:
             offset += len(separator)
         joined = separator.join("".join(part.text for part in message) for message in messages)
         data = frozenset(
-            place for place, part in enumerate(parts) if texts[part.number].has_decoded_text
+            place for place, part in enumerate(parts) if texts[part.text_index].has_decoded_text
         )
-        first_text = texts[parts[0].number]
+        first_text = texts[parts[0].text_index]
         text = Text(first_text.path, joined, first_text.kind, role=first_text.role, run=run)
         return cls(parts, starts, text, data, message_spans if len(messages) > 1 else ())
 
     @property
     def text_indexes(self) -> Sequence[int]:
         """The indexes of the texts, in order."""
-        return [part.number for part in self.parts]
+        return [part.text_index for part in self.parts]
 
     def build_views(self) -> tuple[View, ...]:
         """Return the readings of the joined text, without the decoded data of a single text."""
@@ -95,12 +95,14 @@ class JoinedParts:
         return tuple(
             view
             for view in views
-            if view.encoded_span is None or not self._is_in_data_part(*view.encoded_span)
+            if view.encoded_span is None or not self._is_in_decoded_part(*view.encoded_span)
         )
 
-    def _is_in_data_part(self, start: int, end: int) -> bool:
+    def _is_in_decoded_part(self, start: int, end: int) -> bool:
         place = bisect_right(self.starts, start) - 1
-        return place in self.data_parts and end <= self.starts[place] + len(self.parts[place].text)
+        return place in self.decoded_parts and end <= self.starts[place] + len(
+            self.parts[place].text
+        )
 
     def split_matches(self, matches: Iterable[TextMatch]) -> Iterator[list[tuple[int, TextMatch]]]:
         """Yield each match as its pieces in the original texts, each with the index of its text."""
@@ -111,9 +113,9 @@ class JoinedParts:
                 start, part = self.starts[place], self.parts[place]
                 end = min(match.end, start + len(part.text))
                 if max(match.start, start) < end:
-                    base = start - part.skipped
+                    base = start - part.skipped_chars
                     piece = replace(match, start=max(match.start, start) - base, end=end - base)
-                    pieces.append((part.number, piece))
+                    pieces.append((part.text_index, piece))
                 place += 1
             yield pieces
 
@@ -133,14 +135,14 @@ class JoinedParts:
         finding = Finding(start=match.start, end=match.end, kind=match.kind, score=match.score)
         return detector.is_split_value(self.text.text, finding, ends)
 
-    def list_parts_outside(
+    def list_other_text_pieces(
         self,
         match: TextMatch,
         pieces: Sequence[tuple[int, TextMatch]],
-        text_number: int,
+        known_text_index: int,
         detector: object,
     ) -> Sequence[tuple[int, TextMatch]]:
-        """Return the parts of a finding that are outside of the text ``text_number``.
+        """Return the parts of a finding that are outside of the text ``known_text_index``.
 
         At a boundary of messages, a part must contain a digit, as keys and numbers do. Otherwise an
         address at the end of a message would extend to the first word of the next one. Parts in
@@ -149,14 +151,20 @@ class JoinedParts:
         if not self.message_spans:
             return pieces
         if detects_split_values(detector):
-            remaining = [(number, piece) for number, piece in pieces if number < text_number]
+            remaining = [
+                (text_index, piece) for text_index, piece in pieces if text_index < known_text_index
+            ]
             if not (remaining and self.is_single_finding(match, detector)):
                 return ()
         else:
-            remaining = [(number, piece) for number, piece in pieces if number >= text_number]
-        for number, piece in remaining:
-            part = self.parts[bisect_left(self.parts, number, key=itemgetter(0))]
-            shown = part.text[piece.start - part.skipped : piece.end - part.skipped]
+            remaining = [
+                (text_index, piece)
+                for text_index, piece in pieces
+                if text_index >= known_text_index
+            ]
+        for text_index, piece in remaining:
+            part = self.parts[bisect_left(self.parts, text_index, key=itemgetter(0))]
+            shown = part.text[piece.start - part.skipped_chars : piece.end - part.skipped_chars]
             if any(map(str.isdigit, shown)):
                 return remaining
         return ()
@@ -192,37 +200,43 @@ class MergedSpans:
 
 def iter_joined_texts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Yield the joined texts that are inspected in addition to the single texts."""
-    return chain(iter_joined_parts(texts), iter_message_boundaries(texts))
+    return chain(iter_joined_message_parts(texts), iter_message_boundaries(texts))
 
 
-def iter_joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
+def iter_joined_message_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Yield the messages with several parts, and the runs of several texts.
 
     In a run that is too long, only the characters near the ends of its texts are joined.
     """
     groups: dict[object, list[int]] = {}
-    for number, text in enumerate(texts):
+    for text_index, text in enumerate(texts):
         steps = find_joined_parts_depth(text.path)
         if text.run is not None:
-            groups.setdefault(text.run, []).append(number)
+            groups.setdefault(text.run, []).append(text_index)
         elif steps is not None:
-            groups.setdefault(text.path[:steps], []).append(number)
+            groups.setdefault(text.path[:steps], []).append(text_index)
     for text_indexes in groups.values():
         run = texts[text_indexes[0]].run
-        if sum(len(texts[number].text) for number in text_indexes) > MAX_JOINED_CHARS:
+        if sum(len(texts[text_index].text) for text_index in text_indexes) > MAX_JOINED_CHARS:
             pairs = pairwise(text_indexes if run is not None else ())
-            yield from (_join_ends(texts, *pair) for pair in pairs)
+            yield from (_join_end_with_start(texts, *pair) for pair in pairs)
         elif len(text_indexes) > 1:
-            message = [TextPart(number, 0, texts[number].text) for number in text_indexes]
+            message = [
+                TextPart(text_index, 0, texts[text_index].text) for text_index in text_indexes
+            ]
             yield JoinedParts.from_messages(texts, [message], run=run)
 
 
-def _join_ends(texts: Sequence[Text], number: int, next_number: int) -> JoinedParts:
+def _join_end_with_start(
+    texts: Sequence[Text], text_index: int, next_text_index: int
+) -> JoinedParts:
     """Join the end of a text with the beginning of the next one."""
-    text = texts[number].text
-    skipped = max(0, len(text) - RUN_BOUNDARY_CHARS)
-    next_cut = TextPart(next_number, 0, texts[next_number].text[:RUN_BOUNDARY_CHARS])
-    return JoinedParts.from_messages(texts, [[TextPart(number, skipped, text[skipped:]), next_cut]])
+    text = texts[text_index].text
+    skipped_chars = max(0, len(text) - RUN_BOUNDARY_CHARS)
+    next_cut = TextPart(next_text_index, 0, texts[next_text_index].text[:RUN_BOUNDARY_CHARS])
+    return JoinedParts.from_messages(
+        texts, [[TextPart(text_index, skipped_chars, text[skipped_chars:]), next_cut]]
+    )
 
 
 def iter_message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
@@ -230,7 +244,7 @@ def iter_message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
 
     A short message is included whole, so that a value cut in three is found.
     """
-    for row in _iter_cut_runs(texts):
+    for row in _iter_trimmed_message_runs(texts):
         ends_in_space = all(
             message[-1].text[-1:].isspace() or next_message[0].text[:1].isspace()
             for message, next_message in pairwise(row)
@@ -239,10 +253,10 @@ def iter_message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
             yield JoinedParts.from_messages(texts, row, separator)
 
 
-def _iter_cut_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
+def _iter_trimmed_message_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
     """Yield runs of two or more messages of one role, cut to the characters near a boundary."""
-    for run in _iter_message_runs(texts):
-        row: list[Message] = [_cut_message(run[0], from_end=True)]
+    for run in _iter_same_role_runs(texts):
+        row: list[Message] = [_trim_message(run[0], keeps_end=True)]
         size = BOUNDARY_CHARS
         for place, message in enumerate(run[1:], start=2):
             length = sum(len(part.text) for part in message)
@@ -254,15 +268,15 @@ def _iter_cut_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
                 row.append(message)
                 size += length
                 continue
-            yield [*row, _cut_message(message, from_end=False)]
-            row, size = [_cut_message(message, from_end=True)], BOUNDARY_CHARS
+            yield [*row, _trim_message(message, keeps_end=False)]
+            row, size = [_trim_message(message, keeps_end=True)], BOUNDARY_CHARS
 
 
-def _iter_message_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
+def _iter_same_role_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
     """Yield two or more messages of one role without a text of another role between them."""
     run: list[list[TextPart]] = []
     role, message = None, None
-    for number, text in enumerate(texts):
+    for text_index, text in enumerate(texts):
         path = text.path
         if path[0] not in _TURNS or len(path) < _OF_CONTENT:
             continue
@@ -275,19 +289,23 @@ def _iter_message_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
         if path[1] != message:
             run.append([])
             message = path[1]
-        run[-1].append(TextPart(number, 0, text.text))
+        run[-1].append(TextPart(text_index, 0, text.text))
     if len(run) > 1:
         yield [*run]
 
 
-def _cut_message(message: Message, *, from_end: bool) -> Message:
+def _trim_message(message: Message, *, keeps_end: bool) -> Message:
     """Return the first or the last ``BOUNDARY_CHARS`` characters of a message."""
     parts: list[TextPart] = []
     remaining = BOUNDARY_CHARS
-    for part in reversed(message) if from_end else message:
-        skipped = max(0, len(part.text) - remaining) if from_end else 0
-        parts.append(TextPart(part.number, skipped, part.text[skipped : skipped + remaining]))
+    for part in reversed(message) if keeps_end else message:
+        skipped_chars = max(0, len(part.text) - remaining) if keeps_end else 0
+        parts.append(
+            TextPart(
+                part.text_index, skipped_chars, part.text[skipped_chars : skipped_chars + remaining]
+            )
+        )
         remaining -= len(part.text)
         if remaining <= 0:
             break
-    return parts[::-1] if from_end else parts
+    return parts[::-1] if keeps_end else parts

@@ -14,7 +14,7 @@ from proxy.guards.text.documents import NON_ASCII_WEIGHT, TEXT_WEIGHT
 from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import Text, Texts
 from proxy.guards.whole.joined_parts import iter_joined_texts
-from proxy.guards.whole.text_batches import read_views
+from proxy.guards.whole.text_batches import build_text_views
 from proxy.types.guard import GuardResult, GuardRule, Verdict
 
 Lines = tuple[bytes, bytes, bool]
@@ -29,25 +29,25 @@ SKIPPED_VERDICTS: tuple[Verdict, Verdict] = (
 
 
 def prefilter_rules(
-    rules: Sequence[GuardRule], read: Texts, max_weight: int, clock: Clock
+    rules: Sequence[GuardRule], walked_texts: Texts, max_weight: int, clock: Clock
 ) -> Sequence[GuardResult | None]:
     """Return the results of rules without findings, None for rules that must inspect the texts.
 
     If the texts weigh more than ``max_weight``, all rules must inspect them.
     """
     all_rules: list[GuardResult | None] = [None] * len(rules)
-    remaining = max_weight - TEXT_WEIGHT * len(read.texts)
-    if remaining < 0 or read.opaque or read.unread:
+    remaining = max_weight - TEXT_WEIGHT * len(walked_texts.texts)
+    if remaining < 0 or walked_texts.opaque or walked_texts.unread:
         return all_rules
-    texts = [text.text for text in read.texts]
+    texts = [text.text for text in walked_texts.texts]
     size = sum(map(len, texts))
     if size > remaining:
         return all_rules
     try:
         joined = (
             ()
-            if read.apart
-            else [joined_text.text.text for joined_text in iter_joined_texts(read.texts)]
+            if walked_texts.apart
+            else [joined_text.text.text for joined_text in iter_joined_texts(walked_texts.texts)]
         )
         lines = "\n".join([*texts, *joined] if joined else texts)
         weight = len(lines) if joined else size
@@ -55,24 +55,28 @@ def prefilter_rules(
             return all_rules
         raw, is_plain = lines.encode(), lines.isascii()
         if is_plain and has_one_reading(raw):
-            return _prefilter_results(rules, (raw, raw.lower(), True), read.texts, size, clock)
+            return _prefilter_lines(
+                rules, (raw, raw.lower(), True), walked_texts.texts, size, clock
+            )
         if NON_ASCII_WEIGHT * weight > remaining or all(rule.prefilter is None for rule in rules):
             return all_rules  # the rules may need more readings of the texts
         if not is_plain:
             size = len("".join(texts).encode())
-        return _prefilter_results(rules, _encode_readings(read), read.texts, size, clock)
+        return _prefilter_lines(
+            rules, _encode_readings(walked_texts), walked_texts.texts, size, clock
+        )
     except Exception:  # noqa: BLE001  # a broken guard must not pass texts
         return all_rules
 
 
-def _prefilter_results(
+def _prefilter_lines(
     rules: Sequence[GuardRule],
     lines: Lines,
     texts: Sequence[Text],
-    total: int,
+    total_bytes: int,
     clock: Clock,
 ) -> list[GuardResult | None]:
-    """Return the results of each rule's prefilter; ``total`` is the number of bytes of the texts.
+    """Return the results of each rule's prefilter. The texts have ``total_bytes`` bytes.
 
     Raise any error of a detector.
     """
@@ -93,7 +97,7 @@ def _prefilter_results(
             now = clock()
             cpu_s, started_at = now - started_at, now
             if not has_match and cpu_s <= rule.deadline_s:
-                size, fields = total, len(texts)
+                size, fields = total_bytes, len(texts)
                 if rule.excluded_roles:
                     skipped = [text.text for text in texts if text.role in rule.excluded_roles]
                     size -= len("".join(skipped).encode())
@@ -110,20 +114,20 @@ def _prefilter_results(
     return results
 
 
-def _encode_readings(read: Texts) -> Lines:
+def _encode_readings(walked_texts: Texts) -> Lines:
     """Return all readings of the texts and of the joined texts, each on separate lines.
 
     Raise ``ValueError`` for a long text, which rules read in pieces, and for a lone surrogate,
     which has no UTF-8.
     """
     views: list[View] = []
-    for place, text in enumerate(read.texts):
-        part = read_views(place, text)
-        if part.long:
+    for place, text in enumerate(walked_texts.texts):
+        part = build_text_views(place, text)
+        if part.is_long:
             raise ValueError("a long text is read piece by piece")
         views += part.views
-    if not read.apart:
-        for joined in iter_joined_texts(read.texts):
+    if not walked_texts.apart:
+        for joined in iter_joined_texts(walked_texts.texts):
             views += joined.build_views()
     cased = "\n".join([view.cased for view in views])
     folded = "\n".join([view.folded for view in views])

@@ -34,7 +34,7 @@ from proxy.types.guard import GuardRule, is_detector
 class TextViews(NamedTuple):
     """Readings of a text or of joined texts.
 
-    Rules with a lookback inspect a ``long`` text in batches.
+    Rules with a lookback inspect a ``is_long`` text in batches.
     """
 
     text_index: int
@@ -42,7 +42,7 @@ class TextViews(NamedTuple):
     views: tuple[View, ...]
     bytes: int
     joined: JoinedParts | None = None
-    long: bool = False
+    is_long: bool = False
 
 
 class LongTextPiece(NamedTuple):
@@ -53,7 +53,7 @@ class LongTextPiece(NamedTuple):
 
     text_index: int
     text: Text
-    read: PartialReadings
+    partial_readings: PartialReadings
     base: int
     cursors: dict[int, findings.RuleCursor]
     bytes: int | None
@@ -100,11 +100,11 @@ class RuleInspection:
             if isinstance(batch, LongTextPiece):
                 self._inspect_piece(batch)
             elif isinstance(batch, Base64Run):
-                self._inspect_run(batch)
+                self._inspect_base64_run(batch)
             else:
                 for part in batch:
-                    if not self.has_failed and self._inspects(part):
-                        self._inspect_part(part)
+                    if not self.has_failed and self._must_inspect(part):
+                        self._inspect_views(part)
         except GuardBlocked as blocked:
             self.failure = blocked
 
@@ -115,13 +115,13 @@ class RuleInspection:
         except GuardBlocked as blocked:
             self.failure = blocked
 
-    def _inspects(self, part: TextViews) -> bool:
+    def _must_inspect(self, part: TextViews) -> bool:
         rule = self.tally.rule
-        if not self._applies(part.text) or (part.text.in_data_member and not finds_spans(rule)):
+        if not self._applies_to(part.text) or (part.text.in_data_member and not finds_spans(rule)):
             return False
         if part.joined is not None:
             return finds_spans(rule) or part.text.run is not None
-        return not (part.long and finds_spans(rule))
+        return not (part.is_long and finds_spans(rule))
 
     @property
     def _remaining_s(self) -> float:
@@ -130,19 +130,19 @@ class RuleInspection:
     def _find_matches(self, views: Sequence[View]) -> list[findings.TextMatch]:
         return findings.find_matches(self.tally, self.number, views, remaining_s=self._remaining_s)
 
-    def _inspect_part(self, part: TextViews) -> None:
+    def _inspect_views(self, part: TextViews) -> None:
         matches = self._find_matches(part.views)
         if self.has_failed:
             return
         if part.joined is not None:
             known_matches = self._find_unjoined_matches(part.joined) if matches else {}
             if not self.has_failed:
-                for text_index, match in _find_joint_matches(
+                for text_index, match in _find_joined_matches(
                     self.tally, part.joined, matches, known_matches
                 ):
                     self._add_match(text_index, match)
             return
-        self._record(part.text_index, matches)
+        self._record_matches(part.text_index, matches)
         self._count_inspected_text(part.bytes)
 
     def _find_unjoined_matches(self, joined: JoinedParts) -> dict[int, list[findings.TextMatch]]:
@@ -166,13 +166,15 @@ class RuleInspection:
         if cursor is None or self.has_failed:
             return
         is_last = piece.bytes is not None
-        size = len(piece.read.views[0].cased)
+        size = len(piece.partial_readings.views[0].cased)
         final_end = piece.base + (
-            size if is_last else findings.find_final_end(piece.read, cursor.lookback or 0)
+            size
+            if is_last
+            else findings.find_final_end(piece.partial_readings, cursor.lookback or 0)
         )
         if final_end > cursor.final_end:
             matches = cursor.find_new_matches(
-                piece.read.views, piece.base, final_end, self._remaining_s
+                piece.partial_readings.views, piece.base, final_end, self._remaining_s
             )
             outside = []
             for match in matches:
@@ -180,24 +182,24 @@ class RuleInspection:
                 if not index or match.end > self._runs[index - 1][1]:
                     outside.append(match)
             if not self.has_failed:
-                self._record(piece.text_index, outside)
+                self._record_matches(piece.text_index, outside)
         if piece.bytes is not None:
             self._runs.clear()
             if not self.has_failed:
                 self._count_inspected_text(piece.bytes)
 
-    def _inspect_run(self, run: Base64Run) -> None:
-        if not (finds_spans(self.tally.rule) and self._applies(run.text)):
+    def _inspect_base64_run(self, run: Base64Run) -> None:
+        if not (finds_spans(self.tally.rule) and self._applies_to(run.text)):
             return
         matches = self._find_matches((run.view,))
         if not self.has_failed:
-            self._record(run.text_index, matches)
+            self._record_matches(run.text_index, matches)
             self._runs += [(match.start, match.end) for match in matches]
 
-    def _applies(self, text: Text) -> bool:
+    def _applies_to(self, text: Text) -> bool:
         return self.tally.rule.applies_to(text.role, text.kind)
 
-    def _record(self, text_index: int, matches: Sequence[findings.TextMatch]) -> None:
+    def _record_matches(self, text_index: int, matches: Sequence[findings.TextMatch]) -> None:
         for match in matches:
             self.tally.count_finding(match.kind, match.score)
             self._add_match(text_index, match)
@@ -216,18 +218,18 @@ def finds_spans(rule: GuardRule) -> bool:
     return is_detector(rule.detector) and rule.detector.lookback is not None
 
 
-def read_views(text_index: int, text: Text, batch: int = BATCH_CHARS) -> TextViews:
+def build_text_views(text_index: int, text: Text, batch: int = BATCH_CHARS) -> TextViews:
     """Return the readings of a text. A text longer than ``batch`` has only the original reading."""
-    long = len(text.text) > batch
+    is_long = len(text.text) > batch
     max_run = 0 if text.has_decoded_text else None
     views = (
         (View(text.text),)
-        if long
+        if is_long
         else build_views(text.text, escaped=text.escaped, max_run=max_run)
     )
     ascii_only = text.text.isascii()
     size = len(text.text if ascii_only else text.text.encode("utf-8", "surrogatepass"))
-    return TextViews(text_index=text_index, text=text, views=views, bytes=size, long=long)
+    return TextViews(text_index=text_index, text=text, views=views, bytes=size, is_long=is_long)
 
 
 def split_into_batches(
@@ -245,21 +247,21 @@ def split_into_batches(
         )
         for joined in iter_joined_texts(texts)
     )
-    alone = (read_views(text_index, text, size) for text_index, text in enumerate(texts))
+    alone = (build_text_views(text_index, text, size) for text_index, text in enumerate(texts))
     for part in chain(alone, joined_views):
         result.append(part)
         weight += TEXT_WEIGHT + len(part.text.text)
         if weight >= size:
             yield result
             result, weight = [], 0
-        if part.long:
-            yield from _iter_long_runs(part)
-            yield from _iter_pieces(part, inspections, size)
+        if part.is_long:
+            yield from _iter_long_base64_runs(part)
+            yield from _iter_long_text_pieces(part, inspections, size)
     if result:
         yield result
 
 
-def _iter_long_runs(part: TextViews) -> Iterator[Base64Run]:
+def _iter_long_base64_runs(part: TextViews) -> Iterator[Base64Run]:
     for run in (
         () if part.text.has_decoded_text else find_base64_runs(part.text.text, MAX_RUN_CHARS + 1)
     ):
@@ -267,7 +269,7 @@ def _iter_long_runs(part: TextViews) -> Iterator[Base64Run]:
             yield Base64Run(part.text_index, part.text, view)
 
 
-def _iter_pieces(
+def _iter_long_text_pieces(
     part: TextViews, inspections: Sequence[RuleInspection], batch: int
 ) -> Iterator[TextBatch]:
     """Yield the pieces of a long text.
@@ -291,7 +293,7 @@ def _iter_pieces(
         torn = base > 0 and text[base - 1] in BASE64_ALPHABET and piece[0] in BASE64_ALPHABET
         is_last = base + size >= len(text)
         escaped = part.text.escaped
-        read = read_beginning(
+        partial_readings = read_beginning(
             piece,
             escaped=escaped,
             is_remainder=torn,
@@ -302,7 +304,7 @@ def _iter_pieces(
         yield LongTextPiece(
             text_index=part.text_index,
             text=part.text,
-            read=read,
+            partial_readings=partial_readings,
             base=base,
             cursors=cursors,
             bytes=part.bytes if is_last else None,
@@ -318,7 +320,7 @@ def _iter_pieces(
         base, size = next_start, end - next_start + size_beyond
 
 
-def _find_joint_matches(
+def _find_joined_matches(
     tally: findings.RuleTally,
     joined: JoinedParts,
     matches: Sequence[findings.TextMatch],
@@ -340,7 +342,7 @@ def _find_joint_matches(
         new_pieces = [piece for piece in pieces if not spans[piece[0]].contains(piece[1])]
         known_in = next((n for n, part in pieces if spans[n].find_overlap(part)), None)
         if known_in is not None:
-            new += joined.list_parts_outside(match, new_pieces, known_in, tally.detector)
+            new += joined.list_other_text_pieces(match, new_pieces, known_in, tally.detector)
         elif joined.is_single_finding(match, tally.detector):
             tally.count_finding(match.kind, match.score)
             new += new_pieces
@@ -360,18 +362,18 @@ async def inspect_in_threads(
     thread. Rules fail if they do not end within the longest deadline plus ``max_wait_s``.
     """
 
-    def read() -> tuple[TextBatch | None, float]:
+    def read_batch() -> tuple[TextBatch | None, float]:
         started_at = clock()
         return next(remaining, None), clock() - started_at
 
-    inspections = [_new_inspection(tally, number) for number, tally in enumerate(tallies)]
+    inspections = [_make_empty_inspection(tally, number) for number, tally in enumerate(tallies)]
     remaining = split_into_batches(texts, inspections)
     longest_s = max([tally.rule.deadline_s for tally in tallies], default=0)
     try:
         async with asyncio.timeout(longest_s + max_wait_s):
             while pending := [each for each in inspections if not each.has_failed]:
                 async with threads.acquire_slot():
-                    batch, seconds = await threads.run_in_thread(read)
+                    batch, seconds = await threads.run_in_thread(read_batch)
                     if batch is None:
                         break
                     async with asyncio.TaskGroup() as group:
@@ -380,11 +382,13 @@ async def inspect_in_threads(
                             group.create_task(threads.run_in_thread(job))
     except TimeoutError:  # a running thread continues with a tally that nobody reads
         for inspection in [each for each in inspections if not each.has_failed]:
-            inspections[inspection.number] = _new_inspection(inspection.tally, inspection.number)
+            inspections[inspection.number] = _make_empty_inspection(
+                inspection.tally, inspection.number
+            )
             inspections[inspection.number].record_failure(findings.BUSY)
     return inspections
 
 
-def _new_inspection(tally: findings.RuleTally, number: int) -> RuleInspection:
+def _make_empty_inspection(tally: findings.RuleTally, number: int) -> RuleInspection:
     """Return an inspection with a new, empty tally for the same rule."""
     return RuleInspection(findings.RuleTally(tally.rule, tally.clock, opaque=tally.opaque), number)

@@ -158,7 +158,7 @@ class GuardCompiler:
         )
         for key, word, allowed_stage, is_used in uses:
             if is_used and stage != allowed_stage:
-                message = guard_kind.wrong_stage_message(word, allowed_stage)
+                message = guard_kind.make_wrong_stage_message(word, allowed_stage)
                 self._context.report((*path, key), message)
 
     def _schedule_preparation(self, detector: object) -> None:
@@ -190,7 +190,7 @@ class GuardCompiler:
             and not isinstance(config, PluginGuard)
             and KINDS[config.guard].is_output_only
         ):
-            raise ValueError(guard_kind.wrong_stage_message(config.guard, "output"))
+            raise ValueError(guard_kind.make_wrong_stage_message(config.guard, "output"))
         document, secrets = self._context.document, iter_references(config, "secret")
         return guard_kind.GuardContext(
             name=config.name or config.guard,

@@ -78,7 +78,7 @@ def output_guards(
     return (
         guards()
         .for_call(plan(*rules), call, record)
-        .guard_output(call, ResponseHead(streamed=call.stream))
+        .build_output_guards(call, ResponseHead(streamed=call.stream))
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.kinds import pii
-from proxy.guards.stream.arguments import ArgumentsWindow
+from proxy.guards.stream.arguments import ArgumentsFilter
 from proxy.guards.text.json_strings import replace_segments, split_segments
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
@@ -59,8 +59,8 @@ def test_arguments_masked_at_any_cut_stay_json(
     arguments = json.dumps([value] if wrapped else {"a": value}, ensure_ascii=ascii_only)
     rules = (rule("secret", "411111", action="mask"),)
     single, window = (
-        ArgumentsWindow.for_rules(tallies(*rules)),
-        ArgumentsWindow.for_rules(tallies(*rules)),
+        ArgumentsFilter.for_rules(tallies(*rules)),
+        ArgumentsFilter.for_rules(tallies(*rules)),
     )
 
     full_text = "".join(piece.text for piece in [*single.feed(arguments), *single.close()])
@@ -76,7 +76,7 @@ def test_arguments_masked_at_any_cut_stay_json(
 def test_finding_after_an_escape_keeps_the_escape(joint: str) -> None:
     arguments = json.dumps({"note": f"Write to{joint}jane@example.com"})
     email = GuardRule("pii", pii.Pii(["email"]), "mask", cased=True)
-    window = ArgumentsWindow.for_rules(tallies(email))
+    window = ArgumentsFilter.for_rules(tallies(email))
 
     output = "".join(piece.text for piece in [*window.feed(arguments), *window.close()])
 
@@ -86,7 +86,7 @@ def test_finding_after_an_escape_keeps_the_escape(joint: str) -> None:
 @given(JSON, CUTS)
 def test_arguments_without_findings_are_unchanged(value: Any, cuts: list[int]) -> None:
     arguments = json.dumps({"a": value})
-    window = ArgumentsWindow.for_rules(tallies(rule("never there")))
+    window = ArgumentsFilter.for_rules(tallies(rule("never there")))
 
     matches = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
     matches += window.close()
@@ -96,14 +96,14 @@ def test_arguments_without_findings_are_unchanged(value: Any, cuts: list[int]) -
 
 
 def test_ended_string_is_released() -> None:
-    window = ArgumentsWindow.for_rules(tallies(rule("secret")))
+    window = ArgumentsFilter.for_rules(tallies(rule("secret")))
 
     assert "".join(piece.text for piece in window.feed('{"to": "sec')) == '{"to": "'
     assert "".join(piece.text for piece in window.feed('", "n": 1')) == 'sec", "n": '
 
 
 def test_plain_text_is_inspected_across_words() -> None:
-    window = ArgumentsWindow.for_rules(tallies(rule("a secret", action="mask")))
+    window = ArgumentsFilter.for_rules(tallies(rule("a secret", action="mask")))
 
     assert "".join(
         p.text for p in [*window.feed("it is a sec"), *window.feed("ret"), *window.close()]

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.errors import GuardBlocked
 from proxy.guards.stream.filter import StreamFilter
-from proxy.guards.stream.texts import MAX_TEXT_KEYS, JoinableTexts, RuleFilterFactory
+from proxy.guards.stream.texts import MAX_TEXT_KEYS, JoinableTextTracker, RuleFilterFactory
 from proxy.guards.text.walk import Text
 from proxy.types import Json
 from tests.for_each import for_each
@@ -258,11 +258,11 @@ def test_text_in_a_filter_result_is_inspected() -> None:
 
 def test_number_and_size_of_places_are_bounded() -> None:
     filters = RuleFilterFactory(tallies(rule("absent", action="mask")))
-    texts, value = JoinableTexts(filters), "x" * 10_000
+    texts, value = JoinableTextTracker(filters), "x" * 10_000
     tracemalloc.start()
     try:
         omitted = [
-            texts.must_remove(made.chat({name: value}), Text((name,), value, "other"))
+            texts.must_remove_complete_text(made.chat({name: value}), Text((name,), value, "other"))
             for name in (f"{number}{value}" for number in range(MAX_TEXT_KEYS + 1))
         ]
         held_bytes, _ = tracemalloc.get_traced_memory()
@@ -292,5 +292,5 @@ async def test_flag_reports_uninspected_text(chunks: list[dict[str, Any]], verdi
     for frame in made.read(*docs):
         assert await watching.inspect(frame) == [frame]
 
-    [result] = watching.results()
+    [result] = watching.get_results()
     assert result.verdict == verdict

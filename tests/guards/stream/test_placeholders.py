@@ -16,7 +16,7 @@ from proxy.guards.stream.placeholders import (
     Masks,
     PlaceholderNames,
     Unmasker,
-    derive_key,
+    derive_placeholder_key,
     digest_value,
 )
 from proxy.guards.text.documents import collect_response_texts
@@ -97,7 +97,7 @@ def test_unknown_placeholder_is_unchanged() -> None:
 
 @for_each("count", [1, 64, 65])
 def test_many_values_are_restored(count: int) -> None:
-    masks = Masks.for_key(derive_key(), "alice")
+    masks = Masks.for_virtual_key(derive_placeholder_key(), "alice")
     values = [f"ada{number}@mill.example" for number in range(count)]
     masked = " and ".join(masks.make_placeholder("email", value) for value in values)
 
@@ -215,7 +215,7 @@ def test_single_bracket_stays(written: str, remaining: str) -> None:
 def test_percent_encoding_is_kept_for_allowed_hosts(escaped: bool) -> None:
     masks = Masks(short_digests())
     name = rule("x", restore=True, restore_hosts=frozenset({"mill.example"}))
-    masks.replace(name, "email", "ada&o'b@mill.example")
+    masks.make_replacement(name, "email", "ada&o'b@mill.example")
 
     for written in ("%5BEMAIL_x7f%5D", "%5bEMAIL%5fx7f%5d", "%5BEMAIL%5Fx7f%5D"):
         for host, stored in (("mill.example", True), ("evil.test", False)):
@@ -240,14 +240,14 @@ def test_value_is_restored_in_either_quotes_of_arguments(quotes: str, how: str) 
     full_value = restored["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
     assert ast.literal_eval(full_value) == {"to": [f"to {value}\nnow"], "n": 1}
     for cut in range(len(arguments)):
-        window = masks.make_filter(ARGUMENTS, arguments=True, is_over_limit=False)
+        window = masks.make_filter(ARGUMENTS, is_arguments=True, is_over_limit=False)
         fed = [*window.feed(arguments[:cut]), *window.feed(arguments[cut:]), *window.close()]
         assert "".join(piece.text for piece in fed) == full_value
 
 
 def test_unquoted_placeholder_in_arguments_becomes_a_string() -> None:
     masks = masks_of_prompt()
-    window = masks.make_filter(ARGUMENTS, arguments=True, is_over_limit=False)
+    window = masks.make_filter(ARGUMENTS, is_arguments=True, is_over_limit=False)
 
     fed = [*window.feed('{"to": [EMAIL_x7f, EMAIL_'), *window.feed("x7f]}"), *window.close()]
     assert json.loads("".join(piece.text for piece in fed)) == {"to": ["ada@mill.example"] * 2}
@@ -290,7 +290,7 @@ def test_value_is_restored_for_allowed_hosts_only(
 ) -> None:
     masks = Masks(short_digests())
     name = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
-    placeholder = masks.replace(name, "email", "ada@mill.example")
+    placeholder = masks.make_replacement(name, "email", "ada@mill.example")
     text = f"{text_before}{placeholder}{text_after}"
     unmasker = masks.build_unmasker(escaped=escaped)
 
@@ -306,21 +306,24 @@ def test_hosts_are_those_of_the_masking_rule(turned: bool) -> None:
     strict = rule("strict", restore=True)
     wide = rule("wide", restore=True, restore_hosts=frozenset({"hook.mill.example"}))
     rules = (wide, strict) if turned else (strict, wide)
-    values = [masks.replace(item, "email", "ada@mill.example") for item in rules]
+    values = [masks.make_replacement(item, "email", "ada@mill.example") for item in rules]
     by_strict, by_wide = reversed(values) if turned else values
     address = "https://hook.mill.example/?q="
 
     assert masks.unmask(address + by_strict) == address + by_strict
     assert masks.unmask(address + by_wide) == address + "ada@mill.example"
     assert masks.unmask(f"{by_strict} {by_wide}") == "ada@mill.example ada@mill.example"
-    assert [masks.replace(item, "email", "ada@mill.example") for item in rules] == values
+    assert [masks.make_replacement(item, "email", "ada@mill.example") for item in rules] == values
 
 
 def test_rule_without_restore_shows_the_kind() -> None:
     masks = Masks(short_digests())
 
-    assert masks.replace(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
-    assert masks.replace(rule("x", restore=True), "email", "ada@mill.example") == "[EMAIL_x7f]"
+    assert masks.make_replacement(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
+    assert (
+        masks.make_replacement(rule("x", restore=True), "email", "ada@mill.example")
+        == "[EMAIL_x7f]"
+    )
 
 
 def test_digest_collision_restores_the_first_value() -> None:
@@ -333,19 +336,19 @@ def test_digest_collision_restores_the_first_value() -> None:
     assert masks.unmask(" ".join(masked)) == "ada@mill.example [EMAIL] ada@mill.example"
 
 
-CALL = (derive_key("a secret of replicas"), "alice", "EMAIL", "ada@mill.example", ())
+CALL = (derive_placeholder_key("a secret of replicas"), "alice", "EMAIL", "ada@mill.example", ())
 
 
 def test_processes_with_the_same_secret_have_equal_digests() -> None:
     """A fixed digest, so that an upgrade does not change the prompts of running conversations."""
     assert digest_value(*CALL) == "jhhmqztkfkps"
-    assert derive_key() != derive_key()
+    assert derive_placeholder_key() != derive_placeholder_key()
 
 
 @for_each(
     ("place", "other_value"),
     [
-        (0, derive_key("another secret")),
+        (0, derive_placeholder_key("another secret")),
         (1, "bob"),
         (1, None),
         (2, "KEY"),
@@ -362,7 +365,7 @@ def test_digest_depends_on_each_part(place: int, other_value: Any) -> None:
 
 @given(st.text(), st.text(), st.text(), st.text())
 def test_digest_separates_keys_from_values(one: str, other: str, value: str, another: str) -> None:
-    key = derive_key("a secret of replicas")
+    key = derive_placeholder_key("a secret of replicas")
     is_same = (one, value) == (other, another)
 
     digests = [digest_value(key, *item, ()) for item in ((one, "K", value), (other, "K", another))]
@@ -457,9 +460,9 @@ BEGINNINGS = (
 @for_each("bit", BEGINNINGS)
 def test_partial_names_take_linear_time(bit: str) -> None:
     def read(text: str) -> None:
-        assert [*NAMES.find_names(text, 0)] == []
+        assert [*NAMES.find_placeholders(text, 0)] == []
         for upto in range(0, len(text), 50):
-            NAMES.find_partial_name(text[max(0, upto - 200) : upto], 0)
+            NAMES.find_partial_placeholder(text[max(0, upto - 200) : upto], 0)
 
     bit = bit.replace("EMAIL_1_x7f", "EMAIL_2_x7f")
     assert grown(read, bit * 600, bit * 600 * TIMES) < LINEAR

@@ -116,7 +116,7 @@ def restored(text: str, size: int, *, arguments: bool) -> str:
     masks = Masks(short_digests())
     assert masks.make_placeholder("email", VALUE) == NAME
     kind = Text(("arguments",), "", "arguments" if arguments else "text")
-    window = masks.make_filter(kind, arguments=arguments, is_over_limit=False)
+    window = masks.make_filter(kind, is_arguments=arguments, is_over_limit=False)
     parts = [text[index : index + size] for index in range(0, len(text), size)]
     pieces = [piece for part in parts for piece in window.feed(part)] + window.close()
     return "".join(piece.text for piece in pieces)

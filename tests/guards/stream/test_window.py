@@ -84,7 +84,7 @@ def masked_whole(text: str, rules: tuple[GuardRule, ...]) -> str:
         for match in find_matches(tally, index, views)
     ]
     return apply_masks(
-        text, sorted(matches, key=lambda match: match.order), rules, lambda r, k, t: f"[{k}]"
+        text, sorted(matches, key=lambda match: match.sort_key), rules, lambda r, k, t: f"[{k}]"
     )
 
 

@@ -166,7 +166,7 @@ def masked_whole(text: str, rules: Sequence[GuardRule]) -> str:
         for number, tally in enumerate(tallies(*rules))
         for match in find_matches(tally, number, views)
     ]
-    return apply_masks(text, sorted(matches, key=lambda match: match.order), rules, bracketed)
+    return apply_masks(text, sorted(matches, key=lambda match: match.sort_key), rules, bracketed)
 
 
 def streamed(parts: Sequence[str], rules: Sequence[GuardRule]) -> str:

@@ -25,7 +25,7 @@ from proxy.guards.text.documents import (
 from proxy.guards.text.members import OPAQUE_MEMBERS, PAYLOAD_MEMBERS
 from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import KIND_BY_FIELD, KNOWN_MEMBERS, Texts, iter_logprob_nodes
-from proxy.guards.whole.joined_parts import iter_joined_parts
+from proxy.guards.whole.joined_parts import iter_joined_message_parts
 from proxy.types import Json
 from proxy.types.events import FamilyName
 
@@ -251,7 +251,7 @@ def test_plain_reader_agrees_on_random_documents(body: Json, data: Json, cut: bo
     ):
         if plain is not None:
             assert compared(plain) == compared(walked)
-            assert [*iter_joined_parts(plain.texts)] == []
+            assert [*iter_joined_message_parts(plain.texts)] == []
 
 
 def test_long_chat_is_walked() -> None:

@@ -16,7 +16,7 @@ from proxy.guards.engine import Engine, Inspection
 from proxy.guards.findings import RuleTally, TextMatch
 from proxy.guards.text.documents import collect_request_texts
 from proxy.guards.text.replace import replace_texts
-from proxy.guards.whole.joined_parts import MAX_JOINED_CHARS, iter_joined_parts
+from proxy.guards.whole.joined_parts import MAX_JOINED_CHARS, iter_joined_message_parts
 from proxy.guards.whole.text_batches import RuleInspection, split_into_batches
 from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
@@ -170,7 +170,7 @@ def test_parts_are_read_joined_and_alone(drawn: list[str], rules: tuple[GuardRul
     ids=["prompts", "messages", "long", "names"],
 )
 async def test_separate_texts_are_not_joined(fields: dict[str, Any]) -> None:
-    assert not [*iter_joined_parts(collect_request_texts(fields).texts)]
+    assert not [*iter_joined_message_parts(collect_request_texts(fields).texts)]
     assert (await inspected(fields, rule("secret"))).blocked is None
 
 
@@ -202,7 +202,7 @@ def test_many_parts_are_mapped_in_linear_time() -> None:
     def placed(size: int) -> int:
         parts = [{"type": "text", "text": "a secret"}] * size
         read = collect_request_texts({"messages": [{"role": "user", "content": parts}]}).texts
-        (seam,) = iter_joined_parts(read)
+        (seam,) = iter_joined_message_parts(read)
         matches = [TextMatch(8 * n + 6, 8 * n + 10, 0, "word") for n in range(size)]
         return lines(lambda: [*seam.split_matches(matches)])
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.guards.guard_kind import ByContext
+from proxy.guards.guard_kind import PromptDetectorFactory
 from proxy.guards.kinds import KINDS
 from proxy.guards.kinds.injection import load_rule_book
 from proxy.guards.services.judge import Judge
@@ -227,7 +227,7 @@ def test_guards_have_their_names_stages_and_upstreams(tmp_path: Path) -> None:
     assert moderation.upstream.base_url == "https://api.example.test"
     assert isinstance(bias, Judge)
     assert (bias.name, bias.stage, bias.model_deployment) == ("bias", "output", "chat")
-    assert isinstance(rests, ByContext)
+    assert isinstance(rests, PromptDetectorFactory)
     assert rests.model_deployment == "chat"
     judge = rests.for_prompt(PromptContext(context="Rooms are quiet."))
     assert isinstance(judge, Judge)
