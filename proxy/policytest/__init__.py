@@ -10,7 +10,7 @@ from pathlib import Path
 from proxy.policy.compile import compile_policies
 from proxy.policy.files.load import load_policies_with_problems
 from proxy.policytest.cases import read_cases
-from proxy.policytest.harness import run_case, run_simulated
+from proxy.policytest.harness import run_case, run_with_simulated_clock
 from proxy.policytest.report import CaseResult, CoverageItem, Report, find_differences
 
 
@@ -20,7 +20,7 @@ def run_cases(folder: Path) -> Report:
     cases, document = read_cases(folder)
     results, rules, deployments = [], set[str](), set[str | None]()
     for name, case in cases.items():
-        case_run = run_simulated(run_case(snapshot, case.given))
+        case_run = run_with_simulated_clock(run_case(snapshot, case.given))
         location = document.get_location(("tests", name))
         source = f"{location.file}:{location.line}"
         results.append(CaseResult(name, source, tuple(find_differences(case.expect, case_run))))

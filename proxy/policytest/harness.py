@@ -86,7 +86,7 @@ class _SimulatedLoop(asyncio.SelectorEventLoop):
         return self._selector_clock.seconds
 
 
-def run_simulated(work: Coroutine[Any, Any, T]) -> T:
+def run_with_simulated_clock(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a simulated clock that starts at 0."""
     with asyncio.Runner(loop_factory=_SimulatedLoop) as runner:
         return runner.run(work)

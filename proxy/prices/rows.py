@@ -42,12 +42,12 @@ class TableChanges:
 def make_row(price: schema.PriceConfig) -> PriceRow:
     """Return the row of a price in canonical form."""
     amounts = {name: getattr(price, name) for name in PRICE_NAMES}
-    text = format_members(amounts)
-    tiers = [f"{{above: {tier.above}, {format_members(dict(tier))}}}" for tier in price.tiers]
+    text = format_yaml_members(amounts)
+    tiers = [f"{{above: {tier.above}, {format_yaml_members(dict(tier))}}}" for tier in price.tiers]
     return PriceRow(price.since, f"{text}, tiers: [{', '.join(tiers)}]" if tiers else text)
 
 
-def format_members(amounts: Mapping[str, object]) -> str:
+def format_yaml_members(amounts: Mapping[str, object]) -> str:
     """Return the known prices as members of a YAML mapping."""
     prices = ((name, amounts.get(name)) for name in PRICE_NAMES)
     return ", ".join(f"{n}: {usd.normalize():f}" for n, usd in prices if isinstance(usd, Decimal))

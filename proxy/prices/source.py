@@ -13,7 +13,7 @@ from importlib import metadata
 
 from genai_prices import data, types
 
-from proxy.prices.rows import PriceRow, Rows, Table, format_members
+from proxy.prices.rows import PriceRow, Rows, Table, format_yaml_members
 from proxy.types.providers import PROVIDERS
 
 PACKAGE_NAME = "genai-prices"
@@ -144,7 +144,7 @@ def _read_amounts(source: types.ModelPrice, *, is_embedding: bool) -> Amounts | 
 
 
 def _format_row(amounts: Amounts) -> str:
-    text = format_members({name: _get_base_amount(amount) for name, amount in amounts.items()})
+    text = format_yaml_members({name: _get_base_amount(amount) for name, amount in amounts.items()})
     tiered = [amount for amount in amounts.values() if isinstance(amount, types.TieredPrices)]
     tiers = []
     for start in sorted({tier.start for amount in tiered for tier in amount.tiers}):
@@ -152,7 +152,7 @@ def _format_row(amounts: Amounts) -> str:
         changed = {
             name: usd for name, usd in prices.items() if usd != _get_base_amount(amounts[name])
         }
-        tiers.append(f"{{above: {start}, {format_members(changed)}}}")
+        tiers.append(f"{{above: {start}, {format_yaml_members(changed)}}}")
     return f"{text}, tiers: [{', '.join(tiers)}]" if tiers else text
 
 

@@ -21,7 +21,7 @@ from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import build_sample_call
 from proxy.policy.store import read_folder
 from proxy.policytest.cases import Given
-from proxy.policytest.harness import run_case, run_simulated
+from proxy.policytest.harness import run_case, run_with_simulated_clock
 from proxy.types import Call, Json, Plan
 
 MODELS = ("small", "large", "smol", "spare")
@@ -190,7 +190,7 @@ def test_explanation_equals_the_decision(snapshot: Snapshot, config: Given) -> N
     )
     last_item = explanation.decisions[-1]
 
-    played = run_simulated(run_case(snapshot, config))
+    played = run_with_simulated_clock(run_case(snapshot, config))
     plan = played.record.plan
 
     if last_item.result.startswith("rejected with"):

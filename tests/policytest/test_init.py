@@ -16,7 +16,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.policy.schema import build_schema
 from proxy.policytest import run_cases
 from proxy.policytest.cases import Suite, read_cases
-from proxy.policytest.harness import run_simulated
+from proxy.policytest.harness import run_with_simulated_clock
 from proxy.policytest.report import Report
 from tests.for_each import for_each
 
@@ -259,7 +259,7 @@ def test_sleeps_are_virtual_and_ordered() -> None:
         await asyncio.gather(wait(7200, "long"), wait(3600, "short"))
         return asyncio.get_running_loop().time()
 
-    elapsed = run_simulated(wait_twice())
+    elapsed = run_with_simulated_clock(wait_twice())
 
     assert ended == ["short", "long"]
     assert elapsed == pytest.approx(7200, abs=1)
@@ -271,6 +271,6 @@ def test_endless_wait_raises() -> None:
             await asyncio.Event().wait()
 
     with pytest.raises(TimeoutError):
-        run_simulated(hang(600))
+        run_with_simulated_clock(hang(600))
     with pytest.raises(RuntimeError, match="no timer or scripted response"):
-        run_simulated(hang(None))
+        run_with_simulated_clock(hang(None))

@@ -56,7 +56,7 @@ class DeploymentCompiler:
             sticky=StickyRouting(sticky.by or "header", sticky.header or "") if sticky else None,
             retry=Retry(**{**retry.model_dump(), "on": frozenset(retry.on)}) if retry else None,
             hedge_after=config.hedge.after if config.hedge else None,
-            sections=self._rules.compile_sections(policy) if policy else (),
+            sections=self._rules.compile_policy_rules(policy) if policy else (),
             limits=limits + (self._rules.compile_scoped_limits(policy) if policy else ()),
             cache=None if cache == "off" else cache,
             guards=self._rules.compile_guards(policy) if policy else NO_GUARDS,

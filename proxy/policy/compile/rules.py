@@ -112,13 +112,13 @@ class RuleCompiler:
         self.limit_compiler = LimitCompiler(context)
         self.guard_compiler = GuardCompiler(context, targets)
         self.headers: set[str] = set()
-        self._sections = context.compile_section("policies", self._compile_section)
+        self._sections = context.compile_section("policies", self._compile_own_rules)
         self._guards_by_policy = context.compile_section("policies", self._compile_policy_guards)
         self._orders = context.compile_section(
             "policies", lambda name, _: self._list_extended_policies(name, ())
         )
 
-    def compile_sections(self, policy_name: str) -> tuple[PolicyRules, ...]:
+    def compile_policy_rules(self, policy_name: str) -> tuple[PolicyRules, ...]:
         """Return the rules of a policy, then the rules of the policies that it extends."""
         sections = (self._sections[policy] for policy in self._orders[policy_name])
         return tuple(section for section in sections if section.rules)
@@ -166,21 +166,23 @@ class RuleCompiler:
             cost_caps=tuple(replace(cap, shadow=True) for cap in guards.cost_caps),
         )
 
-    def _list_extended_policies(self, policy_name: str, extending: tuple[str, ...]) -> list[str]:
+    def _list_extended_policies(
+        self, policy_name: str, extending_policies: tuple[str, ...]
+    ) -> list[str]:
         """Return a policy and all that it extends, each once, in order of precedence."""
         order = [policy_name]
         for index, base in enumerate(self._policies[policy_name].extends):
             path: KeyPath = ("policies", policy_name, "extends", index)
             self._context.check_reference(path, "policies", "policy", base)
-            if base in (*extending, policy_name):
+            if base in (*extending_policies, policy_name):
                 message = f"policy {quote(base)} extends this policy. Remove one of the two."
                 self._context.report(path, message)
             elif base in self._sections:
-                bases = self._list_extended_policies(base, (*extending, policy_name))
+                bases = self._list_extended_policies(base, (*extending_policies, policy_name))
                 order += [policy for policy in bases if policy not in order]
         return order
 
-    def _compile_section(self, policy_name: str, config: schema.PolicyConfig) -> PolicyRules:
+    def _compile_own_rules(self, policy_name: str, config: schema.PolicyConfig) -> PolicyRules:
         rules: list[Rule] = []
         for index, rule in enumerate(config.rules):
             path: KeyPath = ("policies", policy_name, "rules", index)

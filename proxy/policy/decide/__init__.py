@@ -81,7 +81,7 @@ class KeyCaller:
         if not is_unique and isinstance(plan, DecidedPlan) and _can_cache_plan(plan):
             if len(plans) >= MAX_PLANS:
                 plans.clear()
-            plans[cache_key] = plan.without_basis()
+            plans[cache_key] = plan.drop_basis()
         return plan
 
 
@@ -164,14 +164,14 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
         raise InvalidField("model", f"must have at most {deployment.max_models} models")
     facts = collect_facts(key.name, call, tags)
     models = call.requested_models or (deployment.name,)
-    ruled = [apply_rules(key_deployment, call, facts, model) for model in models]
+    ruled_calls = [apply_rules(key_deployment, call, facts, model) for model in models]
     basis = DecisionBasis(
         snapshot=snapshot,
         key=key,
         key_deployment=key_deployment,
         call=call,
         dropped_tags=dropped,
-        ruled=ruled,
+        ruled_calls=ruled_calls,
     )
     return _build_plan(basis, path, tags, warnings)
 
@@ -182,14 +182,14 @@ def _build_plan(
     tags: Mapping[str, str],
     warnings: tuple[str, ...],
 ) -> DecidedPlan:
-    snapshot, key, key_deployment, call, dropped_tags, ruled = basis
+    snapshot, key, key_deployment, call, dropped_tags, ruled_calls = basis
     deployment, chain = key_deployment.deployment, key_deployment.chain
-    model_calls = tuple([part.model_call for part in ruled])
-    first_effects = list_unique([effects for part in ruled for effects in part.first_effects])
-    all_effects = list_unique([effects for part in ruled for effects in part.all_effects])
+    model_calls = tuple([part.model_call for part in ruled_calls])
+    first_effects = list_unique([effects for part in ruled_calls for effects in part.first_effects])
+    all_effects = list_unique([effects for part in ruled_calls for effects in part.all_effects])
     route = first_union = every = NO_EFFECTS
     if chain is not None:
-        route = chain.combine_all(list_unique([part.route_effects for part in ruled]))
+        route = chain.combine_all(list_unique([part.route_effects for part in ruled_calls]))
         first_union, every = chain.combine_all(first_effects), chain.combine_all(all_effects)
     refusal = route.refusal
     limits = combine_limits(deployment.limits, first_union, first_effects)

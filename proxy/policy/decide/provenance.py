@@ -32,7 +32,7 @@ class DecisionBasis(NamedTuple):
     key_deployment: KeyDeployment
     call: Call
     dropped_tags: tuple[str, ...]
-    ruled: list[RuledModelCall]
+    ruled_calls: list[RuledModelCall]
 
 
 class Provenance(NamedTuple):
@@ -61,7 +61,7 @@ class DecidedPlan(Plan):
     basis: DecisionBasis = field(kw_only=True, repr=False, compare=False)
     unpriced: tuple[ModelCall, ...] = field(kw_only=True, repr=False, compare=False)
 
-    def without_basis(self) -> Plan:
+    def drop_basis(self) -> Plan:
         """Return a plan without references to the call and its texts."""
         return Plan(**{name: getattr(self, name) for name in PLAN_FIELDS})
 
@@ -96,7 +96,7 @@ class DecidedPlan(Plan):
 
     def iter_rule_outcomes(self, index: int) -> Iterator[RuleOutcome]:
         """Yield all rules of the deployment by precedence, with reasons why some do not apply."""
-        model_call = self.basis.ruled[index].model_call
+        model_call = self.basis.ruled_calls[index].model_call
         deployment = self.basis.key_deployment.deployment
         names = model_call.targets[0].names | {model_call.model, deployment.name}
         facts = collect_facts(self.key, self.basis.call, self.tags)._replace(names=names)
@@ -112,10 +112,10 @@ class DecidedPlan(Plan):
 
     def explain_overruling(self, index: int, rule: Rule, effect: str) -> str | None:
         """Return the reason why an effect of a matching rule is overruled, None if it applies."""
-        ruled, (kind, _, name) = self.basis.ruled[index], effect.partition(" ")
-        rules = ruled.model_call.rule_by_effect
+        ruled_call, (kind, _, name) = self.basis.ruled_calls[index], effect.partition(" ")
+        rules = ruled_call.model_call.rule_by_effect
         route_only = effect.startswith(ROUTE_EFFECTS)
-        decisive = (ruled.route_effects,) if route_only else ruled.first_effects
+        decisive = (ruled_call.route_effects,) if route_only else ruled_call.first_effects
         if not effect.startswith(ANY_TARGET_EFFECTS) and not any(
             rule.name in effects.rules for effects in decisive
         ):
@@ -123,7 +123,10 @@ class DecidedPlan(Plan):
                 return "applies only to a later target"
             return "no effect: another model is tried first"
         if kind == "cap":
-            changes = (ruled.model_call.overrides, *ruled.model_call.target_overrides.values())
+            changes = (
+                ruled_call.model_call.overrides,
+                *ruled_call.model_call.target_overrides.values(),
+            )
             caps = [change.cap.get(name) for change in changes]
             return None if rule.changes.cap[name] in caps else "a lower cap applies"
         if effect not in rules:
@@ -137,9 +140,9 @@ class DecidedPlan(Plan):
 
     def iter_target_provenance(self, index: int) -> Iterator[tuple[Target, Provenance]]:
         """Yield the targets in the order in which they are tried."""
-        model_call, ruled = self.model_calls[index], self.basis.ruled[index]
+        model_call, ruled_call = self.model_calls[index], self.basis.ruled_calls[index]
         deployment = self.basis.key_deployment.deployment
-        chosen = ruled.model_call.targets[: ruled.chosen_count]
+        chosen = ruled_call.model_call.targets[: ruled_call.chosen_count]
         chosen_count = sum(target in model_call.targets for target in chosen)
         paths = {rule.name: rule.path for rule in deployment.rules}
         for number, target in enumerate(model_call.targets):
@@ -153,7 +156,7 @@ class DecidedPlan(Plan):
             elif model_call.pool_size > 1:
                 reason = "balanced: the least loaded target is tried first"
             else:
-                reason = self._explain_choice(ruled, target, is_first=not number)
+                reason = self._explain_choice(ruled_call, target, is_first=not number)
             paths_of_target = (
                 target_path
                 for target_path, declared_target in deployment.targets
@@ -162,14 +165,14 @@ class DecidedPlan(Plan):
             source = self.basis.snapshot.find_location(*next(paths_of_target, path))
             yield target, Provenance(reason, source)
 
-    def _explain_choice(self, ruled: RuledModelCall, target: Target, *, is_first: bool) -> str:
+    def _explain_choice(self, ruled_call: RuledModelCall, target: Target, *, is_first: bool) -> str:
         """Return the reason for the position of a target that is not balanced."""
-        deployment, effects = self.basis.key_deployment.deployment, ruled.route_effects
-        model = effects.model or ruled.model_call.model
+        deployment, effects = self.basis.key_deployment.deployment, ruled_call.route_effects
+        model = effects.model or ruled_call.model_call.model
         candidates = deployment.get_candidates(model, effects.routes)
         if not candidates.weights:
             return "the first target for this model"
-        if ruled.chosen_count == 1:
+        if ruled_call.chosen_count == 1:
             return "the only target to choose from"
         weight = candidates.weights[candidates.targets.index(target)]
         share = f"weight {weight} of {sum(candidates.weights)}"
@@ -183,9 +186,9 @@ class DecidedPlan(Plan):
 
     def iter_excluded_targets(self, index: int) -> Iterator[tuple[Target, str]]:
         """Yield the excluded targets, each with the reason."""
-        targets, ruled = self.model_calls[index].targets, self.basis.ruled[index]
+        targets, ruled_call = self.model_calls[index].targets, self.basis.ruled_calls[index]
         reason = "its price is unknown"
         if self.basis.call.state_ref is not None:
             reason = "another target stores the state of this call"
-        yield from ((t, reason) for t in ruled.model_call.targets if t not in targets)
-        yield from ((target, f"by rule {rule}") for target, rule in ruled.excluded)
+        yield from ((t, reason) for t in ruled_call.model_call.targets if t not in targets)
+        yield from ((target, f"by rule {rule}") for target, rule in ruled_call.excluded)

@@ -78,7 +78,7 @@ class Rule:
         return self.routes.targets if self.routes else ()
 
     def iter_effects(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each effect, as in ``find_deciding_rules``, and its text."""
+        """Yield the name of each effect, as in ``map_effects_to_rules``, and its text."""
         if self.refusal is not None:
             yield "refusal", f"reject with {self.refusal.status}: {self.refusal.message}"
         if self.routes is not None:
@@ -228,29 +228,29 @@ def combine_effects(
     return RuleEffects(
         rules=names,
         shadow_rules=shadow_rules,
-        routes=_find_first(rule.routes for rule in matching),
+        routes=_find_first_not_none(rule.routes for rule in matching),
         fallback=next(fallback, None),
-        model=_find_first(rule.model for rule in matching),
+        model=_find_first_not_none(rule.model for rule in matching),
         changes=reduce(_merge_changes, (rule.changes for rule in matching), NO_OVERRIDES),
-        refusal=_find_first(rule.refusal for rule in matching),
+        refusal=_find_first_not_none(rule.refusal for rule in matching),
         limits=tuple(scoped for rule in matching for scoped in rule.limits),
         without_limits=frozenset(name for rule in matching for name in rule.without_limits),
-        cache=_find_first(rule.cache for rule in matching),
+        cache=_find_first_not_none(rule.cache for rule in matching),
         guards=RuleGuards(
             tuple(guard for rule in matching for guard in rule.guards.input),
             tuple(guard for rule in matching for guard in rule.guards.output),
             tuple(cap for rule in matching for cap in rule.guards.cost_caps),
         ),
         without_guards=frozenset(name for rule in matching for name in rule.without_guards),
-        rule_by_effect=find_deciding_rules(matching),
+        rule_by_effect=map_effects_to_rules(matching),
     )
 
 
-def _find_first(values: Iterable[Part | None]) -> Part | None:
+def _find_first_not_none(values: Iterable[Part | None]) -> Part | None:
     return next((value for value in values if value is not None), None)
 
 
-def find_deciding_rules(rules: Sequence[Rule]) -> Mapping[str, str]:
+def map_effects_to_rules(rules: Sequence[Rule]) -> Mapping[str, str]:
     """Return the rule behind each combined effect.
 
     The effects are ``targets``, ``fallback``, ``model``, ``refusal``, ``cache``, and with a name

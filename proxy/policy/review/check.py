@@ -24,8 +24,8 @@ from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem, fo
 from proxy.policy.files.validation import suggest_similar
 from proxy.policy.review import lint_deployments, lint_guards, lint_rules
 from proxy.policy.review.lint_guards import (
-    iter_opaque_notes,
-    iter_restore_notes,
+    iter_opaque_content_notes,
+    iter_placeholder_secret_notes,
     iter_stream_delay_notes,
 )
 from proxy.runtime.frozen import frozen
@@ -247,9 +247,9 @@ def check_folder(
             delays = tuple(iter_stream_delay_notes(snapshot))
             notes = [
                 *iter_gateway_notes(loaded.policies),
-                *iter_opaque_notes(loaded.policies, snapshot),
+                *iter_opaque_content_notes(loaded.policies, snapshot),
             ]
-            notes += iter_restore_notes(snapshot, environ) if environ is not None else ()
+            notes += iter_placeholder_secret_notes(snapshot, environ) if environ is not None else ()
     except PolicyError as error:
         summary = f"invalid, {format_count(len(error.problems), 'error')}"
         return CheckReport(folder=folder, summary=summary, errors=error.problems)

@@ -74,8 +74,8 @@ def _list_guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, Any
                 yield from (((*path, stage, n), guard) for n, guard in enumerate(guards or ()))
 
 
-def iter_opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:
-    """Yield a note on deployments whose guards reject images, unless the policy sets ``opaque``."""
+def iter_opaque_content_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a note on deployments that reject images, audio and files without ``opaque``."""
     names = []
     for name, deployment in snapshot.deployments.items():
         policy = policies.policies.get(policies.deployments[name].policy or DEFAULT_POLICY)
@@ -89,7 +89,7 @@ def iter_opaque_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> It
         )
 
 
-def iter_restore_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[str]:
+def iter_placeholder_secret_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a note on deployments that restore values without a secret for stable placeholders."""
     names = [name for name, d in snapshot.deployments.items() if d.guards.input_stage.restores]
     if names and not (environ.get("HEADRACE_SECRET") or environ.get("HEADRACE_ID_SECRET")):

@@ -84,7 +84,7 @@ Percentage = Annotated[
 ]
 
 
-def _build_per_condition(pattern: str) -> ShapeCondition:
+def _build_scope_part_condition(pattern: str) -> ShapeCondition:
     name = {"type": "string", "pattern": pattern}
     per = {"anyOf": [name, {"type": "array", "contains": name}]}
     return ShapeCondition(
@@ -136,7 +136,8 @@ class LimitConfig(_Amounts):
             if_then(
                 is_not_null("across"),
                 all_of(
-                    _build_per_condition(r"^(user|tag\..*)$"), not_(_build_per_condition("^key$"))
+                    _build_scope_part_condition(r"^(user|tag\..*)$"),
+                    not_(_build_scope_part_condition("^key$")),
                 ),
             ),
             "across requires per: user or per: tag.NAME, without key",

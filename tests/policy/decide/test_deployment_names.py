@@ -17,7 +17,7 @@ from proxy.policy.review.compare import compare_decisions, decide_call
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import build_sample_call
 from proxy.policytest.cases import Given
-from proxy.policytest.harness import run_case, run_simulated
+from proxy.policytest.harness import run_case, run_with_simulated_clock
 from proxy.types import Call, Json, Plan
 from tests.conftest import KEY
 from tests.passthrough.listed_policies import digest
@@ -176,7 +176,7 @@ def test_candidate_explanation_and_policy_test_agree(snapshot: Snapshot) -> None
         assert [{part.result for part in parts} for parts in targets] == ask.targets, name
 
         setup = Given(key="widget", path=ask.path, headers=ask.headers, body=ask.content)
-        plan = run_simulated(run_case(snapshot, setup)).record.plan
+        plan = run_with_simulated_clock(run_case(snapshot, setup)).record.plan
         assert plan is not None, name
         played = [{target.id for target in model_call.targets} for model_call in plan.model_calls]
         assert played == ask.targets, name
