@@ -154,7 +154,7 @@ def test_request_page_names_existing_files_and_functions() -> None:
 
     for name in re.findall(r"`([a-z_]+/[a-z_/.]*)`", text):
         assert (TOP / "proxy" / name).exists(), name
-    for name in ("read_head", "parse_head", "identify", "read_call", "decide"):
+    for name in ("read_head", "parse_request_head", "identify", "read_call", "decide"):
         assert f"`{name}`" in text
         assert f"def {name}(" in code
 

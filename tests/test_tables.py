@@ -14,7 +14,7 @@ import pytest
 from proxy.call.attempts import AttemptReason, CallOutcome, LossReason, SpendUse
 from proxy.call.facts import CacheResult
 from proxy.cli import COMMANDS
-from proxy.dialects import DIALECTS, ROUTES, RequestContext, parse_head
+from proxy.dialects import DIALECTS, ROUTES, RequestContext, parse_request_head
 from proxy.dialects.vendors.portkey import make_response_headers
 from proxy.fields.rules import POLICY_FIELDS
 from proxy.ledger.jsonl import JsonlStore
@@ -260,7 +260,7 @@ def test_caller_header_matches_page(dialect: str, description: str, header: str)
     path = ROUTES_OF["openai" if dialect == "portkey" else dialect]
     headers = {header: value} | ({"x-portkey-mode": "proxy"} if dialect == "portkey" else {})
 
-    head = parse_head("POST", path, headers, RequestContext("req_1"))
+    head = parse_request_head("POST", path, headers, RequestContext("req_1"))
 
     assert head.dialect == dialect
     if description == "credential":

@@ -16,7 +16,7 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.requests.upstream_request import build_request
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
 from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
-from proxy.dialects.responses.state_refs import resolve_state
+from proxy.dialects.responses.state_refs import resolve_state_refs
 from proxy.errors import InvalidField, NotFound
 from proxy.fields.checks import FieldType
 from proxy.types import Endpoint, RequestHead, Target, Upstream
@@ -180,10 +180,10 @@ def send(sample: Sample, body: dict[str, Any], target: Target) -> ReceivedReques
     head = RequestHead(sample.dialect.name, sample.endpoint, "/", "r")
     if PREVIOUS_RESPONSE_ID in body:
         sealed = IDS.seal("", "d", target.id, body[PREVIOUS_RESPONSE_ID])
-        call = resolve_state(read_call(head, {**body, PREVIOUS_RESPONSE_ID: sealed}), IDS)
+        call = resolve_state_refs(read_call(head, {**body, PREVIOUS_RESPONSE_ID: sealed}), IDS)
     elif CONVERSATION in body and sample.endpoint == "responses":
         sealed = IDS.seal("", "d", target.upstream.name, body[CONVERSATION], CONVERSATIONS)
-        call = resolve_state(read_call(head, {**body, CONVERSATION: sealed}), IDS)
+        call = resolve_state_refs(read_call(head, {**body, CONVERSATION: sealed}), IDS)
     else:
         call = read_call(head, body)
     request = build_request(call, target)

@@ -48,14 +48,14 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     if _HEADERS.isdisjoint(headers):
         return DEFAULT_CONTROL
     words = {word.strip().lower() for word in headers.get("cache-control", "").split(",")}
-    is_disabled = request_headers.read_flag(_SKIP_HEADER, headers)
+    is_disabled = request_headers.read_boolean_header(_SKIP_HEADER, headers)
     if headers.get(_ENABLED_HEADER, "").strip():
-        is_disabled |= not request_headers.read_flag(_ENABLED_HEADER, headers)
+        is_disabled |= not request_headers.read_boolean_header(_ENABLED_HEADER, headers)
     ages = [age for word in words if (age := _parse_max_age(word)) is not None]
     return CacheControl(
         no_cache=is_disabled
         or "no-cache" in words
-        or request_headers.read_flag(_FORCE_REFRESH_HEADER, headers),
+        or request_headers.read_boolean_header(_FORCE_REFRESH_HEADER, headers),
         allows_storing=not is_disabled and "no-store" not in words,
         max_age=min(ages, default=None),
         namespace=headers.get(_NAMESPACE_HEADER, "").strip(),

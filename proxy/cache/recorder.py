@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.dialects.families import FAMILIES, find_client_family
 from proxy.dialects.family import FamilyWriter, WriteOptions
-from proxy.dialects.findings import is_flagged
+from proxy.dialects.findings import has_upstream_finding
 from proxy.dialects.wire import sse
 from proxy.types import CacheRule, Call, Json, ResponseHead, events
 
@@ -104,7 +104,7 @@ class AnswerRecorder:
                 self._is_cacheable &= reason != "content_filter" and native != "error"
                 self._is_cacheable &= reason != "tool_calls" or self.rule.tool_calls
             case events.Extension(name, value):
-                self.is_flagged = self.is_flagged or is_flagged({name: value})
+                self.is_flagged = self.is_flagged or has_upstream_finding({name: value})
             case events.Native() if frame.doc is not None and isinstance(
                 frame.doc.get("data"), list
             ):

@@ -16,14 +16,14 @@ from proxy.dialects.request_headers import (
     Parameters,
     compile_route,
     describe_unknown_path,
-    insert_model_of_path,
-    is_pattern,
+    insert_model_from_path,
+    is_route_pattern,
+    list_dropped_parameter_warnings,
     read_azure_deployment,
     read_path_parameters,
     read_query_parameters,
     redact_path,
     to_openai_path,
-    warn_of_dropped_parameters,
 )
 from proxy.dialects.vendors import (
     anthropic,
@@ -39,7 +39,7 @@ from proxy.errors import InvalidField, PathNotFound
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.wire import MethodNotAllowed
 from proxy.errors.words import MAX_NAME
-from proxy.fields.checks import Fields, check_body, warn_of_misspellings
+from proxy.fields.checks import Fields, check_body, list_misspelling_warnings
 from proxy.fields.field_table import START_OF_DOCUMENT, SYNONYMS
 from proxy.fields.token_bounds import (
     KNOWN_SPELLINGS,
@@ -107,7 +107,7 @@ DIALECTS_OF_PATH: dict[str, tuple[str, ...]] = {
 }
 """Dialects of each path, except dialects that only headers identify. The first is the default."""
 PATH_PATTERNS: dict[str, re.Pattern[str]] = {
-    path: compile_route(path) for path in DIALECTS_OF_PATH if is_pattern(path)
+    path: compile_route(path) for path in DIALECTS_OF_PATH if is_route_pattern(path)
 }
 PLAIN_ROUTES: dict[tuple[str, str], Endpoint] = {
     route: endpoint for route, (_, endpoint) in ROUTES.items() if route[1] not in PATH_PATTERNS
@@ -157,7 +157,7 @@ def match_dialect(path: str, headers: Headers) -> tuple[Dialect, str]:
     return DIALECTS[name], names
 
 
-def read_key(names: tuple[str, ...], headers: Headers) -> Secret | None:
+def read_api_key(names: tuple[str, ...], headers: Headers) -> Secret | None:
     """Return the key in the first header that has one, in ``authorization`` as a Bearer token."""
     for name in names:
         text = headers.get(name, "")
@@ -185,12 +185,12 @@ def _find_dialect_for_errors(path: str, headers: Headers) -> str:
 
 def _choose_dialect_by_headers(names: tuple[str, ...], headers: Headers) -> str:
     # A header of a dialect decides, then a key that only one dialect reads, then the order.
-    has_key = read_key(DIALECTS[names[0]].client.key_headers, headers) is not None
+    has_key = read_api_key(DIALECTS[names[0]].client.key_headers, headers) is not None
     for name in names[1:]:
         client = DIALECTS[name].client
         if client.identifying_header in headers:
             return name
-        if not has_key and read_key(client.key_headers, headers) is not None:
+        if not has_key and read_api_key(client.key_headers, headers) is not None:
             return name
     return names[0]
 
@@ -214,7 +214,9 @@ class RequestContext:
     """Returns the passthrough paths of the active policy."""
 
 
-def parse_head(method: str, path: str, headers: Headers, context: RequestContext) -> RequestHead:
+def parse_request_head(
+    method: str, path: str, headers: Headers, context: RequestContext
+) -> RequestHead:
     """Parse the head of a request. Raises ``RequestError``."""
     route: str = path
     parameters: Parameters = ()
@@ -230,7 +232,7 @@ def parse_head(method: str, path: str, headers: Headers, context: RequestContext
     client = dialect.client
     is_gemini = endpoint == "passthrough" and GEMINI_KEY in headers
     names = (*client.key_headers, GEMINI_KEY) if is_gemini else client.key_headers
-    credential = read_key(names, headers)
+    credential = read_api_key(names, headers)
     head = RequestHead(
         dialect=dialect.name,
         endpoint=endpoint,
@@ -248,7 +250,7 @@ def parse_head(method: str, path: str, headers: Headers, context: RequestContext
             head, passthrough=PassthroughRequest(to_openai_path(path, parameters), context.query)
         )
     elif context.query:
-        dropped = warn_of_dropped_parameters(
+        dropped = list_dropped_parameter_warnings(
             context.query, QUERY_PARAMETERS.get(endpoint, frozenset())
         )
         head = replace(head, warnings=dropped)
@@ -262,7 +264,7 @@ def parse_head(method: str, path: str, headers: Headers, context: RequestContext
 
 
 def _find_route(
-    request_method: str, path: str, get_listed: Callable[[], PassthroughPaths | None]
+    request_method: str, path: str, get_passthrough_paths: Callable[[], PassthroughPaths | None]
 ) -> tuple[str, Endpoint, Parameters]:
     # ``HEAD`` uses the routes of ``GET``. Raises ``RequestError`` for an unknown path or method.
     method = "GET" if request_method == "HEAD" else request_method
@@ -277,7 +279,9 @@ def _find_route(
             allowed |= {verb for verb, known_path in ROUTES if known_path == route}
     if "GET" in allowed:
         allowed.add("HEAD")
-    listed_route, parameters = _match_passthrough_path(request_method, path, get_listed(), allowed)
+    listed_route, parameters = _match_passthrough_path(
+        request_method, path, get_passthrough_paths(), allowed
+    )
     return listed_route, "passthrough", parameters
 
 
@@ -320,17 +324,19 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     """
     client, endpoint = DIALECTS[head.dialect].client, head.endpoint
     fields = CHECKED_FIELDS[head.dialect][endpoint]
-    warnings = warn_of_misspellings(fields, body)
+    warnings = list_misspelling_warnings(fields, body)
     if head.parameters:
-        body, of_path = insert_model_of_path(head, body)
+        body, of_path = insert_model_from_path(head, body)
         warnings += of_path
-    _validate(client, endpoint, fields, body)
+    _validate_body(client, endpoint, fields, body)
     if "metadata" in body:
-        if client.read_user is not None and head.user is None:
-            head = replace(head, user=client.read_user(body))
-        head, body = other_gateways.read_metadata_tags(head, body)
+        if client.read_end_user is not None and head.user is None:
+            head = replace(head, user=client.read_end_user(body))
+        head, body = other_gateways.move_metadata_tags(head, body)
     model: Any = body["model"]
-    model, deployment = (model, None) if client.split_model is None else client.split_model(model)
+    model, deployment = (
+        (model, None) if client.split_off_deployment is None else client.split_off_deployment(model)
+    )
     models = tuple(model) if type(model) is list else (model,)
     signatures: dict[str, str] = {}
     member = CALL_LISTS.get(DIALECTS[head.dialect].families.get(endpoint, ""), "")
@@ -339,10 +345,10 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     chat = body if client.to_chat is None else client.to_chat(endpoint, body)
     if endpoint == "completions" and chat.get("prompt") is None:
         chat = {**chat, "prompt": START_OF_DOCUMENT}
-    check_names("model", *models)
+    check_name_lengths("model", *models)
     if (head.user or head.deployment or deployment) is not None or "user" in chat:
-        check_names("user", chat.get("user"), head.user)
-        check_names("deployment", head.deployment, deployment)
+        check_name_lengths("user", chat.get("user"), head.user)
+        check_name_lengths("deployment", head.deployment, deployment)
     return Call(
         head=head,
         body=chat,
@@ -354,7 +360,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         timeout_s=min(filter(None, (head.timeout_s, chat.get("inference_timeout"))), default=None),
         warnings=warnings
         if chat is body
-        else (*warnings, *_warn_of_dropped_fields(client, body, chat)),
+        else (*warnings, *_list_dropped_field_warnings(client, body, chat)),
         size=size,
         field_quarters=estimate_fields(chat) if size > LARGE_BYTES else {},
         field_aliases=SYNONYMS.intersection(body),
@@ -364,7 +370,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     )
 
 
-def _validate(client: ClientDialect, endpoint: Endpoint, fields: Fields, body: Json) -> None:
+def _validate_body(client: ClientDialect, endpoint: Endpoint, fields: Fields, body: Json) -> None:
     check_body(fields, body, KNOWN_SPELLINGS)
     if not client.ruled_fields.isdisjoint(body):
         for rule in client.rules.get(endpoint, ()):
@@ -373,14 +379,14 @@ def _validate(client: ClientDialect, endpoint: Endpoint, fields: Fields, body: J
         check_option_groups(body)
 
 
-def check_names(param: str, *names: Any) -> None:
+def check_name_lengths(param: str, *names: Any) -> None:
     """Raise ``InvalidField`` for a name that is not a string of at most 256 characters."""
     for name in names:
         if name is not None and not (type(name) is str and len(name) <= MAX_NAME):
             raise InvalidField(param, BAD_NAME)
 
 
-def _warn_of_dropped_fields(client: ClientDialect, body: Json, chat: Json) -> Iterator[str]:
+def _list_dropped_field_warnings(client: ClientDialect, body: Json, chat: Json) -> Iterator[str]:
     """Yield a warning for each field that was dropped from a body in whole or in part."""
     for alias, name in client.aliases.items():
         if body.get(alias) is not None and alias not in chat and body[alias] != chat.get(name):

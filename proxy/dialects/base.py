@@ -76,9 +76,9 @@ class ClientDialect:
     """Fields by their other names. The field has precedence over its alias."""
     filtered_fields: tuple[str, ...] = ()
     """Fields from which ``to_chat`` removes members."""
-    split_model: Callable[[str], tuple[str, str | None]] | None = None
+    split_off_deployment: Callable[[str], tuple[str, str | None]] | None = None
     """Splits a name of the client into the model and the deployment."""
-    read_user: Callable[[Json], str | None] | None = None
+    read_end_user: Callable[[Json], str | None] | None = None
     """Returns the end user in the body's ``metadata``."""
 
     # Responses

@@ -27,10 +27,10 @@ from proxy.dialects.family import (
     Family,
     FamilyWriter,
     ReadOptions,
-    RequestForm,
+    RequestConversion,
     WriteOptions,
 )
-from proxy.dialects.findings import drop_shadow_results, is_flagged
+from proxy.dialects.findings import drop_shadow_results, has_upstream_finding
 from proxy.dialects.messages import from_chat, to_chat
 from proxy.dialects.messages.reader import MessageReader, WholeMessageReader
 from proxy.dialects.messages.writer import MessageWriter, WholeMessageWriter
@@ -46,14 +46,14 @@ from proxy.types.events import Extension, FamilyName, Frame, UsageReport
 from proxy.types.guard import GuardResults
 
 
-def _read_embeddings(doc: Json, options: ReadOptions) -> DocumentUsage:
+def _read_embeddings_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
     usage = doc.get("usage")
     if usage is None:
         return DocumentUsage()
     return DocumentUsage(UsageReport(read_usage(usage), usage if type(usage) is dict else {}))
 
 
-def _read_document(doc: Json, options: ReadOptions) -> DocumentUsage:
+def _read_document_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
     if options.call.head.endpoint == "count_tokens" and type(doc.get(COUNT_MEMBER)) is not int:
         raise UpstreamInvalid(f"The upstream's response lacks the field {COUNT_MEMBER}.")
     return DocumentUsage()
@@ -92,7 +92,7 @@ MESSAGES: Final = Family(
     writer=lambda options: (WholeMessageWriter if options.whole else MessageWriter)(),
     marks_parts=True,
     result_list="content",
-    request_form=RequestForm(
+    request_conversion=RequestConversion(
         to_chat=to_chat.convert_to_chat,
         from_chat=from_chat.convert_from_chat,
         rename_chat_fields=from_chat.rename_chat_fields,
@@ -109,18 +109,18 @@ RESPONSES: Final = Family(
     has_stored_ids=True,
     result_list="output",
     find_failure=find_failure,
-    request_form=RequestForm(
+    request_conversion=RequestConversion(
         to_chat=requests.convert_to_chat,
         from_chat=requests.convert_from_chat,
         rename_chat_fields=requests.rename_chat_fields,
     ),
 )
 EMBEDDINGS: Final = _make_document_family(
-    "embeddings", _read_embeddings, result_list="data", has_vectors=True
+    "embeddings", _read_embeddings_usage, result_list="data", has_vectors=True
 )
-DOCUMENT: Final = _make_document_family("document", _read_document)
+DOCUMENT: Final = _make_document_family("document", _read_document_usage)
 STORED: Final = _make_document_family(
-    "stored", stored.read_operation_result, has_stored_ids=True, find_failure=lambda doc: None
+    "stored", stored.read_operation_usage, has_stored_ids=True, find_failure=lambda doc: None
 )
 """Objects that a provider stores. An error in a stored response is not an error of the call."""
 
@@ -172,11 +172,11 @@ def choose_status(
     """
     if client.choose_status is None:
         return 200
-    flagged = flagged or (data is not None and is_flagged(data))
+    flagged = flagged or (data is not None and has_upstream_finding(data))
     return client.choose_status(drop_shadow_results(results), flagged)
 
 
-def write_error(
+def make_client_error_response(
     client: ClientDialect,
     error: ProxyError,
     request_id: str,
@@ -192,7 +192,7 @@ def write_error(
     return replace(response, body=client.add_guard_results(response.body, visible, error.findings))
 
 
-def get_head_members(frame: Frame) -> Json:
+def get_response_head_members(frame: Frame) -> Json:
     """Return the members of a frame that decide the response head.
 
     These are findings of upstream guards, and usage.
@@ -206,12 +206,12 @@ def get_head_members(frame: Frame) -> Json:
     return members
 
 
-def has_content(frame: Frame) -> bool:
-    """Return True if a frame is not a keep-alive."""
-    return frame.last or bool(frame.events) or frame.doc is not None
+def is_keepalive(frame: Frame) -> bool:
+    """Return True if a frame has no event and no document, and is not the last one."""
+    return not (frame.last or frame.events) and frame.doc is None
 
 
-def make_answer_writer(
+def make_response_writer(
     call: Call, head: ResponseHead, get_guard_results: Callable[[], GuardResults]
 ) -> FamilyWriter:
     if head.passthrough is not None:

@@ -108,7 +108,7 @@ class RequestToChat(Protocol):
 
 
 @frozen
-class RequestForm:
+class RequestConversion:
     """Conversion of requests between a family and chat."""
 
     to_chat: RequestToChat
@@ -143,7 +143,7 @@ class Family:
     """Responses have long lists of numbers."""
     find_failure: Callable[[Json], Json | None] | None = None
     """Returns the error of a document. None: errors are in the member `error`."""
-    request_form: RequestForm | None = None
+    request_conversion: RequestConversion | None = None
     """None if requests are chats or legacy completions."""
     shown_as: Mapping[Kind, Kind] = field(default_factory=dict)
     """Kinds of text that clients show as another kind. Guards read both as one text."""

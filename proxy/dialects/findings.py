@@ -29,7 +29,7 @@ _STAGES: tuple[tuple[Stage, str, str], ...] = (
 )
 
 
-def find_findings(data: Json) -> tuple[UpstreamFinding, ...]:
+def read_upstream_findings(data: Json) -> tuple[UpstreamFinding, ...]:
     """Return the findings in an upstream's document, each detector of a stage once."""
     if DETECTIONS_MEMBER not in data and HOOKS_MEMBER not in data:
         return ()
@@ -48,9 +48,9 @@ def merge_findings(findings: Iterable[UpstreamFinding]) -> tuple[UpstreamFinding
     )
 
 
-def is_flagged(data: Json) -> bool:
+def has_upstream_finding(data: Json) -> bool:
     """Return True if a guard of the upstream has found something."""
-    return any(finding.found for finding in find_findings(data))
+    return any(finding.found for finding in read_upstream_findings(data))
 
 
 def _read_enkrypt_detections(data: Json) -> Iterator[UpstreamFinding]:
@@ -79,7 +79,9 @@ def _get_mapping(data: Any, name: str) -> Json:
 # Joins them with results of the proxy's guards
 
 
-def join_detections(data: Json, findings: Iterable[UpstreamFinding], results: Json) -> Json:
+def merge_enkrypt_detections(
+    data: Json, findings: Iterable[UpstreamFinding], results: Json
+) -> Json:
     """Return the upstream's detections and findings joined with the proxy's detections."""
     upstream = data.get(DETECTIONS_MEMBER)
     joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
@@ -95,7 +97,7 @@ def join_detections(data: Json, findings: Iterable[UpstreamFinding], results: Js
     return joined
 
 
-def join_hooks(data: Json, findings: Iterable[UpstreamFinding], results: Json) -> Json:
+def merge_portkey_hooks(data: Json, findings: Iterable[UpstreamFinding], results: Json) -> Json:
     """Return the upstream's hook results and findings, followed by the proxy's hooks."""
     upstream = data.get(HOOKS_MEMBER)
     joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
@@ -106,12 +108,14 @@ def join_hooks(data: Json, findings: Iterable[UpstreamFinding], results: Json) -
             if finding.stage == stage:
                 check = {"verdict": not finding.found, "id": finding.detector, "transformed": False}
                 check |= {"data": {}, "execution_time": 0}
-                converted.append(make_hook(finding.detector, check, verdict=not finding.found))
+                converted.append(
+                    make_portkey_hook(finding.detector, check, verdict=not finding.found)
+                )
         joined[name] = [*(hooks if isinstance(hooks, list) else ()), *converted, *results[name]]
     return joined
 
 
-def make_hook(
+def make_portkey_hook(
     name: str, check: Json, *, verdict: bool, deny: bool = False, skip: bool = False
 ) -> Json:
     """Return a hook result with one check."""
@@ -166,15 +170,15 @@ def round_score(score: float) -> float:
     return round(score, 3)
 
 
-def count_details(member: str) -> Details:
+def make_counts_formatter(member: str) -> Details:
     return lambda findings: {member: get_counts(findings)}
 
 
-def make_inverse_details(member: str) -> Details:
+def make_inverse_score_formatter(member: str) -> Details:
     return lambda findings: {member: round_score(1 - findings.score)}
 
 
-def make_flag_details(member: str) -> Details:
+def make_flag_formatter(member: str) -> Details:
     return lambda findings: {member: bool(findings.findings)}
 
 
@@ -182,7 +186,7 @@ def make_similarity_details(findings: DetectorFindings) -> Json:
     return {"similarity_score": round_score(findings.score)}
 
 
-def summarize_inversely(findings: DetectorFindings) -> int:
+def get_inverse_flag(findings: DetectorFindings) -> int:
     return 1 - findings.flag
 
 
@@ -201,7 +205,7 @@ def _make_toxicity_details(findings: DetectorFindings) -> Json:
 TOXICITY = DetectionFormat(
     "toxicity", "toxicity", _make_toxicity_details, summary=_list_toxicity_labels
 )
-PII = DetectionFormat("pii", "pii", count_details("pii"))
+PII = DetectionFormat("pii", "pii", make_counts_formatter("pii"))
 
 
 def drop_shadow_results(results: GuardResults) -> GuardResults:

@@ -56,7 +56,7 @@ def select_forwarded_headers(
     }
 
 
-def read_flag(name: str, headers: Headers) -> bool:
+def read_boolean_header(name: str, headers: Headers) -> bool:
     """Read a boolean header. Raises ``BadRequest`` for other values."""
     value = headers.get(name, "").strip().lower()
     if value in _TRUE:
@@ -81,7 +81,7 @@ def parse_timeout_s(name: str, text: str, units_per_s: int) -> float:
     return seconds
 
 
-def read_labels(name: str, headers: Headers) -> tuple[Tag, ...]:
+def read_tag_header(name: str, headers: Headers) -> tuple[Tag, ...]:
     """Read ``k=v,k2=v2`` or labels without values. Raises ``BadRequest``."""
     pairs: list[Tag] = []
     for part in headers.get(name, "").split(","):
@@ -118,8 +118,8 @@ def read_common_headers(headers: Headers, head: RequestHead) -> RequestHead:
     return replace(
         head,
         deployment=headers.get("x-headrace-deployment", "").strip() or None,
-        tags=read_labels("x-headrace-tags", headers),
-        bypass_cache=read_flag("x-headrace-refresh-cache", headers),
+        tags=read_tag_header("x-headrace-tags", headers),
+        bypass_cache=read_boolean_header("x-headrace-refresh-cache", headers),
         parent=read_trace_context(headers),
         via=tuple(_MARK.findall(headers.get("x-headrace-via", ""))),
     )
@@ -151,7 +151,7 @@ KEY_QUERIES = frozenset({"access_token", "api-key", "api_key", "apikey", "key", 
 """Query parameters in which clients send their key."""
 
 
-def is_pattern(route: str) -> bool:
+def is_route_pattern(route: str) -> bool:
     """Return True if the path of a route has parameters."""
     return "{" in route
 
@@ -179,7 +179,7 @@ def read_query_parameters(query: str, names: frozenset[str]) -> Parameters:
     return tuple((name, value) for name, value in pairs if name in names)
 
 
-def warn_of_dropped_parameters(query: str, known_names: frozenset[str]) -> tuple[str, ...]:
+def list_dropped_parameter_warnings(query: str, known_names: frozenset[str]) -> tuple[str, ...]:
     """Return a warning that names the dropped query parameters, or nothing.
 
     A name that may be a secret is shown as ``?``: it has no value, or is not a plain word.
@@ -204,7 +204,7 @@ def to_openai_path(path: str, parameters: Parameters) -> str:
     return _AZURE.sub(r"/v1\2", path) if parameters else path
 
 
-def insert_model_of_path(head: RequestHead, body: Json) -> tuple[Json, tuple[str, ...]]:
+def insert_model_from_path(head: RequestHead, body: Json) -> tuple[Json, tuple[str, ...]]:
     """Return the body with the model that the path names, as Azure's clients do.
 
     Warn if the body names another one.

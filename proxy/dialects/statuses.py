@@ -14,7 +14,7 @@ from typing import Any, Literal
 import orjson
 
 from proxy import errors
-from proxy.dialects.findings import find_findings
+from proxy.dialects.findings import read_upstream_findings
 from proxy.errors.words import MAX_TEXT
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -119,10 +119,10 @@ def classify_error(
         return "denied"
     if status is None:
         return "outage"
-    if status == 429 and is_too_large(error):
+    if status == 429 and is_request_too_large(error):
         return "request"
     meaning = classify_status(statuses, status)
-    return "forbidden" if meaning == "request" and is_about_account(error) else meaning
+    return "forbidden" if meaning == "request" and is_account_error(error) else meaning
 
 
 def make_client_error(meaning: Meaning, error: ErrorBody, status: int | None) -> errors.ProxyError:
@@ -157,20 +157,20 @@ def make_client_error(meaning: Meaning, error: ErrorBody, status: int | None) ->
     return result
 
 
-def is_about_account(error: ErrorBody) -> bool:
+def is_account_error(error: ErrorBody) -> bool:
     """Return True if an error is about the proxy's key or credit, whatever its status."""
     if error.code in _ACCOUNT_CODES or error.type in _ACCOUNT_CODES:
         return True
     return _ACCOUNT_MESSAGE.match(error.message or "") is not None
 
 
-def is_too_large(error: ErrorBody) -> bool:
+def is_request_too_large(error: ErrorBody) -> bool:
     """Return True if a 429 reports that a single request exceeds a limit."""
     match = _TOO_LARGE.match(error.message or "")
     return match is not None and (match[1] is None or int(match[2]) > int(match[1]))
 
 
-def parse_error(data: Any) -> ErrorBody:
+def parse_error_body(data: Any) -> ErrorBody:
     """Read the error object of any dialect, with findings of guards.
 
     Exceeded context windows and quotas get OpenAI's code.
@@ -181,19 +181,23 @@ def parse_error(data: Any) -> ErrorBody:
         return ErrorBody()
     inner: Any = data.get("error") or data.get("detail") or data
     if isinstance(inner, dict):
-        error = _parse_object(inner)
+        error = _parse_error_object(inner)
     else:
-        error = _parse_problems(inner) if isinstance(inner, list) else _parse_message(inner)
+        error = (
+            _parse_fastapi_problems(inner)
+            if isinstance(inner, list)
+            else _parse_error_message(inner)
+        )
     if error.code == CONTEXT_EXCEEDED or _TOO_LONG.match(error.message or ""):
         error = replace(error, code=CONTEXT_EXCEEDED, type="invalid_request_error")
     elif {QUOTA_EXCEEDED, "billing_error"} & {error.code, error.type} or _LOW_CREDIT.match(
         error.message or ""
     ):
         error = replace(error, code=QUOTA_EXCEEDED, type=QUOTA_EXCEEDED)
-    return replace(error, findings=find_findings(data))
+    return replace(error, findings=read_upstream_findings(data))
 
 
-def _parse_problems(problems: list[Any]) -> ErrorBody:
+def _parse_fastapi_problems(problems: list[Any]) -> ErrorBody:
     """Read the first of FastAPI's problems."""
     problem = next((item for item in problems if isinstance(item, dict)), {})
     message, place = problem.get("msg"), problem.get("loc")  # ["body", "messages", 0, "role"]
@@ -205,13 +209,15 @@ def _parse_problems(problems: list[Any]) -> ErrorBody:
     return ErrorBody(message=f"{param}: {message}" if param else message, param=param)
 
 
-def _parse_object(error: Json) -> ErrorBody:
+def _parse_error_object(error: Json) -> ErrorBody:
     message, param, code = error.get("message"), error.get("param"), error.get("code")
     word, kind = _read_word(code), _read_word(error.get("type"))
     status: Any = int(code) if isinstance(code, str) and _STATUS.fullmatch(code) else code
     if type(status) is not int or not 400 <= status < 600:
         status = STATUS_OF_WORD.get(word or "") or STATUS_OF_WORD.get(kind or "")
-    inner = ErrorBody(message=message) if isinstance(message, str) else _parse_message(message)
+    inner = (
+        ErrorBody(message=message) if isinstance(message, str) else _parse_error_message(message)
+    )
     return ErrorBody(
         message=inner.message,
         param=param if isinstance(param, str) else inner.param,
@@ -221,11 +227,11 @@ def _parse_object(error: Json) -> ErrorBody:
     )
 
 
-def _parse_message(message: Any) -> ErrorBody:
+def _parse_error_message(message: Any) -> ErrorBody:
     """Read a ``message`` that is JSON: problems of fields, an error object, or other JSON."""
     inner = message.get("detail") or message if isinstance(message, dict) else message
     if isinstance(inner, list) and any(isinstance(item, dict) and "msg" in item for item in inner):
-        return _parse_problems(inner)
+        return _parse_fastapi_problems(inner)
     if isinstance(inner, dict):
         inner = inner.get("message") or inner.get("error") or inner
     if not inner or not isinstance(inner, str | list | dict):

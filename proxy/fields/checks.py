@@ -101,7 +101,7 @@ def check_spelling(
         )
 
 
-def warn_of_misspellings(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
+def list_misspelling_warnings(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a warning for each unknown field that may be a misspelled one."""
     if body.keys() <= fields.keys():
         return ()
@@ -132,7 +132,7 @@ def _build_type(
     return FieldType(says, check, default=default, valid_class=valid_class)
 
 
-def _bound_text(bound: float) -> str:
+def _format_bound(bound: float) -> str:
     """Return a bound as text, a large one as a power of two."""
     for named_bound, text in ((-(2**63), "-2^63"), (2**53, "2^53"), (2**63 - 1, "2^63 - 1")):
         if bound == named_bound:
@@ -149,7 +149,7 @@ def _number_type(
         says += (
             f" of at least {low}"
             if high is None
-            else f" between {_bound_text(minimum)} and {_bound_text(maximum)}"
+            else f" between {_format_bound(minimum)} and {_format_bound(maximum)}"
         )
     elif high is not None:
         says += f" of at most {high}"
@@ -178,23 +178,23 @@ def token_count(minimum: int) -> FieldType:
     return integer(minimum, MAX_TOKENS)
 
 
-def _instance(says: str, kind: type, default: Any = None) -> FieldType:
+def _make_instance_type(says: str, kind: type, default: Any = None) -> FieldType:
     return _build_type(says, lambda value: type(value) is kind, default=default, valid_class=kind)
 
 
 def boolean(default: Any = False) -> FieldType:
-    return _instance("true or false", bool, default)
+    return _make_instance_type("true or false", bool, default)
 
 
 def string() -> FieldType:
-    return _instance("a string", str)
+    return _make_instance_type("a string", str)
 
 
 def mapping() -> FieldType:
-    return _instance("an object", dict)
+    return _make_instance_type("an object", dict)
 
 
-def must_be_empty(field: FieldType, problem: str) -> FieldType:
+def require_empty(field: FieldType, problem: str) -> FieldType:
     """Return the type of a field that must be empty: its values refer to stored objects."""
 
     def check(value: Any) -> str | None:
@@ -281,7 +281,7 @@ def stop_sequences() -> FieldType:
     return replace(any_of(string(), several), without_range=any_of(string(), string_array()))
 
 
-def _is_tokens(value: Any) -> bool:
+def _is_token_list(value: Any) -> bool:
     return type(value) is list and bool(value) and all(type(t) is int and t >= 0 for t in value)
 
 
@@ -289,11 +289,11 @@ def prompt(default: str | None = None) -> FieldType:
     """Return the type of a text, texts, tokens or token lists. Arrays must not be empty."""
 
     def is_good(value: Any) -> bool:
-        if type(value) is str or _is_tokens(value):
+        if type(value) is str or _is_token_list(value):
             return True
         if type(value) is not list or not value:
             return False
-        return all(type(item) is str for item in value) or all(map(_is_tokens, value))
+        return all(type(item) is str for item in value) or all(map(_is_token_list, value))
 
     says = "a string, an array of strings, an array of tokens, or an array of token arrays"
     return _build_type(says, is_good, default=default)

@@ -58,10 +58,10 @@ def suggest_name(name: str, field_names: Iterable[str]) -> str | None:
         for candidate in similar
         if candidate[0] == first_letter or candidate[-1] == last_letter
     ]
-    return next((candidate for candidate in similar if _is_one_edit(name, candidate)), None)
+    return next((candidate for candidate in similar if _is_one_edit_apart(name, candidate)), None)
 
 
-def _is_one_edit(name: str, candidate: str) -> bool:
+def _is_one_edit_apart(name: str, candidate: str) -> bool:
     """Return True if the names differ by one missing, added or changed character, or one swap."""
     pairs = enumerate(zip(name, candidate, strict=False))
     start = next((n for n, (a, b) in pairs if a != b), min(len(name), len(candidate)))

@@ -20,27 +20,27 @@ ASSUMED_TOKENS = 1024  # output tokens assumed for a request without a limit
 DEFAULT_LEGACY_MAX_TOKENS = 16  # default of ``max_tokens`` in the legacy completions API
 
 
-def _minimum_by_field(*kinds: Count) -> Mapping[str, int]:
+def _get_minimum_by_field(*kinds: Count) -> Mapping[str, int]:
     """Return the fields with one of these count roles, each with its smallest valid value."""
     return {name: row.minimum for name, row in FIELDS.items() if row.count_role in kinds}
 
 
-OUTPUT_LIMIT_FIELDS = _minimum_by_field("bound")
+OUTPUT_LIMIT_FIELDS = _get_minimum_by_field("bound")
 """Output limits of a response in tokens, with the smallest value that is a limit."""
-MIN_OUTPUT_FIELDS = frozenset(_minimum_by_field("floor"))
+MIN_OUTPUT_FIELDS = frozenset(_get_minimum_by_field("floor"))
 """Minimum output of a response in tokens."""
-REASONING_BUDGET_FIELDS = frozenset(_minimum_by_field("budget"))
+REASONING_BUDGET_FIELDS = frozenset(_get_minimum_by_field("budget"))
 """Reasoning budgets in tokens.
 
 Some servers count reasoning as output, others add it. At 0 or less the server chooses.
 """
-REASONING_GROUPS = frozenset(_minimum_by_field("thoughts"))
+REASONING_GROUPS = frozenset(_get_minimum_by_field("thoughts"))
 """Groups of reasoning options: an output limit in them is a reasoning budget."""
-CHOICE_COUNT_FIELDS = _minimum_by_field("n")
+CHOICE_COUNT_FIELDS = _get_minimum_by_field("n")
 """Numbers of choices per prompt, with the smallest value."""
-OPTION_GROUPS = frozenset(_minimum_by_field("group", "thoughts"))
+OPTION_GROUPS = frozenset(_get_minimum_by_field("group", "thoughts"))
 """Groups of options, whose members some servers read as if they were at the top."""
-TOKEN_FIELDS = frozenset(_minimum_by_field("bound", "floor", "budget"))
+TOKEN_FIELDS = frozenset(_get_minimum_by_field("bound", "floor", "budget"))
 COUNT_FIELDS = TOKEN_FIELDS.union(CHOICE_COUNT_FIELDS)
 COMMON_TYPES: Fields = get_fields("any")
 """Types of the fields that the proxy itself reads, for dialects that lack them."""
@@ -58,7 +58,7 @@ def remove_ranges(fields: Fields) -> Fields:
     }
 
 
-def limit_fields(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
+def set_field_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
     """Return fields limited to these numbers or array lengths instead of their own ranges."""
     if not maxima:
         return fields

@@ -18,7 +18,7 @@ from proxy import dialects
 from proxy.cache import NullCache
 from proxy.call.record import Record, TraceIds
 from proxy.dialects import RequestContext, families
-from proxy.dialects.families import make_answer_writer
+from proxy.dialects.families import make_response_writer
 from proxy.dialects.family import FamilyWriter
 from proxy.errors import (
     ProxyError,
@@ -236,7 +236,7 @@ class _SimulatedExchange:
             received_at=self._given.at,
             get_passthrough_paths=lambda: self._passed,
         )
-        head = dialects.parse_head(self._given.method, self._path, self._headers, context)
+        head = dialects.parse_request_head(self._given.method, self._path, self._headers, context)
         return head
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:
@@ -248,7 +248,7 @@ class _SimulatedExchange:
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._head = head
-        self._writer = make_answer_writer(self._call, head, record.guard_results)
+        self._writer = make_response_writer(self._call, head, record.guard_results)
 
     async def send(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
@@ -266,7 +266,9 @@ class _SimulatedExchange:
         self._case_run.body += written
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
-        refusal = families.write_error(self._client, error, REQUEST_ID, record.guard_results())
+        refusal = families.make_client_error_response(
+            self._client, error, REQUEST_ID, record.guard_results()
+        )
         body = orjson.dumps(refusal.body)
         if self._started:
             self._case_run.body += self._writer.encode_error(body)

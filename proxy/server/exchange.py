@@ -14,12 +14,12 @@ from aiohttp import web
 from proxy import dialects
 from proxy.call.record import Record
 from proxy.dialects import families
-from proxy.dialects.families import has_content, make_answer_writer
+from proxy.dialects.families import is_keepalive, make_response_writer
 from proxy.dialects.family import FamilyWriter
 from proxy.dialects.request_headers import describe_key_headers
 from proxy.dialects.responses import stored
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
-from proxy.dialects.responses.state_refs import resolve_state
+from proxy.dialects.responses.state_refs import resolve_state_refs
 from proxy.errors import BadRequest, ClientDisconnected, ProxyError, Unauthorized
 from proxy.errors.wire import LoopDetected, MethodNotAllowed
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -96,7 +96,7 @@ class HttpExchange:
             get_passthrough_paths=self._listener.get_passthrough_paths,
         )
         try:
-            head = dialects.parse_head(
+            head = dialects.parse_request_head(
                 self._request.method, incoming.path, incoming.headers, context
             )
         except MethodNotAllowed:
@@ -144,13 +144,13 @@ class HttpExchange:
         length = incoming.read_content_length()
         if length != 0 and head.method == "GET":
             raise BadRequest("A GET request must not have a body.")
-        if length != 0 and not passthrough.is_any_json(incoming.media_type):
+        if length != 0 and not passthrough.can_be_json(incoming.media_type):
             media_type = passthrough.check_media_type(incoming.media_type)
             head = replace(head, passthrough=replace(request, media_type=media_type))
-            return passthrough.make_unread_call(head, RequestUpload(incoming, length), caller)
+            return passthrough.make_upload_call(head, RequestUpload(incoming, length), caller)
         if length != 0:
             raw = await incoming.read_body()
-        make = partial(passthrough.read_passthrough, head, size=len(raw), caller=caller)
+        make = partial(passthrough.read_passthrough_call, head, size=len(raw), caller=caller)
         if not raw:
             return make({})
         return await self._parsing.read(raw, make, caller, self._share.add_parsed)
@@ -168,7 +168,9 @@ class HttpExchange:
         plain = plain and "tools" not in body and type(body.get("input")) is not list
         if plain and call.head.endpoint == "responses":
             return call
-        pinned = partial(resolve_state, call, self._listener.ids)  # may decrypt thousands of ids
+        pinned = partial(
+            resolve_state_refs, call, self._listener.ids
+        )  # may decrypt thousands of ids
         return await self._parsing.offload.run(call.size, pinned, call.scheduling_key)
 
     def close(self) -> None:
@@ -195,7 +197,7 @@ class HttpExchange:
 
     def _set_head(self, head: ResponseHead) -> None:
         self._head, self._collected_bytes = head, 0
-        self._writer = make_answer_writer(self._call, head, self._record.guard_results)
+        self._writer = make_response_writer(self._call, head, self._record.guard_results)
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
@@ -219,7 +221,7 @@ class HttpExchange:
             if not out.begun and (is_streamed or frame.last):
                 self._begin_with_frame(frame, None if is_streamed else len(data))
                 begins = True
-            if record.first_sent is None and out.begun and has_content(frame):
+            if record.first_sent is None and out.begun and not is_keepalive(frame):
                 record.first_sent = record.now()
             pending = pending + data if pending else data
             if frame.last or len(pending) >= FLUSH_BYTES:
@@ -242,7 +244,7 @@ class HttpExchange:
             data += writer.feed(frame)
         if data:
             record = self._record
-            if record.first_sent is None and any(map(has_content, frames)):
+            if record.first_sent is None and not all(map(is_keepalive, frames)):
                 record.first_sent = record.now()  # a keepalive began the stream
             out.write_at_once(data)
         return True
@@ -280,7 +282,7 @@ class HttpExchange:
 
     async def _send_error(self, error: ProxyError) -> None:
         out, record = self._out, self._record
-        refusal = families.write_error(
+        refusal = families.make_client_error_response(
             self._client,
             error,
             self.request_id,

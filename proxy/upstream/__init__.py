@@ -278,7 +278,7 @@ class Upstreams:
                 return None
             head = passthrough_head
             reader = passthrough.make_reader(open_attempt, head)
-            is_held = reader.is_buffered
+            is_held = reader.buffers_whole_body
         else:
             statuses = DIALECTS[open_attempt.target.upstream.dialect].server.statuses
             meaning = statuses.get(reply.status)
@@ -290,7 +290,9 @@ class Upstreams:
             if headers or is_flagged:
                 head = replace(head, headers=headers, is_flagged=is_flagged)
             is_repeated = endpoint == "responses"  # the last event repeats the response
-            is_held = reader.is_buffered or is_repeated or context.plan.guards.needs_whole_response
+            is_held = (
+                reader.buffers_whole_body or is_repeated or context.plan.guards.needs_whole_response
+            )
         share = None
         if is_held and self.new_share is not None:
             share = self.new_share(call.scheduling_key)

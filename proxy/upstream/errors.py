@@ -22,7 +22,7 @@ from proxy.dialects.statuses import (
     classify_error,
     classify_status,
     make_client_error,
-    parse_error,
+    parse_error_body,
 )
 from proxy.errors.words import MAX_ID, MAX_TEXT
 from proxy.types import Call, Retry, Target, Upstream
@@ -82,7 +82,7 @@ async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
                 body += piece
     error_body = ErrorBody()
     with suppress(orjson.JSONDecodeError):
-        error_body = parse_error(orjson.loads(body[:MAX_BODY_BYTES]))
+        error_body = parse_error_body(orjson.loads(body[:MAX_BODY_BYTES]))
     meaning = classify_error(server.statuses, server.denial_codes, error_body, status)
     error = make_client_error(meaning, error_body, status)
     if isinstance(error, errors.UpstreamRejected):

@@ -10,10 +10,10 @@ from typing import Any
 
 from proxy.call.meter import Meter
 from proxy.dialects.frames.reader import FrameReader
-from proxy.dialects.passthrough.request import build_passthrough
+from proxy.dialects.passthrough.request import build_passthrough_request
 from proxy.dialects.passthrough.response import (
-    PassthroughBytes,
-    PassthroughDocument,
+    PassthroughByteReader,
+    PassthroughDocumentReader,
     parse_passthrough_head,
     select_passthrough_headers,
 )
@@ -45,7 +45,7 @@ def build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
     passthrough, path = context.call.head.passthrough, context.plan.passthrough
     if passthrough is None or path is None:
         raise RuntimeError("the call is no passthrough call")
-    return build_passthrough(context.call, passthrough, path, target)
+    return build_passthrough_request(context.call, passthrough, path, target)
 
 
 def make_meter(method: str) -> Meter:
@@ -81,10 +81,10 @@ def make_reader(open_attempt: OpenAttempt, head: ResponseHead) -> FrameReader:
     find_usage = read_no_usage if open_attempt.request.method in MODEL_FREE_METHODS else find_tokens
     if head.passthrough is None or head.streamed:
         media_type = "" if head.passthrough is None else head.passthrough.media_type
-        return PassthroughBytes(model_call, media_type, find_usage)
+        return PassthroughByteReader(model_call, media_type, find_usage)
     documents = DocumentParser(upstream.max_answer_values)
     max_bytes = upstream.max_answer_bytes or MAX_RESPONSE_BYTES
-    return PassthroughDocument(model_call, documents, max_bytes, find_usage)
+    return PassthroughDocumentReader(model_call, documents, max_bytes, find_usage)
 
 
 def read_no_usage(data: Json) -> None:

@@ -9,7 +9,12 @@ from functools import partial
 from typing import Any, Literal, Self
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER, find_findings, merge_findings
+from proxy.dialects.findings import (
+    DETECTIONS_MEMBER,
+    HOOKS_MEMBER,
+    merge_findings,
+    read_upstream_findings,
+)
 from proxy.dialects.frames.reader import FrameReader
 from proxy.dialects.wire.strict_json import Document
 from proxy.errors import ProxyError
@@ -68,7 +73,7 @@ class HttpUpstreamResponse:
         frames: Sequence[Frame] = ()
         try:
             frames = await self.__anext__()
-            while not self.reader.is_buffered and is_preamble(frames):
+            while not self.reader.buffers_whole_body and is_preamble(frames):
                 frames = [*frames, *await self.__anext__()]
         except StopAsyncIteration:
             pass
@@ -84,7 +89,7 @@ class HttpUpstreamResponse:
             slot.end_probe()
 
     def frames(self, feed: Feed | None = None) -> Self:
-        self._feed = None if self.reader.is_buffered else feed
+        self._feed = None if self.reader.buffers_whole_body else feed
         return self
 
     def __aiter__(self) -> Self:
@@ -228,7 +233,7 @@ class HttpUpstreamResponse:
         """Record findings, and the attempt's end before guards process the last frame."""
         attempt = self.open_attempt.attempt
         members = {event.name: event.value for event in frame.events if type(event) is Extension}
-        if members and (findings := find_findings(members)):
+        if members and (findings := read_upstream_findings(members)):
             attempt.findings = merge_findings((*attempt.findings, *findings))
         if not frame.last:
             return frame

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from proxy.dialects import RequestContext, parse_head, read_call
+from proxy.dialects import RequestContext, parse_request_head, read_call
 from proxy.dialects.requests.upstream_request import build_request
 from proxy.errors import BadRequest, InvalidField
 from proxy.types import NO_OVERRIDES, Call, ParameterOverrides, Target, Upstream
@@ -95,7 +95,7 @@ def read_request(route: str, fields: Json) -> Call:
     for name, value in fields.items():
         set_field(body, name, value)
     received = RequestContext("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
-    return read_call(parse_head("POST", path, dict(headers), received), body)
+    return read_call(parse_request_head("POST", path, dict(headers), received), body)
 
 
 def build_body(
@@ -112,7 +112,9 @@ def find_refused_field(route: str, fields: Json, target: Target = OPEN_TARGET) -
     received = RequestContext("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
     body = {"model": "m", text: TEXTS[text], **fields}
     try:
-        build_request(read_call(parse_head("POST", path, dict(headers), received), body), target)
+        build_request(
+            read_call(parse_request_head("POST", path, dict(headers), received), body), target
+        )
     except InvalidField as error:
         return error.param or ""
     except BadRequest:

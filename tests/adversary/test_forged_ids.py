@@ -12,7 +12,7 @@ import pytest
 
 from proxy.dialects import read_call
 from proxy.dialects.responses.sealing import ITEMS, PROOF_BYTES, ResponseIds
-from proxy.dialects.responses.state_refs import resolve_response, resolve_state
+from proxy.dialects.responses.state_refs import resolve_response_id, resolve_state_refs
 from proxy.errors import BadRequest, NotFound
 from proxy.types import RequestHead
 from tests.adversary.hostile_texts import HOSTILE_TEXTS, repeat_text
@@ -97,11 +97,11 @@ def test_any_other_value_for_an_id_is_refused(name: str) -> None:
         for item in ({"type": "item_reference", "id": value}, {"id": value}):
             body: Json = {"model": "m", "input": [item]}
             with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
-                resolve_state(read_call(HEAD, body, caller=KEYS[0]), IDS)
+                resolve_state_refs(read_call(HEAD, body, caller=KEYS[0]), IDS)
     for value in values_for(name, "resp"):
         body = {"model": "m", "input": "x", "previous_response_id": value}
         with pytest.raises(NotFound if isinstance(value, str) else BadRequest):
-            resolve_response(read_call(HEAD, body, caller=KEYS[0]), IDS)
+            resolve_response_id(read_call(HEAD, body, caller=KEYS[0]), IDS)
 
 
 def test_id_of_one_tenant_does_not_open_for_another() -> None:

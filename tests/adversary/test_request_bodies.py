@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from proxy.dialects.vendors.portkey import CONFIG_HEADER, _parse_object_header
-from proxy.dialects.wire.strict_json import DocumentParser, read_json, read_without_duplicates
+from proxy.dialects.wire.strict_json import DocumentParser, parse_rejecting_duplicates, read_json
 from proxy.errors import BadRequest, UpstreamInvalid
 from proxy.guards.kinds.json_schema import JsonSchema
 from proxy.guards.services import wire
@@ -191,9 +191,9 @@ def test_any_repeated_name_is_found(
     raw = json.dumps(whole, separators=separators, ensure_ascii=is_ascii).encode()
     first_data = json.dumps({next(iter(whole)): dropped}).encode()
 
-    assert read_without_duplicates(raw) == whole
+    assert parse_rejecting_duplicates(raw) == whole
     with pytest.raises(ValueError, match="an object has the same name twice"):
-        read_without_duplicates(first_data[:-1] + b"," + raw[1:])
+        parse_rejecting_duplicates(first_data[:-1] + b"," + raw[1:])
 
 
 ROUTE = ROUTES["openai"]

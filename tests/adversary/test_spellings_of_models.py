@@ -12,7 +12,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.dialects import RequestContext, parse_head, read_call
+from proxy.dialects import RequestContext, parse_request_head, read_call
 from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import explain
 from proxy.types import Call, Plan, Target
@@ -147,7 +147,7 @@ def build_policies(
 def read_request(request: Request) -> Call:
     path, body = request.request
     headers = {"authorization": f"Bearer {KEY}", **request.headers}
-    head = parse_head("POST", path, headers, RequestContext("req_1", "nonce", RECEIVED_AT))
+    head = parse_request_head("POST", path, headers, RequestContext("req_1", "nonce", RECEIVED_AT))
     return read_call(head, {**body, "model": request.model})
 
 

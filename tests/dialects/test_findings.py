@@ -9,11 +9,11 @@ import pytest
 from proxy.dialects.findings import (
     MAX_FINDINGS,
     MAX_NAMES,
-    find_findings,
-    is_flagged,
-    join_detections,
-    join_hooks,
+    has_upstream_finding,
     make_enkrypt_detections,
+    merge_enkrypt_detections,
+    merge_portkey_hooks,
+    read_upstream_findings,
 )
 from proxy.dialects.vendors.portkey import make_hook_results
 from proxy.errors import UpstreamFinding
@@ -41,7 +41,7 @@ HOOKED: dict[str, Any] = {
 
 
 def test_detections_are_read_as_names_and_flags() -> None:
-    assert find_findings({"enkrypt_policy_detections": DETECTED}) == (
+    assert read_upstream_findings({"enkrypt_policy_detections": DETECTED}) == (
         UpstreamFinding("input", "pii", found=False),
         UpstreamFinding("input", "toxicity", found=True),
         UpstreamFinding("input", "on_topic", found=False),
@@ -50,7 +50,7 @@ def test_detections_are_read_as_names_and_flags() -> None:
 
 
 def test_hook_results_are_read_as_names_and_flags() -> None:
-    assert find_findings({"hook_results": HOOKED}) == (
+    assert read_upstream_findings({"hook_results": HOOKED}) == (
         UpstreamFinding("input", "words", found=True),
         UpstreamFinding("output", "links", found=False),
     )
@@ -70,20 +70,23 @@ def test_hook_results_are_read_as_names_and_flags() -> None:
     ],
 )
 def test_invalid_results_are_ignored(data: Any) -> None:
-    assert find_findings(data) == ()
-    assert not is_flagged(data)
-    join_detections(data, (), make_enkrypt_detections(()))
-    join_hooks(data, (), make_hook_results(()))
+    assert read_upstream_findings(data) == ()
+    assert not has_upstream_finding(data)
+    merge_enkrypt_detections(data, (), make_enkrypt_detections(()))
+    merge_portkey_hooks(data, (), make_hook_results(()))
 
 
 def test_findings_of_a_response_are_bounded() -> None:
     hooks = [{"id": f"h{number}", "verdict": False} for number in range(MAX_FINDINGS * 2)]
 
-    assert len(find_findings({"hook_results": {"before_request_hooks": hooks}})) == MAX_FINDINGS
+    assert (
+        len(read_upstream_findings({"hook_results": {"before_request_hooks": hooks}}))
+        == MAX_FINDINGS
+    )
 
 
 def test_joined_detections_keep_the_worse_result() -> None:
-    fields = join_detections(
+    fields = merge_enkrypt_detections(
         {"enkrypt_policy_detections": DETECTED}, (), make_enkrypt_detections(OURS)
     )
 
@@ -96,7 +99,7 @@ def test_joined_detections_keep_the_worse_result() -> None:
 
 
 def test_upstream_hooks_become_detections() -> None:
-    fields = join_detections({"hook_results": HOOKED}, (), make_enkrypt_detections(OURS))
+    fields = merge_enkrypt_detections({"hook_results": HOOKED}, (), make_enkrypt_detections(OURS))
 
     assert fields["input_guardrails"]["summary"] == {"words": 1, "pii": 1}
     assert fields["output_guardrails"]["summary"] == {"links": 0, "on_topic": 1}
@@ -105,7 +108,7 @@ def test_upstream_hooks_become_detections() -> None:
 def test_upstream_detections_become_hooks() -> None:
     data = {"hook_results": HOOKED, "enkrypt_policy_detections": DETECTED}
 
-    fields = join_hooks(data, (), make_hook_results(OURS))
+    fields = merge_portkey_hooks(data, (), make_hook_results(OURS))
 
     items_before = [(hook["id"], hook["verdict"]) for hook in fields["before_request_hooks"]]
     items_after = [(hook["id"], hook["verdict"]) for hook in fields["after_request_hooks"]]
@@ -126,7 +129,9 @@ def test_number_of_read_names_is_bounded() -> None:
 
     summary = Counted({f"not a name! {number}": 1 for number in range(10 * MAX_NAMES)})
 
-    assert not is_flagged({"enkrypt_policy_detections": {"input_guardrails": {"summary": summary}}})
+    assert not has_upstream_finding(
+        {"enkrypt_policy_detections": {"input_guardrails": {"summary": summary}}}
+    )
     assert summary.looked <= MAX_NAMES + 1
 
 

@@ -13,10 +13,10 @@ from proxy.dialects import (
     ROUTES,
     RequestContext,
     find_dialect,
-    parse_head,
+    parse_request_head,
     read_call,
 )
-from proxy.dialects.requests.translation import translate
+from proxy.dialects.requests.translation import translate_body
 from proxy.errors import NotFound
 from proxy.errors.wire import MethodNotAllowed
 from proxy.types import RequestHead, Target, Upstream
@@ -61,7 +61,7 @@ def test_every_route_is_known_by_name() -> None:
 )
 def test_other_path_is_not_served(path: str) -> None:
     with pytest.raises(NotFound):
-        parse_head("POST", path, {}, RequestContext("req_1"))
+        parse_request_head("POST", path, {}, RequestContext("req_1"))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_other_path_is_not_served(path: str) -> None:
 )
 def test_wrong_method_lists_allowed_ones(method: str, path: str, allowed: str) -> None:
     with pytest.raises(MethodNotAllowed) as refused:
-        parse_head(method, path, {}, RequestContext("req_1"))
+        parse_request_head(method, path, {}, RequestContext("req_1"))
 
     assert refused.value.headers == (("allow", allowed),)
 
@@ -110,7 +110,9 @@ def test_route_belongs_to_one_dialect_or_a_sharing_group() -> None:
 )
 @for_each("method", ["GET", "HEAD"])
 def test_route_has_no_path_parameter(method: str, path: str, model: str) -> None:
-    head = parse_head(method, path, {}, RequestContext("req_1", query="key=sk-1&model=other"))
+    head = parse_request_head(
+        method, path, {}, RequestContext("req_1", query="key=sk-1&model=other")
+    )
 
     assert (head.endpoint, head.parameters) == ("models", (("model", model),))
     assert head.route == path[: path.index("/models/")] + "/models/{model}"
@@ -128,7 +130,7 @@ def test_route_has_no_path_parameter(method: str, path: str, model: str) -> None
     ],
 )
 def test_azure_path_names_the_model(path: str, endpoint: str, name: str) -> None:
-    head = parse_head(
+    head = parse_request_head(
         "POST", f"/openai/deployments/{path}", {}, RequestContext("req_1", query="a=b")
     )
 
@@ -139,7 +141,7 @@ def test_azure_path_names_the_model(path: str, endpoint: str, name: str) -> None
 @for_each("model", [None, "gpt", "another", ["gpt"], 5])
 def test_model_in_path_precedes_model_in_body(model: Any) -> None:
     path = "/openai/deployments/gpt/chat/completions"
-    head = parse_head("POST", path, {}, RequestContext("req_1"))
+    head = parse_request_head("POST", path, {}, RequestContext("req_1"))
     body = {"messages": [{"role": "user", "content": "Hi"}], **({"model": model} if model else {})}
 
     call = read_call(head, body)
@@ -193,8 +195,8 @@ def test_second_stop_field_is_dropped_for_other_upstreams() -> None:
     scale = DIALECTS["scale"]
     ways: Any = ("completions", "completions")
 
-    request = translate(scale, ways, call.body, target("scale"))
-    context = translate(scale, ways, call.body, target("openai"))
+    request = translate_body(scale, ways, call.body, target("scale"))
+    context = translate_body(scale, ways, call.body, target("openai"))
 
     assert (request.body["stop"], request.body["stop_sequences"], request.dropped_fields) == (
         ["a"],

@@ -9,8 +9,8 @@ from proxy.dialects import (
     PLAIN_ROUTES,
     RequestContext,
     find_dialect,
-    parse_head,
-    read_key,
+    parse_request_head,
+    read_api_key,
     request_headers,
 )
 from proxy.dialects.request_headers import (
@@ -18,11 +18,11 @@ from proxy.dialects.request_headers import (
     PASSTHROUGH_HINT,
     compile_route,
     describe_unknown_path,
+    list_dropped_parameter_warnings,
     list_key_headers,
     read_path_parameters,
     read_query_parameters,
     redact_path,
-    warn_of_dropped_parameters,
 )
 from proxy.errors import BadRequest, NotFound
 from tests.conftest import KEY
@@ -82,7 +82,7 @@ def test_only_known_query_parameters_are_read() -> None:
     ],
 )
 def test_unused_query_parameter_is_named(query: str, warned: tuple[str, ...]) -> None:
-    assert warn_of_dropped_parameters(query, frozenset({"limit"})) == warned
+    assert list_dropped_parameter_warnings(query, frozenset({"limit"})) == warned
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", CHAT), ("GET", "/v1/models")])
@@ -121,7 +121,7 @@ KNOWN_VALUES = {path for _, path in PLAIN_ROUTES}
 )
 def test_common_path_mistake_is_explained(path: str, hint: str) -> None:
     with pytest.raises(NotFound) as refused:
-        parse_head("POST", path, {}, RequestContext("req_1"))
+        parse_request_head("POST", path, {}, RequestContext("req_1"))
 
     assert refused.value.message.startswith(f"Unknown path. {hint}")
 
@@ -231,7 +231,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     ],
 )
 def test_bearer_token_is_read(header: str, token: str | None) -> None:
-    secret = read_key(("authorization",), {"authorization": header})
+    secret = read_api_key(("authorization",), {"authorization": header})
 
     assert (secret.reveal() if secret else None) == token
 
@@ -239,7 +239,7 @@ def test_bearer_token_is_read(header: str, token: str | None) -> None:
 def test_tags_are_pairs_or_bare_labels() -> None:
     headers = {"x-headrace-tags": "team=support, beta ,, a=b=c"}
 
-    assert request_headers.read_labels("x-headrace-tags", headers) == (
+    assert request_headers.read_tag_header("x-headrace-tags", headers) == (
         ("team", "support"),
         ("beta", None),
         ("a", "b=c"),
@@ -253,17 +253,17 @@ def test_tags_are_pairs_or_bare_labels() -> None:
 )
 def test_tags_are_bounded(text: str) -> None:
     with pytest.raises(BadRequest):
-        request_headers.read_labels("x", {"x": text})
+        request_headers.read_tag_header("x", {"x": text})
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("", False)])
 def test_flag_is_true_or_false(text: str, value: bool) -> None:
-    assert request_headers.read_flag("x", {"x": text}) is value
+    assert request_headers.read_boolean_header("x", {"x": text}) is value
 
 
 def test_invalid_flag_is_refused() -> None:
     with pytest.raises(BadRequest):
-        request_headers.read_flag("x", {"x": "maybe"})
+        request_headers.read_boolean_header("x", {"x": "maybe"})
 
 
 ZEROS = f"00-{'0' * 32}-{'1' * 16}-01"

@@ -15,7 +15,7 @@ from proxy.dialects.families import (
     FAMILIES,
     FAMILY_OF_ENDPOINT,
     choose_status,
-    write_error,
+    make_client_error_response,
 )
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.statuses import (
@@ -24,8 +24,8 @@ from proxy.dialects.statuses import (
     ErrorBody,
     classify_error,
     classify_status,
-    is_about_account,
-    parse_error,
+    is_account_error,
+    parse_error_body,
 )
 from proxy.errors import GuardBlocked, UpstreamInvalid
 from proxy.money.usage import Tokens
@@ -105,7 +105,7 @@ def test_error_body_decides_its_meaning(error: ErrorBody, meaning: str) -> None:
     ],
 )
 def test_error_object_of_any_dialect_is_read(data: Any, error: tuple[str | None, ...]) -> None:
-    read = parse_error(data)
+    read = parse_error_body(data)
 
     assert (read.message, read.param, read.code, read.type) == error
 
@@ -126,12 +126,12 @@ def test_error_object_of_any_dialect_is_read(data: Any, error: tuple[str | None,
     ],
 )
 def test_billing_error_is_no_outage(message: str | None, code: str | None, is_so: bool) -> None:
-    assert is_about_account(ErrorBody(message=message, code=code)) is is_so
+    assert is_account_error(ErrorBody(message=message, code=code)) is is_so
 
 
 @for_each(("code", "status"), [(400, 400), ("503", 503), (7, None), (True, None), ("4000", None)])
 def test_numeric_code_is_read_as_status(code: Any, status: int | None) -> None:
-    assert parse_error({"error": {"code": code}}).status == status
+    assert parse_error_body({"error": {"code": code}}).status == status
 
 
 CALL = Call(RequestHead("openai", "embeddings", "/v1/embeddings", "req_1"), {"input": "a"})
@@ -191,7 +191,7 @@ def test_only_portkey_clients_get_special_statuses() -> None:
         for name, dialect in DIALECTS.items()
     }
     refusals = {
-        name: write_error(dialect.client, blocked, "req_1", MATCHES)
+        name: make_client_error_response(dialect.client, blocked, "req_1", MATCHES)
         for name, dialect in DIALECTS.items()
     }
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects.responses.state_refs import hint_at_unstored_response
+from proxy.dialects.responses.state_refs import make_unstored_response_hint
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
@@ -129,7 +129,7 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[S
 
 def is_unknown(status: int, body: Json, text: str) -> bool:
     words = f"Previous response with id '{text[:200]}' not found."
-    words += hint_at_unstored_response(text, "resp_")
+    words += make_unstored_response_hint(text, "resp_")
     error = body["error"]
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 

@@ -14,9 +14,9 @@ from proxy.fields.checks import (
     FieldType,
     check_body,
     integer,
+    list_misspelling_warnings,
     make_required,
     string,
-    warn_of_misspellings,
 )
 from proxy.fields.spelling import MIN_MISSPELLED_LENGTH
 from tests.for_each import for_each
@@ -131,7 +131,7 @@ def test_misspelled_field_names_the_known_one(fields: dict[str, FieldType]) -> N
             edits = {start + remainder[1:], f"{start}x{remainder}", f"{start}x{remainder[1:]}"}
             edits.add(start + remainder[1::-1] + remainder[2:])
             for name in edits - fields.keys():
-                [warning] = warn_of_misspellings(fields, {"model": "m", name: 1})
+                [warning] = list_misspelling_warnings(fields, {"model": "m", name: 1})
                 assert warning.startswith(f"{name} unknown, did you mean "), warning
 
 
@@ -140,4 +140,4 @@ def test_server_fields_are_not_misspellings(fields: dict[str, FieldType]) -> Non
     servers = ["top_k", "min_p", "top_a", "typical_p", "models", "tool", "user_id", "safe_prompt"]
     servers += ["chat_template_kwargs", "guided_json", "stop_token_ids", "use_beam_search"]
 
-    assert warn_of_misspellings(fields, dict.fromkeys(servers, 1) | {"": 1}) == ()
+    assert list_misspelling_warnings(fields, dict.fromkeys(servers, 1) | {"": 1}) == ()

@@ -12,7 +12,7 @@ from typing import Any
 from proxy.dialects import DIALECTS
 from proxy.dialects.families import FAMILIES, crosses_families
 from proxy.dialects.family import ReadOptions, WriteOptions
-from proxy.dialects.frames.reader import MAX_EVENT_BYTES, SurrogateJoiner, check_error
+from proxy.dialects.frames.reader import MAX_EVENT_BYTES, SurrogateJoiner, raise_reported_error
 from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.wire import sse
 from proxy.dialects.wire.strict_json import DocumentParser
@@ -99,7 +99,7 @@ class Pipeline:
             return self.reader.end(done=True)
         doc = DocumentParser().read_with_surrogates(document) or DocumentParser().read(document)
         if "error" in doc or self.family.find_failure is not None:
-            check_error(doc, self.server, self.family)
+            raise_reported_error(doc, self.server, self.family)
         return [*map(self.joiner.feed, self.reader.read(doc, document))]
 
     def _take(self, frames: Sequence[Frame]) -> None:

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 from proxy.dialects.chat.requests import find_part_texts, join_text_parts
 from proxy.dialects.chat.tool_calls import (
     CALL_TEXT_MEMBERS,
-    CallNumbers,
-    add_call_id,
-    get_signature,
+    ToolCallNumbering,
+    add_tool_call_id,
+    get_thought_signature,
     serialize_arguments,
 )
 from proxy.dialects.family import (
@@ -25,7 +25,7 @@ from proxy.dialects.family import (
     is_text,
     make_word_check,
 )
-from proxy.dialects.wire.strict_json import MAX_VALUES, is_name
+from proxy.dialects.wire.strict_json import MAX_VALUES, is_null_or_name
 from proxy.errors import ResponseTooLarge
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -49,13 +49,7 @@ CHOICES: Final = "choices"
 """Member of a document with the list of its choices."""
 MAX_PARTS: Final = 16_384
 """Parts of one response. More are an error in a split stream, and have no events in others."""
-IDENTITY_MEMBERS: Final[tuple[str, ...]] = (
-    "id",
-    "object",
-    "created",
-    "model",
-    "system_fingerprint",
-)
+IDENTITY_MEMBERS: Final = ("id", "object", "created", "model", "system_fingerprint")
 """Members that each chunk of a response repeats."""
 PADDING_MEMBER: Final = "obfuscation"
 """Random text by which OpenAI hides the sizes of chunks. Dropped from an inspected stream."""
@@ -71,30 +65,33 @@ FINISH_REASONS: Final[Mapping[str, FinishReason]] = {
 
 
 @frozen
-class ChatForm:
+class TextLayout:
     """Location of the texts in a choice.
 
     Attributes:
         holder: Member of the choice that has the texts; empty if the choice itself has them.
         texts: Kinds of the texts by member, in the order of a chat message.
-        whole: Form of a response that is one document, if different.
+        whole: Layout of a response that is one document, if different.
     """
 
     family: FamilyName
     holder: str
     texts: Mapping[str, Kind]
-    whole: ChatForm | None = None
+    whole: TextLayout | None = None
 
 
 _REASONING: Final[dict[str, Kind]] = dict.fromkeys(REASONING_MEMBERS, "reasoning")
 _CHAT_TEXTS: Final[dict[str, Kind]] = {**_REASONING, "content": "text", "refusal": "refusal"}
-CHAT: Final = ChatForm("chat", "delta", _CHAT_TEXTS, whole=ChatForm("chat", "message", _CHAT_TEXTS))
-COMPLETIONS: Final = ChatForm(
+_WHOLE_CHAT: Final = TextLayout("chat", "message", _CHAT_TEXTS)
+CHAT: Final = TextLayout("chat", "delta", _CHAT_TEXTS, whole=_WHOLE_CHAT)
+COMPLETIONS: Final = TextLayout(
     "completions", "", {**_REASONING, "text": "text", "refusal": "refusal"}
 )
 
 SILENT_MEMBERS: Final[Shape] = {
-    **dict.fromkeys(("id", "object", "model", "system_fingerprint", "service_tier"), is_name),
+    **dict.fromkeys(
+        ("id", "object", "model", "system_fingerprint", "service_tier"), is_null_or_name
+    ),
     "created": is_number,
     "usage": is_count_tree,
     "choices": lambda value: type(value) is list,
@@ -107,7 +104,7 @@ SILENT_CHOICE_MEMBERS: Final[Mapping[str, Check]] = {
 }
 """Shapes of the members of a choice that guards need not read."""
 SILENT_CALL: Final[Shape] = {
-    "id": is_name,
+    "id": is_null_or_name,
     "index": is_number,
     "type": make_word_check(*CALL_TEXT_MEMBERS, ""),
     **{
@@ -124,7 +121,7 @@ _MAY_BE_EMPTY = frozenset(
 _IS_ROLE = make_word_check("assistant", "")
 
 
-class Unit(NamedTuple):
+class MessageUnit(NamedTuple):
     """A member of a message, or a tool call at `position` in their list.
 
     `texts` are the events of each of its texts. `is_changed`: the value differs from the one in the
@@ -143,7 +140,7 @@ class Choice(NamedTuple):
 
     number: int
     value: Json
-    units: list[Unit]
+    units: list[MessageUnit]
     finish: Finish | None
     is_native: bool
 
@@ -155,7 +152,7 @@ class ChoiceReader:
     each tool call an id. With either it raises `ResponseTooLarge` for more than `MAX_PARTS` parts.
     """
 
-    def __init__(self, form: ChatForm, options: ReadOptions) -> None:
+    def __init__(self, form: TextLayout, options: ReadOptions) -> None:
         self._form = form
         self._crossing = options.crossing
         self._inspect = options.inspect and not options.crossing
@@ -166,7 +163,7 @@ class ChoiceReader:
         self._max_parts = MAX_VALUES if self._is_whole else MAX_PARTS
         self._parts: dict[tuple[int, object], Part] = {}
         self._counts: dict[int, int] = {}  # number of parts, by choice
-        self._numbers: dict[int, CallNumbers] = {}
+        self._numbers: dict[int, ToolCallNumbering] = {}
         self.finished: set[int] = set()
         self._homes: dict[tuple[int, Kind], Slot] = {}  # member that had the first text of a kind
 
@@ -182,11 +179,11 @@ class ChoiceReader:
     def read(self, value: Json, position: int, response_id: object) -> Choice:
         number, holder = get_index(value, position), self._form.holder
         message = value.get(holder) if holder else value
-        is_native = self._inspect and not self._is_textless(value, message, number)
+        is_native = self._inspect and not self._is_covered_by_events(value, message, number)
         if number in self.finished:
             is_native = is_native or (self._inspect and bool(message))
             return Choice(number, value, units=[], finish=None, is_native=is_native)
-        units: list[Unit] = []
+        units: list[MessageUnit] = []
         if type(message) is dict:
             slot: Slot = ("choices", position, holder) if holder else ("choices", position)
             parts = message.get("content")
@@ -198,61 +195,67 @@ class ChoiceReader:
                 joined = self._read_texts(join_text_parts(message), number, value, slot)
                 units += [unit._replace(is_changed=True) for unit in joined]
             if "tool_calls" in message or "function_call" in message:
-                units += self._read_calls(message, number, slot, response_id)
-        finish = self._read_finish(value, number)
+                units += self._read_tool_calls(message, number, slot, response_id)
+        finish = self._make_finish_event(value, number)
         return Choice(number, value, units=units, finish=finish, is_native=is_native)
 
-    def _read_texts(self, message: Json, number: int, value: Json, slot: Slot) -> Iterator[Unit]:
+    def _read_texts(
+        self, message: Json, number: int, value: Json, slot: Slot
+    ) -> Iterator[MessageUnit]:
         for name, kind in self._form.texts.items():
             text = message.get(name)
-            if type(text) is not str or not text or self._is_repeated(name, message, number):
+            if type(text) is not str or not text or self._repeats_reasoning(name, message, number):
                 continue
-            part, begin = self._get_part(number, kind, kind)
+            part, begin = self._open_part(number, kind, kind)
             if part is None:
                 continue
             events: list[Event] = [*begin, Delta(part, text, (*slot, name))]
             if self._split and kind == "text" and value.get("logprobs"):
                 logprobs_slot = (*slot[:2], "logprobs")
                 events.append(Attach(part, "logprobs", value["logprobs"], slot=logprobs_slot))
-            yield Unit(name, None, text, texts=[tuple(events)])
+            yield MessageUnit(name, None, text, texts=[tuple(events)])
 
-    def _read_content_parts(self, parts: list[Any], number: int, slot: Slot) -> Iterator[Unit]:
+    def _read_content_parts(
+        self, parts: list[Any], number: int, slot: Slot
+    ) -> Iterator[MessageUnit]:
         texts: list[tuple[Event, ...]] = []
         for path, text, kind in find_part_texts(parts):
-            part, begin = self._get_part(number, kind, kind)
+            part, begin = self._open_part(number, kind, kind)
             if part is not None:
                 texts.append((*begin, Delta(part, text, (*slot, "content", *path))))
         if texts:
-            yield Unit("content", None, parts, texts=texts)
+            yield MessageUnit("content", None, parts, texts=texts)
 
-    def _read_calls(
+    def _read_tool_calls(
         self, message: Json, number: int, slot: Slot, response_id: object
-    ) -> Iterator[Unit]:
+    ) -> Iterator[MessageUnit]:
         calls, old_call = message.get("tool_calls"), message.get("function_call")
         indexes: set[object] = set()  # indexes of the tool calls read so far
         for position, call in enumerate(calls if type(calls) is list else ()):
             if type(call) is dict:
                 place = (number, position, (*slot, "tool_calls", position))
-                unit = self._read_call(call, place, indexes, response_id)
+                unit = self._read_tool_call(call, place, indexes, response_id)
                 if unit is not None:
                     yield unit
         if type(old_call) is dict:
-            id_ = add_call_id({}, response_id, 0)["id"] if self._crossing else ""
+            id_ = add_tool_call_id({}, response_id, 0)["id"] if self._crossing else ""
             tool = _make_tool_call(id_, old_call, "function")
             key = number, "function_call"
             inner = serialize_arguments({"function": old_call})["function"]
             events = self._make_call_events(key, inner, "function", (*slot, "function_call"), tool)
             if events is not None:
                 is_changed = not self._inspect and inner is not old_call
-                yield Unit("function_call", None, old_call, texts=[events], is_changed=is_changed)
+                yield MessageUnit(
+                    "function_call", None, old_call, texts=[events], is_changed=is_changed
+                )
 
-    def _read_call(
+    def _read_tool_call(
         self,
         call: Json,
         place: tuple[int, int, Slot],
         indexes: set[object],
         response_id: object,
-    ) -> Unit | None:
+    ) -> MessageUnit | None:
         """Read a fragment of a tool call. Return None if the response has too many parts.
 
         `place` is the number of its choice, its position in the list of calls, and its slot.
@@ -266,7 +269,7 @@ class ChoiceReader:
         fragment = serialize_arguments(numbered)
         is_new = (number, index) not in self._parts
         if is_new and self._crossing:
-            fragment = add_call_id(fragment, response_id, index)
+            fragment = add_tool_call_id(fragment, response_id, index)
         kind = next(
             (kind for kind in CALL_TEXT_MEMBERS if type(fragment.get(kind)) is dict), "function"
         )
@@ -274,14 +277,14 @@ class ChoiceReader:
         if type(inner) is not dict:
             inner = {}
         tool = _make_tool_call(str(fragment.get("id") or ""), inner, kind) if is_new else None
-        signature = get_signature(call) if is_new and self._crossing else None
+        signature = get_thought_signature(call) if is_new and self._crossing else None
         events = self._make_call_events(
             (number, index), inner, kind, (*slot, kind), tool, signature
         )
         if events is None:
             return None
         is_changed = (numbered if self._inspect else fragment) is not call
-        return Unit("tool_calls", position, numbered, texts=[events], is_changed=is_changed)
+        return MessageUnit("tool_calls", position, numbered, texts=[events], is_changed=is_changed)
 
     def _renumber_call(
         self, call: Json, number: int, position: int, indexes: set[object]
@@ -291,9 +294,9 @@ class ChoiceReader:
         if numbers is None:
             if len(self._numbers) >= self._max_parts and not self._split:
                 return None
-            numbers = self._numbers[number] = CallNumbers(MAX_PARTS)
+            numbers = self._numbers[number] = ToolCallNumbering(MAX_PARTS)
         try:
-            return numbers.renumber(call, position, indexes)
+            return numbers.renumber_fragment(call, position, indexes)
         except ResponseTooLarge:
             if self._split:
                 raise
@@ -310,7 +313,9 @@ class ChoiceReader:
     ) -> tuple[Event, ...] | None:
         """Return the events of a tool call fragment `inner`, None above the bound of parts."""
         member = CALL_TEXT_MEMBERS[kind]
-        part, events = self._get_part(*key, member, tool=tool, slot=(*slot, "name"), closing="json")
+        part, events = self._open_part(
+            *key, member, tool=tool, slot=(*slot, "name"), closing="json"
+        )
         if part is None:
             return None
         if signature:
@@ -320,13 +325,13 @@ class ChoiceReader:
             return (*events, Delta(part, text, (*slot, member)))
         return events
 
-    def _is_repeated(self, name: str, message: Json, number: int) -> bool:
+    def _repeats_reasoning(self, name: str, message: Json, number: int) -> bool:
         """Return True for reasoning that the message repeats under another name."""
         home = self._homes.get((number, "reasoning"), REASONING_MEMBERS[:1])[-1]
         first = home if home in REASONING_MEMBERS else REASONING_MEMBERS[0]
         return name in REASONING_MEMBERS and name != first and message.get(first) == message[name]
 
-    def _is_textless(self, value: Json, message: Any, number: int) -> bool:
+    def _is_covered_by_events(self, value: Json, message: Any, number: int) -> bool:
         holder = self._form.holder
         if holder:
             other_members = {name: member for name, member in value.items() if name != holder}
@@ -338,13 +343,13 @@ class ChoiceReader:
         if text and type(text) is str:  # log-probabilities belong to the event of the text
             other_members.pop("logprobs", None)
         return has_shape(other_members, SILENT_CHOICE_MEMBERS) and all(
-            [self._is_textless_member(name, message, number) for name in message]
+            [self._is_member_covered(name, message, number) for name in message]
         )
 
-    def _is_textless_member(self, name: str, message: Json, number: int) -> bool:
+    def _is_member_covered(self, name: str, message: Json, number: int) -> bool:
         value = message[name]
         if name in self._form.texts:
-            is_repeated = value and self._is_repeated(name, message, number)
+            is_repeated = value and self._repeats_reasoning(name, message, number)
             return (value is None or type(value) is str) and not is_repeated
         if name == "role":
             return _IS_ROLE(value)
@@ -356,7 +361,7 @@ class ChoiceReader:
             return name in _MAY_BE_EMPTY
         return not self._form.holder and name in SILENT_CHOICE_MEMBERS
 
-    def _get_part(
+    def _open_part(
         self,
         number: int,
         key: object,
@@ -380,7 +385,7 @@ class ChoiceReader:
         self._parts[number, key] = part
         return part, (PartStart(part, tool, slot if tool is not None and tool.name else ()),)
 
-    def _read_finish(self, value: Json, number: int) -> Finish | None:
+    def _make_finish_event(self, value: Json, number: int) -> Finish | None:
         reason = value.get("finish_reason")
         if not reason or len(self.finished) >= self._max_parts:  # some servers send ""
             return None

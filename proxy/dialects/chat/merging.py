@@ -14,7 +14,7 @@ from typing import Any
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.chat.requests import join_text_parts
-from proxy.dialects.chat.tool_calls import CallNumbers
+from proxy.dialects.chat.tool_calls import ToolCallNumbering
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.wire.strict_json import as_int, as_objects
 from proxy.errors import UpstreamInvalid
@@ -33,12 +33,14 @@ def merge_chunks(chunks: Iterable[Json]) -> Json:
     """Return the whole response, with id, time and model of the first chunk."""
     response: Json = {}
     choices: dict[int, Any] = {}
-    numbers: dict[int, CallNumbers] = {}
+    numbers: dict[int, ToolCallNumbering] = {}
     for chunk in chunks:
         added = chunk.get("choices")
         for position, choice in enumerate(added if isinstance(added, list) else ()):
             if isinstance(choice, dict):
-                calls = numbers.setdefault(get_index(choice, position), CallNumbers(sys.maxsize))
+                calls = numbers.setdefault(
+                    get_index(choice, position), ToolCallNumbering(sys.maxsize)
+                )
                 index = as_int(choice.get("index"))
                 choices[index] = _merge_values(
                     "choice", choices.get(index), _renumber_tool_calls(choice, calls)
@@ -57,7 +59,7 @@ def merge_chunks(chunks: Iterable[Json]) -> Json:
     return response
 
 
-def _renumber_tool_calls(choice: Json, numbers: CallNumbers) -> Json:
+def _renumber_tool_calls(choice: Json, numbers: ToolCallNumbering) -> Json:
     delta = choice.get("delta")
     calls = delta.get("tool_calls") if isinstance(delta, dict) else None
     if not isinstance(calls, list):
@@ -66,21 +68,21 @@ def _renumber_tool_calls(choice: Json, numbers: CallNumbers) -> Json:
     indexes: set[object] = set()
     for position, call in enumerate(calls):
         if isinstance(call, dict):
-            call = numbers.renumber(call, position, indexes)  # noqa: PLW2901
+            call = numbers.renumber_fragment(call, position, indexes)  # noqa: PLW2901
         renumbered.append(call)
         indexes.add(call["index"] if isinstance(call, dict) else None)
     return {**choice, "delta": {**(delta or {}), "tool_calls": renumbered}}
 
 
-class _Text(list[str]):
+class _TextPieces(list[str]):
     """A text in pieces, which are joined once, however many there are."""
 
 
-class _Fields(dict[str, Any]):
+class _MergedObject(dict[str, Any]):
     """An object to which later chunks add."""
 
 
-class _Items:
+class _MergedList:
     """A list to which later chunks add.
 
     Items with the same ``index`` (tool calls) are merged, and so are consecutive parts of one
@@ -95,7 +97,7 @@ class _Items:
         for position, value in enumerate(values):
             self._positions.setdefault(_get_index(value), position)
 
-    def add(self, value: Any) -> None:
+    def add_item(self, value: Any) -> None:
         index = _get_index(value)
         position = None if index is None else self._positions.get(index)
         if index is None and self.items and _is_continued_part(self.items[-1], value):
@@ -117,14 +119,14 @@ def _merge_values(name: str, old: Any, new: Any) -> Any:
     if old is None or new is None:
         return old if new is None else new
     if isinstance(old, dict) and isinstance(new, dict):
-        fields = old if isinstance(old, _Fields) else _Fields(old)
+        fields = old if isinstance(old, _MergedObject) else _MergedObject(old)
         for key, value in new.items():
             fields[key] = _merge_values(key, fields.get(key), value)
         return fields
     if _is_list(old) and isinstance(new, list):
-        items = old if isinstance(old, _Items) else _Items(old)
+        items = old if isinstance(old, _MergedList) else _MergedList(old)
         for value in new:
-            items.add(value)
+            items.add_item(value)
         return items
     if _is_text(old) and isinstance(new, str):
         return (new or old) if name in _REPLACED_STRINGS else _append_text(old, new)
@@ -133,18 +135,18 @@ def _merge_values(name: str, old: Any, new: Any) -> Any:
     return old if _is_text(old) and name not in _REPLACED_STRINGS else new
 
 
-def _append_text(old: str | _Text, new: str) -> _Text:
-    text = old if isinstance(old, _Text) else _Text((old,))
+def _append_text(old: str | _TextPieces, new: str) -> _TextPieces:
+    text = old if isinstance(old, _TextPieces) else _TextPieces((old,))
     text.append(new)
     return text
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str | _Text)
+    return isinstance(value, str | _TextPieces)
 
 
 def _is_list(value: Any) -> bool:
-    return type(value) is list or isinstance(value, _Items)
+    return type(value) is list or isinstance(value, _MergedList)
 
 
 def _wrap_text_in_part(value: Any) -> Any:
@@ -171,11 +173,11 @@ def _is_continued_part(last_value: Any, part: Any) -> bool:
 
 
 def _to_plain_json(value: Any) -> Any:
-    if isinstance(value, _Fields):
+    if isinstance(value, _MergedObject):
         return {name: _to_plain_json(member) for name, member in value.items()}
-    if isinstance(value, _Items):
+    if isinstance(value, _MergedList):
         return [_to_plain_json(item) for item in value.items]
-    return "".join(value) if isinstance(value, _Text) else value
+    return "".join(value) if isinstance(value, _TextPieces) else value
 
 
 def _make_whole_choice(choice: Json) -> Json:
@@ -235,20 +237,20 @@ Converter = Callable[[Json], Json | None]
 """Returns a document in the form of the client, None for a document to omit."""
 
 
-def make_converter(
+def make_document_converter(
     options: WriteOptions, client: FamilyName, family: FamilyName
 ) -> Converter | None:
     """Return the converter of documents of a family for a client, None if they stay as they are."""
     if client == "chat" and family == "completions":
-        return LegacyToChat(streamed=not options.whole).feed
+        return LegacyToChatConverter(streamed=not options.whole).convert_document
     if client != "completions":
         return None
     if family == "chat":
-        return ChatToLegacy().feed
+        return ChatToLegacyConverter().convert_document
     call = options.call
     takes_any = options.complete or DIALECTS[call.head.dialect].client.accepts_chat_logprobs
     has_logprobs = call.body.get("logprobs") is not None
-    return LegacyLogprobs().feed if has_logprobs and not takes_any else None
+    return LegacyLogprobsConverter().convert_document if has_logprobs and not takes_any else None
 
 
 class _TextLengths:
@@ -257,7 +259,7 @@ class _TextLengths:
     def __init__(self) -> None:
         self._lengths: dict[int, int] = {}
 
-    def _add(self, choice: Json, text: Any) -> int:
+    def _add_text_length(self, choice: Json, text: Any) -> int:
         """Return the position of the first character of a text."""
         number = get_index(choice, 0)
         begin = self._lengths.get(number, 0)
@@ -265,13 +267,13 @@ class _TextLengths:
         return begin
 
 
-class ChatToLegacy(_TextLengths):
+class ChatToLegacyConverter(_TextLengths):
     """Converts chat responses, whole or chunk by chunk, to legacy completions.
 
     Tool calls, refusal and reasoning of a message become members of the choice.
     """
 
-    def feed(self, doc: Json) -> Json | None:
+    def convert_document(self, doc: Json) -> Json | None:
         """Return a legacy document, None for a chunk without text, finish reason and usage."""
         choices, is_chunk = list[Json](), doc.get("object") == CHUNK_OBJECT
         for choice in get_choices(doc):
@@ -280,7 +282,9 @@ class ChatToLegacy(_TextLengths):
             legacy = {
                 "index": choice.get("index", 0),
                 "text": text,
-                "logprobs": to_legacy_logprobs(choice.get("logprobs"), self._add(choice, text)),
+                "logprobs": to_legacy_logprobs(
+                    choice.get("logprobs"), self._add_text_length(choice, text)
+                ),
                 "finish_reason": choice.get("finish_reason"),
             }
             other_members = {k: v for k, v in message.items() if k not in ("role", "content") and v}
@@ -291,7 +295,7 @@ class ChatToLegacy(_TextLengths):
         return {**doc, "object": "text_completion", "choices": choices}
 
 
-class LegacyToChat:
+class LegacyToChatConverter:
     """Converts legacy responses, whole or chunk by chunk, to chat.
 
     The first chunk of a choice has the role.
@@ -301,7 +305,7 @@ class LegacyToChat:
         self._streamed = streamed
         self._begun: set[int] = set()
 
-    def feed(self, doc: Json) -> Json:
+    def convert_document(self, doc: Json) -> Json:
         kind, holder = (CHUNK_OBJECT, "delta") if self._streamed else (WHOLE_OBJECT, "message")
         choices: list[Json] = []
         for choice in get_choices(doc):
@@ -321,15 +325,15 @@ class LegacyToChat:
         return {**doc, "object": kind, "choices": choices}
 
 
-class LegacyLogprobs(_TextLengths):
+class LegacyLogprobsConverter(_TextLengths):
     """Converts log-probabilities of legacy completions from chat's format to the legacy format."""
 
-    def feed(self, doc: Json) -> Json:
+    def convert_document(self, doc: Json) -> Json:
         """Return the converted document, or the same object if nothing needs conversion."""
         is_changed, choices = False, []
         for choice in doc["choices"] if isinstance(doc.get("choices"), list) else ():
             if isinstance(choice, dict):
-                begin = self._add(choice, choice.get("text"))
+                begin = self._add_text_length(choice, choice.get("text"))
                 logprobs = to_legacy_logprobs(choice.get("logprobs"), begin)
                 if logprobs is not None:
                     is_changed, choice = True, {**choice, "logprobs": logprobs}  # noqa: PLW2901

@@ -12,13 +12,13 @@ from proxy.dialects.chat.choices import (
     MAX_PARTS,
     PADDING_MEMBER,
     SILENT_MEMBERS,
-    ChatForm,
     Choice,
     ChoiceReader,
-    Unit,
+    MessageUnit,
+    TextLayout,
 )
+from proxy.dialects.chat.chunk_shape import MAKE_TUPLE, ChunkShape
 from proxy.dialects.chat.merging import split_into_chunks
-from proxy.dialects.chat.same_shape import MAKE_TUPLE, SameShape
 from proxy.dialects.chat.splitting import split_document
 from proxy.dialects.chat.tool_calls import EMPTY_ARGUMENTS
 from proxy.dialects.family import ReadOptions, has_shape, make_incomplete_stream_error
@@ -55,7 +55,7 @@ class ChatReader:
     because some servers send them as a placeholder before the real ones.
     """
 
-    def __init__(self, options: ReadOptions, form: ChatForm = CHAT) -> None:
+    def __init__(self, options: ReadOptions, form: TextLayout = CHAT) -> None:
         if options.whole and not options.stream and form.whole is not None:
             form = form.whole
         self._options = options
@@ -66,7 +66,7 @@ class ChatReader:
         self._choices = ChoiceReader(form, options)
         self._is_started = False
         self._only_choice: int | None = None  # number of the choice if the client gets only one
-        self._shape: SameShape | None = None
+        self._shape: ChunkShape | None = None
         self._held: dict[Part, str] = {}  # held placeholder arguments (``{}``), by tool call
 
     def read(self, doc: Json, raw: bytes | None) -> Sequence[Frame]:
@@ -74,7 +74,7 @@ class ChatReader:
         if self._splits and PADDING_MEMBER in doc:
             doc, raw = {name: value for name, value in doc.items() if name != PADDING_MEMBER}, None
         if self._shape is not None:
-            delta = self._shape.read_delta(doc)
+            delta = self._shape.read_matching_delta(doc)
             if delta is not None:
                 fields = (delta,), self._form.family, doc, raw, options.model_call, 0, False, None
                 return (MAKE_TUPLE(Frame, fields),)
@@ -92,7 +92,7 @@ class ChatReader:
                 for frame in self._read_document(chunk, None)
             ]
             return [*frames, *self.end(done=True)]
-        events = self._make_start(doc)
+        events = self._make_start_event(doc)
         choices = self._read_choices(doc)
         events += [*_collect_choice_events(choices), *_read_usage_and_findings(doc)]
         events += [Finish(choice.number, "stop") for choice in choices if choice.finish is None]
@@ -102,7 +102,7 @@ class ChatReader:
         finished = self._choices.finished
         if not done and not finished:
             raise make_incomplete_stream_error()
-        frames = self._release_held()
+        frames = self._release_held_arguments()
         missing = sorted(self._choices.begun_choices - finished) or ([] if finished else [0])
         events = [Finish(number, "stop") for number in missing if self._is_started]
         return [*frames, self._make_frame((*events, RESPONSE_END))]
@@ -115,7 +115,7 @@ class ChatReader:
 
     def _read_document(self, doc: Json, raw: bytes | None) -> list[Frame]:
         self._shape = None
-        head = self._make_start(doc)
+        head = self._make_start_event(doc)
         choices = self._read_choices(doc)
         tail = _read_usage_and_findings(doc)
         if self._inspect and (
@@ -125,15 +125,15 @@ class ChatReader:
         ):
             tail.append(Native())
         if self._crossing:
-            frames = self._make_crossing_frames(doc, raw, head, choices, tail)
+            frames = self._make_cross_family_frames(doc, raw, head, choices, tail)
         elif self._inspect and _must_split_document(choices):
             frames = self._split_document(doc, head, choices, tail)
         else:
             frames = [self._make_frame((*head, *_collect_choice_events(choices), *tail), doc, raw)]
         if self._inspect:
-            frames = [moved for frame in frames for moved in self._move_text(frame)]
+            frames = [moved for frame in frames for moved in self._move_to_first_member(frame)]
         if not tail and frames[-1].doc is not None:
-            self._store_shape(doc, choices)
+            self._store_chunk_shape(doc, choices)
         return frames
 
     def _read_choices(self, doc: Json) -> list[Choice]:
@@ -156,7 +156,7 @@ class ChatReader:
         listed, choices = doc.get("choices"), list[Any]()
         values = listed if type(listed) is list else []
         gets_one = self._crossing or self._options.one_choice
-        first_number = self._choose(values) if gets_one else None
+        first_number = self._choose_only_choice(values) if gets_one else None
         for position, value in enumerate(values):
             if type(value) is not dict:
                 choices.append(value)
@@ -177,7 +177,7 @@ class ChatReader:
         )
         return doc if is_same else {**doc, "choices": choices}
 
-    def _choose(self, values: list[Any]) -> int | None:
+    def _choose_only_choice(self, values: list[Any]) -> int | None:
         """Return the number of the only choice, of the first listed one until one has content."""
         if self._only_choice is not None:
             return self._only_choice
@@ -192,7 +192,7 @@ class ChatReader:
             return bool(message)
         return any(value for name, value in message.items() if name not in _WITHOUT_CONTENT)
 
-    def _make_start(self, doc: Json) -> list[Event]:
+    def _make_start_event(self, doc: Json) -> list[Event]:
         """Return the start event at the first document with an id, a choice or usage."""
         id_, model, created = doc.get("id"), doc.get("model"), doc.get("created")
         if self._is_started or not (id_ or doc.get("choices") or doc.get("usage") is not None):
@@ -206,7 +206,7 @@ class ChatReader:
             )
         ]
 
-    def _make_crossing_frames(
+    def _make_cross_family_frames(
         self,
         doc: Json,
         raw: bytes | None,
@@ -218,32 +218,32 @@ class ChatReader:
         units = [unit for choice in choices for unit in choice.units]
         finishes = [choice.finish for choice in choices if choice.finish is not None]
         is_single = len(units) == 1 and not (finishes or units[0].is_changed or self._held)
-        if is_single and not _is_placeholder(units[0]):
+        if is_single and not _is_placeholder_tool_call(units[0]):
             return [self._make_frame((*head, *units[0].texts[0], *tail), doc, raw)]
         frames: list[Frame] = []
         for unit in units:
             events = unit.texts[0]
             if unit.name == "tool_calls":
-                events = self._hold_placeholder(unit)
+                events = self._hold_placeholder_arguments(unit)
             else:
-                frames += self._release_held()
+                frames += self._release_held_arguments()
             if head or events:
                 frames.append(self._make_frame((*head, *events)))
             head = []
         if finishes:
-            frames += self._release_held()
+            frames += self._release_held_arguments()
         remaining = (*head, *finishes, *tail)
         if remaining or not frames:
             frames.append(self._make_frame(remaining, None if units else doc))
         return frames
 
-    def _hold_placeholder(self, unit: Unit) -> tuple[Event, ...]:
+    def _hold_placeholder_arguments(self, unit: MessageUnit) -> tuple[Event, ...]:
         """Return the events of a tool call without a placeholder, which is held or dropped."""
         events = unit.texts[0]
         delta = events[-1] if events else None
         if type(delta) is not Delta:
             return events
-        if _is_placeholder(unit):
+        if _is_placeholder_tool_call(unit):
             self._held[delta.part] = delta.text
             return events[:-1]
         pending = self._held.pop(delta.part, "") if delta.text.strip(JSON_SPACE) else ""
@@ -251,7 +251,7 @@ class ChatReader:
             delta = delta._replace(text=pending + delta.text)
         return (*events[:-1], delta)
 
-    def _release_held(self) -> list[Frame]:
+    def _release_held_arguments(self) -> list[Frame]:
         pending, self._held = self._held, {}
         return [self._make_frame((Delta(part, text),)) for part, text in pending.items()]
 
@@ -274,13 +274,13 @@ class ChatReader:
                 (*last_frame.events, *other_events), {**(last_frame.doc or {}), **usage}
             )
             return frames
-        identity = {name: doc[name] for name in IDENTITY_MEMBERS if name in doc}
+        identity: Json = {name: doc[name] for name in IDENTITY_MEMBERS if name in doc}
         return [
             *frames,
             self._make_frame((*other_events, *natives), {**identity, "choices": [], **usage}),
         ]
 
-    def _move_text(self, frame: Frame) -> list[Frame]:
+    def _move_to_first_member(self, frame: Frame) -> list[Frame]:
         """Return a frame whose text is in the member in which the part's first text was.
 
         Guards read all texts of a part as one text, so a client that reads one member must get all
@@ -302,7 +302,7 @@ class ChatReader:
                 doc = replace_at_slot(doc, event.slot, "" if event is delta else None)
         return [self._make_frame(other_events, doc), moved]
 
-    def _store_shape(self, doc: Json, choices: list[Choice]) -> None:
+    def _store_chunk_shape(self, doc: Json, choices: list[Choice]) -> None:
         """Store the shape of a document that is one delta, to recognize the next such document."""
         if len(choices) != 1 or len(doc["choices"]) != 1 or (self._held and self._crossing):
             return
@@ -316,7 +316,7 @@ class ChatReader:
         if type(delta) is not Delta or unit.is_changed or delta.slot[1] != 0:
             return
         if len(delta.slot) == (4 if self._form.holder else 3):
-            self._shape = SameShape(doc, self._form.holder, delta, exact=self._splits)
+            self._shape = ChunkShape(doc, self._form.holder, delta, exact=self._splits)
 
 
 def _read_usage_and_findings(doc: Json) -> list[Event]:
@@ -354,7 +354,7 @@ def _must_split_document(choices: list[Choice]) -> bool:
     return any(unit.is_changed for choice in choices for unit in choice.units)
 
 
-def _is_placeholder(unit: Unit) -> bool:
+def _is_placeholder_tool_call(unit: MessageUnit) -> bool:
     events = unit.texts[0]
     if unit.name != "tool_calls" or len(events) != 2 or type(events[0]) is not PartStart:
         return False

@@ -125,7 +125,7 @@ def _convert_message_for_provider(message: Any, traits: Provider, dropped: set[s
     if role == "developer" and traits.fields is not None:
         return {**message, "role": "system"}
     if role == "tool" and traits.has_short_ids:
-        return _shorten_id(message, "tool_call_id")
+        return _shorten_id_member(message, "tool_call_id")
     if role != "assistant":
         return message
     if traits.thoughts == "refused":
@@ -137,18 +137,18 @@ def _convert_message_for_provider(message: Any, traits: Provider, dropped: set[s
     if traits.thoughts == "required" and not message.get("reasoning_content"):
         thought = message.get("reasoning")
         message = {**message, "reasoning_content": thought or UNKNOWN_REASONING}
-    return {**message, "tool_calls": [_convert_call(call, traits) for call in calls]}
+    return {**message, "tool_calls": [_convert_tool_call(call, traits) for call in calls]}
 
 
-def _convert_call(call: Any, traits: Provider) -> Any:
+def _convert_tool_call(call: Any, traits: Provider) -> Any:
     if not isinstance(call, dict):
         return call
     if traits.thoughts == "refused" and not traits.signs_calls:
         call = {name: value for name, value in call.items() if name in _OF_CALLS}
-    return _shorten_id(call, "id") if traits.has_short_ids else call
+    return _shorten_id_member(call, "id") if traits.has_short_ids else call
 
 
-def _shorten_id(value: Json, name: str) -> Json:
+def _shorten_id_member(value: Json, name: str) -> Json:
     """Return an object with an id of nine letters and digits, derived from its id."""
     id_ = value.get(name)
     if not isinstance(id_, str) or SHORT_ID.fullmatch(id_):
@@ -210,13 +210,13 @@ def join_text_parts(message: Json) -> Json:
     members: Json = {}
     if texts.thoughts:
         thoughts = message.get("reasoning_content") or message.get("reasoning")
-        members["reasoning_content"] = _append_line(thoughts, texts.thoughts)
+        members["reasoning_content"] = _append_distinct_text(thoughts, texts.thoughts)
     if texts.refusal:
-        members["refusal"] = _append_line(message.get("refusal"), texts.refusal)
+        members["refusal"] = _append_distinct_text(message.get("refusal"), texts.refusal)
     return {**message, "content": None if members and not texts.text else texts.text, **members}
 
 
-def _append_line(text: Any, addition: str) -> str:
+def _append_distinct_text(text: Any, addition: str) -> str:
     """Return the joined texts, or one of them if they are equal: some servers send a text twice."""
     return addition if not isinstance(text, str) or text == addition else text + addition
 
@@ -228,7 +228,7 @@ def remove_reasoning(body: Json) -> tuple[Json, tuple[str, ...]]:
     """
     removed: set[str] = set()
     messages = [
-        _remove_message_thoughts(message, removed) for message in body.get("messages") or ()
+        _remove_message_reasoning(message, removed) for message in body.get("messages") or ()
     ]
     if not removed:
         return body, ()
@@ -236,7 +236,7 @@ def remove_reasoning(body: Json) -> tuple[Json, tuple[str, ...]]:
     return {**body, "messages": messages}, tuple(sorted(removed))
 
 
-def _remove_message_thoughts(message: Any, removed: set[str]) -> Any:
+def _remove_message_reasoning(message: Any, removed: set[str]) -> Any:
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return message
     names = {name for name in REASONING_MEMBERS & message.keys() if message[name]}

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from proxy.dialects.chat.choices import CHOICES, IDENTITY_MEMBERS, ChatForm, Choice, Unit
+from proxy.dialects.chat.choices import (
+    CHOICES,
+    IDENTITY_MEMBERS,
+    Choice,
+    MessageUnit,
+    TextLayout,
+)
 from proxy.types import Json
 from proxy.types.events import Attach, Delta, Event, PartStart, Slot
 
@@ -18,7 +24,7 @@ Split = tuple[tuple[Event, ...], Json]
 """The events of a frame and its document."""
 
 
-def split_document(doc: Json, choices: Sequence[Choice], form: ChatForm) -> Iterator[Split]:
+def split_document(doc: Json, choices: Sequence[Choice], form: TextLayout) -> Iterator[Split]:
     """Yield a document for each text of the choices, and one for each finish reason."""
     head = {name: value for name, value in doc.items() if name not in (CHOICES, "usage")}
     for choice in choices:
@@ -55,7 +61,10 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
             )
             if any(type(event) is Attach for event in events):
                 documents["logprobs"] = value["logprobs"]
-            yield tuple(_relocate_event(event, unit, depth, number) for event in events), documents
+            yield (
+                tuple(_relocate_event(event, unit, depth, number) for event in events),
+                documents,
+            )
             base = minimal
     if choice.finish is not None:
         end = {**base, "logprobs": None, "finish_reason": value["finish_reason"]}
@@ -66,7 +75,7 @@ def _find_delta(events: tuple[Event, ...]) -> Delta:
     return next(event for event in events if type(event) is Delta)
 
 
-def _relocate_event(event: Event, unit: Unit, depth: int, number: int) -> Event:
+def _relocate_event(event: Event, unit: MessageUnit, depth: int, number: int) -> Event:
     """Return an event with its slot in the document of text `number` of a unit."""
     if type(event) not in (Attach, PartStart, Delta) or not event.slot:  # type: ignore[union-attr]
         return event

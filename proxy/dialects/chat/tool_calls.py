@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import Any, Literal
 
-from proxy.dialects.frames.sequencer import JSON_SPACE, ObjectEnd
+from proxy.dialects.frames.sequencer import JSON_SPACE, JsonEndDetector
 from proxy.dialects.wire.strict_json import dump
 from proxy.errors import ResponseTooLarge
 from proxy.types import Json
@@ -38,7 +38,7 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _Id = str | int
 
 
-def get_call_text(call: Json) -> tuple[str, str]:
+def get_tool_call_text(call: Json) -> tuple[str, str]:
     """Return the text of a fragment, after the name of the text's member."""
     for kind, member in CALL_TEXT_MEMBERS.items():
         inner = call.get(kind)
@@ -48,7 +48,7 @@ def get_call_text(call: Json) -> tuple[str, str]:
     return "arguments", ""
 
 
-def add_call_id(call: Json, response_id: object, number: int) -> Json:
+def add_tool_call_id(call: Json, response_id: object, number: int) -> Json:
     """Return the first fragment of a tool call with an id, generated if the upstream sent none."""
     id_ = call.get("id")
     if id_ is not None and _to_comparable_id(id_) is not None:
@@ -63,10 +63,10 @@ def serialize_arguments(call: Json) -> Json:
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if not isinstance(arguments, dict):
         return call
-    return _set_call_text(call, dump(arguments, 0).decode())
+    return _set_tool_call_text(call, dump(arguments, 0).decode())
 
 
-def _set_call_text(call: Json, text: str) -> Json:
+def _set_tool_call_text(call: Json, text: str) -> Json:
     kind = next(
         (kind for kind in CALL_TEXT_MEMBERS if isinstance(call.get(kind), dict)), "function"
     )
@@ -89,7 +89,7 @@ def _get_comparable_name(call: Json) -> _Id | None:
 
 
 @dataclass(slots=True)
-class _Call:
+class _ToolCallState:
     """State of one call.
 
     `is_bare`: the text so far is an empty object. `is_repeated`: after the call was complete, its
@@ -99,12 +99,12 @@ class _Call:
     number: int
     id: _Id | None
     name: _Id | None
-    end: ObjectEnd = field(default_factory=ObjectEnd)
+    end: JsonEndDetector = field(default_factory=JsonEndDetector)
     is_bare: bool = False
     is_repeated: bool = False
 
 
-class CallNumbers:
+class ToolCallNumbering:
     """Numbers the calls of one choice in the order in which they begin.
 
     A fragment belongs to the latest call of its index, or to the call of its id. It begins another
@@ -114,25 +114,27 @@ class CallNumbers:
 
     def __init__(self, max_calls: int) -> None:
         self._max_calls = max_calls
-        self._latest: dict[int, _Call] = {}  # latest call, by the upstream's index
-        self._by_id: dict[tuple[int | None, _Id], _Call] = {}
+        self._latest: dict[int, _ToolCallState] = {}  # latest call, by the upstream's index
+        self._by_id: dict[tuple[int | None, _Id], _ToolCallState] = {}
         self._count = 0
 
-    def renumber(self, fragment: Json, position: int, numbers: Collection[object]) -> Json:
+    def renumber_fragment(self, fragment: Json, position: int, numbers: Collection[object]) -> Json:
         """Return a fragment with the number of its call as ``index``.
 
         `position` is its place in the chunk, `numbers` are the call numbers of earlier fragments in
         the chunk. Raises ``ResponseTooLarge`` for more than `max_calls`.
         """
         index, id_ = get_index(fragment, position), _to_comparable_id(fragment.get("id"))
-        text = get_call_text(fragment)[1].strip(JSON_SPACE)
+        text = get_tool_call_text(fragment)[1].strip(JSON_SPACE)
         call, part = self._find_call_to_continue(fragment, index, id_), fragment
         if call is not None:
             call, part = _continue_call(call, fragment, id_, text, call.number in numbers)
         if call is None:
             if self._count >= self._max_calls:
                 raise ResponseTooLarge("The upstream sent too many tool calls.")
-            call = self._latest[index] = _Call(self._count, id_, _get_comparable_name(part))
+            call = self._latest[index] = _ToolCallState(
+                self._count, id_, _get_comparable_name(part)
+            )
             call.is_bare = text == EMPTY_ARGUMENTS
             self._count += 1
         elif text:
@@ -140,11 +142,13 @@ class CallNumbers:
         if id_ is not None and call.id in (None, id_):
             call.id = id_
             self._by_id[index, id_] = self._by_id[None, id_] = call
-        call.end.feed(*get_call_text(part))
+        call.end.feed(*get_tool_call_text(part))
         is_same = type(fragment.get("index")) is int and call.number == fragment["index"]
         return fragment if is_same and part is fragment else {**part, "index": call.number}
 
-    def _find_call_to_continue(self, fragment: Json, index: int, id_: _Id | None) -> _Call | None:
+    def _find_call_to_continue(
+        self, fragment: Json, index: int, id_: _Id | None
+    ) -> _ToolCallState | None:
         latest = self._latest.get(index)
         if id_ is None or (latest is not None and latest.id == id_):
             return latest
@@ -152,15 +156,15 @@ class CallNumbers:
 
 
 def _continue_call(
-    call: _Call, fragment: Json, id_: _Id | None, text: str, is_in_chunk: bool
-) -> tuple[_Call | None, Json]:
+    call: _ToolCallState, fragment: Json, id_: _Id | None, text: str, is_in_chunk: bool
+) -> tuple[_ToolCallState | None, Json]:
     """Return the call that a fragment continues, None if it begins another, and the fragment."""
     name = _get_comparable_name(fragment)
     if name is None:
         if not (call.is_repeated and text):
             return call, fragment
         with_name = {**fragment, "function": {"name": call.name}}
-        return None, _set_call_text(with_name, get_call_text(fragment)[1])
+        return None, _set_tool_call_text(with_name, get_tool_call_text(fragment)[1])
     if _begins_another_call(call, id_, name, text, is_in_chunk):
         return None, fragment
     if id_ is None and call.end.is_object_complete and isinstance(name, str):
@@ -169,7 +173,7 @@ def _continue_call(
 
 
 def _begins_another_call(
-    call: _Call, id_: _Id | None, name: _Id, text: str, is_in_chunk: bool
+    call: _ToolCallState, id_: _Id | None, name: _Id, text: str, is_in_chunk: bool
 ) -> bool:
     """Return True if a fragment with a name begins another call than the one it may continue."""
     has_same_id = id_ is not None and id_ == call.id
@@ -195,7 +199,7 @@ CALL_LISTS: Mapping[str, str] = {"messages": "messages", "responses": "input"}
 """The member of a request that may have ids with signatures, by API family."""
 
 
-def get_signature(call: Json) -> str | None:
+def get_thought_signature(call: Json) -> str | None:
     """Return the signature of a tool call in a chat."""
     value: Any = call
     for name in (EXTRA_CONTENT, GOOGLE, THOUGHT_SIGNATURE):
@@ -211,7 +215,7 @@ def make_client_call_id(id_: str, signature: str | None) -> str:
     return f"{id_}{SIGNATURE_MARK}{sealed.rstrip('=')}"
 
 
-def _split_id(text: Any) -> tuple[str, str] | None:
+def _split_signature_from_id(text: Any) -> tuple[str, str] | None:
     if not isinstance(text, str) or SIGNATURE_MARK not in text:
         return None
     id_, _, sealed = text.partition(SIGNATURE_MARK)
@@ -237,7 +241,7 @@ def _restore_call_ids(item: Any, signatures: dict[str, str]) -> Any:
         return item
     own: Json = {}
     for name in ID_MEMBERS:
-        opened = _split_id(item[name]) if name in item else None
+        opened = _split_signature_from_id(item[name]) if name in item else None
         if opened is not None:
             own[name], signatures[opened[0]] = opened[0], opened[1]
     content = item.get("content")
@@ -252,24 +256,26 @@ def add_signatures(body: Json, signatures: Mapping[str, str]) -> Json:
     messages = body.get("messages")
     if not isinstance(messages, list):
         return body
-    signed_messages = [_sign_message_calls(message, signatures) for message in messages]
+    signed_messages = [_add_message_signatures(message, signatures) for message in messages]
     is_same = all(new is old for new, old in zip(signed_messages, messages, strict=True))
     return body if is_same else {**body, "messages": signed_messages}
 
 
-def _sign_message_calls(message: Any, signatures: Mapping[str, str]) -> Any:
+def _add_message_signatures(message: Any, signatures: Mapping[str, str]) -> Any:
     calls = message.get("tool_calls") if isinstance(message, dict) else None
-    if not isinstance(calls, list) or any(map(get_signature, calls)):
+    if not isinstance(calls, list) or any(map(get_thought_signature, calls)):
         return message
     if not all(isinstance(call, dict) for call in calls):
         return message  # left as it is, so that the upstream rejects it
-    signed_calls = [_sign_call(call, signatures.get(str(call.get("id")))) for call in calls]
-    if signed_calls and not any(map(get_signature, signed_calls)):
-        signed_calls[0] = _sign_call(signed_calls[0], UNSIGNED_PLACEHOLDER)
+    signed_calls = [
+        _add_call_signature(call, signatures.get(str(call.get("id")))) for call in calls
+    ]
+    if signed_calls and not any(map(get_thought_signature, signed_calls)):
+        signed_calls[0] = _add_call_signature(signed_calls[0], UNSIGNED_PLACEHOLDER)
     return {**message, "tool_calls": signed_calls}
 
 
-def _sign_call(call: Json, signature: str | None) -> Json:
+def _add_call_signature(call: Json, signature: str | None) -> Json:
     if signature is None:
         return call
     return {**call, EXTRA_CONTENT: {GOOGLE: {THOUGHT_SIGNATURE: signature}}}

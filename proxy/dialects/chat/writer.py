@@ -12,7 +12,12 @@ from typing import Any, Final
 import orjson
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.chat.merging import Converter, get_choices, make_converter, merge_chunks
+from proxy.dialects.chat.merging import (
+    Converter,
+    get_choices,
+    make_document_converter,
+    merge_chunks,
+)
 from proxy.dialects.chat.splitting import keep_only_text
 from proxy.dialects.chat.tool_calls import CALL_TEXT_MEMBERS
 from proxy.dialects.family import FamilyWriter, WriteOptions
@@ -104,7 +109,7 @@ class ChunkMaker:
                 kind, call = event.call.type, event.call
                 inner = {"name": call.name, CALL_TEXT_MEMBERS[kind]: ""}
                 opened = {"id": call.id, "type": kind, kind: inner}
-                yield self._number_call(event.part, opened)
+                yield self._make_tool_call_chunk(event.part, opened)
             elif type(event) is Finish:
                 reason = event.native or "stop" if event.reason == "other" else event.reason
                 yield self._make_chunk(event.choice, {}, finish=reason)
@@ -142,12 +147,12 @@ class ChunkMaker:
             yield self._make_chunk(part.choice, replace_at_slot(*template, text), logprobs)
         elif part in self._calls:
             kind = "custom" if part.kind == "input" else "function"
-            yield self._number_call(part, {kind: {CALL_TEXT_MEMBERS[kind]: text}})
+            yield self._make_tool_call_chunk(part, {kind: {CALL_TEXT_MEMBERS[kind]: text}})
         elif part.kind in TEXT_MEMBERS and text:
             tokens = {"content": logprobs} if type(logprobs) is list else logprobs
             yield self._make_chunk(part.choice, {TEXT_MEMBERS[part.kind]: text}, tokens)
 
-    def _number_call(self, part: Part, call: Json) -> Json:
+    def _make_tool_call_chunk(self, part: Part, call: Json) -> Json:
         return self._make_chunk(part.choice, {"tool_calls": [{"index": self._calls[part], **call}]})
 
     def _make_chunk(
@@ -227,7 +232,7 @@ class _ChatWriter:
         self._makers: dict[int, ChunkMaker] = {}
         self._findings: Json = {}  # results of the upstream's guards
 
-    def get_maker(self, frame: Frame) -> ChunkMaker:
+    def get_chunk_maker(self, frame: Frame) -> ChunkMaker:
         maker = self._makers.get(frame.model_call)
         if maker is None:
             created = int(self._options.call.head.received_at.timestamp())
@@ -240,16 +245,16 @@ class _ChatWriter:
         if frame.family in CHAT_FORMATS and frame.doc is not None:
             family, documents = frame.family, [frame.doc]
             if not (events and type(events[-1]) is ResponseEnd):
-                self.get_maker(frame).store_repeated_values(frame)
+                self.get_chunk_maker(frame).store_repeated_values(frame)
         else:
-            maker = self.get_maker(frame)
+            maker = self.get_chunk_maker(frame)
             maker.store_repeated_values(frame)
             if frame.family in CHAT_FORMATS:  # only finish reasons that the upstream sent
                 events = tuple([e for e in events if not (type(e) is Finish and e.native is None)])
             family, documents = "chat", [*maker.make_chunks(events)]
         key = frame.model_call, family
         if key not in self._converters:
-            self._converters[key] = make_converter(self._options, self.family, family)
+            self._converters[key] = make_document_converter(self._options, self.family, family)
         convert = self._converters[key]
         for document in documents:
             converted = document if convert is None else convert(document)
@@ -276,23 +281,23 @@ class ChatStreamWriter(_ChatWriter):
         self._add_results = client.add_guard_results if client.streams_guard_results else None
         self._wants_usage = options.complete or options.call.wants_usage
         self._passes_raw = (
-            self._add_results is None and make_converter(options, family, family) is None
+            self._add_results is None and make_document_converter(options, family, family) is None
         )
 
     def feed(self, frame: Frame) -> bytes:
         doc, raw = frame.doc, frame.raw
         passes = raw is not None and self._passes_raw and frame.family == self.family
         if raw is None or doc is None or not passes or b"\n" in raw:
-            event = self._write(frame)
+            event = self._write_changed_frame(frame)
         elif "usage" in doc and self._is_unrequested_usage(doc):
             event = b""
         else:
             event = b"data: " + raw + b"\n\n"
             if len(frame.events) > 1:
-                self.get_maker(frame).store_repeated_values(frame)
+                self.get_chunk_maker(frame).store_repeated_values(frame)
         return event + DONE_EVENT if frame.last and self.client.sends_done else event
 
-    def _write(self, frame: Frame) -> bytes:
+    def _write_changed_frame(self, frame: Frame) -> bytes:
         """Return the events of a frame whose bytes do not pass as received."""
         if frame.doc is None and not frame.events:
             return b"" if frame.last else sse.KEEPALIVE
@@ -310,14 +315,14 @@ class ChatStreamWriter(_ChatWriter):
         [event] = frame.events
         if type(event) is not Delta or event.part.choice or event.part.kind not in TEXT_MEMBERS:
             return None
-        document = self.get_maker(frame).make_text_chunk(event) if event.text else b""
+        document = self.get_chunk_maker(frame).make_text_chunk(event) if event.text else b""
         return b"data: %b\n\n" % document if document else document
 
     def _serialize_event(self, document: Json, frame: Frame) -> bytes:
         if self._is_unrequested_usage(document):
             return b""
         if self._add_results is not None:
-            self._findings |= _collect_findings(frame)
+            self._findings |= _collect_upstream_findings(frame)
             # some servers send an empty finish reason in each chunk
             if any(choice.get("finish_reason") for choice in get_choices(document)):
                 document = {**document, **self._findings}
@@ -341,7 +346,7 @@ class ChatWholeWriter(_ChatWriter):
 
     def feed(self, frame: Frame) -> bytes:
         self._size += frame.size or len(frame.raw or b"") or SMALL_BYTES
-        self._add(frame)
+        self._add_frame(frame)
         if not frame.last:
             return b""
         client = self.client
@@ -358,7 +363,7 @@ class ChatWholeWriter(_ChatWriter):
             return frame.raw
         return dump(document, self._size)
 
-    def _add(self, frame: Frame) -> None:
+    def _add_frame(self, frame: Frame) -> None:
         call, events = frame.model_call, frame.events
         fault = next((event for event in events if type(event) is Fault), None)
         if fault is not None:
@@ -372,10 +377,10 @@ class ChatWholeWriter(_ChatWriter):
             self._answers[call] = documents[0] if documents else frame.doc or {}
         else:
             self._chunks.setdefault(call, []).extend(documents)
-            self._findings |= _collect_findings(frame)
+            self._findings |= _collect_upstream_findings(frame)
 
 
-def _collect_findings(frame: Frame) -> Json:
+def _collect_upstream_findings(frame: Frame) -> Json:
     return {
         event.name: event.value
         for event in frame.events

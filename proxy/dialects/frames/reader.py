@@ -17,7 +17,7 @@ from proxy.call.meter import estimate_frame_quarters
 from proxy.dialects.base import UpstreamDialect
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frames.sequencer import Sequencer
-from proxy.dialects.statuses import classify_error, make_client_error, parse_error
+from proxy.dialects.statuses import classify_error, make_client_error, parse_error_body
 from proxy.dialects.wire import sse
 from proxy.dialects.wire.strict_json import Document, DocumentBuffer, DocumentParser, dump
 from proxy.errors import ProxyError, UpstreamInvalid
@@ -43,7 +43,7 @@ class FrameReader(Protocol):
     """Reads the bytes of one response. All methods raise `ProxyError`."""
 
     @property
-    def is_buffered(self) -> bool:
+    def buffers_whole_body(self) -> bool:
         """True if the reader keeps all bytes until the end."""
         ...
 
@@ -101,7 +101,7 @@ class FamilyFrameReader:
         self._placed: list[Frame] = []  # frames of the current document
 
     @property
-    def is_buffered(self) -> bool:
+    def buffers_whole_body(self) -> bool:
         return self._body is not None
 
     def read(self, document: Document) -> Sequence[Frame]:
@@ -111,12 +111,12 @@ class FamilyFrameReader:
             raw = self._body.pop_document(document)
             doc = self._documents.read(raw)
         elif document == sse.DONE:
-            return self._end(done=True)
+            return self._end_response(done=True)
         else:
             raw = document if type(document) is bytes else bytes(document)
             doc = self._parse_event(raw)
         if "error" in doc or self._is_checked or b"\n" in raw:
-            doc, raw = self._check_document(doc, raw)
+            doc, raw = self._check_and_rewrite_document(doc, raw)
         frames = self._reader.read(doc, raw)
         if self._order is not None or self._joiner is not None:
             frames = self._order_frames(frames, len(raw))
@@ -136,7 +136,7 @@ class FamilyFrameReader:
         return frames
 
     def end(self) -> Sequence[Frame]:
-        return () if self._is_over else self._end(done=False)
+        return () if self._is_over else self._end_response(done=False)
 
     def pop_frames_before_error(self) -> Sequence[Frame]:
         if self._body is not None:
@@ -158,7 +158,7 @@ class FamilyFrameReader:
             self._joiner = self._joiner or SurrogateJoiner()
             return doc
 
-    def _check_document(self, doc: Json, raw: bytes) -> tuple[Json, bytes]:
+    def _check_and_rewrite_document(self, doc: Json, raw: bytes) -> tuple[Json, bytes]:
         """Return the rewritten document, and its bytes in one line.
 
         Raise any error that it reports.
@@ -166,7 +166,7 @@ class FamilyFrameReader:
         family = self._family
         if "error" in doc or family.find_failure is not None:
             checked = doc if self._joiner is None else replace_surrogates(doc)
-            check_error(checked, self._upstream, family)
+            raise_reported_error(checked, self._upstream, family)
         if (
             self._body is not None
             and family.result_list
@@ -190,14 +190,14 @@ class FamilyFrameReader:
         placed, self._placed = self._placed, []
         return placed
 
-    def _end(self, *, done: bool) -> Sequence[Frame]:
+    def _end_response(self, *, done: bool) -> Sequence[Frame]:
         frames = [*self._order_frames(self._reader.end(done=done))]
         frames += () if self._order is None else self._order.end()
         self._is_over = True
         return _mark_last_frame(frames)
 
 
-def check_error(doc: Json, upstream: UpstreamDialect, family: Family) -> None:
+def raise_reported_error(doc: Json, upstream: UpstreamDialect, family: Family) -> None:
     """Raise the error that a document reports."""
     if family.find_failure is not None:
         failed = family.find_failure(doc)
@@ -205,7 +205,7 @@ def check_error(doc: Json, upstream: UpstreamDialect, family: Family) -> None:
             return
         doc = failed
     if doc["error"] and not (family.allows_error_with_results and doc.get(family.result_list)):
-        error = parse_error(doc)
+        error = parse_error_body(doc)
         meaning = classify_error(upstream.statuses, upstream.denial_codes, error, error.status)
         reported = make_client_error(meaning, error, error.status)
         usage = doc.get("usage")

@@ -39,7 +39,7 @@ _IN_STRING = re.compile(r'["\\]')
 _OUTSIDE = re.compile(rf"[^{JSON_SPACE}]")
 
 
-class ObjectEnd:
+class JsonEndDetector:
     """Finds the end of a JSON object that arrives in pieces, in linear time."""
 
     def __init__(self) -> None:
@@ -54,9 +54,9 @@ class ObjectEnd:
         """True if the object is whole, and nothing but space follows it."""
         return self._begun and self._depth == 0 and not self._broken
 
-    def feed(self, name: str, text: str) -> None:
+    def feed(self, member: str, text: str) -> None:
         """Read the next piece of a member of a call. An ``input`` is not JSON."""
-        self._broken = self._broken or name != "arguments"
+        self._broken = self._broken or member != "arguments"
         position = 0
         while position < len(text) and not self._broken:
             if self._escaped:
@@ -87,7 +87,7 @@ class _PartQueue:
         self.frames: deque[tuple[Frame, list[str]]] = deque()
         self.size = 0
 
-    def add(self, frame: Frame) -> None:
+    def add_frame(self, frame: Frame) -> None:
         delta = frame.events[0] if len(frame.events) == 1 else None
         if type(delta) is not Delta:
             self.frames.append((frame, []))
@@ -120,7 +120,7 @@ class Sequencer:
         self._children: dict[Part, _PartQueue] = {}  # children of the open root
         self._closed: set[Part] = set()  # parts that the sequencer has closed
         self._renamed: dict[Part, Part] = {}  # continuations of closed parts, by original part
-        self._json: ObjectEnd | None = None  # end of the JSON text of the open root
+        self._json: JsonEndDetector | None = None  # end of the JSON text of the open root
         self._finishes: dict[int, Frame] = {}  # finish frames of choices with waiting parts
         self._ready: list[Frame] = []  # frames to return with the next call
         self._moved = False
@@ -136,17 +136,17 @@ class Sequencer:
                 is_open = part is self._child or (part is self._root and self._child is None)
                 if is_open and self._json is None and part not in self._renamed:
                     return [frame if not self._moved else frame._replace(raw=None)]
-        self._add_frame_to_parts(frame, self._ready)
+        self._order_frame(frame, self._ready)
         out, self._ready = self._ready, []
         return out
 
     def end(self) -> list[Frame]:
         """Return all waiting frames at the end of the response."""
-        self._drain(self._ready)
+        self._release_all_frames(self._ready)
         out, self._ready = self._ready, []
         return out
 
-    def _drain(self, out: list[Frame]) -> None:
+    def _release_all_frames(self, out: list[Frame]) -> None:
         """Release all waiting frames. End a part that is still open before the next begins."""
         self._end_open_part(out)
         while self._children or self._roots:
@@ -154,27 +154,27 @@ class Sequencer:
                 out.append(Frame((PartEnd(self._child),)))
                 self._child = None
             if self._children:
-                self._release_children(out)
+                self._release_child_parts(out)
                 continue
             if self._root is not None:
                 out.append(Frame((PartEnd(self._root),)))
             self._root = self._json = None
-            self._release_roots(out)
+            self._release_root_parts(out)
             self._end_open_part(out)
-        self._pass_finishes(out)
+        self._pass_held_finishes(out)
 
-    def _add_frame_to_parts(self, frame: Frame, out: list[Frame]) -> None:
+    def _order_frame(self, frame: Frame, out: list[Frame]) -> None:
         for event in frame.events:
             if type(event) is Finish:
-                self._finish_choice(event.choice, out)
+                self._end_choice_parts(event.choice, out)
             elif type(event) is ResponseEnd:
-                self._drain(out)
+                self._release_all_frames(out)
         part = find_part(frame)
         if part is None:
-            self._pass_finish(frame, out)
+            self._pass_partless_frame(frame, out)
             return
         self._pass_or_hold_frame(frame, part, out)
-        self._release_roots(out)
+        self._release_root_parts(out)
 
     def _pass_or_hold_frame(self, frame: Frame, part: Part, out: list[Frame]) -> None:
         """Pass a frame of a part, or hold it back."""
@@ -201,25 +201,25 @@ class Sequencer:
             continuation.continues = self._renamed.get(part, part)
             self._renamed[part] = continuation
             events = (PartStart(part), *events)
-        self._check_order(events)
+        self._check_part_order(events)
         is_new = root is not self._root
         self._root = root
         if part is not root:
             self._child = part
         if is_new:
-            self._json = ObjectEnd() if root.closing == "json" else None
+            self._json = JsonEndDetector() if root.closing == "json" else None
         ended = [event.part for event in events if type(event) is PartEnd]
         if root in ended:
-            self._release_children(out, all_of_them=True)
+            self._release_child_parts(out, all_of_them=True)
         out.append(self._replace_continued_parts(frame, events))
         if self._child in ended:
             self._child = None
         if root in ended:
             self._root = self._child = self._json = None
         elif self._json is not None:
-            self._feed_json(self._json, part, events, out)
+            self._feed_json_arguments(self._json, part, events, out)
 
-    def _check_order(self, events: tuple[Event, ...]) -> None:
+    def _check_part_order(self, events: tuple[Event, ...]) -> None:
         begun = [event.part for event in events if type(event) is PartStart]
         for part in begun if self._is_joined_by_index else ():
             indexes = (part.number,) if part.parent is None else (part.parent.number, part.number)
@@ -229,8 +229,8 @@ class Sequencer:
                 )
             self._indexes[part.kind] = indexes
 
-    def _feed_json(
-        self, json: ObjectEnd, part: Part, events: tuple[Event, ...], out: list[Frame]
+    def _feed_json_arguments(
+        self, json: JsonEndDetector, part: Part, events: tuple[Event, ...], out: list[Frame]
     ) -> None:
         for event in events:
             if type(event) is Delta:
@@ -248,19 +248,19 @@ class Sequencer:
             self._closed.add(root)
             out.append(Frame((PartEnd(self._renamed.get(root, root)),)))
 
-    def _release_roots(self, out: list[Frame]) -> None:
-        self._release_children(out)
+    def _release_root_parts(self, out: list[Frame]) -> None:
+        self._release_child_parts(out)
         while self._roots and (self._root is None or self._root.closing == "implicit"):
             self._end_open_part(out)
-            self._replay_root(next(iter(self._roots)), out)
-            self._pass_finishes(out)
+            self._replay_root_part(next(iter(self._roots)), out)
+            self._pass_held_finishes(out)
 
-    def _replay_root(self, root: Part, out: list[Frame]) -> None:
+    def _replay_root_part(self, root: Part, out: list[Frame]) -> None:
         for frame in self._remove_queue(self._roots, root):
             self._pass_or_hold_frame(frame, find_part(frame) or root, out)
-            self._release_children(out)
+            self._release_child_parts(out)
 
-    def _release_children(self, out: list[Frame], *, all_of_them: bool = False) -> None:
+    def _release_child_parts(self, out: list[Frame], *, all_of_them: bool = False) -> None:
         while self._children and (self._child is None or all_of_them):
             self._child = None
             part = next(iter(self._children))
@@ -279,7 +279,7 @@ class Sequencer:
         if waiting is None:
             waiting = queues[part] = _PartQueue()
         count_before = len(waiting.frames)
-        waiting.add(frame)
+        waiting.add_frame(frame)
         added = len(waiting.frames) - count_before
         size = sum(len(event.text) for event in frame.events if type(event) is Delta)
         if added:
@@ -290,7 +290,7 @@ class Sequencer:
         if self._count > MAX_FRAMES or self._bytes > MAX_BYTES:
             raise ResponseTooLarge("The upstream interleaved too many output items.")
 
-    def _finish_choice(self, choice: int, out: list[Frame]) -> None:
+    def _end_choice_parts(self, choice: int, out: list[Frame]) -> None:
         if self._root is not None and self._root.choice == choice:
             self._end_open_part(out)
         while self._root is None or self._root.closing == "implicit":
@@ -298,10 +298,10 @@ class Sequencer:
             if root is None:
                 return
             self._end_open_part(out)
-            self._replay_root(root, out)
+            self._replay_root_part(root, out)
             self._end_open_part(out)
 
-    def _pass_finish(self, frame: Frame, out: list[Frame]) -> None:
+    def _pass_partless_frame(self, frame: Frame, out: list[Frame]) -> None:
         """Pass a frame without a part; hold a `Finish` while parts of its choice wait."""
         for event in frame.events:
             if type(event) is Finish and any(part.choice == event.choice for part in self._roots):
@@ -309,7 +309,7 @@ class Sequencer:
                 return
         out.append(self._replace_continued_parts(frame, frame.events))
 
-    def _pass_finishes(self, out: list[Frame]) -> None:
+    def _pass_held_finishes(self, out: list[Frame]) -> None:
         for choice in [*self._finishes]:
             if not any(part.choice == choice for part in self._roots):
                 if self._root is not None and self._root.choice == choice:

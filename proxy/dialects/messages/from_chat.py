@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES, parse_arguments
+from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES, parse_tool_arguments
 from proxy.dialects.wire.strict_json import MAX_RESPONSE_DEPTH
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
@@ -102,14 +102,14 @@ def _convert_response_format(response_format: Any) -> Json | None:
     return {"type": "json_schema", "schema": schema}
 
 
-def _convert_effort(effort: Any) -> str | None:
+def _convert_reasoning_effort(effort: Any) -> str | None:
     return (
         EFFORT_NAMES.get(effort, effort) if isinstance(effort, str) and effort != "none" else None
     )
 
 
 CONVERSIONS: Conversions = {
-    "reasoning_effort": _convert_effort,
+    "reasoning_effort": _convert_reasoning_effort,
     "response_format": _convert_response_format,
     "stop": lambda stop: [stop] if isinstance(stop, str) and stop else stop or None,
 }
@@ -168,7 +168,7 @@ def _convert_messages(chat_messages: Any) -> tuple[Any, list[Json]]:
                 messages.append({"role": role, "content": content})
                 continue
             result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id")}
-            _add_result(messages, result | ({"content": content} if content else {}))
+            _add_tool_result(messages, result | ({"content": content} if content else {}))
         else:
             raise InvalidField(f"{place}.role", NOT_SUPPORTED)
     if len(system) == 1 and system[0].keys() == {"type", "text"}:
@@ -176,7 +176,7 @@ def _convert_messages(chat_messages: Any) -> tuple[Any, list[Json]]:
     return system, messages
 
 
-def _add_result(messages: list[Json], result: Json) -> None:
+def _add_tool_result(messages: list[Json], result: Json) -> None:
     """Add a tool result, to the previous message if that has only tool results."""
     previous = messages[-1] if messages else {}
     if previous.get("role") == "user" and isinstance(previous["content"], list):
@@ -210,7 +210,7 @@ def _convert_tool_call(call: Any, place: str) -> Json:
         problem = f"must be a JSON object nested at most {MAX_RESPONSE_DEPTH} levels deep"
         raise InvalidField(f"{place}.function.arguments", problem)
 
-    arguments = parse_arguments(function.get("arguments"), refuse)
+    arguments = parse_tool_arguments(function.get("arguments"), refuse)
     block = {"type": "tool_use", "id": call.get("id"), "name": function.get("name")}
     return {**block, "input": arguments}
 
@@ -234,15 +234,15 @@ def _convert_part(part: Any, place: str) -> Json:
     if kind == "image_url":
         inner = part.get("image_url")
         url = inner.get("url") if isinstance(inner, dict) else inner
-        return {"type": "image", "source": _make_source(url, place)}
+        return {"type": "image", "source": _make_source_from_url(url, place)}
     if kind == "file" and isinstance(part.get("file"), dict):
-        source = _make_source(part["file"].get("file_data"), place)
+        source = _make_source_from_url(part["file"].get("file_data"), place)
         name = part["file"].get("filename")
         return {"type": "document", "source": source} | ({"title": name} if name else {})
     raise InvalidField(place, NOT_SUPPORTED)
 
 
-def _make_source(url: Any, place: str) -> Json:
+def _make_source_from_url(url: Any, place: str) -> Json:
     if not isinstance(url, str):
         raise InvalidField(place, NOT_SUPPORTED)
     match = _DATA_URL.match(url[:256])

@@ -9,7 +9,7 @@ from typing import Any
 from proxy.dialects.family import ReadOptions, Shape, has_shape, make_incomplete_stream_error
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import USUAL_EVENTS, make_stream_events
-from proxy.dialects.wire.strict_json import as_object, dump, is_name
+from proxy.dialects.wire.strict_json import as_object, dump, is_null_or_name
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import USAGE_GROUPS, read_usage
 from proxy.types import Json
@@ -80,14 +80,14 @@ class MessageReader:
         kind = doc.get("type")
         if kind.__class__ is not str or not kind.isprintable():
             return []
-        return self._read(kind, doc, raw)
+        return self._read_event(kind, doc, raw)
 
     def end(self, *, done: bool = False) -> Sequence[Frame]:
         if not self._has_finished:
             raise make_incomplete_stream_error()
         return [self._make_frame((RESPONSE_END,), None, None)]
 
-    def _read(self, kind: str, doc: Json, raw: bytes) -> list[Frame]:
+    def _read_event(self, kind: str, doc: Json, raw: bytes) -> list[Frame]:
         if kind == schema.MESSAGE_START:
             return self._read_message_start(doc, raw)
         if kind == schema.MESSAGE_DELTA:
@@ -126,14 +126,14 @@ class MessageReader:
             events = (*events, Native(next(parts, None)))
         return [self._make_frame(events, doc, raw)]
 
-    def _read_name(self, value: Any) -> str | None:
+    def _read_valid_name(self, value: Any) -> str | None:
         # Guards do not read names of crossing streams, so a name must not carry text to the client.
         options = self._options
-        if options.inspect and options.crossing and not is_name(value):
+        if options.inspect and options.crossing and not is_null_or_name(value):
             return None
         return value if value.__class__ is str else None
 
-    def _make_start(self) -> tuple[Event, ...]:
+    def _make_start_event(self) -> tuple[Event, ...]:
         if self._has_started:
             return ()
         self._has_started = True
@@ -150,7 +150,9 @@ class MessageReader:
         message = as_object(doc.get("message"))
         self._add_usage(message.get("usage"))
         start = ResponseStart(
-            self._read_name(message.get("id")), self._read_name(message.get("model")), None
+            self._read_valid_name(message.get("id")),
+            self._read_valid_name(message.get("model")),
+            None,
         )
         events = (start, *self._make_usage_report(is_final=False))
         return self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_START])
@@ -159,9 +161,9 @@ class MessageReader:
         self._add_usage(doc.get("usage"))
         reason = as_object(doc.get("delta")).get("stop_reason")
         frames: list[Frame] = []
-        events = self._make_start()
+        events = self._make_start_event()
         if reason is not None and not self._has_finished:
-            events += self._make_finish(str(reason), frames)
+            events += self._make_finish_events(str(reason), frames)
         events += self._make_usage_report(is_final=True)
         if self._options.inspect and self._usage:
             doc = {**doc, "usage": dict(self._usage)}
@@ -176,12 +178,12 @@ class MessageReader:
         if not self._has_started:
             raise make_incomplete_stream_error()
         if not self._has_finished:
-            events = self._make_finish(None, frames)
+            events = self._make_finish_events(None, frames)
         if self._options.inspect and not has_shape(doc, USUAL_EVENTS[schema.MESSAGE_STOP]):
             events += (Native(),)
         return [*frames, self._make_frame((*events, RESPONSE_END), doc, raw)]
 
-    def _make_finish(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
+    def _make_finish_events(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
         # In a split stream, blocks that the upstream has not ended end in `frames`.
         self._has_finished = True
         parts = {index: part for index, part in self._open.items() if self._is_sent_to_client(part)}
@@ -221,7 +223,7 @@ class MessageReader:
 
     def _begin_block(self, index: int | None, part: Part) -> tuple[Event, ...]:
         """Open a block. Return the start of the message, and the ends of blocks that it closes."""
-        events = self._make_start()
+        events = self._make_start_event()
         if self._splits:
             if index in self._open:
                 raise UpstreamInvalid("The upstream started a content block that had not ended.")
@@ -240,13 +242,13 @@ class MessageReader:
         kind = block.get("type")
         block_type = kind if kind.__class__ is str and kind in schema.BLOCK_KINDS else ""
         number = len(self._open) if index is None else index
-        name = self._read_name(block.get("id")) or ""
+        name = self._read_valid_name(block.get("id")) or ""
         part = Part(schema.BLOCK_KINDS.get(block_type, "opaque"), number, id=name)
         events = self._begin_block(index, part)
         if not self._is_sent_to_client(part):
             return [self._make_frame(events, doc, raw)] if events else []
         if part.kind == "arguments":
-            return self._read_call_start(part, doc, raw, events)
+            return self._read_tool_call_start(part, doc, raw, events)
         events += (PartStart(part),)
         member = schema.BLOCK_TEXT_MEMBERS.get(block_type, "")
         text = block.get(member)
@@ -257,7 +259,7 @@ class MessageReader:
             events += (Attach(part, "signature", signature, slot=("content_block", "signature")),)
         return self._make_document_frames(events, doc, raw, schema.USUAL_BLOCKS.get(block_type))
 
-    def _read_call_start(
+    def _read_tool_call_start(
         self, part: Part, doc: Json, raw: bytes, events: tuple[Event, ...]
     ) -> list[Frame]:
         block = doc["content_block"]
@@ -287,7 +289,7 @@ class MessageReader:
         kind = delta.get("type")
         kind = kind if kind.__class__ is str else ""
         member, part_kind = schema.DELTA_TYPES.get(kind, ("", "opaque"))
-        events = self._make_start()
+        events = self._make_start_event()
         part = self._open.get(index)
         if part is None:  # the upstream has not sent the start of the block
             if index in self._ended:
@@ -303,7 +305,7 @@ class MessageReader:
             if name in delta and not self._options.crossing:
                 events += (Attach(part, name, delta[name], slot=("delta", name)),)
             return self._make_document_frames(events, doc, raw, usual if name in delta else None)
-        if text.__class__ is not str or not self._claim_member(part, member):
+        if text.__class__ is not str or not self._claim_text_member(part, member):
             return self._make_document_frames(events, doc, raw)
         slot = "delta", member
         if usual is not None:
@@ -311,7 +313,7 @@ class MessageReader:
             self._delta_type, self._member = kind, member
         return self._make_document_frames((*events, Delta(part, text, slot)), doc, raw, usual)
 
-    def _claim_member(self, part: Part, member: str) -> bool:
+    def _claim_text_member(self, part: Part, member: str) -> bool:
         """Use a member for the text of an inspected block. Return False if the block has another.
 
         Raises `UpstreamInvalid` if a block of a known type has its text in another member.
@@ -350,7 +352,7 @@ class WholeMessageReader:
         if options.stream:
             return [frame._replace(raw=None) for frame in frames]
         events = tuple(
-            _set_document_slot(event)
+            _set_whole_message_slot(event)
             for frame in frames
             for event in frame.events
             if not (isinstance(event, UsageReport) and not event.final)
@@ -361,7 +363,7 @@ class WholeMessageReader:
         return []
 
 
-def _set_document_slot(event: Event) -> Event:
+def _set_whole_message_slot(event: Event) -> Event:
     """Return an event of a whole message. Only texts shown to people have a path."""
     if isinstance(event, Delta) and event.part.kind in VISIBLE_KINDS:
         return event._replace(slot=("content", event.part.number, event.slot[-1]))

@@ -11,7 +11,11 @@ from typing import Any
 import orjson
 
 from proxy.dialects.family import Shape, is_empty, is_number, is_text, make_word_check
-from proxy.dialects.wire.strict_json import MAX_RESPONSE_DEPTH, is_name, wrap_in_writer_levels
+from proxy.dialects.wire.strict_json import (
+    MAX_RESPONSE_DEPTH,
+    add_writer_nesting,
+    is_null_or_name,
+)
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import USAGE_GROUPS, Tokens
 from proxy.types import Json
@@ -90,10 +94,10 @@ USUAL_EVENTS: Mapping[str, Shape] = {
     MESSAGE_START: {
         "type": is_text,
         "message": {
-            "id": is_name,
+            "id": is_null_or_name,
             "type": make_word_check("message"),
             "role": make_word_check("assistant"),
-            "model": is_name,
+            "model": is_null_or_name,
             "content": is_empty,
             "stop_reason": is_empty,
             "stop_sequence": is_empty,
@@ -116,7 +120,7 @@ _BLOCK_MEMBERS: Mapping[str, Mapping[str, Shape]] = {
     "text": {"text": is_text, "citations": is_empty},
     "thinking": {"thinking": is_text, "signature": is_text},
     "tool_use": {
-        "id": is_name,
+        "id": is_null_or_name,
         "name": is_text,
         "input": is_empty,
         "caller": {"type": make_word_check("direct")},
@@ -181,7 +185,7 @@ SERVICE_TIERS: Mapping[str, str] = {"auto": "auto", "default": "standard_only"}
 """Service tiers of Messages by those of a chat."""
 
 
-def parse_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
+def parse_tool_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
     """Return the arguments of a tool call as an object.
 
     Returns ``on_invalid(value)`` if they are not an object, or nested too deeply to be written.
@@ -190,7 +194,7 @@ def parse_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> Json:
         value = orjson.loads(arguments or "{}")
         if arguments and arguments.count("[") + arguments.count("{") > MAX_RESPONSE_DEPTH:
             # The parser allows more levels than the writer.
-            orjson.dumps(wrap_in_writer_levels(value))
+            orjson.dumps(add_writer_nesting(value))
     except (orjson.JSONDecodeError, TypeError):
         return on_invalid(arguments)
     return value if isinstance(value, dict) else on_invalid(value)
@@ -208,7 +212,7 @@ def make_stream_events(message: Json) -> Iterator[Json]:
     for index, block in enumerate(blocks):
         if not isinstance(block, dict):
             raise UpstreamInvalid("The upstream sent a content block that is not an object.")
-        start, deltas = _split_block(block)
+        start, deltas = _split_block_into_deltas(block)
         yield {"type": BLOCK_START, "index": index, "content_block": start}
         for delta in deltas:
             yield {"type": BLOCK_DELTA, "index": index, "delta": delta}
@@ -219,7 +223,7 @@ def make_stream_events(message: Json) -> Iterator[Json]:
     yield {"type": MESSAGE_STOP}
 
 
-def _split_block(block: Json) -> tuple[Json, list[Json]]:
+def _split_block_into_deltas(block: Json) -> tuple[Json, list[Json]]:
     kind, start, deltas = block.get("type"), dict(block), list[Json]()
     if kind == "text" and isinstance(block.get("text"), str):
         start["text"] = ""

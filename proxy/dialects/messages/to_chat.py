@@ -74,7 +74,7 @@ def check_blocks(body: Json) -> None:
             call_ids = call_ids if role == "assistant" else set()  # messages of one turn
             call_ids |= {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
         else:
-            _check_results(blocks, call_ids, place)
+            _check_tool_results(blocks, call_ids, place)
         role = message["role"]
     if isinstance(body.get("system"), list):
         _check_block_list(body["system"], "system")
@@ -92,7 +92,7 @@ def _check_block_list(blocks: Sequence[Json], place: str) -> None:
             _check_block_list(block["content"], f"{block_place}.content")
 
 
-def _check_results(blocks: Sequence[Json], call_ids: set[str], place: str) -> None:
+def _check_tool_results(blocks: Sequence[Json], call_ids: set[str], place: str) -> None:
     for index, block in enumerate(blocks):
         if block["type"] == "tool_result" and block["tool_use_id"] not in call_ids:
             problem = "must be the id of a tool_use block in the assistant message before it"
@@ -138,16 +138,16 @@ class _MessagesConversion:
         tier = chat.get("service_tier")
         if tier is not None:
             chat["service_tier"] = CHAT_TIERS.get(tier, tier)
-        conversions = {**CONVERSIONS, "reasoning_effort": self._convert_effort}
+        conversions = {**CONVERSIONS, "reasoning_effort": self._convert_reasoning_effort}
         renamed, dropped = convert_from_api(body, "messages", conversions)
         self.dropped |= dropped
         chat |= renamed | self._convert_tools()
-        self._add_effort(chat)
+        self._add_reasoning_effort(chat)
         if is_reasoning_model(str(body.get("model")), chat) and "max_tokens" in chat:
             chat["max_completion_tokens"] = chat.pop("max_tokens")
         return chat
 
-    def _convert_effort(self, effort: Any) -> str | None:
+    def _convert_reasoning_effort(self, effort: Any) -> str | None:
         if not self._is_reasoning:
             self.dropped.add("output_config")
             return None
@@ -155,7 +155,7 @@ class _MessagesConversion:
             raise InvalidField("output_config", NOT_SUPPORTED)
         return EFFORT_NAMES.get(effort, effort)
 
-    def _add_effort(self, chat: Json) -> None:
+    def _add_reasoning_effort(self, chat: Json) -> None:
         thinking = self._body.get("thinking")
         thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
         budget = thinking.get("budget_tokens")
@@ -187,14 +187,14 @@ class _MessagesConversion:
         kind = tool.get("type")
         if kind not in (None, "custom"):  # a tool of Anthropic
             raise InvalidField(f"tools.{index}", unsupported_type(kind))
-        self._drop_other_members(tool, {"type", *TOOL_MEMBERS.values()})
+        self._record_dropped_members(tool, {"type", *TOOL_MEMBERS.values()})
         function: Json = {"name": None, "parameters": None}
         for name, own_name in TOOL_MEMBERS.items():
             if tool.get(own_name) is not None:
                 function[name] = tool[own_name]
         return {"type": "function", "function": function}
 
-    def _drop_other_members(self, block: Json, names: set[str]) -> None:
+    def _record_dropped_members(self, block: Json, names: set[str]) -> None:
         self.dropped |= {n for n in block.keys() - names if block[n] not in (None, [], {})}
 
     def _convert_system(self, content: Any) -> Any:
@@ -204,7 +204,7 @@ class _MessagesConversion:
         parts = [
             part
             for block in self._iter_blocks(content, "system")
-            for part in self._convert_to_texts(block)
+            for part in self._convert_to_text_parts(block)
         ]
         return parts[0]["text"] if len(parts) == 1 else parts
 
@@ -214,7 +214,7 @@ class _MessagesConversion:
             self._place = f"{place}.{index}"
             yield block
 
-    def _convert_to_texts(self, block: Any) -> list[Json]:
+    def _convert_to_text_parts(self, block: Any) -> list[Json]:
         parts = self._convert_block(block)
         if any(part["type"] != "text" for part in parts):
             raise self._make_unsupported_error()
@@ -243,12 +243,12 @@ class _MessagesConversion:
             elif kind in ("thinking", "redacted_thinking"):
                 self.dropped.add("thinking")
             elif kind == "tool_use":
-                self._drop_other_members(block, {"type", "id", "name", "input"})
+                self._record_dropped_members(block, {"type", "id", "name", "input"})
                 arguments = orjson.dumps(block.get("input") or {}).decode()
                 function = {"name": block.get("name"), "arguments": arguments}
                 calls.append({"id": block.get("id"), "type": "function", "function": function})
             else:
-                parts += self._convert_to_texts(block)
+                parts += self._convert_to_text_parts(block)
         text = "".join(part["text"] for part in parts)
         message: Json = {"role": "assistant", "content": text if text or not calls else None}
         message |= {"reasoning_content": "".join(thoughts)} if any(thoughts) else {}
@@ -268,7 +268,7 @@ class _MessagesConversion:
 
     def _convert_tool_result(self, block: Json, user_parts: list[Json]) -> Json:
         """Return the text of a tool result. Its other parts go to the user message."""
-        self._drop_other_members(block, {"type", "tool_use_id", "content", "is_error"})
+        self._record_dropped_members(block, {"type", "tool_use_id", "content", "is_error"})
         text = block.get("content")
         if isinstance(text, list):
             blocks = self._iter_blocks(text, f"{self._place}.content")
@@ -283,20 +283,20 @@ class _MessagesConversion:
     def _convert_block(self, block: Any) -> list[Json]:
         kind = _get_block_type(block)
         if kind == "text" and isinstance(block.get("text"), str):
-            self._drop_other_members(block, {"type", "text"})
+            self._record_dropped_members(block, {"type", "text"})
             return [_make_text_part(block["text"])]
         if kind == "image":
-            self._drop_other_members(block, {"type", "source"})
+            self._record_dropped_members(block, {"type", "source"})
             url = self._make_source_url(block.get("source"))
             return [{"type": "image_url", "image_url": {"url": url}}]
         if kind == "document":
-            self._drop_other_members(block, {"type", "source", "title", "context"})
+            self._record_dropped_members(block, {"type", "source", "title", "context"})
             return self._convert_document(block)
         if kind == "tool_reference":
             return [_make_text_part(f"tool loaded: {block.get('tool_name')}")]
         if kind == "search_result":
-            self._drop_other_members(block, {"type", "source", "title", "content"})
-            titles = self._convert_titles(block, "source", "title")
+            self._record_dropped_members(block, {"type", "source", "title", "content"})
+            titles = self._convert_to_title_parts(block, "source", "title")
             return [*titles, *self._convert_nested_content(block.get("content"))]
         raise self._make_unsupported_error()
 
@@ -310,7 +310,7 @@ class _MessagesConversion:
     def _convert_document(self, block: Json) -> list[Json]:
         source = block.get("source")
         source = source if isinstance(source, dict) else {}
-        kind, titles = source.get("type"), self._convert_titles(block, "title", "context")
+        kind, titles = source.get("type"), self._convert_to_title_parts(block, "title", "context")
         if kind == "text" and isinstance(source.get("data"), str):
             return [*titles, _make_text_part(source["data"])]
         if kind == "content":
@@ -322,7 +322,7 @@ class _MessagesConversion:
             return [*titles, {"type": "file", "file": file}]
         raise self._make_unsupported_error()
 
-    def _convert_titles(self, block: Json, *names: str) -> list[Json]:
+    def _convert_to_title_parts(self, block: Json, *names: str) -> list[Json]:
         titles = [block[name] for name in names if block.get(name)]
         if not all(isinstance(title, str) for title in titles):
             raise self._make_unsupported_error()

@@ -9,7 +9,7 @@ import orjson
 
 from proxy.dialects.chat.tool_calls import make_client_call_id
 from proxy.dialects.messages import schema
-from proxy.dialects.messages.schema import parse_arguments
+from proxy.dialects.messages.schema import parse_tool_arguments
 from proxy.dialects.wire.sse import encode_named_event
 from proxy.dialects.wire.strict_json import dump
 from proxy.types import Json
@@ -75,7 +75,7 @@ class MessageComposer:
         self._usage: Json | None = None
         self._last_event: str = ""  # type of the last event that is not of a block
 
-    def compose(self, frame: Frame) -> list[Json]:
+    def compose_events(self, frame: Frame) -> list[Json]:
         """Return the Messages events for a frame that another API sent."""
         self._events = []
         for event in frame.events:
@@ -102,7 +102,7 @@ class MessageComposer:
             case PartStart(part) if part.kind in TOOL_CALL_KINDS and self._is_first_choice(
                 part.choice
             ):
-                self._begin_call(event, frame)
+                self._begin_tool_call(event, frame)
             case ResponseStart():
                 self._start_message(event, frame)
             case UsageReport(tokens, native):
@@ -137,7 +137,7 @@ class MessageComposer:
         }
         self._events.append({"type": schema.MESSAGE_START, "message": message})
 
-    def _begin_call(self, event: PartStart, frame: Frame) -> None:
+    def _begin_tool_call(self, event: PartStart, frame: Frame) -> None:
         self._has_calls = True
         part, call = event.part, event.call
         attached = (item for item in frame.events if isinstance(item, Attach))
@@ -222,7 +222,7 @@ class MessageWriter:
                 return template % (index, dump(text, frame.size))
         if not (events or doc is not None or frame.last):
             return PING
-        docs = self._composer.compose(frame)
+        docs = self._composer.compose_events(frame)
         return b"".join(
             [encode_named_event(event["type"], dump(event, frame.size)) for event in docs]
         )
@@ -248,10 +248,10 @@ class WholeMessageWriter(MessageWriter):
             if frame.last and not is_event:
                 return dump(doc, self._size) if frame.raw is None else frame.raw
             self._composer.track_native_event(doc, frame.events)
-            self._message.add(doc)
+            self._message.add_event(doc)
         else:
-            for event in self._composer.compose(frame):
-                self._message.add(event)
+            for event in self._composer.compose_events(frame):
+                self._message.add_event(event)
         return dump(self._message.build_message(), self._size) if frame.last else b""
 
 
@@ -263,7 +263,7 @@ class MessageAccumulator:
         self._blocks: dict[Any, Json] = {}  # by index
         self._texts: dict[tuple[Any, str], list[str]] = {}  # by index and member
 
-    def add(self, event: Json) -> None:
+    def add_event(self, event: Json) -> None:
         kind, index = event.get("type"), event.get("index")
         if kind == schema.MESSAGE_START:
             self._message = dict(event["message"])
@@ -287,7 +287,7 @@ class MessageAccumulator:
         for (index, member), texts in self._texts.items():
             text, block = "".join(texts), self._blocks[index]
             if member == "partial_json":
-                block["input"] = parse_arguments(text, lambda value: {"arguments": value})
+                block["input"] = parse_tool_arguments(text, lambda value: {"arguments": value})
             else:
                 block[member] = block.get(member, "") + text
         self._texts.clear()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from unicodedata import normalize
 
-from proxy.dialects.requests.field_filter import MODEL, check_fields
+from proxy.dialects.requests.field_filter import MODEL, check_restricted_fields
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_ALLOWED, NOT_DECLARED
 from proxy.errors.words import shorten_to_ascii
@@ -53,7 +53,7 @@ _NO_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
 _MALFORMED_FORM = "must be well-formed multipart/form-data that every parser reads the same way"
 
 
-def is_form(media_type: str) -> bool:
+def is_form_media_type(media_type: str) -> bool:
     """Return True if a media type is a form, or has parts that some servers read as one."""
     return media_type.strip().lower().startswith(("multipart/", URLENCODED))
 
@@ -81,7 +81,9 @@ class FormUpload:
             raise InvalidField("content-type", problem)
         self._upload = upload
         self._ahead: bytes | None = None
-        self._parts = FormParts(match[2].encode(), target, declared, requires_model=requires_model)
+        self._parts = FormChecker(
+            match[2].encode(), target, declared, requires_model=requires_model
+        )
 
     @property
     def length(self) -> int | None:
@@ -109,7 +111,7 @@ class FormUpload:
         return piece
 
 
-class FormParts:
+class FormChecker:
     """Checks the bytes of a form, in any pieces.
 
     Buffers at most the header of a part or the text of a field. Raises ``InvalidField``, also for a
@@ -184,14 +186,14 @@ class FormParts:
         if end < 0:
             return False
         lines, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
-        self._name = self._name_field_to_check(lines.decode("utf-8", "replace"))
+        self._name = self._parse_checked_field_name(lines.decode("utf-8", "replace"))
         self._in_header = False
         self._part_count += 1
         if self._part_count > MAX_PARTS:
             raise InvalidField("form", f"must have at most {MAX_PARTS} parts")
         return True
 
-    def _name_field_to_check(self, lines: str) -> str:
+    def _parse_checked_field_name(self, lines: str) -> str:
         """Return the name of a field whose content must be checked, "" for a file."""
         headers: dict[str, str] = {}
         for line in lines.split("\r\n"):
@@ -202,7 +204,7 @@ class FormParts:
         disposition = _DISPOSITION.fullmatch(headers.get("content-disposition", "").strip())
         encodings = {headers.get(name, "").lower() for name in _ENCODING_HEADERS}
         media_type = headers.get("content-type", "")
-        if disposition is None or not encodings <= _NO_ENCODINGS or is_form(media_type):
+        if disposition is None or not encodings <= _NO_ENCODINGS or is_form_media_type(media_type):
             raise InvalidField("form", _MALFORMED_FORM)
         name = disposition[1] or disposition[2]
         if normalize_name(name) == "charset":  # servers may decode other fields by it
@@ -238,7 +240,7 @@ def check_form_field(
         nested = value
         for step in reversed(path):
             nested = {step: nested}
-        check_fields(nested, target.upstream, target.model)
+        check_restricted_fields(nested, target.upstream, target.model)
 
 
 def _split_field_name(separators: re.Pattern[str], name: str) -> Iterator[str]:

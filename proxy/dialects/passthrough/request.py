@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from proxy.dialects import DIALECTS, check_names
-from proxy.dialects.passthrough.form import FormUpload, is_form
+from proxy.dialects import DIALECTS, check_name_lengths
+from proxy.dialects.passthrough.form import FormUpload, is_form_media_type
 from proxy.dialects.request_headers import (
     FORWARDABLE_VALUE,
     REDUNDANT_PARAMETERS,
-    insert_model_of_path,
+    insert_model_from_path,
     select_forwarded_headers,
 )
 from proxy.dialects.requests.field_filter import filter_fields, list_declared_fields
@@ -54,7 +54,7 @@ _MAX_MEDIA_TYPE_LENGTH = 256
 _ANY_JSON = re.compile(r"(?:.+/|.*\+)json")
 
 
-def read_passthrough(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
+def read_passthrough_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
     """Return the call of a JSON body.
 
     Raises ``InvalidField``, also for a spelling of ``model`` that servers in Go accept.
@@ -62,11 +62,11 @@ def read_passthrough(head: RequestHead, body: Json, size: int = 0, caller: str =
     for name in body:
         if name not in MODEL_FIELD:
             check_spelling(MODEL_FIELD, MODEL_FIELD, name)
-    body, warnings = insert_model_of_path(head, body)
+    body, warnings = insert_model_from_path(head, body)
     model = body.get("model")
-    check_names("model", model)
-    check_names("user", body.get("user"))
-    check_names("deployment", head.deployment)
+    check_name_lengths("model", model)
+    check_name_lengths("user", body.get("user"))
+    check_name_lengths("deployment", head.deployment)
     return Call(
         head=head,
         body=body,
@@ -79,11 +79,11 @@ def read_passthrough(head: RequestHead, body: Json, size: int = 0, caller: str =
     )
 
 
-def make_unread_call(head: RequestHead, upload: Upload, caller: str) -> Call:
+def make_upload_call(head: RequestHead, upload: Upload, caller: str) -> Call:
     """Return the call of a body that is forwarded unread."""
     model = head.parameter("deployment")
-    check_names("model", model)
-    check_names("deployment", head.deployment)
+    check_name_lengths("model", model)
+    check_name_lengths("deployment", head.deployment)
     return Call(
         head=head,
         body={},
@@ -102,12 +102,12 @@ def check_media_type(media_type: str) -> str:
     return media_type
 
 
-def is_any_json(media_type: str) -> bool:
+def can_be_json(media_type: str) -> bool:
     """Return True if some server may read a body of a media type as JSON."""
     return _ANY_JSON.fullmatch(media_type.partition(";")[0].strip().lower()) is not None
 
 
-def build_passthrough(
+def build_passthrough_request(
     call: Call, request: PassthroughRequest, path: PassthroughPath, target: Target
 ) -> UpstreamRequest:
     """Return the request for a target. Raises ``InvalidField`` or ``BadRequest``."""
@@ -127,7 +127,7 @@ def build_passthrough(
     elif call.size:
         body, dropped = _make_body(call, path, target, requires_model=requires_model)
         media_type = JSON_TYPE
-    if upload is not None and is_form(media_type):
+    if upload is not None and is_form_media_type(media_type):
         declared = list_declared_fields(path, upstream)
         upload = FormUpload(upload, media_type, target, declared, requires_model=requires_model)
     return UpstreamRequest(

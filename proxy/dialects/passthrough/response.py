@@ -26,7 +26,7 @@ MAX_HEADER_LENGTH = 256
 _USAGE = b'"usage'  # also finds Gemini's ``usageMetadata``
 
 
-def is_json(media_type: str) -> bool:
+def is_json_media_type(media_type: str) -> bool:
     """Return True for a media type, without parameters, of JSON."""
     return media_type == "application/json" or (
         media_type.startswith("application/") and media_type.endswith("+json")
@@ -47,7 +47,7 @@ def parse_passthrough_head(
     size = headers.get("content-length", "")
     length = int(size) if size.isdecimal() else None
     is_empty = status == 204 or length == 0
-    read = is_empty or (is_json(media_type) and (length is None or length <= max_bytes))
+    read = is_empty or (is_json_media_type(media_type) and (length is None or length <= max_bytes))
     return PassthroughHead(
         status=status,
         media_type=header if is_valid and header else DEFAULT_TYPE,
@@ -65,10 +65,10 @@ def select_passthrough_headers(headers: Mapping[str, str]) -> tuple[tuple[str, s
     return (nosniff, ("content-disposition", name))
 
 
-class PassthroughBytes:
+class PassthroughByteReader:
     """Bytes that no guard reads. In a stream of events `find_usage` finds the reported usage."""
 
-    is_buffered: ClassVar[bool] = False
+    buffers_whole_body: ClassVar[bool] = False
 
     def __init__(self, model_call: int, media_type: str, find_usage: FindUsage) -> None:
         self._model_call = model_call
@@ -90,7 +90,7 @@ class PassthroughBytes:
     def read(self, document: Document) -> Sequence[Frame]:
         piece = bytes(document)
         events: list[Event] = [Native()]
-        usage = self._usage_in(piece)
+        usage = self._parse_usage_events(piece)
         tokens = self._find_usage(usage) if usage else None
         if tokens is not None:
             events.append(UsageReport(tokens, usage))
@@ -102,7 +102,7 @@ class PassthroughBytes:
     def pop_frames_before_error(self) -> Sequence[Frame]:
         return ()
 
-    def _usage_in(self, piece: bytes) -> Json:
+    def _parse_usage_events(self, piece: bytes) -> Json:
         if self._events is None:
             return {}
         try:
@@ -132,10 +132,10 @@ def _read_usage(event: bytes) -> Json:
     return {}
 
 
-class PassthroughDocument:
+class PassthroughDocumentReader:
     """One document of JSON, with at most `limit` bytes. `find_usage` finds the reported usage."""
 
-    is_buffered: ClassVar[bool] = True
+    buffers_whole_body: ClassVar[bool] = True
 
     def __init__(
         self, model_call: int, documents: DocumentParser, limit: int, find_usage: FindUsage

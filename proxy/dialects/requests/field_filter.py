@@ -72,7 +72,7 @@ def filter_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json
     unsent: set[tuple[int, str]] = set()
     for found in find_restricted_fields(body, upstream.rules, model):
         if found.rule.verdict != "drop":
-            raise _make_refusal(found, model)
+            raise _make_refused_field_error(found, model)
         dropped.add(found.rule.name)
         unsent.add((id(found.parent), found.name))
     return _remove_fields(body, unsent) if unsent else dict(body), sorted(dropped)
@@ -85,14 +85,14 @@ def list_declared_fields(path: PassthroughPath, upstream: Upstream) -> Collectio
     return {MODEL, *(path.fields or ()), *upstream.accepts}
 
 
-def check_fields(body: Json, upstream: Upstream, model: str) -> None:
+def check_restricted_fields(body: Json, upstream: Upstream, model: str) -> None:
     """Raise ``InvalidField`` for a field that would be dropped or refused.
 
     Used for bodies that are not rewritten.
     """
     refused = next(find_restricted_fields(body, upstream.rules, model), None)
     if refused is not None:
-        raise _make_refusal(refused, model)
+        raise _make_refused_field_error(refused, model)
 
 
 def find_restricted_fields(
@@ -116,7 +116,7 @@ def find_restricted_fields(
                     if has_rule
                     else None
                 )
-                if found is not None and not _is_harmless(found, model):
+                if found is not None and not _has_harmless_value(found, model):
                     if found.rule.verdict != "accept":
                         yield found
                 elif value and isinstance(value, dict | list):
@@ -185,7 +185,7 @@ def _has_text(value: Any) -> bool:
     return any(isinstance(item, str) and item for item in items)
 
 
-def _is_harmless(found: RestrictedField, model: str) -> bool:
+def _has_harmless_value(found: RestrictedField, model: str) -> bool:
     """Return True for a value that has no effect, such as the target's own model."""
     rule, value = found.rule, found.value
     if rule.verdict == "limit":
@@ -210,7 +210,7 @@ HARMLESS_CHECKS: Mapping[str, Callable[[Any, Json, str], bool]] = {
 model, a file in an output, and a skill that Anthropic publishes."""
 
 
-def _make_refusal(found: RestrictedField, model: str) -> InvalidField:
+def _make_refused_field_error(found: RestrictedField, model: str) -> InvalidField:
     rule = found.rule
     if rule.verdict == "limit":
         allowed = ", ".join(sorted(FIELDS[rule.name].client_values))
@@ -224,10 +224,10 @@ def _make_refusal(found: RestrictedField, model: str) -> InvalidField:
         problem += f', also not as "{shorten_to_ascii(found.name)}"'
     if rule.verdict != "drop":
         problem += f', unless the upstream accepts "{rule.name}"'
-    return InvalidField(_spell_field_path(found), problem)
+    return InvalidField(_format_field_path(found), problem)
 
 
-def _spell_field_path(found: RestrictedField) -> str:
+def _format_field_path(found: RestrictedField) -> str:
     """Return the full path of a rejected field: its outer objects, then the name in its rule."""
     names = [found.rule.name]
     group: PathGroup | None = found.group

@@ -21,12 +21,12 @@ from proxy.dialects.requests.field_filter import find_restricted_fields
 from proxy.dialects.requests.translation import (
     DEPENDENCY_FIELDS,
     UNGENERATED_ENDPOINTS,
-    accepts_zero_limit,
-    apply_parameters,
-    find_client_names,
+    accepts_zero_output_limit,
+    apply_parameter_overrides,
+    find_client_field_names,
     get_supported_fields,
-    list_supported_fields,
-    translate,
+    list_supported_names,
+    translate_body,
 )
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
 from proxy.dialects.responses.state_refs import make_unknown_id_error, restore_item_ids
@@ -125,8 +125,8 @@ def make_target_route(
             for name, check in checks.items()
             if not (is_kept and name in client_fields and client_fields[name].check is check)
         ),
-        supported_fields=list_supported_fields(upstream, fields),
-        accepts_zero_bound=accepts_zero_limit(upstream),
+        supported_fields=list_supported_names(upstream, fields),
+        accepts_zero_bound=accepts_zero_output_limit(upstream),
         asked_for_usage=server.can_stream
         and server.has_usage_option
         and families[1] is None
@@ -190,12 +190,12 @@ def translate_request(
             return cached
     endpoint, dialect = call.head.endpoint, DIALECTS[call.head.dialect]
     route = make_target_route(endpoint, dialect, target)
-    result = forward_fields(route, endpoint, call.body, target.model, changes)
+    result = build_untranslated_request(route, endpoint, call.body, target.model, changes)
     if result is None:
         try:
-            result = translate(dialect, (endpoint, route.endpoint), call.body, target, changes)
+            result = translate_body(dialect, (endpoint, route.endpoint), call.body, target, changes)
         except InvalidField as error:
-            names = find_client_names(error.param or "", call.field_aliases)
+            names = find_client_field_names(error.param or "", call.field_aliases)
             raise InvalidField(names[0], error.problem) from None
         if target.upstream.traits.signs_calls and route.endpoint == "chat":
             result = replace(result, body=add_signatures(result.body, call.signatures))
@@ -204,7 +204,7 @@ def translate_request(
     return result
 
 
-def forward_fields(
+def build_untranslated_request(
     route: TargetRoute,
     client_endpoint: Endpoint,
     body: Json,
@@ -256,7 +256,7 @@ def compute_changed_fields(
         return cached[numbers]  # one operation, because threads may clear the cache
     except KeyError:
         pass
-    result = apply_parameters(
+    result = apply_parameter_overrides(
         route.endpoint,
         {"model": model, **fields},
         changes,
@@ -294,7 +294,7 @@ def apply_overrides(call: Call, target: Target, changes: ParameterOverrides) -> 
     endpoint = choose_target_endpoint(call.head.endpoint, target)
     fields = DIALECTS[target.upstream.dialect].fields.get(endpoint, {})
     names = fields.keys() | target.upstream.accepts
-    body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, names)
+    body = apply_parameter_overrides(endpoint, {**call.body, "model": target.model}, changes, names)
     del body["model"]
     return {**body, "model": call.body["model"]} if "model" in call.body else body
 
@@ -320,7 +320,7 @@ def build_request(
         body |= {"stream_options": options} if options else {}
         dropped = (*dropped, "stream_options")
     if call.state_ref is not None or call.item_ids:
-        body = _insert_state_ref(body, call, route.endpoint)
+        body = _insert_state_ids(body, call, route.endpoint)
     try:
         raw = orjson.dumps(body) if call.size <= LARGE_BYTES else serialize_large(body)
     except TypeError:
@@ -333,7 +333,7 @@ def build_request(
         headers = {**server.default_headers, **forwarded, **headers}
     if dropped:
         aliases = (
-            alias for name in dropped for alias in find_client_names(name, call.field_aliases)
+            alias for name in dropped for alias in find_client_field_names(name, call.field_aliases)
         )
         dropped = tuple(dict.fromkeys(aliases))
     return UpstreamRequest(
@@ -349,7 +349,7 @@ def build_request(
     )
 
 
-def _insert_state_ref(body: Json, call: Call, endpoint: Endpoint) -> Json:
+def _insert_state_ids(body: Json, call: Call, endpoint: Endpoint) -> Json:
     """Insert the upstream's id of the response or conversation that the call continues.
 
     Raise ``NotFound`` if the target no longer supports Responses.
@@ -374,4 +374,4 @@ def _make_too_deep_error(body: Json, call: Call) -> InvalidField:
         except TypeError:
             break
     problem = f"is nested more than {MAX_DEPTH} levels deep in the format of the upstream"
-    return InvalidField(find_client_names(name, call.field_aliases)[0], problem)
+    return InvalidField(find_client_field_names(name, call.field_aliases)[0], problem)

@@ -10,7 +10,7 @@ from proxy.dialects.chat.merging import to_chat_logprobs
 from proxy.dialects.chat.tool_calls import make_client_call_id
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.schema import (
-    EventBytes,
+    EventEncoder,
     TextType,
     echo_request_members,
     make_response_usage,
@@ -78,13 +78,13 @@ class _OpenText:
         return {"type": self.type.part_type, **annotations, **self.whole_text_members}
 
 
-class Composer:
+class ResponseComposer:
     """Composes one response from events whose parts do not interleave.
 
     Consecutive texts and refusals form one message. Consecutive parts of one kind form one text.
     """
 
-    def __init__(self, call: Call, out: EventBytes) -> None:
+    def __init__(self, call: Call, out: EventEncoder) -> None:
         self._call = call
         self._out = out
         self._open: _OpenText | None = None
@@ -112,7 +112,7 @@ class Composer:
             and event.part.kind in TOOL_CALL_KINDS
             and event.call is not None
         ):
-            return self._begin_call(event.part, event.call, frame.events)
+            return self._begin_tool_call(event.part, event.call, frame.events)
         if isinstance(event, Finish):
             self._reason = event.reason
         elif isinstance(event, UsageReport):
@@ -195,7 +195,7 @@ class Composer:
         added = {**opened.location, "part": opened.content_part}
         return out + self._out.encode("response.content_part.added", added)
 
-    def _begin_call(self, part: Part, call: ToolCall, events: tuple[Event, ...]) -> bytes:
+    def _begin_tool_call(self, part: Part, call: ToolCall, events: tuple[Event, ...]) -> bytes:
         if part.choice:
             return b""
         out = self._close_item()

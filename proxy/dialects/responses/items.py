@@ -88,13 +88,13 @@ class OpenItems:
         self._items: dict[int, OpenItem | None] = {}  # None: the item has ended
         self._part_count = 0
 
-    def get(self, index: Any) -> OpenItem | None:
+    def get_open_item(self, index: Any) -> OpenItem | None:
         return self._items.get(index) if type(index) is int else None
 
-    def is_done(self, index: int) -> bool:
+    def has_item_ended(self, index: int) -> bool:
         return index in self._items and self._items[index] is None
 
-    def open_for_text(self, index: int, text_type: TextType) -> OpenItem | None:
+    def open_item_for_text(self, index: int, text_type: TextType) -> OpenItem | None:
         """Return the item of a text. Begin the item if no event has.
 
         Returns None if the item has ended. If the stream crosses, also if an item of this type
@@ -105,7 +105,7 @@ class OpenItems:
             is_unnamed_call = self._crosses and not text_type.part_type
             if index in self._items or is_unnamed_call:
                 return None
-            return self.begin(index, {"type": text_type.item_type})
+            return self.begin_item(index, {"type": text_type.item_type})
         if not self._crosses:
             return item
         fits = (
@@ -113,14 +113,14 @@ class OpenItems:
         )
         return item if fits else None
 
-    def begin(self, index: int, item: Json, *, is_added: bool = False) -> OpenItem:
+    def begin_item(self, index: int, item: Json, *, is_added: bool = False) -> OpenItem:
         """Begin an item. `is_added`: the document of the frame announces the item."""
         if is_added and index in self._items:
             if self._is_strict:
                 raise UpstreamInvalid(f"The upstream began the output item {index} twice.")
             if (replaced := self._items[index]) is not None:
-                self.end(index, replaced)
-        event = begin_item(item, index)
+                self.end_item(index, replaced)
+        event = make_part_start_event(item, index)
         open_item = OpenItem(event.part, self)
         if len(self._items) < MAX_ITEMS:
             self._items[index] = open_item
@@ -142,7 +142,7 @@ class OpenItems:
         self.events.append(PartStart(part))
         return part
 
-    def end(self, index: int, item: OpenItem) -> None:
+    def end_item(self, index: int, item: OpenItem) -> None:
         for text in item.texts.values():
             item.end_text(text)
         self.events += [PartEnd(part) for part in item.other_parts.values()]
@@ -152,13 +152,13 @@ class OpenItems:
         if index in self._items:
             self._items[index] = None
 
-    def end_all(self) -> None:
+    def end_all_items(self) -> None:
         for index, item in [*self._items.items()]:
             if item is not None:
-                self.end(index, item)
+                self.end_item(index, item)
 
 
-def begin_item(item: Json, index: int) -> PartStart:
+def make_part_start_event(item: Json, index: int) -> PartStart:
     kind = schema.ITEM_KINDS.get(as_text(item.get("type")), "opaque")
     part = Part(kind, index, id=as_text(item.get("id")))
     if kind not in TOOL_CALL_KINDS:
@@ -225,7 +225,7 @@ class _NumberedItem:
     def has_type(self, item_type: str) -> bool:
         return item_type.startswith(self.type) or self.type.startswith(item_type)
 
-    def number_part(self, index_member: str, kind: str, index: int | None) -> int:
+    def assign_part_index(self, index_member: str, kind: str, index: int | None) -> int:
         """Return the index of the part of an event.
 
         A part begins with its own event, with a delta after the end of the part before it, or with
@@ -235,14 +235,14 @@ class _NumberedItem:
         if index is None:
             follows = bool(ended) if kind in schema.TEXT_BY_DELTA else kind in ended
             if current < 0 or kind in _BEGINS_PART or follows:
-                current, ended = _next_number(current), frozenset()
+                current, ended = _increment_number(current), frozenset()
         elif index != current:
             current, ended = index, frozenset()
         self.parts[index_member] = current, ended | {kind} if kind in _ENDS_PART else ended
         return current
 
 
-class EventNumbers:
+class EventNumbering:
     """Adds missing sequence numbers and indexes to the events of one stream."""
 
     def __init__(self) -> None:
@@ -252,7 +252,7 @@ class EventNumbers:
         self._open: dict[int, _NumberedItem] = {}
         self._by_id: dict[str, _NumberedItem] = {}
 
-    def add_missing(self, event: Json) -> Json | None:
+    def add_missing_numbers(self, event: Json) -> Json | None:
         """Return an event with all numbers, None if it has them already.
 
         Raises `UpstreamInvalid` if an index is missing and the stream has too many items.
@@ -270,10 +270,10 @@ class EventNumbers:
                 missing[schema.OUTPUT_INDEX] = item.index
             if (index_member := _INDEX.get(kind)) is not None:
                 part_index = _as_integer(event.get(index_member))
-                current = item.number_part(index_member, kind, part_index)
+                current = item.assign_part_index(index_member, kind, part_index)
                 if part_index is None:
                     missing[index_member] = current
-        self.sequence = _next_number(self.sequence) if sequence is None else sequence
+        self.sequence = _increment_number(self.sequence) if sequence is None else sequence
         if sequence is None:
             missing[schema.SEQUENCE_NUMBER] = self.sequence
         return {**event, **missing} if missing else None
@@ -286,7 +286,7 @@ class EventNumbers:
         elif len(self._items) >= MAX_NUMBERED_ITEMS:
             raise UpstreamInvalid("The upstream sent too many items without output_index.")
         elif kind != schema.ITEM_ADDED:
-            item = self._find_by_id(ids, item_type) or self._guess_open(ids, item_type)
+            item = self._find_by_id(ids, item_type) or self._guess_open_item(ids, item_type)
         if item is None:
             item = self._begin_item(self._next_index if index is None else index, item_type, ids)
         elif kind == schema.ITEM_ADDED:
@@ -300,7 +300,7 @@ class EventNumbers:
 
     def _begin_item(self, index: int, item_type: str, ids: list[str]) -> _NumberedItem:
         item = _NumberedItem(index, item_type, ids)
-        self._next_index = max(self._next_index, _next_number(index))
+        self._next_index = max(self._next_index, _increment_number(index))
         if len(self._items) < MAX_NUMBERED_ITEMS:
             self._items[index] = self._open[index] = item
         return item
@@ -320,7 +320,7 @@ class EventNumbers:
                 return item
         return None
 
-    def _guess_open(self, ids: list[str], item_type: str) -> _NumberedItem | None:
+    def _guess_open_item(self, ids: list[str], item_type: str) -> _NumberedItem | None:
         """Return the item of an event without a known id.
 
         An event without ids belongs to the last open item of its type. An event with an unknown id
@@ -335,7 +335,7 @@ class EventNumbers:
         return items[-1] if items else None
 
 
-class ItemIds:
+class ItemIdMap:
     """The ids of items in the events of texts. Clients tell texts apart by ids or by indexes."""
 
     def __init__(self) -> None:
@@ -364,7 +364,7 @@ def _as_integer(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-def _next_number(number: int) -> int:
+def _increment_number(number: int) -> int:
     return min(number, MAX_NUMBER) + 1
 
 

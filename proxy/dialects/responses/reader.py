@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from proxy.dialects.family import ReadOptions, make_incomplete_stream_error
 from proxy.dialects.responses import schema
-from proxy.dialects.responses.items import EventNumbers, ItemIds, OpenItem, OpenItems, OpenText
+from proxy.dialects.responses.items import EventNumbering, ItemIdMap, OpenItem, OpenItems, OpenText
 from proxy.dialects.responses.schema import (
     TextType,
-    is_textless,
+    is_textless_member,
     is_textless_object,
     make_end_events,
-    make_start,
+    make_start_event,
 )
 from proxy.dialects.wire.strict_json import as_object, as_text, dump
 from proxy.errors import UpstreamInvalid
@@ -70,13 +70,13 @@ class ResponsesReader:
         self._crosses = options.crossing
         self._splits = options.inspect or options.crossing
         self._model_call = options.model_call
-        self._numbers = EventNumbers()
+        self._numbers = EventNumbering()
         self._events: list[Event] = []  # events of the current document
         self._doc: Json = {}
         self._raw: bytes | None = None
         self._items = OpenItems(self._events, options)
         self._other_parts: dict[object, Part] = {}  # parts that belong to no item
-        self._ids = ItemIds()
+        self._ids = ItemIdMap()
         self._shape: _DeltaShape | None = None  # shape of the previous document
         self._has_started = self._has_stopped = False
 
@@ -109,7 +109,7 @@ class ResponsesReader:
         if self._has_stopped or not isinstance(kind, str) or not kind.isprintable():
             return ()
         self._raw = None if self._inspects else raw
-        numbered = self._numbers.add_missing(doc)
+        numbered = self._numbers.add_missing_numbers(doc)
         if numbered is not None:
             doc = numbered
             self._raw = None if self._raw is None else dump(doc, len(self._raw))
@@ -125,7 +125,7 @@ class ResponsesReader:
     def _read_delta(self, kind: str, doc: Json) -> list[Frame]:
         self._doc = doc
         self._events.clear()
-        self._read_event_kind(kind)
+        self._dispatch_event(kind)
         if self._inspects and schema.OBFUSCATION in self._doc:
             self._doc = {
                 name: value for name, value in self._doc.items() if name != schema.OBFUSCATION
@@ -136,7 +136,7 @@ class ResponsesReader:
             self._events.append(Native())
         return self._make_frames() if self._events else []
 
-    def _read_event_kind(self, kind: str) -> None:
+    def _dispatch_event(self, kind: str) -> None:
         doc = self._doc
         if kind in schema.TEXT_BY_DELTA and isinstance(doc.get("delta"), str):
             self._read_text_delta(schema.TEXT_BY_DELTA[kind])
@@ -149,7 +149,7 @@ class ResponsesReader:
         elif kind == schema.ITEM_DONE:
             self._read_item_done(as_object(doc.get("item")))
         elif kind in schema.RESPONSE_EVENTS:
-            self._read_response(kind, as_object(doc.get("response")))
+            self._read_response_event(kind, as_object(doc.get("response")))
         elif kind == schema.ANNOTATION_ADDED:
             self._read_annotation()
         else:
@@ -184,10 +184,13 @@ class ResponsesReader:
         bare = [event._replace(slot=()) if type(event) is PartStart else event for event in events]
         return Frame(tuple(bare), schema.FAMILY, model_call=self._model_call)
 
-    def _add_native(self, item: OpenItem | None, *inspected: str) -> None:
+    def _add_native_event(self, item: OpenItem | None, *inspected: str) -> None:
         """Add `Native` for text outside of ``inspected`` members, or if there is no event."""
         is_silent_doc = not self._inspects or all(
-            [name in inspected or is_textless(name, value) for name, value in self._doc.items()]
+            [
+                name in inspected or is_textless_member(name, value)
+                for name, value in self._doc.items()
+            ]
         )
         if not (self._events and is_silent_doc):
             self._events.append(Native(None if item is None else item.part))
@@ -197,9 +200,9 @@ class ResponsesReader:
     def _read_text_delta(self, text_type: TextType) -> None:
         doc = self._doc
         index = doc[schema.OUTPUT_INDEX]
-        item = self._items.open_for_text(index, text_type)
+        item = self._items.open_item_for_text(index, text_type)
         if item is None:
-            if self._splits and self._items.is_done(index):
+            if self._splits and self._items.has_item_ended(index):
                 raise UpstreamInvalid("The upstream continued an output item that had ended.")
             return
         text = item.open_text(text_type, doc.get(text_type.index_member, 0))
@@ -210,7 +213,7 @@ class ResponsesReader:
         self._events.append(Delta(text.part, delta, _DELTA))
         if self._splits and doc.get("logprobs"):
             self._events.append(Attach(text.part, "logprobs", doc["logprobs"], slot=("logprobs",)))
-        self._add_native(item, "delta", "logprobs", schema.OBFUSCATION)
+        self._add_native_event(item, "delta", "logprobs", schema.OBFUSCATION)
         if type(self._events[-1]) is not Native and type(doc.get(schema.SEQUENCE_NUMBER)) is int:
             locate = itemgetter("type", *[name for name in _LOCATION if name in doc])
             self._shape = _DeltaShape(
@@ -219,9 +222,9 @@ class ResponsesReader:
 
     def _read_text_done(self, text_type: TextType) -> None:
         doc = self._doc
-        item = self._items.open_for_text(doc[schema.OUTPUT_INDEX], text_type)
+        item = self._items.open_item_for_text(doc[schema.OUTPUT_INDEX], text_type)
         if item is None:
-            self._add_native(None)
+            self._add_native_event(None)
             return
         text = item.open_text(text_type, doc.get(text_type.index_member, 0))
         self._doc = self._read_repeated_text(text, doc)
@@ -232,9 +235,9 @@ class ResponsesReader:
         text_type = schema.TEXT_BY_PART.get(as_text(part.get("type")))
         index, item = doc[schema.OUTPUT_INDEX], None
         if text_type is not None:
-            item = self._items.open_for_text(index, text_type)
+            item = self._items.open_item_for_text(index, text_type)
         if item is None or text_type is None:
-            self._add_native(self._items.get(index))
+            self._add_native_event(self._items.get_open_item(index))
             return
         text = item.open_text(text_type, doc[schema.PART_INDEX[kind]])
         if kind.endswith(".added"):
@@ -243,7 +246,7 @@ class ResponsesReader:
             self._doc = {**doc, "part": self._read_repeated_text(text, part)}
             text.has_ended = True
             self._events.append(PartEnd(text.part))
-        self._add_native(item)
+        self._add_native_event(item)
 
     def _read_first_text(self, text: OpenText, value: Json) -> Json:
         """Add the text of a new part or item as a delta, or move it to the next one."""
@@ -274,24 +277,24 @@ class ResponsesReader:
     # Items
 
     def _read_item_added(self, item: Json) -> None:
-        open_item = self._items.begin(self._doc[schema.OUTPUT_INDEX], item, is_added=True)
+        open_item = self._items.begin_item(self._doc[schema.OUTPUT_INDEX], item, is_added=True)
         text_type = schema.TEXT_BY_CALL.get(as_text(item.get("type")))
         if text_type is not None:
             item = self._read_first_text(open_item.open_text(text_type, 0), item)
             self._doc = {**self._doc, "item": item}
         unnamed = {**item, "name": ""} if isinstance(item.get("name"), str) else item
         is_silent_item = text_type is not None and is_textless_object(unnamed)
-        self._add_native(open_item, *(("item",) if is_silent_item else ()))
+        self._add_native_event(open_item, *(("item",) if is_silent_item else ()))
 
     def _read_item_done(self, item: Json) -> None:
         index = self._doc[schema.OUTPUT_INDEX]
-        if not self._items.is_done(index):
+        if not self._items.has_item_ended(index):
             self._doc = {**self._doc, "item": self._end_item(index, item)}
-        self._add_native(None)
+        self._add_native_event(None)
 
     def _end_item(self, index: int, item: Json) -> Json:
         """End an item and return it. For guards, texts of earlier deltas are removed."""
-        open_item = self._items.get(index) or self._items.begin(index, item)
+        open_item = self._items.get_open_item(index) or self._items.begin_item(index, item)
         inspected = dict(item)
         for name in ("content", "summary"):
             if isinstance(item.get(name), list):
@@ -300,7 +303,7 @@ class ResponsesReader:
         text_type = schema.TEXT_BY_CALL.get(as_text(item.get("type")))
         if text_type is not None and open_item.part.kind == text_type.kind:
             inspected = self._read_repeated_text(open_item.open_text(text_type, 0), inspected)
-        self._items.end(index, open_item)
+        self._items.end_item(index, open_item)
         return inspected
 
     def _end_part(self, item: OpenItem, list_member: str, index: int, part: Any) -> Any:
@@ -318,10 +321,10 @@ class ResponsesReader:
 
     # The response
 
-    def _read_response(self, kind: str, response: Json) -> None:
+    def _read_response_event(self, kind: str, response: Json) -> None:
         if not self._has_started:
             self._has_started = True
-            self._events.append(make_start(response))
+            self._events.append(make_start_event(response))
         inspected = response
         if kind in schema.END_EVENTS:
             output = response.get("output")
@@ -330,7 +333,7 @@ class ResponsesReader:
                 **response,
                 "output": [self._read_final_item(n, item) for n, item in enumerate(items)],
             }
-            self._items.end_all()
+            self._items.end_all_items()
             self._events += [
                 *make_end_events(response, has_calls=self._items.has_calls),
                 RESPONSE_END,
@@ -351,7 +354,7 @@ class ResponsesReader:
             if self._splits:
                 raise UpstreamInvalid("The upstream sent an output item that is not an object.")
             return item
-        if self._items.is_done(index):
+        if self._items.has_item_ended(index):
             return {} if self._inspects else item
         return self._end_item(index, item)
 
@@ -359,23 +362,23 @@ class ResponsesReader:
 
     def _read_annotation(self) -> None:
         doc = self._doc
-        item = self._items.get(doc[schema.OUTPUT_INDEX])
+        item = self._items.get_open_item(doc[schema.OUTPUT_INDEX])
         text = None if item is None else item.texts.get(("text", doc["content_index"]))
         if text is None or text.has_ended or self._crosses:
-            self._add_native(item)
+            self._add_native_event(item)
             return
         slot = ("annotation",)
         self._events.append(Attach(text.part, "citation", doc.get("annotation"), slot=slot))
-        self._add_native(item, "annotation")
+        self._add_native_event(item, "annotation")
 
     def _read_other_event(self, kind: str) -> None:
         """Read another event. Its texts are distinguished by type, indexes and members."""
         doc = self._doc
-        item = self._items.get(doc.get(schema.OUTPUT_INDEX))
+        item = self._items.get_open_item(doc.get(schema.OUTPUT_INDEX))
         if self._crosses:
             return
         if not (kind.endswith(".delta") and isinstance(doc.get("delta"), str | dict)):
-            self._add_native(item)
+            self._add_native_event(item)
             return
         parts = self._other_parts if item is None else item.other_parts
         indexes = [(n, i) for n, i in doc.items() if n.endswith("_index") and type(i) is int]
@@ -393,4 +396,4 @@ class ResponsesReader:
                     parts[key] = self._items.begin_part(part)
                 self._events.append(Delta(parts[key], text, slot))
         is_text = all([isinstance(text, str) for text in texts.values()])
-        self._add_native(item, schema.OBFUSCATION, "delta" if is_text else "")
+        self._add_native_event(item, schema.OBFUSCATION, "delta" if is_text else "")

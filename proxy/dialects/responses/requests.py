@@ -61,7 +61,7 @@ class _ResponsesConversion:
             if convert is None:
                 raise InvalidField(f"input.{index}", NOT_SUPPORTED)
             convert(self, item, f"input.{index}")
-        chat["messages"] = _group_results(self._messages)
+        chat["messages"] = _group_tool_results(self._messages)
         if body.get("store") is True:
             self.dropped.add("store")  # a stored chat has no response id
         elif body.get("store") is False:
@@ -124,24 +124,24 @@ class _ResponsesConversion:
             raise InvalidField(f"{place}.content", NOT_SUPPORTED)
         self._messages.append({"role": role, "content": content})
         if role == "assistant":
-            self._add_thought(self._messages[-1])
+            self._add_pending_reasoning(self._messages[-1])
 
-    def _add_thought(self, message: Json) -> None:
+    def _add_pending_reasoning(self, message: Json) -> None:
         if self._thought:
             message["reasoning_content"] = message.get("reasoning_content", "") + self._thought
             self._thought = ""
 
-    def add_call(self, item: Json, place: str) -> None:
+    def add_tool_call(self, item: Json, place: str) -> None:
         """Add a tool call to the last assistant message, or to a new one."""
         is_custom = item["type"] == "custom_tool_call"
         kind, argument = ("custom", "input") if is_custom else ("function", "arguments")
         inner = {"name": item.get("name"), argument: item.get(argument)}
         previous = self._messages[-1] if self._messages else {}
-        call = {"id": _read_call_id(item, place), "type": kind, kind: inner}
+        call = {"id": _read_tool_call_id(item, place), "type": kind, kind: inner}
         if previous.get("role") != "assistant":
             previous = {"role": "assistant", "content": None}
             self._messages.append(previous)
-        self._add_thought(previous)
+        self._add_pending_reasoning(previous)
         previous.setdefault("tool_calls", []).append(call)
 
     def add_tool_result(self, item: Json, place: str) -> None:
@@ -154,7 +154,7 @@ class _ResponsesConversion:
             output = "\n".join(part["text"] for part in parts if part["type"] == "text")
         elif not isinstance(output, str):
             raise InvalidField(f"{place}.output", NOT_SUPPORTED)
-        call_id = _read_call_id(item, place)
+        call_id = _read_tool_call_id(item, place)
         self._messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
         if other_parts:
             self._messages.append({"role": "user", "content": other_parts})
@@ -170,23 +170,23 @@ class _ResponsesConversion:
 
 ITEM_CONVERTERS: Mapping[str, Callable[[_ResponsesConversion, Json, str], None]] = {
     "message": _ResponsesConversion.add_message,
-    "function_call": _ResponsesConversion.add_call,
+    "function_call": _ResponsesConversion.add_tool_call,
     "function_call_output": _ResponsesConversion.add_tool_result,
-    "custom_tool_call": _ResponsesConversion.add_call,
+    "custom_tool_call": _ResponsesConversion.add_tool_call,
     "custom_tool_call_output": _ResponsesConversion.add_tool_result,
     "reasoning": _ResponsesConversion.add_reasoning,
 }
 """Conversions of items by type. Other types are refused."""
 
 
-def _read_call_id(item: Json, place: str) -> str | None:
+def _read_tool_call_id(item: Json, place: str) -> str | None:
     call_id = item.get("call_id")
     if not isinstance(call_id, str | None):
         raise InvalidField(f"{place}.call_id", "must be a string")
     return call_id
 
 
-def _group_results(messages: Sequence[Json]) -> list[Json]:
+def _group_tool_results(messages: Sequence[Json]) -> list[Json]:
     """Put tool results after their calls: upstreams refuse another message between them."""
     groups: list[list[Json]] = []
     group_by_call: dict[object, list[Json]] = {}
@@ -302,7 +302,7 @@ def _convert_messages(messages: Any) -> list[Json]:
     for index, message in enumerate(messages):
         role, place = message["role"], f"messages.{index}"
         if role == "tool":
-            items.append(_make_tool_result(message, place, custom_ids))
+            items.append(_convert_tool_result(message, place, custom_ids))
         elif role not in ROLES or message.get("function_call"):
             raise InvalidField(f"{place}.role" if role not in ROLES else place, NOT_SUPPORTED)
         else:
@@ -313,13 +313,13 @@ def _convert_messages(messages: Any) -> list[Json]:
                 content = _make_input_parts(content, role, f"{place}.content")
             if content:
                 items.append({"role": role, "content": content})
-            calls = _make_tool_calls(message, place)
+            calls = _convert_tool_calls(message, place)
             custom_ids |= {str(c["call_id"]) for c in calls if c["type"] == "custom_tool_call"}
             items += calls
     return items
 
 
-def _make_tool_result(message: Json, place: str, custom_ids: set[str]) -> Json:
+def _convert_tool_result(message: Json, place: str, custom_ids: set[str]) -> Json:
     call_id, content = message.get("tool_call_id"), message.get("content")
     if not isinstance(content, str | None):
         content = _make_input_parts(content, "user", f"{place}.content")
@@ -327,7 +327,7 @@ def _make_tool_result(message: Json, place: str, custom_ids: set[str]) -> Json:
     return {"type": f"{kind}_output", "call_id": call_id, "output": content or ""}
 
 
-def _make_tool_calls(message: Json, place: str) -> list[Json]:
+def _convert_tool_calls(message: Json, place: str) -> list[Json]:
     calls = message.get("tool_calls") or []
     if not isinstance(calls, list):
         raise InvalidField(f"{place}.tool_calls", NOT_SUPPORTED)

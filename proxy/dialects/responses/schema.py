@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from proxy.dialects.statuses import STATUS_OF_WORD
 from proxy.dialects.wire.sse import encode_named_event
-from proxy.dialects.wire.strict_json import as_object, as_objects, as_text, dump, is_name
+from proxy.dialects.wire.strict_json import as_object, as_objects, as_text, dump, is_null_or_name
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import missing
 from proxy.money.usage import Tokens, read_usage
@@ -157,7 +157,7 @@ SILENT_MEMBERS = (
 """Members whose numbers, and lists and objects of numbers, are not inspected."""
 
 
-def is_textless(name: str, value: Any) -> bool:
+def is_textless_member(name: str, value: Any) -> bool:
     """Return True if a member of an event has no text that a guard must inspect."""
     if name in TEXT_MEMBERS:
         return value is None or value == ""
@@ -167,15 +167,15 @@ def is_textless(name: str, value: Any) -> bool:
         return (
             not value
             or value in SILENT_WORDS.get(name, ())
-            or (name in NAME_MEMBERS and is_name(value))
+            or (name in NAME_MEMBERS and is_null_or_name(value))
         )
     if isinstance(value, list):
-        return all([is_textless(name, element) for element in value])
+        return all([is_textless_member(name, element) for element in value])
     return not isinstance(value, dict) or is_textless_object(value)
 
 
 def is_textless_object(value: Json) -> bool:
-    return all([is_textless(name, inner) for name, inner in value.items()])
+    return all([is_textless_member(name, inner) for name, inner in value.items()])
 
 
 # Requests
@@ -185,7 +185,7 @@ NOT_STORED = "cannot be combined with store: false, because the response could n
 NO_CONVERSATION = "cannot be combined with conversation, as its usage cannot be charged"
 
 
-def is_reference(item: Json) -> bool:
+def is_item_reference(item: Json) -> bool:
     """Return True if an item is only the id of a stored item."""
     return item.get("type") == "item_reference" or item.keys() == {"id"}
 
@@ -197,7 +197,7 @@ def check_items(body: Json) -> None:
         kind, place = item.get("type"), f"input.{index}"
         if kind is not None and not isinstance(kind, str):
             raise InvalidField(f"{place}.type", "must be a string")
-        if is_reference(item) or kind not in (None, "message"):
+        if is_item_reference(item) or kind not in (None, "message"):
             continue
         if not isinstance(item.get("role"), str):
             raise InvalidField(f"{place}.role", missing("a string"))
@@ -221,7 +221,7 @@ RULED_FIELDS = frozenset({"background", "input"})
 # Events
 
 
-class EventBytes:
+class EventEncoder:
     """Writes numbered events. For a whole response it writes none."""
 
     def __init__(self, *, is_whole: bool) -> None:
@@ -264,7 +264,7 @@ _FINISHES: Mapping[str, FinishReason] = {
 _REASONS: Mapping[str, str] = {finish: reason for reason, finish in _FINISHES.items()}
 
 
-def make_start(response: Json) -> ResponseStart:
+def make_start_event(response: Json) -> ResponseStart:
     created = response.get("created_at")
     return ResponseStart(
         as_text(response.get("id")) or None,

@@ -49,17 +49,17 @@ class SealSecret:
         return cls(*[blake2b(secret, digest_size=32, person=use).digest() for use in uses])
 
     def seal(self, key: str, plain: bytes) -> bytes:
-        proof = self._compute_proof(key, plain)
+        proof = self._compute_mac(key, plain)
         return proof + self._encrypt_or_decrypt(proof, plain)
 
     def open(self, key: str, sealed: bytes) -> bytes | None:
         """Return the decrypted bytes, None if this secret did not seal them for the key."""
         proof = sealed[:PROOF_BYTES]
         plain = self._encrypt_or_decrypt(proof, sealed[PROOF_BYTES:])
-        return plain if hmac.compare_digest(proof, self._compute_proof(key, plain)) else None
+        return plain if hmac.compare_digest(proof, self._compute_mac(key, plain)) else None
 
-    def _compute_proof(self, key: str, plain: bytes) -> bytes:
-        return blake2b(_pack(key) + plain, digest_size=PROOF_BYTES, key=self.mac_key).digest()
+    def _compute_mac(self, key: str, plain: bytes) -> bytes:
+        return blake2b(_pack_name(key) + plain, digest_size=PROOF_BYTES, key=self.mac_key).digest()
 
     def _encrypt_or_decrypt(self, nonce: bytes, text: bytes) -> bytes:
         blocks = [
@@ -87,7 +87,7 @@ class StateKind(NamedTuple):
         match = _ITEM_PREFIX.match(provider_id)
         return self.prefix or ("item_" if match is None else match[0])
 
-    def pack(self, provider_id: str) -> bytes:
+    def pack_id(self, provider_id: str) -> bytes:
         prefix = self.get_prefix(provider_id)
         digits = provider_id.removeprefix(prefix)
         if digits != provider_id and _HEX.fullmatch(digits):
@@ -95,7 +95,7 @@ class StateKind(NamedTuple):
             return self.hex_tag + item_prefix + bytes.fromhex(digits)
         return self.text_tag + provider_id.encode("ascii")
 
-    def unpack(self, packed: bytes) -> str | None:
+    def unpack_id(self, packed: bytes) -> str | None:
         """Return a packed id, None if it is of another kind."""
         tag, raw = packed[:1], packed[1:]
         if tag != self.hex_tag:
@@ -132,7 +132,7 @@ class ResponseIds:
         is_long = max(len(key), len(deployment), len(target)) > MAX_NAME_LENGTH
         if is_long or not _PROVIDER_ID.fullmatch(provider_id):
             return provider_id
-        plain = _pack(deployment) + _pack(target) + kind.pack(provider_id)
+        plain = _pack_name(deployment) + _pack_name(target) + kind.pack_id(provider_id)
         sealed = self.secrets[0].seal(key, plain)
         text = kind.get_prefix(provider_id) + urlsafe_b64encode(sealed).decode().rstrip("=")
         return text if len(text) <= MAX_SEALED_LENGTH else provider_id
@@ -140,8 +140,8 @@ class ResponseIds:
     def open(self, text: str, key: str, kind: StateKind = RESPONSES) -> StateRef | None:
         """Return the object of a sealed id, None if the id was not sealed for the key."""
         prefix = kind.get_prefix(text)
-        contents = self._open_packed(text, prefix, key)
-        provider_id = None if contents is None else kind.unpack(contents[2])
+        contents = self._decrypt_id_parts(text, prefix, key)
+        provider_id = None if contents is None else kind.unpack_id(contents[2])
         if contents is None or provider_id is None or kind.get_prefix(provider_id) != prefix:
             return None
         deployment, target, _ = contents
@@ -153,7 +153,7 @@ class ResponseIds:
             is_conversation=kind is CONVERSATIONS,
         )
 
-    def _open_packed(self, text: str, prefix: str, key: str) -> tuple[str, str, bytes] | None:
+    def _decrypt_id_parts(self, text: str, prefix: str, key: str) -> tuple[str, str, bytes] | None:
         encoded = text.removeprefix(prefix)
         if encoded == text or len(text) > MAX_SEALED_LENGTH or not _BASE64.fullmatch(encoded):
             return None
@@ -166,18 +166,18 @@ class ResponseIds:
         for secret in self.secrets:
             plain = secret.open(key, sealed)
             if plain is not None:
-                deployment, tail = _unpack(plain)
-                return deployment, *_unpack(tail)
+                deployment, tail = _unpack_name(plain)
+                return deployment, *_unpack_name(tail)
         return None
 
 
-def _pack(name: str) -> bytes:
+def _pack_name(name: str) -> bytes:
     """Return a name with its length, so that a sequence of names is unambiguous."""
     raw = name.encode("utf-8", "surrogatepass")
     return len(raw).to_bytes(2) + raw
 
 
-def _unpack(raw: bytes) -> tuple[str, bytes]:
+def _unpack_name(raw: bytes) -> tuple[str, bytes]:
     end = 2 + int.from_bytes(raw[:2])
     return raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]
 

@@ -19,7 +19,7 @@ from proxy.dialects.responses.schema import (
     CONVERSATION,
     PREVIOUS_RESPONSE_ID,
     UNSTORED_MARK,
-    is_reference,
+    is_item_reference,
 )
 from proxy.dialects.responses.sealing import (
     CONVERSATIONS,
@@ -41,20 +41,20 @@ OTHER_TARGET = "is stored at another target than the other items of this request
 CURSOR_NAME = "after"
 
 
-def resolve_state(call: Call, ids: ResponseIds | None) -> Call:
+def resolve_state_refs(call: Call, ids: ResponseIds | None) -> Call:
     """Return a call with a reference to the stored state that it uses, if it uses any.
 
     ``ids`` is None without a secret. Raises ``InvalidField`` for a malformed reference or a missing
     secret, and ``NotFound`` for an id that was not sealed for the key of the call.
     """
     if call.head.endpoint == "stored":
-        return resolve_page(resolve_response(call, ids), ids)
+        return resolve_page_cursor(resolve_response_id(call, ids), ids)
     if call.background and ids is None:
         raise InvalidField("background", NOT_SEALED)
     if call.body.get(CONVERSATION) is not None:
-        call = _resolve_conversation(call, ids)
+        call = _resolve_conversation_id(call, ids)
     elif call.body.get(PREVIOUS_RESPONSE_ID) is not None:
-        call = resolve_response(call, ids)
+        call = resolve_response_id(call, ids)
     items: Any = call.body.get("input")
     if not isinstance(items, list):
         return call
@@ -62,15 +62,15 @@ def resolve_state(call: Call, ids: ResponseIds | None) -> Call:
     stored = [
         item
         for item in items
-        if not (is_reference(item) and f"_{UNSTORED_MARK}" in str(item.get("id")))
+        if not (is_item_reference(item) and f"_{UNSTORED_MARK}" in str(item.get("id")))
     ]
     if stored and len(stored) < len(items):
         items, warnings = stored, (*call.warnings, "item_reference dropped")
         call = replace(call, body={**call.body, "input": items}, warnings=warnings)
-    return resolve_items(call, items, ids)
+    return resolve_item_ids(call, items, ids)
 
 
-def resolve_response(call: Call, ids: ResponseIds | None) -> Call:
+def resolve_response_id(call: Call, ids: ResponseIds | None) -> Call:
     """Resolve the id of a response in the path or in ``previous_response_id``."""
     head = call.head
     is_stored = head.endpoint == "stored"
@@ -87,7 +87,7 @@ def resolve_response(call: Call, ids: ResponseIds | None) -> Call:
     return use_stored_state(replace(call, body=body), ref)
 
 
-def _resolve_conversation(call: Call, ids: ResponseIds | None) -> Call:
+def _resolve_conversation_id(call: Call, ids: ResponseIds | None) -> Call:
     if call.body.get(PREVIOUS_RESPONSE_ID) is not None:
         raise InvalidField(CONVERSATION, conflicts_with(PREVIOUS_RESPONSE_ID))
     conversation = call.body[CONVERSATION]
@@ -109,10 +109,10 @@ def use_stored_state(call: Call, ref: StateRef) -> Call:
     return replace(call, state_ref=ref, deployment=deployment)
 
 
-def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
+def resolve_item_ids(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
     """Resolve the ids of items. All must be stored at one target, which the call then uses."""
     if ids is None:
-        _check_no_reference(items)
+        _check_no_item_references(items)
         return call
     refs: dict[str, StateRef | None] = {}
     call_ref = call.state_ref
@@ -128,12 +128,12 @@ def resolve_items(call: Call, items: list[Json], ids: ResponseIds | None) -> Cal
             call_ref = _merge_refs(call_ref, ref, place)
     if call_ref is not None and call_ref is not call.state_ref:
         call = use_stored_state(call, call_ref)
-    return _shorten_item_ids(call, items, refs) if refs else call
+    return _replace_item_ids(call, items, refs) if refs else call
 
 
-def _check_no_reference(items: list[Json]) -> None:
+def _check_no_item_references(items: list[Json]) -> None:
     for index, item in enumerate(items):
-        if is_reference(item):
+        if is_item_reference(item):
             raise InvalidField(f"input.{index}", f"{STORED_AT_PROVIDER}. {SEND_ITEM}")
 
 
@@ -148,7 +148,7 @@ def _merge_refs(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRe
 def _find_item_ids(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
     """Yield the JSON path and the text of each id, and True if it refers to a stored item."""
     for index, item in enumerate(items):
-        is_ref = is_reference(item)
+        is_ref = is_item_reference(item)
         for name in ITEM_MEMBERS:
             text = item.get(name)
             if isinstance(text, str) and (text or is_ref):
@@ -157,23 +157,23 @@ def _find_item_ids(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
                 raise InvalidField(f"input.{index}.{name}", missing("a string"))
 
 
-def _shorten_item_ids(call: Call, items: list[Json], refs: dict[str, StateRef | None]) -> Call:
+def _replace_item_ids(call: Call, items: list[Json], refs: dict[str, StateRef | None]) -> Call:
     # Encrypted content is bound to its id, so an item with it loses an id that was not sealed.
     key = call.scheduling_key
     names = {client_id: f"item_{index}" for index, client_id in enumerate(refs)}
     sealed_names = {client_id: names[client_id] if ref else None for client_id, ref in refs.items()}
     renamed = [
-        _rename_ids(item, sealed_names if item.get("encrypted_content") else names)
+        _replace_ids(item, sealed_names if item.get("encrypted_content") else names)
         for item in items
     ]
     provider_ids = tuple(
-        (client_id, ref.id if ref else _derive_id(key, client_id))
+        (client_id, ref.id if ref else _derive_item_id(key, client_id))
         for client_id, ref in refs.items()
     )
     return replace(call, body={**call.body, "input": renamed}, item_ids=provider_ids)
 
 
-def _derive_id(key: str, client_id: str) -> str:
+def _derive_item_id(key: str, client_id: str) -> str:
     """Return the id that an upstream gets instead of one that was not sealed for a key."""
     text = f"{len(key)} {key}{client_id}".encode("utf-8", "surrogatepass")
     digest = blake2b(text, digest_size=DERIVED_ID_BYTES, person=b"headrace item id").hexdigest()
@@ -185,10 +185,10 @@ def restore_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
     provider_ids = {f"item_{index}": provider_id for index, (_, provider_id) in enumerate(item_ids)}
     if not isinstance(items, list):
         return items
-    return [_rename_ids(item, provider_ids) if isinstance(item, dict) else item for item in items]
+    return [_replace_ids(item, provider_ids) if isinstance(item, dict) else item for item in items]
 
 
-def _rename_ids(item: Json, names: Mapping[str, str | None]) -> Json:
+def _replace_ids(item: Json, names: Mapping[str, str | None]) -> Json:
     ids = {name: item[name] for name in ITEM_MEMBERS if isinstance(item.get(name), str)}
     renamed = {name: names[text] for name, text in ids.items() if text in names}
     if not renamed:
@@ -200,7 +200,7 @@ def _rename_ids(item: Json, names: Mapping[str, str | None]) -> Json:
     }
 
 
-def resolve_page(call: Call, ids: ResponseIds | None) -> Call:
+def resolve_page_cursor(call: Call, ids: ResponseIds | None) -> Call:
     """Resolve the item in the query parameter ``after``, if the call's target stores it."""
     cursor, call_ref = call.head.parameter(CURSOR_NAME), call.state_ref
     ref = None if cursor is None or ids is None else ids.open(cursor, call.scheduling_key, ITEMS)
@@ -230,11 +230,11 @@ def make_unknown_id_error(head: RequestHead, client_id: str, param: str | None =
         label = "Conversation" if param == CONVERSATION else "Item"
     message = f"{label} with id '{shorten_to_ascii(client_id, MAX_ID)}' not found."
     if param is None and head.endpoint == "responses":
-        message += hint_at_unstored_response(client_id, RESPONSES.prefix)
+        message += make_unstored_response_hint(client_id, RESPONSES.prefix)
     return NotFound(message, param=param or path_param)
 
 
-def hint_at_unstored_response(client_id: str, prefix: str) -> str:
+def make_unstored_response_hint(client_id: str, prefix: str) -> str:
     """Return a hint for the id of a response that no provider stores."""
     if not client_id or client_id.startswith(prefix):
         return ""

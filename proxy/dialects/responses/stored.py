@@ -22,8 +22,8 @@ from proxy.dialects.responses.sealing import CONVERSATIONS, ITEMS, ResponseIds
 from proxy.dialects.responses.state_refs import (
     NOT_SEALED,
     make_unknown_id_error,
-    resolve_items,
-    resolve_page,
+    resolve_item_ids,
+    resolve_page_cursor,
     use_stored_state,
 )
 from proxy.errors import InvalidField, NotFound, UpstreamInvalid
@@ -82,18 +82,18 @@ _STREAM_QUERY = {"stream": "false", "include_obfuscation": "", "starting_after":
 """Query parameters of streams, with the values that request none."""
 
 
-def _parse_path(head: RequestHead) -> str:
+def _get_operation_path(head: RequestHead) -> str:
     match = _PATH.search(head.route)
     return "" if match is None else match[0]
 
 
 def find_operation(head: RequestHead) -> Operation:
-    return OPERATIONS[head.method, _parse_path(head)]
+    return OPERATIONS[head.method, _get_operation_path(head)]
 
 
 def make_upstream_path(call: Call) -> str:
     """Return the path of a call with the provider's ids."""
-    path = _parse_path(call.head)
+    path = _get_operation_path(call.head)
     provider_id = "" if call.state_ref is None else call.state_ref.id
     item_id = call.item_ids[0][1] if "{item}" in path else ""
     path = path.replace("{id}", quote(provider_id, safe=""))
@@ -154,7 +154,7 @@ def rename_input_in_errors() -> Iterator[None]:
 
 
 def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
-    """Return a call with references to its conversation and items, as ``resolve_state`` does."""
+    """Return a call with references to the stored conversation and items that it uses."""
     head = call.head
     if ids is None:
         raise InvalidField("conversation_id", NOT_SEALED)
@@ -169,15 +169,15 @@ def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
             if item_ref is None or not ref.is_same_target(item_ref):
                 raise make_unknown_id_error(head, item_id, "item_id")
             call = replace(call, item_ids=((item_id, item_ref.id),))
-        call = resolve_page(call, ids)
+        call = resolve_page_cursor(call, ids)
     items = call.body.get("input")
     if isinstance(items, list):
         with rename_input_in_errors():
-            call = resolve_items(call, items, ids)
+            call = resolve_item_ids(call, items, ids)
     return call
 
 
-def read_operation_result(doc: Json, options: ReadOptions) -> DocumentUsage:
+def read_operation_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
     """Read the usage of a response, and estimate its output or the size of a list.
 
     Raises ``UpstreamInvalid`` for a document that is not the result of the operation.

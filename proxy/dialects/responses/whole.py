@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses import schema
-from proxy.dialects.responses.items import begin_item
+from proxy.dialects.responses.items import make_part_start_event
 from proxy.dialects.responses.reader import ResponsesReader
-from proxy.dialects.responses.schema import TextType, make_end_events, make_start
+from proxy.dialects.responses.schema import TextType, make_end_events, make_start_event
 from proxy.dialects.wire.strict_json import as_object, as_text
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
@@ -37,7 +37,7 @@ class WholeResponseReader:
             return [
                 frame for event in _make_stream_events(doc) for frame in reader.read_event(event)
             ]
-        events: list[Event] = [make_start(doc), *self._make_item_events(items)]
+        events: list[Event] = [make_start_event(doc), *self._make_item_events(items)]
         if not is_unfinished:
             events += [*make_end_events(doc), RESPONSE_END]
         if options.inspect:
@@ -54,7 +54,7 @@ class WholeResponseReader:
         if crosses:
             texts = _join_summaries(texts)
         for index, item in enumerate(items):
-            begin = begin_item(item, index)
+            begin = make_part_start_event(item, index)
             item_part = begin.part
             if crosses and item_part.kind == "opaque":
                 continue

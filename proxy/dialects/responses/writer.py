@@ -8,9 +8,9 @@ import orjson
 
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.responses import schema
-from proxy.dialects.responses.composer import Composer
+from proxy.dialects.responses.composer import ResponseComposer
 from proxy.dialects.responses.schema import (
-    EventBytes,
+    EventEncoder,
     TextType,
     echo_request_members,
     make_response_usage,
@@ -47,7 +47,7 @@ class _SentText:
         self.logprobs: list[Json] = []
         self.logprobs_count = 0
 
-    def complete_value(self, value: Json, name: str) -> Json:
+    def insert_text(self, value: Json, name: str) -> Json:
         """Return a value that repeats the text, with the text that the client received."""
         if not self.pieces:
             return value
@@ -66,8 +66,8 @@ class ResponsesWriter:
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._out = EventBytes(is_whole=options.whole)
-        self._composer: Composer | None = None
+        self._out = EventEncoder(is_whole=options.whole)
+        self._composer: ResponseComposer | None = None
         self._is_native = False  # True if the upstream serves the Responses API
         self._rewrites = False
         self._has_ended = False
@@ -86,16 +86,18 @@ class ResponsesWriter:
                 return frame.raw or dump(
                     {**doc, **echo_request_members(self._options.call)}, frame.size
                 )
-            out = self._write_event(frame, doc)
+            out = self._write_native_event(frame, doc)
         elif not (events or doc is not None or frame.last):
             if not self._response:  # SDKs require `response.created` to be the first event
                 return KEEPALIVE
             self._rewrites = True
             out = self._out.encode("keepalive", {})
         elif self._is_native or frame.family == schema.FAMILY:
-            out = self._write_events(frame)
+            out = self._write_composed_events(frame)
         else:
-            composer = self._composer = self._composer or Composer(self._options.call, self._out)
+            composer = self._composer = self._composer or ResponseComposer(
+                self._options.call, self._out
+            )
             out = composer.feed(frame)
             self._response = composer.response
         if not self._options.whole:
@@ -121,10 +123,10 @@ class ResponsesWriter:
 
     # Streams of the family
 
-    def _write_event(self, frame: Frame, doc: Json) -> bytes:
+    def _write_native_event(self, frame: Frame, doc: Json) -> bytes:
         raw, kind = frame.raw, as_text(doc.get("type"))
         self._is_native = True
-        self._store_texts(frame.events)
+        self._store_sent_texts(frame.events)
         self._rewrites |= raw is None
         if kind in (schema.ITEM_ADDED, schema.ITEM_DONE):
             self._items[as_int(doc.get(schema.OUTPUT_INDEX))] = as_object(doc.get("item"))
@@ -134,11 +136,11 @@ class ResponsesWriter:
         if not self._rewrites and raw is not None and not self._options.whole:
             self._out.number += 1
             return encode_named_event(kind, raw)
-        return self._out.encode(kind, self._complete_event(doc, kind), frame.size)
+        return self._out.encode(kind, self._insert_event_texts(doc, kind), frame.size)
 
-    def _write_events(self, frame: Frame) -> bytes:
+    def _write_composed_events(self, frame: Frame) -> bytes:
         # Deltas in frames of the family are not written: a later document repeats their texts.
-        self._store_texts(frame.events)
+        self._store_sent_texts(frame.events)
         out = b""
         for event in frame.events:
             if isinstance(event, Delta):
@@ -149,7 +151,7 @@ class ResponsesWriter:
             elif isinstance(event, UsageReport):
                 self._usage = make_response_usage(event.tokens)
         is_over = frame.last or any([type(event) is ResponseEnd for event in frame.events])
-        return out + self._write_end() if is_over and not self._has_ended else out
+        return out + self._write_end_event() if is_over and not self._has_ended else out
 
     def _write_delta(self, event: Delta) -> bytes:
         part = event.part
@@ -162,7 +164,7 @@ class ResponsesWriter:
         location |= {text_type.index_member: part.number} if text_type.part_type else {}
         return self._out.encode(f"{text_type.event}.delta", {**location, "delta": event.text})
 
-    def _store_texts(self, events: tuple[Event, ...]) -> None:
+    def _store_sent_texts(self, events: tuple[Event, ...]) -> None:
         for event in events:
             if isinstance(event, Delta):
                 text = self._text_by_part.get(event.part)
@@ -188,53 +190,57 @@ class ResponsesWriter:
             for index, item in enumerate(output if isinstance(output, list) else ()):
                 if isinstance(item, dict):
                     self._items.setdefault(index, item)
-            self._response["output"] = self._complete_output()
+            self._response["output"] = self._collect_output_items()
 
-    def _complete_output(self) -> list[Json]:
-        return [self._complete_item(self._items[index], index) for index in sorted(self._items)]
+    def _collect_output_items(self) -> list[Json]:
+        return [self._insert_item_texts(self._items[index], index) for index in sorted(self._items)]
 
-    def _write_end(self) -> bytes:
+    def _write_end_event(self) -> bytes:
         self._has_ended = self._rewrites = True
         for (index, kind, _), text in self._text_by_key.items():
             text_type = schema.TEXT_BY_KIND[kind]
             item = self._items.get(index)
             if item is not None and text_type.part_type and not item.get(text_type.list_member):
-                part = text.complete_value({"type": text_type.part_type}, text_type.member)
+                part = text.insert_text({"type": text_type.part_type}, text_type.member)
                 self._items[index] = {**item, text_type.list_member: [part]}
         status = make_status_members(self._reason)
-        self._response |= {**status, "output": self._complete_output(), "usage": self._usage}
+        self._response |= {**status, "output": self._collect_output_items(), "usage": self._usage}
         return self._out.encode(f"response.{status['status']}", {"response": self._response})
 
-    def _complete_event(self, doc: Json, kind: str) -> Json:
+    def _insert_event_texts(self, doc: Json, kind: str) -> Json:
         index = as_int(doc.get(schema.OUTPUT_INDEX))
         if kind in schema.TEXT_BY_DONE:
             text_type = schema.TEXT_BY_DONE[kind]
             part_index = as_int(doc.get(text_type.index_member))
-            return self._complete_text(doc, text_type, index, part_index)
+            return self._insert_sent_text(doc, text_type, index, part_index)
         if kind == schema.ITEM_DONE:
-            return {**doc, "item": self._complete_item(as_object(doc.get("item")), index)}
+            return {**doc, "item": self._insert_item_texts(as_object(doc.get("item")), index)}
         if kind in schema.PART_INDEX and kind.endswith(".done"):
-            part = self._complete_part(
+            part = self._insert_part_text(
                 doc.get("part"), index, as_int(doc.get(schema.PART_INDEX[kind]))
             )
             return {**doc, "part": part}
         return doc
 
-    def _complete_item(self, item: Json, index: int) -> Json:
+    def _insert_item_texts(self, item: Json, index: int) -> Json:
         filled = dict(item)
         for name in ("content", "summary"):
             if isinstance(item.get(name), list):
                 parts = enumerate(item[name])
-                filled[name] = [self._complete_part(part, index, n) for n, part in parts]
+                filled[name] = [self._insert_part_text(part, index, n) for n, part in parts]
         text_type = schema.TEXT_BY_CALL.get(as_text(item.get("type")))
-        return filled if text_type is None else self._complete_text(filled, text_type, index, 0)
+        return filled if text_type is None else self._insert_sent_text(filled, text_type, index, 0)
 
-    def _complete_part(self, part: Any, index: int, part_index: int) -> Any:
+    def _insert_part_text(self, part: Any, index: int, part_index: int) -> Any:
         text_type = schema.TEXT_BY_PART.get(as_text(as_object(part).get("type")))
         return (
-            part if text_type is None else self._complete_text(part, text_type, index, part_index)
+            part
+            if text_type is None
+            else self._insert_sent_text(part, text_type, index, part_index)
         )
 
-    def _complete_text(self, value: Json, text_type: TextType, index: int, part_index: int) -> Json:
+    def _insert_sent_text(
+        self, value: Json, text_type: TextType, index: int, part_index: int
+    ) -> Json:
         text = self._text_by_key.get((index, text_type.kind, part_index))
-        return value if text is None else text.complete_value(value, text_type.member)
+        return value if text is None else text.insert_text(value, text_type.member)

@@ -62,7 +62,7 @@ BLOCKED_OUTPUT = " (Output blocked by content filtering policy)"
 """Anthropic's words for a blocked response. Claude Code repeats other streams that fail."""
 
 
-def read_user(body: Json) -> str | None:
+def read_end_user(body: Json) -> str | None:
     """Return the end user in the metadata. Raises ``InvalidField``."""
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
@@ -71,7 +71,7 @@ def read_user(body: Json) -> str | None:
     return user
 
 
-def read_headers(headers: Headers, head: RequestHead) -> RequestHead:
+def read_anthropic_headers(headers: Headers, head: RequestHead) -> RequestHead:
     check_page_size(head)
     return replace(head, echo=((REQUEST_ID, head.request_id),))
 
@@ -183,11 +183,11 @@ ANTHROPIC = Dialect(
         },
         key_headers=("x-api-key", "authorization"),
         make_error_response=make_error_response,
-        read_headers=read_headers,
+        read_headers=read_anthropic_headers,
         rules=dict.fromkeys(PATHS, (check_blocks, check_thinking)),
         ruled_fields=frozenset({"messages", "system", "thinking"}),
         compose_document=compose_document,
-        read_user=read_user,
+        read_end_user=read_end_user,
         always_sends_usage=True,
         error_event_endpoints=frozenset({"chat"}),
         identifying_header="anthropic-version",

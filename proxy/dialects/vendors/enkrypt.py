@@ -10,7 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from proxy.dialects import base, request_headers
-from proxy.dialects.findings import DETECTIONS_MEMBER, join_detections, make_enkrypt_detections
+from proxy.dialects.findings import (
+    DETECTIONS_MEMBER,
+    make_enkrypt_detections,
+    merge_enkrypt_detections,
+)
 from proxy.dialects.vendors import openai
 from proxy.errors import ProxyError, Unauthorized
 from proxy.fields.checks import Fields
@@ -27,7 +31,9 @@ FIELDS: dict[Endpoint, Fields] = {
 def add_guard_results(data: Json, results: GuardResults, findings: base.Findings = ()) -> Json:
     return {
         **data,
-        DETECTIONS_MEMBER: join_detections(data, findings, make_enkrypt_detections(results)),
+        DETECTIONS_MEMBER: merge_enkrypt_detections(
+            data, findings, make_enkrypt_detections(results)
+        ),
     }
 
 
@@ -35,9 +41,9 @@ def read_enkrypt_headers(headers: base.Headers, head: RequestHead) -> RequestHea
     return replace(
         head,
         deployment=head.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,
-        tags=head.tags + request_headers.read_labels("x-enkrypt-tags", headers),
+        tags=head.tags + request_headers.read_tag_header("x-enkrypt-tags", headers),
         bypass_cache=head.bypass_cache
-        or request_headers.read_flag("x-enkrypt-refresh-cache", headers),
+        or request_headers.read_boolean_header("x-enkrypt-refresh-cache", headers),
         echo=(("x-enkrypt-correlation-id", head.request_id),),
     )
 

@@ -26,7 +26,7 @@ def check_distinct_models(body: Json) -> None:
         raise InvalidField("model", "must not contain the same model twice")
 
 
-def check_single_choice(body: Json) -> None:
+def check_stream_and_choices(body: Json) -> None:
     """Refuse streams and several choices per model, which this API does not have."""
     if body.get("stream") not in (None, False):
         raise InvalidField("stream", "streaming is not supported by this API")
@@ -52,18 +52,18 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
     return {k: v for k, v in body.items() if k not in absent} | changed
 
 
-def _read_count(usage: Any, name: str) -> int | None:
+def _read_integer(usage: Any, name: str) -> int | None:
     count = usage.get(name) if isinstance(usage, dict) else None
     return count if type(count) is int else None
 
 
-def _make_choice(model: str, part: Json) -> Json:
+def _make_model_choice(model: str, part: Json) -> Json:
     choices = part.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
     choice = choice if isinstance(choice, dict) else {}
-    usage: Json = {name: _read_count(part.get("usage"), name) for name in _COUNTS}
-    reported_ms = _read_count(part.get("usage"), "prediction_time_ms")
-    measured_ms = _read_count(part, "prediction_time_ms") or 0
+    usage: Json = {name: _read_integer(part.get("usage"), name) for name in _COUNTS}
+    reported_ms = _read_integer(part.get("usage"), "prediction_time_ms")
+    measured_ms = _read_integer(part, "prediction_time_ms") or 0
     usage["prediction_time_ms"] = measured_ms if reported_ms is None else reported_ms
     answer: Json = {
         "text": choice.get("text") or "",
@@ -81,7 +81,7 @@ def compose_response(call: Call, parts: Mapping[int, Json]) -> Json:
     ``prediction_time_ms`` is the maximum, because models run concurrently.
     """
     choices = [
-        _make_choice(model, parts[index]) for index, model in enumerate(call.requested_models)
+        _make_model_choice(model, parts[index]) for index, model in enumerate(call.requested_models)
     ]
     usages = [choice["usage"] for choice in choices if "error" not in choice]
     totals: Json = {}
@@ -102,7 +102,7 @@ FINISH_REASONS = {"stop token reached": "stop", "timeout": "length"}
 """Finish reasons of this API, and OpenAI's."""
 
 
-def convert_response_to_chat(data: Json) -> Json:
+def convert_response_to_completion(data: Json) -> Json:
     """Return a response as a legacy completion."""
     choices = [c for c in data.get("choices") or () if isinstance(c, dict)]
     usage = data.get("usage")
@@ -131,7 +131,7 @@ MULTIMODEL = Dialect(
     client=ClientDialect(
         routes={("POST", "/v1/completion"): "completions"},
         make_error_response=openai.make_error_response,
-        rules={"completions": (check_single_choice, check_distinct_models)},
+        rules={"completions": (check_stream_and_choices, check_distinct_models)},
         ruled_fields=frozenset({"model"}),
         to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens"},
@@ -142,7 +142,7 @@ MULTIMODEL = Dialect(
         prefix="/v1",
         paths={"completions": "/completion"},
         from_chat=from_chat,
-        to_chat=convert_response_to_chat,
+        to_chat=convert_response_to_completion,
         finish_reasons=FINISH_REASONS,
         default_behavior={"context_length_exceeded_behavior": "error"},
         can_stream=False,

@@ -142,7 +142,7 @@ OPENAI = Dialect(
         make_error_response=make_error_response,
         rules=CHECKS_BY_ENDPOINT | {"responses": schema.REQUEST_CHECKS},
         ruled_fields=RULED_FIELDS | schema.RULED_FIELDS,
-        compose_document=other_gateways.make_model_info,
+        compose_document=other_gateways.make_litellm_model_list,
         error_event_endpoints=frozenset({"chat", "completions", "responses"}),
     ),
     server=UpstreamDialect(

@@ -20,7 +20,7 @@ import orjson
 
 from proxy.dialects.base import Headers
 from proxy.dialects.request_headers import Tag, check_tags, make_header_error, parse_timeout_s
-from proxy.dialects.wire.strict_json import read_without_duplicates
+from proxy.dialects.wire.strict_json import parse_rejecting_duplicates
 from proxy.errors.words import (
     MAX_ID,
     MAX_NAME,
@@ -90,8 +90,8 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
     headers = head.headers
     meanings = {name: HEADER_MEANINGS[name] for name in headers if name in HEADER_MEANINGS}
     warning = f"headers ignored because the policy decides: {join_names(ignored)}"
-    session = _find_header("session", headers, meanings)
-    user_header = None if head.user else _find_header("user", headers, meanings)
+    session = _find_header_by_meaning("session", headers, meanings)
+    user_header = None if head.user else _find_header_by_meaning("user", headers, meanings)
     user = headers[user_header] if user_header else head.user
     if user_header and user and not (len(user) <= MAX_NAME and user.isprintable()):
         raise make_header_error(user_header, f"must have at most {MAX_NAME} printable characters")
@@ -106,7 +106,7 @@ def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
     )
 
 
-def read_metadata_tags(head: RequestHead, body: Json) -> tuple[RequestHead, Json]:
+def move_metadata_tags(head: RequestHead, body: Json) -> tuple[RequestHead, Json]:
     """Move LiteLLM's ``metadata.tags`` from the body to the head.
 
     Upstreams accept only texts in ``metadata``. Raises ``BadRequest`` for bad tags.
@@ -128,7 +128,9 @@ def _parse_tag(text: str) -> Tag:
     return name.strip(), value[0].strip() if value else None
 
 
-def _find_header(meaning: Meaning, headers: Headers, meanings: dict[str, Meaning]) -> str | None:
+def _find_header_by_meaning(
+    meaning: Meaning, headers: Headers, meanings: dict[str, Meaning]
+) -> str | None:
     return next((name for name in meanings if meanings[name] == meaning and headers[name]), None)
 
 
@@ -163,13 +165,13 @@ def _iter_properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator
                 shorten(value, MAX_NAME),
             )
         elif meanings.get(name) == "metadata":
-            yield from _iter_metadata(value)
+            yield from _parse_metadata_header(value)
 
 
-def _iter_metadata(header: str) -> Iterator[Property]:
+def _parse_metadata_header(header: str) -> Iterator[Property]:
     """Yield the scalar members of a JSON object. Malformed JSON is ignored."""
     try:
-        members = read_without_duplicates(header.encode())
+        members = parse_rejecting_duplicates(header.encode())
     except ValueError:
         return
     for name, value in first_items(members.items() if isinstance(members, dict) else ()):
@@ -178,7 +180,7 @@ def _iter_metadata(header: str) -> Iterator[Property]:
             yield shorten_to_ascii(name, MAX_WORD), shorten(text, MAX_NAME)
 
 
-def make_model_info(call: Call, parts: Mapping[int, Json]) -> Json:
+def make_litellm_model_list(call: Call, parts: Mapping[int, Json]) -> Json:
     """Return a list of models, in LiteLLM's form on its paths."""
     data = parts.get(0, {})
     if call.head.route not in INFO_PATHS:

@@ -17,11 +17,16 @@ from typing import Any
 import orjson
 
 from proxy.dialects import base, request_headers
-from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER, join_hooks, make_hook
+from proxy.dialects.findings import (
+    DETECTIONS_MEMBER,
+    HOOKS_MEMBER,
+    make_portkey_hook,
+    merge_portkey_hooks,
+)
 from proxy.dialects.request_headers import make_header_error, parse_timeout_s
 from proxy.dialects.statuses import DEFAULT_STATUSES, DENIAL_CODES
 from proxy.dialects.vendors import openai, other_gateways
-from proxy.dialects.wire.strict_json import read_without_duplicates
+from proxy.dialects.wire.strict_json import parse_rejecting_duplicates
 from proxy.errors import GuardBlocked, GuardUnavailable, ProxyError
 from proxy.errors.words import MAX_NAME, join_names
 from proxy.types import Json, RequestHead
@@ -73,7 +78,7 @@ def _parse_object_header(name: str, headers: base.Headers) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        value = read_without_duplicates(text.encode())
+        value = parse_rejecting_duplicates(text.encode())
     except ValueError:
         value = None
     if not isinstance(value, dict):
@@ -93,7 +98,7 @@ def _read_deployments(
     warnings = () if config.keys().isdisjoint(_IGNORED_KEYS) else (warning,)
     targets = config.get("targets")
     if isinstance(targets, list) and len(targets) > 1:
-        return _draw_target(config, targets, call_id), warnings
+        return _choose_weighted_targets(config, targets, call_id), warnings
     if isinstance(targets, list) and len(targets) == 1 and isinstance(targets[0], dict):
         shared = {n: value for n, value in config.items() if n not in {"targets", "strategy"}}
         config = {**shared, **targets[0]}
@@ -107,7 +112,9 @@ def _read_deployments(
     return ((target,) if target else ()), warnings
 
 
-def _draw_target(config: dict[str, Any], targets: list[Any], call_id: str) -> tuple[str, ...]:
+def _choose_weighted_targets(
+    config: dict[str, Any], targets: list[Any], call_id: str
+) -> tuple[str, ...]:
     # A hash of ``call_id`` decides which target is the first.
     strategy = config.get("strategy")
     mode = strategy.get("mode") if isinstance(strategy, dict) else None
@@ -177,7 +184,7 @@ def make_response_headers(
 def add_guard_results(data: Json, results: GuardResults, findings: base.Findings = ()) -> Json:
     if not results and not findings and DETECTIONS_MEMBER not in data:
         return data
-    return {**data, HOOKS_MEMBER: join_hooks(data, findings, make_hook_results(results))}
+    return {**data, HOOKS_MEMBER: merge_portkey_hooks(data, findings, make_hook_results(results))}
 
 
 def make_error_response(
@@ -233,7 +240,9 @@ def _make_hook(result: GuardResult) -> Json:
         check["error"] = {"name": "Check error", "message": "The guard could not inspect the text."}
     is_skipped = result.verdict == "not_applicable"
     is_block = result.action == "block"
-    return make_hook(result.guard, check, verdict=has_passed, deny=is_block, skip=is_skipped)
+    return make_portkey_hook(
+        result.guard, check, verdict=has_passed, deny=is_block, skip=is_skipped
+    )
 
 
 PORTKEY = base.Dialect(
@@ -248,7 +257,7 @@ PORTKEY = base.Dialect(
         make_error_response=make_error_response,
         rules=openai.OPENAI.client.rules,
         ruled_fields=openai.OPENAI.client.ruled_fields,
-        compose_document=other_gateways.make_model_info,
+        compose_document=other_gateways.make_litellm_model_list,
         make_response_headers=make_response_headers,
         add_guard_results=add_guard_results,
         choose_status=choose_status,

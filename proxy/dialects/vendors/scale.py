@@ -34,16 +34,16 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def check_guides(body: Json) -> None:
+def check_guided_fields(body: Json) -> None:
     guides = [name for name in GUIDED_FIELDS if body.get(name) is not None]
     if len(guides) > 1:
         raise InvalidField(guides[1], conflicts_with(guides[0]))
 
 
-REQUEST_CHECKS = (openai.check_stream_options, check_guides, openai.check_top_logprobs)
+REQUEST_CHECKS = (openai.check_stream_options, check_guided_fields, openai.check_top_logprobs)
 
 
-def _select_permitted(headers: dict[str, Any]) -> dict[str, Any]:
+def _select_permitted_headers(headers: dict[str, Any]) -> dict[str, Any]:
     """Return the extra headers, except those for authentication, framing and routing."""
     return {
         name: value
@@ -65,7 +65,7 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
     if body.get("stop") is None and body.get("stop_sequences") is not None:
         body["stop"] = body.pop("stop_sequences")
     if body.get("inference_extra_headers") is not None:
-        body["inference_extra_headers"] = _select_permitted(body["inference_extra_headers"])
+        body["inference_extra_headers"] = _select_permitted_headers(body["inference_extra_headers"])
     if body.pop("return_token_log_probs", None) and not body.get("logprobs"):
         body["logprobs"] = True
     if endpoint != "completions":
@@ -85,7 +85,7 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
     return requests.convert_logprobs_to_flag(body) if endpoint == "completions" else body
 
 
-def split_model(model: str) -> tuple[str, str | None]:
+def split_off_deployment(model: str) -> tuple[str, str | None]:
     """Split ``vendor/model/deployment`` into model and deployment."""
     vendor, _, path = model.partition("/")
     name, slash, deployment = path.rpartition("/")
@@ -98,16 +98,18 @@ def make_error_response(
     """Return OpenAI's error object, with FastAPI's ``detail`` and status 422 for a field."""
     body: Json = {"error": openai.make_error_object(error)}
     if isinstance(error, InvalidField):
-        return ErrorResponse(422, {"detail": _make_detail(error.param, error.problem), **body})
+        return ErrorResponse(
+            422, {"detail": _make_error_detail(error.param, error.problem), **body}
+        )
     if isinstance(error, UpstreamRejected) and error.status == 422 and error.param:
         message = error.message.removeprefix(f"{error.param}: ")
-        return ErrorResponse(422, {"detail": _make_detail(error.param, message), **body})
+        return ErrorResponse(422, {"detail": _make_error_detail(error.param, message), **body})
     return ErrorResponse(
         error.status, {"detail": error.message, **body}, openai.make_retry_headers(error)
     )
 
 
-def _make_detail(param: str | None, message: str) -> list[Json]:
+def _make_error_detail(param: str | None, message: str) -> list[Json]:
     place = ["body", *(param or "").split(".")]
     return [{"loc": place, "msg": message, "type": "value_error"}]
 
@@ -129,7 +131,7 @@ SCALE = Dialect(
         to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},
         filtered_fields=("inference_extra_headers",),
-        split_model=split_model,
+        split_off_deployment=split_off_deployment,
         sends_done=False,
         accepts_chat_logprobs=True,
     ),

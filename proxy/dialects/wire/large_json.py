@@ -94,9 +94,9 @@ class LargeJsonReader:
             return self._read_string(position + 1)
         if mark in ("{", "["):
             if self.budget is None:
-                value_end = self._read_short(position)
+                value_end = self._read_short_value(position)
             else:
-                value_end = self._read_numbers(position) if mark == "[" else None
+                value_end = self._read_number_list(position) if mark == "[" else None
             read = self._read_object if mark == "{" else self._read_array
             return value_end or read(position + 1, depth + 1)
         word, value = _WORDS.get(mark, ("", None))
@@ -104,20 +104,20 @@ class LargeJsonReader:
             return value, position + len(word)
         return self._read_number(position)
 
-    def _read_numbers(self, position: int) -> tuple[orjson.Fragment, int] | None:
+    def _read_number_list(self, position: int) -> tuple[orjson.Fragment, int] | None:
         """Return a list of numbers as text, or None for any other list."""
         begin, size = position + 1, min(SHORT_LENGTH, self.size)
         while True:
             part = self.text[begin : begin + size]
             end = part.find("]")
             cut = end if end >= 0 else part.rfind(",")
-            if cut < 0 or not _is_numbers(part[:cut]):
+            if cut < 0 or not _is_number_list(part[:cut]):
                 return None
             begin, size = begin + cut + 1, self.size
             if end >= 0:
                 return orjson.Fragment(self.text[position:begin]), begin
 
-    def _read_short(self, position: int) -> tuple[Any, int] | None:
+    def _read_short_value(self, position: int) -> tuple[Any, int] | None:
         """Return an object or a list of a few bytes, None if it is longer or malformed."""
         try:
             value, end = self.decoder.raw_decode(
@@ -144,10 +144,10 @@ class LargeJsonReader:
         while True:
             value, position = self._read_value(position, depth)
             values.append(value)
-            mark, position = self._read_mark(position)
+            mark, position = self._read_punctuation(position)
             if mark == "]":
                 return values, position
-            position = self._next_member(mark, position)
+            position = self._skip_comma(mark, position)
 
     def _read_object(self, position: int, depth: int) -> tuple[Any, int]:
         members: list[tuple[str, Any]] = []
@@ -159,26 +159,26 @@ class LargeJsonReader:
             if self.text[position : position + 1] != '"':
                 raise ValueError("expected a field name")
             name, position = self._read_string(position + 1)
-            mark, position = self._read_mark(position)
+            mark, position = self._read_punctuation(position)
             if mark != ":":
                 raise ValueError("expected a colon after a field name")
             value, position = self._read_value(self._skip_space(position), depth)
             members.append((name, value))
-            mark, position = self._read_mark(position)
+            mark, position = self._read_punctuation(position)
             if mark == "}":
                 return build(members), position
-            position = self._next_member(mark, position)
+            position = self._skip_comma(mark, position)
 
     def _enter_container(self, position: int, depth: int) -> int:
         if depth > MAX_DEPTH:
             raise RecursionError("too deep")
         return self._skip_space(position)
 
-    def _read_mark(self, position: int) -> tuple[str, int]:
+    def _read_punctuation(self, position: int) -> tuple[str, int]:
         position = self._skip_space(position)
         return self.text[position : position + 1], position + 1
 
-    def _next_member(self, mark: str, position: int) -> int:
+    def _skip_comma(self, mark: str, position: int) -> int:
         if mark != ",":
             raise ValueError("expected a comma or the end of the value")
         return self._skip_space(position)
@@ -198,7 +198,7 @@ class LargeJsonReader:
             position, size = position + len(piece), self.size
 
 
-def _is_numbers(part: str) -> bool:
+def _is_number_list(part: str) -> bool:
     if any(mark in part for mark in _NOT_IN_NUMBERS):
         return False
     try:
@@ -229,13 +229,13 @@ def serialize_to_pieces(value: Any, size: int = PIECE_BYTES) -> list[bytes]:
             pieces.append(bytes(buffer))
             buffer.clear()
 
-    _Writer(put, size).write(value, 0)
+    _JsonWriter(put, size).write(value, 0)
     return [*pieces, bytes(buffer)]
 
 
 def check_serializable(value: Any) -> None:
     """Raise ``TypeError`` if the value cannot be written as JSON."""
-    _Writer(lambda piece: None, PIECE_BYTES).write(value, 0)
+    _JsonWriter(lambda piece: None, PIECE_BYTES).write(value, 0)
 
 
 def serialize_large(value: Any) -> bytes:
@@ -251,7 +251,7 @@ def _is_short_and_flat(container: dict[str, Any] | list[Any]) -> bool:
 
 
 @frozen
-class _Writer:
+class _JsonWriter:
     emit: Callable[[bytes], None]
     size: int
 

@@ -47,9 +47,9 @@ class EventReader:
             events = piece[6:-2].split(b"\n\ndata: ")
             if breaks == 2 * len(events):
                 return events
-        return self._parse_parts(piece) if piece else []
+        return self._parse_piece(piece) if piece else []
 
-    def _parse_parts(self, piece: bytes) -> list[bytes]:
+    def _parse_piece(self, piece: bytes) -> list[bytes]:
         """Parse bytes that may begin or end anywhere in an event."""
         if self._skip_lf:
             self._skip_lf = False

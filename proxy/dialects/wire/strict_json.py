@@ -87,7 +87,7 @@ def count_parsed_values(value: Any) -> int:
     return count
 
 
-def read_without_duplicates(raw: bytes) -> Any:
+def parse_rejecting_duplicates(raw: bytes) -> Any:
     """Parse JSON. Raises ``ValueError``, also if an object has the same name twice."""
     document = orjson.loads(raw)
     try:
@@ -115,7 +115,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> Json:
     return result
 
 
-def _parse_finite(text: str) -> float:
+def _parse_finite_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         raise BadRequest("The body contains a number that does not fit in a 64-bit float.")
@@ -126,14 +126,14 @@ def _parse_number(text: str) -> float:
     """Parse an integer of a response. Above 64 bits it becomes a float, as orjson reads it."""
     if len(text) < len(str(_LEAST_INT)) or _LEAST_INT <= int(text) <= _MOST_INT:
         return int(text)
-    return _parse_finite(text)
+    return _parse_finite_float(text)
 
 
 _request_decoder, _response_decoder = (
     json.JSONDecoder(
         object_pairs_hook=_refuse_duplicates,
         parse_constant=_refuse_constant,
-        parse_float=_parse_finite,
+        parse_float=_parse_finite_float,
         parse_int=parse_int,
     )
     for parse_int in (int, _parse_number)
@@ -159,7 +159,7 @@ def as_int(value: Any) -> int:
     return value if type(value) is int else 0
 
 
-def is_name(value: Any) -> bool:
+def is_null_or_name(value: Any) -> bool:
     """Return True for null, and for a string without white space of at most 128 characters."""
     if value.__class__ is not str:
         return value is None
@@ -181,7 +181,7 @@ def dump(value: Any, size: int) -> bytes:
 # Requests
 
 
-def _read_small(raw: bytes) -> Any:
+def _parse_small_body(raw: bytes) -> Any:
     try:
         document = orjson.loads(raw)
         if orjson.dumps(document) == raw:  # it serializes to the same bytes, so no name is repeated
@@ -213,7 +213,7 @@ def read_json(raw: bytes) -> Json:
 
     Rejected are duplicate names, NaN and infinities, lone surrogates, other encodings, integers
     beyond 64 bits, and nesting that cannot be serialized again. Large bodies are parsed in pieces;
-    ``_read_small`` is faster for others.
+    ``_parse_small_body`` is faster for others.
     """
     try:
         if len(raw) > LARGE_BYTES:
@@ -222,7 +222,7 @@ def read_json(raw: bytes) -> Json:
             ).read()
             large_json.check_serializable(document)
         else:
-            document = _read_small(raw)
+            document = _parse_small_body(raw)
     except ValueError as error:
         place = ""
         if isinstance(error, json.JSONDecodeError) and len(raw) <= LARGE_BYTES:
@@ -267,10 +267,10 @@ class DocumentBuffer:
 
 def _check_depth(raw: bytes, document: Any) -> None:
     if len(raw.translate(None, _NOT_A_LEVEL)) > MAX_RESPONSE_DEPTH:
-        orjson.dumps(wrap_in_writer_levels(document))
+        orjson.dumps(add_writer_nesting(document))
 
 
-def wrap_in_writer_levels(document: Any) -> Any:
+def add_writer_nesting(document: Any) -> Any:
     """Return a document nested in the levels that a writer may add around it."""
     for name in WRITER_LEVELS:
         document = {name: document}
@@ -293,7 +293,7 @@ class DocumentParser:
         size = len(raw)
         try:
             if size <= LARGE_BYTES and size <= self.max_values:  # a value takes at least a byte
-                document = read_without_duplicates(raw)
+                document = parse_rejecting_duplicates(raw)
                 if size > SHALLOW_BYTES:
                     _check_depth(raw, document)
             else:
@@ -324,14 +324,14 @@ class DocumentParser:
             if count > maximum:
                 raise large_json.make_too_many_values_error()
         if len(raw) <= LARGE_BYTES:
-            document = read_without_duplicates(raw)
+            document = parse_rejecting_duplicates(raw)
             _check_depth(raw, document)
         else:
             budget = large_json.ValueBudget(self.max_values) if self.vectors else None
             document = large_json.LargeJsonReader(
                 large_json.decode_large_utf8(raw), _response_decoder, budget=budget
             ).read()
-            large_json.check_serializable(wrap_in_writer_levels(document))
+            large_json.check_serializable(add_writer_nesting(document))
         if count > self.max_values:
             members = document.values() if isinstance(document, dict) else ()
             items = [item for member in members if isinstance(member, list) for item in member]

@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from proxy.config.scalars import PositiveShare, Section
-from proxy.dialects.findings import make_inverse_details, summarize_inversely
+from proxy.dialects.findings import get_inverse_flag, make_inverse_score_formatter
 from proxy.guards.guard_kind import GuardKind, PromptDetectorFactory
 from proxy.guards.guard_threads import GuardThreads
 from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, CannotClassify, Model, load_model
@@ -246,8 +246,8 @@ GROUNDED_GUARD = GuardKind(
         DetectionFormat(
             "adherence",
             "adherence_score",
-            make_inverse_details("adherence_score"),
-            summary=summarize_inversely,
+            make_inverse_score_formatter("adherence_score"),
+            summary=get_inverse_flag,
         ),
     ),
 )
@@ -325,8 +325,8 @@ RELEVANT_GUARD = GuardKind(
         DetectionFormat(
             "relevancy",
             "relevancy_score",
-            make_inverse_details("relevancy_score"),
-            summary=summarize_inversely,
+            make_inverse_score_formatter("relevancy_score"),
+            summary=get_inverse_flag,
         ),
     ),
 )

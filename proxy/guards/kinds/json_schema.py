@@ -13,7 +13,7 @@ import jsonschema_rs
 from pydantic import Field, WithJsonSchema
 
 from proxy.config.scalars import Section
-from proxy.dialects.wire.strict_json import read_without_duplicates
+from proxy.dialects.wire.strict_json import parse_rejecting_duplicates
 from proxy.guards.guard_kind import GuardKind
 from proxy.types.guard import Finding
 
@@ -53,7 +53,7 @@ class JsonSchema:
         The path has at most 200 characters, and contains nothing from the text.
         """
         try:
-            value = read_without_duplicates(text.encode())
+            value = parse_rejecting_duplicates(text.encode())
         except ValueError:
             return "invalid_json", ""
         error = next(self._validator.iter_errors(value), None)

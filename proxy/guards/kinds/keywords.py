@@ -9,7 +9,7 @@ import re2
 from pydantic import Field
 
 from proxy.config.scalars import FileName, Reference, Section, TextList
-from proxy.dialects.findings import count_details
+from proxy.dialects.findings import make_counts_formatter
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.partial_match import PartialMatchers
 from proxy.guards.matching.patterns import Patterns, resolve_overlaps
@@ -115,6 +115,8 @@ KIND = GuardKind(
     _make_keywords,
     cased=False,
     detections=(
-        DetectionFormat("keyword_detector", "keyword_detected", count_details("detected_counts")),
+        DetectionFormat(
+            "keyword_detector", "keyword_detected", make_counts_formatter("detected_counts")
+        ),
     ),
 )

@@ -15,7 +15,7 @@ from typing import Literal
 
 from proxy.config.scalars import PositiveInt, PositiveUsd, Section
 from proxy.config.shapes import Requirement, any_of, is_not_null, is_present, not_
-from proxy.dialects.findings import make_flag_details
+from proxy.dialects.findings import make_flag_formatter
 from proxy.guards.guard_kind import CostLimit, GuardContext, GuardKind, make_wrong_stage_message
 from proxy.money.estimate import estimate_text, to_tokens
 from proxy.money.usage import NANO_PER_USD
@@ -156,7 +156,7 @@ SPONGE_GUARD = GuardKind(
     lambda keys, context: Sponge(),
     detections=(
         DetectionFormat(
-            "sponge_attack", "sponge_attack", make_flag_details("sponge_attack_detected")
+            "sponge_attack", "sponge_attack", make_flag_formatter("sponge_attack_detected")
         ),
     ),
 )

@@ -14,7 +14,7 @@ from dataclasses import field
 from pydantic import Field
 
 from proxy.config.scalars import Name, PositiveShare, Section, TextList
-from proxy.dialects.findings import summarize_inversely
+from proxy.dialects.findings import get_inverse_flag
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import english
 from proxy.runtime.frozen import frozen
@@ -118,6 +118,6 @@ class TopicConfig(Section):
 KIND = GuardKind(
     TopicConfig,
     lambda keys, context: Topic(keys.allowed, keys.banned, keys.threshold),
-    detections=(DetectionFormat("topic_detector", "on_topic", summary=summarize_inversely),),
+    detections=(DetectionFormat("topic_detector", "on_topic", summary=get_inverse_flag),),
     example={"banned": {"stocks": ["shares"]}},
 )

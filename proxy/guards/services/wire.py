@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from proxy.dialects.wire.strict_json import read_without_duplicates
+from proxy.dialects.wire.strict_json import parse_rejecting_duplicates
 from proxy.types.guard import GuardClient, ServiceText
 
 MEANINGFUL_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
@@ -60,7 +60,7 @@ def parse_answer(adapter: TypeAdapter[T], body: bytes | str) -> T:
     """Parse a response. Raises ``BadAnswer``."""
     raw = body.encode() if isinstance(body, str) else body
     try:
-        read_without_duplicates(raw)
+        parse_rejecting_duplicates(raw)
         return adapter.validate_json(raw)
     except ValueError:
         raise BadAnswer from None  # the message of pydantic quotes the answer

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects.family import COUNT_NAMES, allow_null, is_count_tree, is_number, make_word_check
-from proxy.dialects.wire.strict_json import is_name
+from proxy.dialects.wire.strict_json import is_null_or_name
 from proxy.guards.text.base64_text import MIN_OPAQUE_CHARS, parse_data
 from proxy.guards.text.member_names import MEMBERS, VALUES
 from proxy.types import Json
@@ -109,7 +109,7 @@ def _is_opaque_base64(value: str) -> bool:
 
 
 def _is_signature(value: Any) -> bool:
-    return is_name(value) or (isinstance(value, str) and _is_opaque_base64(value))
+    return is_null_or_name(value) or (isinstance(value, str) and _is_opaque_base64(value))
 
 
 _FILTER = "content_filter_results"
@@ -118,7 +118,7 @@ _IS_VERDICT = {
     **dict.fromkeys(("filtered", "detected"), lambda value: value.__class__ is bool),
 }
 IgnoreRule = tuple[Callable[[Any], bool], str]
-_NAME: IgnoreRule = (is_name, "null or at most 128 characters without white space")
+_NAME: IgnoreRule = (is_null_or_name, "null or at most 128 characters without white space")
 _NUMBER: IgnoreRule = (is_number, "null or a number")
 _CALL: Mapping[str, IgnoreRule] = {
     "id": _NAME,

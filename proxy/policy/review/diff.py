@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from proxy.dialects.wire.strict_json import read_without_duplicates
+from proxy.dialects.wire.strict_json import parse_rejecting_duplicates
 from proxy.errors.words import format_count
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import ChangeTally, compare_snapshots, decide_call
@@ -270,7 +270,7 @@ class RecordedCall(BaseModel):
 
 def parse_recorded_call(line: bytes) -> RecordedCall | None:
     try:
-        read_without_duplicates(line)
+        parse_rejecting_duplicates(line)
         return RecordedCall.model_validate_json(line)
     except ValueError:
         return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from proxy.dialects import ENDPOINTS_WITHOUT_BODY, RequestContext, parse_head, read_call
-from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID, is_reference
+from proxy.dialects import ENDPOINTS_WITHOUT_BODY, RequestContext, parse_request_head, read_call
+from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID, is_item_reference
 from proxy.dialects.responses.stored import read_conversation_call
 from proxy.errors import NotFound
 from proxy.types import ABOUT_STATE, Call, Json, RequestHead
@@ -57,17 +57,17 @@ def build_sample_call(
         "supposed", "supposed", received_at=received_at, get_passthrough_paths=lambda: passthrough
     )
     return read_sample_call(
-        parse_head(method, path or guess_request_path(body), headers, context), body
+        parse_request_head(method, path or guess_request_path(body), headers, context), body
     )
 
 
 def read_sample_call(head: RequestHead, body: Json, caller: str = "") -> Call:
     """Return the call of a head and a body. Raise ``NotFound`` if it refers to stored state."""
     if head.passthrough is not None:
-        from proxy.dialects.passthrough.request import read_passthrough  # noqa: PLC0415  # few calls need it
+        from proxy.dialects.passthrough.request import read_passthrough_call  # noqa: PLC0415  # few calls need it
 
         body = {} if head.method == "GET" else body
-        return read_passthrough(head, body, len(body), caller)
+        return read_passthrough_call(head, body, len(body), caller)
     if head.endpoint in ABOUT_STATE:
         if head.endpoint != "conversations" or head.parameter("id") is not None:
             raise NotFound(NEEDS_STATE_MESSAGE)
@@ -88,7 +88,7 @@ def _reject_stored_state(call: Call) -> None:
         if call.body.get(name) is not None:
             raise NotFound(NEEDS_STATE_MESSAGE, param=name)
     items = call.body.get("input")
-    if isinstance(items, list) and any(map(is_reference, items)):
+    if isinstance(items, list) and any(map(is_item_reference, items)):
         raise NotFound(NEEDS_STATE_MESSAGE)
 
 

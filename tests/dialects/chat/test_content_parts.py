@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.dialects.chat.merging import (
-    ChatToLegacy,
-    LegacyLogprobs,
-    LegacyToChat,
+    ChatToLegacyConverter,
+    LegacyLogprobsConverter,
+    LegacyToChatConverter,
     to_chat_logprobs,
     to_legacy_logprobs,
 )
@@ -76,7 +76,7 @@ def test_message_has_its_parts_as_texts(message: dict[str, Any], joined: dict[st
 def test_legacy_completion_has_text_and_separate_thoughts() -> None:
     answer = chat("", choices=[{"index": 0, "message": {"content": [THINKING, TEXT]}}])
 
-    document = ChatToLegacy().feed(answer)
+    document = ChatToLegacyConverter().convert_document(answer)
 
     assert document is not None
     assert document["choices"][0]["text"] == "Paris."
@@ -128,8 +128,8 @@ TOKENS = {
 def test_logprobs_survive_both_conversions() -> None:
     answer = legacy(choices=[{"index": 0, "text": " Paris", "logprobs": TOKENS}])
 
-    context = LegacyToChat(streamed=False).feed(answer)
-    returned = ChatToLegacy().feed(context or {})
+    context = LegacyToChatConverter(streamed=False).convert_document(answer)
+    returned = ChatToLegacyConverter().convert_document(context or {})
 
     assert (context or {})["choices"][0]["logprobs"]["content"][0]["token"] == " Par"
     assert (returned or {})["choices"][0]["logprobs"] == TOKENS
@@ -140,7 +140,7 @@ def token_objects(*tokens: str) -> dict[str, Any]:
 
 
 def test_token_offsets_continue_across_chunks() -> None:
-    turn, logprobs = ChatToLegacy(), LegacyLogprobs()
+    turn, logprobs = ChatToLegacyConverter(), LegacyLogprobsConverter()
 
     def chat(index: int, *tokens: str) -> dict[str, Any]:
         delta = {"content": "".join(tokens)}
@@ -151,8 +151,8 @@ def test_token_offsets_continue_across_chunks() -> None:
         return {"choices": [{"index": index, "text": text, "logprobs": token_objects(*tokens)}]}
 
     values: list[Any] = [(0, " Par", "is"), (1, "x"), (0, ".")]
-    turned = [turn.feed(chat(*item)) or {} for item in values]
-    reworded = [logprobs.feed(legacy(*item)) for item in values]
+    turned = [turn.convert_document(chat(*item)) or {} for item in values]
+    reworded = [logprobs.convert_document(legacy(*item)) for item in values]
 
     for events in (turned, reworded):
         places = [item["choices"][0]["logprobs"]["text_offset"] for item in events]
@@ -171,4 +171,4 @@ def test_invalid_logprobs_raise_nothing(logprobs: Any) -> None:
     to_legacy_logprobs(logprobs, 0)
     to_chat_logprobs(logprobs)
     for choices in (5, [5], [{"index": [], "text": 5, "logprobs": logprobs}]):
-        LegacyLogprobs().feed({"choices": choices})
+        LegacyLogprobsConverter().convert_document({"choices": choices})

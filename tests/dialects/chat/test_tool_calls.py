@@ -18,14 +18,14 @@ from proxy.dialects.chat.tool_calls import (
     MAX_SIGNATURE,
     SIGNATURE_MARK,
     UNSIGNED_PLACEHOLDER,
-    CallNumbers,
-    add_call_id,
+    ToolCallNumbering,
     add_signatures,
-    get_signature,
+    add_tool_call_id,
+    get_thought_signature,
     make_client_call_id,
     remove_signatures,
 )
-from proxy.dialects.frames.sequencer import ObjectEnd
+from proxy.dialects.frames.sequencer import JsonEndDetector
 from proxy.errors import ResponseTooLarge
 from tests.doubles import Json
 from tests.for_each import for_each
@@ -37,8 +37,8 @@ def part(arguments: str = "", name: str | None = None, **options: Any) -> Json:
 
 
 def numbers(*fragments: Json, max_calls: int = 100) -> list[int]:
-    calls = CallNumbers(max_calls)
-    return [calls.renumber(fragment, 0, ())["index"] for fragment in fragments]
+    calls = ToolCallNumbering(max_calls)
+    return [calls.renumber_fragment(fragment, 0, ())["index"] for fragment in fragments]
 
 
 def test_new_id_begins_a_call_only_with_a_name() -> None:
@@ -53,9 +53,10 @@ def test_repeated_name_begins_a_call_with_its_arguments() -> None:
 
     assert numbers(document, repeated, part(" ", index=0)) == [0, 0, 0]
     assert numbers(document, repeated, part("{}", index=0)) == [0, 0, 1]
-    calls = CallNumbers(100)
+    calls = ToolCallNumbering(100)
     [*_, last_document] = [
-        calls.renumber(fragment, 0, ()) for fragment in (document, repeated, part("{}", index=0))
+        calls.renumber_fragment(fragment, 0, ())
+        for fragment in (document, repeated, part("{}", index=0))
     ]
     assert last_document == {"index": 1, **part("{}", "f")}
 
@@ -76,7 +77,7 @@ def test_other_name_without_id_is_another_call() -> None:
     ],
 )
 def test_call_without_id_gets_one(id_: object, answer: object, output: str) -> None:
-    assert add_call_id({"id": id_}, answer, 2)["id"] == output
+    assert add_tool_call_id({"id": id_}, answer, 2)["id"] == output
 
 
 def test_calls_are_bounded() -> None:
@@ -94,7 +95,7 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.text(max_size=4), VALUES), st.lists(st.integers(0, 99)), st.booleans())
 def test_end_of_object_is_found_at_any_cut(value: Json, cuts: list[int], spaced: bool) -> None:
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if spaced else None).decode()
-    end, observed = ObjectEnd(), 0
+    end, observed = JsonEndDetector(), 0
     for a, b in pairwise(sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})):
         end.feed("arguments", text[a:b])
         observed += b - a
@@ -108,7 +109,7 @@ def test_end_of_object_is_found_at_any_cut(value: Json, cuts: list[int], spaced:
 
 @for_each("text", ["", " ", "1", '"a"', "[]", "{}1", "{}{}", '{"a', '{"a": "}'])
 def test_incomplete_object_has_no_end(text: str) -> None:
-    end = ObjectEnd()
+    end = JsonEndDetector()
     end.feed("arguments", text)
 
     assert not end.is_object_complete
@@ -150,7 +151,7 @@ def test_signature_returns_with_the_call(signature: str) -> None:
         returned = add_signatures(
             {"messages": [{"role": "assistant", "tool_calls": [call()]}]}, results
         )
-        assert get_signature(returned["messages"][0]["tool_calls"][0]) == signature
+        assert get_thought_signature(returned["messages"][0]["tool_calls"][0]) == signature
 
 
 @for_each(
@@ -165,7 +166,7 @@ def test_signature_returns_with_the_call(signature: str) -> None:
     ],
 )
 def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
-    assert make_client_call_id(document["id"], get_signature(document)) == document["id"]
+    assert make_client_call_id(document["id"], get_thought_signature(document)) == document["id"]
 
 
 @for_each(
@@ -201,7 +202,9 @@ def test_unsigned_call_gets_placeholder(calls: list[Json], expected: list[str | 
 
     document = add_signatures(body, {"known": "s"})
 
-    assert [get_signature(item) for item in document["messages"][1]["tool_calls"]] == expected
+    assert [
+        get_thought_signature(item) for item in document["messages"][1]["tool_calls"]
+    ] == expected
     assert add_signatures({}, {}) == {}
 
 

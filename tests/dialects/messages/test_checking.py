@@ -10,7 +10,7 @@ from proxy.dialects.messages.schema import (
     SERVICE_TIERS,
     TOOL_CHOICES,
     make_messages_usage,
-    parse_arguments,
+    parse_tool_arguments,
     to_chat_usage,
 )
 from proxy.dialects.messages.to_chat import check_blocks
@@ -140,7 +140,7 @@ def test_invalid_count_is_ignored(count: Any) -> None:
     ],
 )
 def test_arguments_must_be_an_object(arguments: Any, expected: Json) -> None:
-    assert parse_arguments(arguments, lambda value: {"invalid": value}) == expected
+    assert parse_tool_arguments(arguments, lambda value: {"invalid": value}) == expected
 
 
 @for_each("values", [TOOL_CHOICES, SERVICE_TIERS])

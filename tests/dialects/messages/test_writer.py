@@ -220,7 +220,7 @@ def test_block_is_assembled_from_its_events(block: Json) -> None:
     accumulator = MessageAccumulator()
 
     for event in make_stream_events(document):
-        accumulator.add(event)
+        accumulator.add_event(event)
 
     assert accumulator.build_message() == document
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.dialects.passthrough.form import MAX_PARTS, FormParts, FormUpload, is_form
+from proxy.dialects.passthrough.form import MAX_PARTS, FormChecker, FormUpload, is_form_media_type
 from proxy.errors import InvalidField
 from proxy.types import Target, Upstream
 from tests.for_each import for_each
@@ -150,7 +150,7 @@ def test_ambiguous_json_in_a_field_is_ignored(form: bytes, chosen: bytes, field:
         value = form % chosen.decode().encode(encoding)
         head, _, end = part(field, "\0").encode().partition(b"\0")
         with pytest.raises(InvalidField) as refused:
-            FormParts(b"x1", TARGET).feed(head + value + end + END.encode())
+            FormChecker(b"x1", TARGET).feed(head + value + end + END.encode())
         assert str(refused.value.param).startswith(field.partition("[")[0])
 
 
@@ -204,7 +204,7 @@ async def test_accepted_fields_pass() -> None:
 
 
 def test_parser_buffer_is_bounded() -> None:
-    parts = FormParts(b"x1", TARGET)
+    parts = FormChecker(b"x1", TARGET)
     parts.feed(part("file", "").removesuffix("\r\n").encode())
     for _ in range(100):
         parts.feed(b"a" * 100_000)
@@ -219,7 +219,7 @@ def test_parser_buffer_is_bounded() -> None:
     ],
 )
 def test_content_type_has_one_boundary(media_type: str) -> None:
-    assert is_form(media_type)
+    assert is_form_media_type(media_type)
     with pytest.raises(InvalidField):
         FormUpload(Pieces("", 1), media_type, TARGET)
-    assert not is_form("application/octet-stream")
+    assert not is_form_media_type("application/octet-stream")

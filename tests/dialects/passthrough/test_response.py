@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from proxy.dialects.document import PassthroughWriter
-from proxy.dialects.passthrough.request import build_passthrough, check_media_type, read_passthrough
+from proxy.dialects.passthrough.request import (
+    build_passthrough_request,
+    check_media_type,
+    read_passthrough_call,
+)
 from proxy.dialects.passthrough.response import (
-    PassthroughBytes,
-    PassthroughDocument,
+    PassthroughByteReader,
+    PassthroughDocumentReader,
     parse_passthrough_head,
     select_passthrough_headers,
 )
@@ -64,8 +68,8 @@ def test_only_content_disposition_is_forwarded() -> None:
         assert select_passthrough_headers({"content-disposition": odd}) == (nosniff,)
 
 
-def document(raw: bytes) -> PassthroughDocument:
-    reader = PassthroughDocument(0, DocumentParser(), LIMIT, find_tokens)
+def document(raw: bytes) -> PassthroughDocumentReader:
+    reader = PassthroughDocumentReader(0, DocumentParser(), LIMIT, find_tokens)
     reader.feed(raw)
     return reader
 
@@ -80,7 +84,7 @@ def test_document_keeps_its_bytes_unless_changed(raw: bytes) -> None:
     assert json.loads(writer.feed(frame._replace(raw=None))) == json.loads(raw)
 
 
-def tokens_in(reader: PassthroughBytes, piece: bytes) -> Tokens | None:
+def tokens_in(reader: PassthroughByteReader, piece: bytes) -> Tokens | None:
     [frame] = reader.read(piece)
     reports = [event for event in frame.events if isinstance(event, UsageReport)]
     return reports[0].tokens if reports else None
@@ -99,7 +103,7 @@ def test_missing_document_is_invalid() -> None:
 
 
 def test_bytes_pass_in_bounded_pieces() -> None:
-    reader = PassthroughBytes(0, "audio/mpeg", find_tokens)
+    reader = PassthroughByteReader(0, "audio/mpeg", find_tokens)
 
     pieces = reader.feed(b"a" * 200_000)
 
@@ -109,7 +113,7 @@ def test_bytes_pass_in_bounded_pieces() -> None:
 
 
 def test_events_pass_unchanged_and_usage_is_read() -> None:
-    reader = PassthroughBytes(0, "text/event-stream; charset=utf-8", find_tokens)
+    reader = PassthroughByteReader(0, "text/event-stream; charset=utf-8", find_tokens)
     result = b'event: done\ndata: {"type":"done","usage":{"total_tokens":7}}\n\n'
 
     frames = [reader.read(result[index : index + 10])[0] for index in range(0, len(result), 10)]
@@ -128,7 +132,7 @@ def test_events_pass_unchanged_and_usage_is_read() -> None:
 
 
 def test_too_large_event_passes_unread() -> None:
-    reader = PassthroughBytes(0, "text/event-stream", find_tokens)
+    reader = PassthroughByteReader(0, "text/event-stream", find_tokens)
     for _ in range(200):
         assert tokens_in(reader, b"data: " + b"a" * 65530) is None
 
@@ -146,7 +150,7 @@ def built(
         HEAD, passthrough=request, headers={"openai-beta": "assistants=v2", "cookie": "a"}
     )
     call = Call(head=head, body=body, size=len(body) and 10)
-    return build_passthrough(call, request, path, Target(upstream, "rerank-1"))
+    return build_passthrough_request(call, request, path, Target(upstream, "rerank-1"))
 
 
 @for_each(
@@ -183,12 +187,12 @@ def test_query_merges_policy_and_listed_client_parameters() -> None:
 
 
 def test_names_are_bounded() -> None:
-    assert read_passthrough(HEAD, {"model": "m"}).requested_models == ("m",)
-    assert read_passthrough(HEAD, {}).requested_models == ()
+    assert read_passthrough_call(HEAD, {"model": "m"}).requested_models == ("m",)
+    assert read_passthrough_call(HEAD, {}).requested_models == ()
     for name in ("model", "user"):
         for odd in ("a" * 257, ["a"], 1):
             with pytest.raises(InvalidField):
-                read_passthrough(HEAD, {name: odd})
+                read_passthrough_call(HEAD, {name: odd})
 
 
 def test_media_type_is_a_short_line() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.dialects import read_call
 from proxy.dialects.requests.field_filter import filter_fields
-from proxy.dialects.requests.translation import apply_parameters
+from proxy.dialects.requests.translation import apply_parameter_overrides
 from proxy.dialects.requests.upstream_request import build_request, translate_request
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
@@ -36,7 +36,7 @@ BODY = {"prompt": "Hi", "temperature": 1.5}
 
 def test_overrides_do_not_change_the_original_body() -> None:
     for overrides in (ParameterOverrides({"temperature": 0.0}), NO_OVERRIDES):
-        is_body = apply_parameters("completions", BODY, overrides, KNOWN_VALUES) is BODY
+        is_body = apply_parameter_overrides("completions", BODY, overrides, KNOWN_VALUES) is BODY
         assert (is_body, BODY["temperature"]) == (overrides is NO_OVERRIDES, 1.5)
 
 
@@ -77,7 +77,7 @@ def test_override_applies_under_the_name_in_the_request(
 ) -> None:
     overrides = ParameterOverrides(setting, cap)
 
-    assert apply_parameters(endpoint, fields, overrides, OPENAI.fields[endpoint]) == result
+    assert apply_parameter_overrides(endpoint, fields, overrides, OPENAI.fields[endpoint]) == result
 
 
 TOOL = {"type": "mcp", "server_url": "https://mcp.example/", "headers": {"x": "y"}}

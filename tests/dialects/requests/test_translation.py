@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.requests.translation import translate
+from proxy.dialects.requests.translation import translate_body
 from proxy.errors import InvalidField
 from proxy.types import ParameterOverrides, Target, Upstream
 from tests.for_each import for_each
@@ -21,7 +21,7 @@ def target(dialect: str, **options: Any) -> Target:
 
 
 def translated_request(received: str, upstream_dialect: str, **fields: Any) -> Any:
-    return translate(DIALECTS[received], LEGACY, {**BODY, **fields}, target(upstream_dialect))
+    return translate_body(DIALECTS[received], LEGACY, {**BODY, **fields}, target(upstream_dialect))
 
 
 def test_field_unknown_to_both_dialects_is_forwarded() -> None:
@@ -62,7 +62,7 @@ def test_codex_metadata_is_dropped_silently(
     target_item = target(dialect, open_ranges=open_ranges)
     endpoints: Any = ("responses", endpoint)
 
-    fitted = translate(DIALECTS["openai"], endpoints, body, target_item)
+    fitted = translate_body(DIALECTS["openai"], endpoints, body, target_item)
 
     assert ("client_metadata" in fitted.body) == is_sent
     assert ("client_metadata" in fitted.dropped_fields) != is_sent
@@ -86,7 +86,7 @@ def test_field_of_the_same_name_but_other_meaning_is_dropped(
         body["input"] = "Hi"
     ways = endpoints[received], endpoints[upstream_dialect]
 
-    fitted = translate(DIALECTS[received], ways, body, target(upstream_dialect))
+    fitted = translate_body(DIALECTS[received], ways, body, target(upstream_dialect))
 
     assert "context_management" in fitted.dropped_fields
     assert "context_management" not in fitted.body
@@ -97,7 +97,7 @@ def test_dropped_field_of_two_spellings_is_named_once() -> None:
     names = ["provider", "PROVIDER", "\uff50rovider", "Provider"]
     body = {**BODY, **dict.fromkeys(names, 1)}
 
-    fitted = translate(DIALECTS["openai"], LEGACY, body, context)
+    fitted = translate_body(DIALECTS["openai"], LEGACY, body, context)
 
     assert fitted.dropped_fields == ("provider",)
     assert not fitted.body.keys() & set(names)
@@ -126,7 +126,7 @@ def test_field_that_shapes_the_response_is_refused(
 
 
 def test_upstream_may_accept_more_than_its_dialect() -> None:
-    fitted = translate(
+    fitted = translate_body(
         DIALECTS["fireworks"],
         LEGACY,
         {**BODY, "top_k": 40},
@@ -138,7 +138,7 @@ def test_upstream_may_accept_more_than_its_dialect() -> None:
 
 def test_upstream_without_the_endpoint_is_named() -> None:
     with pytest.raises(InvalidField, match="no embeddings endpoint"):
-        translate(DIALECTS["openai"], ("embeddings", "embeddings"), BODY, target("scale"))
+        translate_body(DIALECTS["openai"], ("embeddings", "embeddings"), BODY, target("scale"))
 
 
 @for_each("upstream_dialect", ["openai", "portkey", "scale", "multimodel", "enkrypt"])
@@ -186,7 +186,7 @@ def test_dropped_fields_are_named(
 ) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "p"}], **options}
 
-    fitted = translate(DIALECTS["openai"], ("chat", "completions"), body, target(dialect))
+    fitted = translate_body(DIALECTS["openai"], ("chat", "completions"), body, target(dialect))
 
     assert (fitted.body.get("max_tokens"), fitted.dropped_fields) == (bound, dropped)
 
@@ -208,7 +208,7 @@ def test_several_choices_are_refused_for_responses(
     def translated(number: int | None) -> Any:
         ends: Any = endpoint, "chat"
         fields = {**body, "n": number}
-        return translate(DIALECTS[received], ends, fields, target("openai"))
+        return translate_body(DIALECTS[received], ends, fields, target("openai"))
 
     for number in (None, 1):
         assert translated(number).body["model"] == "m"
@@ -236,7 +236,7 @@ def test_thoughts_in_chat_requests_are_dropped(upstream_dialect: str, endpoint: 
     openai = DIALECTS["openai"]
     body = {"model": "m", "max_tokens": 9, "messages": THOUGHTS}
 
-    fitted = translate(openai, ("chat", endpoint), body, target(upstream_dialect))
+    fitted = translate_body(openai, ("chat", endpoint), body, target(upstream_dialect))
 
     assert fitted.dropped_fields == ("reasoning_content", "thinking")
     assert "Hm." not in str(fitted.body)
@@ -246,7 +246,7 @@ def test_thoughts_in_chat_requests_are_dropped(upstream_dialect: str, endpoint: 
 def test_thoughts_return_unchanged_within_one_family() -> None:
     openai, body = DIALECTS["openai"], {"model": "m", "messages": THOUGHTS}
 
-    fitted = translate(openai, ("chat", "chat"), body, target("openai"))
+    fitted = translate_body(openai, ("chat", "chat"), body, target("openai"))
 
     assert (fitted.body["messages"], fitted.dropped_fields) == (THOUGHTS, ())
 
@@ -272,7 +272,7 @@ def test_assumed_messages_bound_is_reported(
     body = {"model": "m", "input": "Where?", **fields}
     to = target("anthropic", most=maximum)
 
-    fitted = translate(openai, ("responses", "chat"), body, to, changes)
+    fitted = translate_body(openai, ("responses", "chat"), body, to, changes)
 
     assert (fitted.body["max_tokens"], fitted.default_fields) == (bound, assumed)
     assert fitted.max_output_tokens == bound

@@ -9,12 +9,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
-from proxy.dialects.requests.translation import apply_parameters, translate
+from proxy.dialects.requests.translation import apply_parameter_overrides, translate_body
 from proxy.dialects.requests.upstream_request import (
     MAX_CACHED,
     apply_overrides,
+    build_untranslated_request,
     choose_target_endpoint,
-    forward_fields,
     make_target_route,
     translate_request,
 )
@@ -114,12 +114,12 @@ def test_forwarded_fields_equal_translated_ones(
         return
     document_before = dict(call.body)
 
-    request = forward_fields(route, call.head.endpoint, call.body, model, changes)
+    request = build_untranslated_request(route, call.head.endpoint, call.body, model, changes)
 
     assert call.body == document_before
     if request is not None:
         endpoints = call.head.endpoint, route.endpoint
-        long = translate(dialect, endpoints, call.body, target, changes)
+        long = translate_body(dialect, endpoints, call.body, target, changes)
         assert long.body == request.body  # set fields may be in another position
         assert {name: type(value) for name, value in long.body.items()} == {
             name: type(value) for name, value in request.body.items()
@@ -155,7 +155,7 @@ def test_parameters_equal_applied_overrides(
 
     document = apply_overrides(call, target, changes)
 
-    long = apply_parameters(endpoint, {**call.body, "model": model}, changes, known_names)
+    long = apply_parameter_overrides(endpoint, {**call.body, "model": model}, changes, known_names)
     assert document == {**long, "model": call.body["model"]}
     assert {name: type(value) for name, value in document.items()} == {
         name: type(value) for name, value in {**long, "model": call.body["model"]}.items()
@@ -172,7 +172,7 @@ def test_common_fields_are_forwarded(
     target = Target(upstream(dialect, {}), "gpt-4o")
     route = make_target_route("chat", OPENAI, target)
 
-    request = forward_fields(route, "chat", usual, "gpt-4o", changes)
+    request = build_untranslated_request(route, "chat", usual, "gpt-4o", changes)
 
     assert request is not None
     assert request.body["model"] == "gpt-4o"
@@ -184,7 +184,7 @@ def test_values_out_of_range_are_not_forwarded() -> None:
 
     hot = {**FIELDS["chat"], "temperature": 3}
 
-    assert forward_fields(route, "chat", hot, "gpt-4o", NO_OVERRIDES) is None
+    assert build_untranslated_request(route, "chat", hot, "gpt-4o", NO_OVERRIDES) is None
 
 
 def test_cache_of_numbers_is_bounded() -> None:
@@ -193,7 +193,7 @@ def test_cache_of_numbers_is_bounded() -> None:
 
     for number in range(1, 3 * MAX_CACHED):
         fields = {**FIELDS["chat"], "max_tokens": number}
-        request = forward_fields(route, "chat", fields, "gpt-4o", changes)
+        request = build_untranslated_request(route, "chat", fields, "gpt-4o", changes)
         assert request is not None
         assert request.body["max_tokens"] == min(9, number)
         assert len(changes.changed[route]) <= MAX_CACHED
@@ -215,6 +215,6 @@ def test_cache_of_numbers_may_be_cleared_at_any_moment() -> None:
 
     for _ in range(3):
         fields = {**FIELDS["chat"], "max_tokens": 7}
-        request = forward_fields(route, "chat", fields, "gpt-4o", NO_OVERRIDES)
+        request = build_untranslated_request(route, "chat", fields, "gpt-4o", NO_OVERRIDES)
         assert request is not None
         assert request.max_output_tokens == 7

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.items import MAX_NUMBERED_ITEMS, EventNumbers
+from proxy.dialects.responses.items import MAX_NUMBERED_ITEMS, EventNumbering
 from proxy.errors import UpstreamInvalid
 from tests.dialects.test_responses import FUNCTION_CALL
 from tests.doubles import Json, item_events, response, response_events, text_item
@@ -28,8 +28,8 @@ def drop_members(event: Json, *names: str) -> Json:
 
 
 def numbered(*events: Json) -> list[Json]:
-    numbers = EventNumbers()
-    return [numbers.add_missing(event) or event for event in events]
+    numbers = EventNumbering()
+    return [numbers.add_missing_numbers(event) or event for event in events]
 
 
 def places(events: list[Json]) -> list[tuple[Any, ...]]:
@@ -194,18 +194,18 @@ def test_unread_events_are_not_counted() -> None:
 
 
 def test_state_of_a_stream_is_bounded() -> None:
-    numbers = EventNumbers()
+    numbers = EventNumbering()
     for index in range(MAX_NUMBERED_ITEMS):
-        numbers.add_missing(item_added(index, id=f"fc_{index}"))
+        numbers.add_missing_numbers(item_added(index, id=f"fc_{index}"))
 
     assert (
-        numbers.add_missing(
+        numbers.add_missing_numbers(
             {**item_added(MAX_NUMBERED_ITEMS, id="a"), "sequence_number": MAX_NUMBERED_ITEMS}
         )
         is None
     )
     with pytest.raises(UpstreamInvalid, match="too many items"):
-        numbers.add_missing(delta("1", item_id="fc_1"))
+        numbers.add_missing_numbers(delta("1", item_id="fc_1"))
 
 
 def test_changing_ids_belong_to_the_open_item() -> None:

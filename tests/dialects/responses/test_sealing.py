@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from proxy.app import telemetry
 from proxy.dialects.responses.sealing import ITEMS, MAX_SEALED_LENGTH, DocumentSealer, ResponseIds
-from proxy.dialects.responses.state_refs import resolve_response, resolve_state, restore_item_ids
+from proxy.dialects.responses.state_refs import (
+    resolve_response_id,
+    resolve_state_refs,
+    restore_item_ids,
+)
 from proxy.errors import NotFound
 from proxy.settings import Address, Settings, from_environment
 from proxy.telemetry.metrics import Metrics
@@ -30,7 +34,7 @@ HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 
 def call_with_ids(previous: object, ids: ResponseIds | None = IDS, key: str = PLACE[0]) -> Call:
     body: Json = {"model": "m", "previous_response_id": previous}
-    return resolve_response(Call(HEAD, body, requested_models=("m",), scheduling_key=key), ids)
+    return resolve_response_id(Call(HEAD, body, requested_models=("m",), scheduling_key=key), ids)
 
 
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,300}", fullmatch=True), st.text(max_size=99))
@@ -232,7 +236,9 @@ FOREIGN = ["rs_" + "0af1" * 12, OTHER_ID, "rs_9", "item_0", "item_1", "__fake_id
 
 
 def restored_items(*items: Json, caller: str = PLACE[0]) -> list[Json]:
-    call = resolve_state(Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller), IDS)
+    call = resolve_state_refs(
+        Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller), IDS
+    )
     results: list[Json] = restore_item_ids(call.body["input"], call.item_ids)
     return results
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses.sealing import ITEMS, DocumentSealer, ResponseIds
-from proxy.dialects.responses.state_refs import MAX_IDS, resolve_state, restore_item_ids
+from proxy.dialects.responses.state_refs import MAX_IDS, resolve_state_refs, restore_item_ids
 from proxy.errors import InvalidField, NotFound
 from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_non_chat
 from proxy.types import Call, RequestHead
@@ -32,7 +32,9 @@ HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 
 def asking(*items: Json, ids: ResponseIds | None = IDS, **options: Any) -> Call:
     body = {"model": "m", "input": [*items], **options}
-    return resolve_state(Call(HEAD, body, requested_models=("m",), scheduling_key=PLACE[0]), ids)
+    return resolve_state_refs(
+        Call(HEAD, body, requested_models=("m",), scheduling_key=PLACE[0]), ids
+    )
 
 
 def reference(text: str) -> Json:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects import DIALECTS, RequestContext, parse_head, read_call
+from proxy.dialects import DIALECTS, RequestContext, parse_request_head, read_call
 from proxy.dialects.vendors.other_gateways import (
     HEADER_MEANINGS,
     INFO_PATHS,
     PROPERTY_NAMES,
-    make_model_info,
+    make_litellm_model_list,
 )
 from proxy.errors import BadRequest
 from proxy.errors.words import MAX_NAME, MAX_WORDS
@@ -27,7 +27,7 @@ KEY = {"authorization": "Bearer hr-key-of-the-caller"}
 
 def read_head(path: str = PATH, **headers: str) -> RequestHead:
     by_name = {name.replace("_", "-"): value for name, value in headers.items()}
-    return parse_head("POST", path, KEY | by_name, RequestContext("req_1"))
+    return parse_request_head("POST", path, KEY | by_name, RequestContext("req_1"))
 
 
 HONOURED: dict[str, tuple[str, str, object]] = {
@@ -178,7 +178,7 @@ def test_gateway_headers_apply_in_every_dialect(dialect: str) -> None:
     (method, path), _ = next(iter(DIALECTS[dialect].client.routes.items()))
     headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else KEY
 
-    head = parse_head(method, path, headers | {"x-title": "App"}, RequestContext("r"))
+    head = parse_request_head(method, path, headers | {"x-title": "App"}, RequestContext("r"))
 
     assert head.properties == (("x-title", "App"),)
 
@@ -216,7 +216,7 @@ MODEL = {"id": "gpt-4o", "object": "model", "created": 0, "owned_by": "openai"}
 def test_model_entry_has_name_and_owner(route: str) -> None:
     call = Call(RequestHead("openai", "models", route, "req_1"), {})
 
-    answer = make_model_info(call, {0: {"object": "list", "data": [MODEL]}})
+    answer = make_litellm_model_list(call, {0: {"object": "list", "data": [MODEL]}})
 
     info = {"id": "gpt-4o", "db_model": False, "litellm_provider": "openai"}
     model = {"model_name": "gpt-4o", "litellm_params": {"model": "gpt-4o"}, "model_info": info}
@@ -227,7 +227,7 @@ def test_model_entry_has_name_and_owner(route: str) -> None:
 def test_models_on_other_paths_are_unchanged(parts: dict[str, object]) -> None:
     call = Call(RequestHead("openai", "models", "/v1/models", "req_1"), {})
 
-    assert make_model_info(call, {0: parts}) is parts
+    assert make_litellm_model_list(call, {0: parts}) is parts
 
 
 @pytest.mark.parametrize("path", INFO_PATHS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import RequestContext, find_dialect, parse_head
+from proxy.dialects import RequestContext, find_dialect, parse_request_head
 from proxy.dialects.vendors.portkey import (
     HOOK_DENIED,
     HOOK_FAILED,
@@ -30,7 +30,9 @@ PAIR = [{"virtual_key": "a"}, {"virtual_key": "b"}]
 
 def read_head(**headers: str) -> RequestHead:
     by_name = {name.replace("_", "-"): value for name, value in headers.items()}
-    return parse_head("POST", "/v1/completions", {**KEY, **by_name}, RequestContext("req_1"))
+    return parse_request_head(
+        "POST", "/v1/completions", {**KEY, **by_name}, RequestContext("req_1")
+    )
 
 
 def test_any_portkey_header_selects_the_dialect() -> None:
@@ -74,13 +76,13 @@ def test_load_balance_draws_by_weight_with_alternatives() -> None:
     for number in range(400):
         received = RequestContext("req_1", call_id=f"n-{number}")
         headers = {**KEY, "x-portkey-config": config}
-        head = parse_head("POST", "/v1/completions", headers, received)
+        head = parse_request_head("POST", "/v1/completions", headers, received)
         assert {head.deployment, *head.alternatives} == {"a", "b"}
         drawn[head.deployment] += 1
 
     assert 70 <= drawn["a"] <= 130
     own_document = {**KEY, "x-portkey-config": config, "x-headrace-deployment": "own"}
-    head = parse_head("POST", "/v1/completions", own_document, RequestContext("req_1"))
+    head = parse_request_head("POST", "/v1/completions", own_document, RequestContext("req_1"))
     assert (head.deployment, head.alternatives) == ("own", ())
 
 
@@ -88,7 +90,7 @@ def test_load_balance_draws_by_weight_with_alternatives() -> None:
 def test_bearer_applies_only_without_a_portkey_key(headers: dict[str, str], key: bytes) -> None:
     headers = {"authorization": "Bearer own", **headers}
 
-    head = parse_head("POST", "/v1/chat/completions", headers, RequestContext("req_1"))
+    head = parse_request_head("POST", "/v1/chat/completions", headers, RequestContext("req_1"))
 
     assert (head.dialect, head.digest) == ("portkey", sha256(key).digest())
 

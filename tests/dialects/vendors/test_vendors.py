@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS, RequestContext, parse_head, read_call
+from proxy.dialects import DIALECTS, RequestContext, parse_request_head, read_call
 from proxy.dialects.vendors import fireworks, multimodel, openai, scale
 from proxy.dialects.vendors.anthropic import check_page_size, convert_models
 from proxy.errors import InvalidField, Unauthorized, UpstreamRejected, UpstreamUnavailable
@@ -117,7 +117,7 @@ refuse_for_enkrypt = DIALECTS["enkrypt"].client.make_error_response
 
 
 def test_enkrypt_headers_are_read() -> None:
-    head = parse_head("POST", "/ai-proxy/completions", HEADERS, RequestContext("req_1"))
+    head = parse_request_head("POST", "/ai-proxy/completions", HEADERS, RequestContext("req_1"))
 
     assert head.digest == sha256(b"ek").digest()
     assert (head.deployment, head.bypass_cache) == ("support-chat", True)
@@ -158,7 +158,7 @@ def test_unknown_count_makes_the_total_unknown() -> None:
 def test_multimodel_response_is_read_as_completion() -> None:
     call = read_for("multimodel", model=["a", "b"])
 
-    answer = multimodel.convert_response_to_chat(
+    answer = multimodel.convert_response_to_completion(
         multimodel.compose_response(call, {0: legacy(" x"), 1: legacy(" y")})
     )
 
@@ -192,7 +192,7 @@ def test_conflicting_fields_are_refused(rule: Any, body: dict[str, Any], param: 
     ],
 )
 def test_bearer_precedes_api_key(headers: dict[str, str], key: str) -> None:
-    head = parse_head("POST", "/v1/chat/completions", headers, RequestContext("r"))
+    head = parse_request_head("POST", "/v1/chat/completions", headers, RequestContext("r"))
 
     assert head.digest == sha256(key.encode()).digest()
 

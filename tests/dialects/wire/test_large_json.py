@@ -63,21 +63,27 @@ def test_pieces_are_written_as_by_the_c_writer(value: Any, size: int) -> None:
 def test_pieces_are_read_as_by_the_c_reader(value: Any, asc: bool, indent: int, size: int) -> None:
     raw = json.dumps(value, ensure_ascii=asc, indent=indent).encode("utf-8", "surrogatepass")
 
-    assert read_outcome(read_in_pieces, raw, size) == read_outcome(strict_json._read_small, raw)
+    assert read_outcome(read_in_pieces, raw, size) == read_outcome(
+        strict_json._parse_small_body, raw
+    )
 
 
 @given(DOCUMENTS, SIZES)
 def test_invalid_json_is_refused_alike(text: str, size: int) -> None:
     raw = text.encode("utf-8", "surrogatepass")
 
-    assert read_outcome(read_in_pieces, raw, size) == read_outcome(strict_json._read_small, raw)
+    assert read_outcome(read_in_pieces, raw, size) == read_outcome(
+        strict_json._parse_small_body, raw
+    )
 
 
 @given(st.binary(max_size=60), SIZES)
 def test_invalid_utf_8_is_refused_alike(raw: bytes, size: int) -> None:
     raw = b'{"a": "' + raw + b'"}'
 
-    assert read_outcome(read_in_pieces, raw, size) == read_outcome(strict_json._read_small, raw)
+    assert read_outcome(read_in_pieces, raw, size) == read_outcome(
+        strict_json._parse_small_body, raw
+    )
 
 
 @given(st.lists(st.sampled_from(["\\\\", "\\u0061", "\\ud83d\\ude00", '\\"', "\\n", "é", "ud83d"])))

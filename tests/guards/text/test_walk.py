@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from proxy.dialects import DIALECTS, RequestContext, parse_head, read_call
+from proxy.dialects import DIALECTS, RequestContext, parse_request_head, read_call
 from proxy.fields.checks import FieldType
 from proxy.guards.text.documents import (
     VALUES_PER_STEP,
@@ -98,7 +98,7 @@ def fields() -> Iterator[tuple[str, str, str, FieldType]]:
 
 def chat_body(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
     headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else {}
-    head = parse_head("POST", PATHS[dialect, endpoint], headers, RequestContext("r"))
+    head = parse_request_head("POST", PATHS[dialect, endpoint], headers, RequestContext("r"))
     assert (head.dialect, head.endpoint) == (dialect, endpoint)
     return read_call(head, body).body
 

@@ -14,7 +14,7 @@ from typing import get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dialects import ROUTES, RequestContext, parse_head
+from proxy.dialects import ROUTES, RequestContext, parse_request_head
 from proxy.errors import InvalidField
 from proxy.policy.compile import compile_policies
 from proxy.policy.compile.targets import compile_routes
@@ -121,7 +121,10 @@ def test_other_method_of_own_path_is_passed_through(tmp_path: Path) -> None:
         for method, route in batch:
             path = make_sample_request(route).path
             received = RequestContext("req_1", get_passthrough_paths=lambda: paths)  # noqa: B023  # used at once
-            assert parse_head(method, path, {}, received).endpoint == "passthrough", (method, path)
+            assert parse_request_head(method, path, {}, received).endpoint == "passthrough", (
+                method,
+                path,
+            )
 
 
 @for_each(

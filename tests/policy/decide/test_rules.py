@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.requests.translation import apply_parameters
+from proxy.dialects.requests.translation import apply_parameter_overrides
 from proxy.fields.token_bounds import OUTPUT_LIMIT_FIELDS
 from proxy.policy.decide import decide
 from proxy.policy.decide.conditions import (
@@ -93,7 +93,7 @@ def test_first_set_bound_wins(values: list[dict[str, int]], endpoint: Endpoint) 
         for position, item in enumerate(values)
     ]
 
-    body = apply_parameters(
+    body = apply_parameter_overrides(
         endpoint, {"max_tokens": 100}, combined_effects(*rules).changes, OUTPUT_LIMIT_FIELDS
     )
 

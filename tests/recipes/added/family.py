@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import orjson
 
 from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
-from proxy.dialects.family import Family, ReadOptions, RequestForm, WriteOptions
+from proxy.dialects.family import Family, ReadOptions, RequestConversion, WriteOptions
 from proxy.dialects.vendors import openai
 from proxy.dialects.wire import sse
 from proxy.errors import UpstreamInvalid
@@ -145,9 +145,14 @@ def from_chat(body: Json) -> Json:
     return {**{k: body[k] for k in body if k != "messages"}, "notes": notes}
 
 
-REQUEST = RequestForm(to_chat=to_chat, from_chat=from_chat, rename_chat_fields=dict)
+REQUEST = RequestConversion(to_chat=to_chat, from_chat=from_chat, rename_chat_fields=dict)
 NOTES = Family(
-    "notes", NoteReader, NoteWriter, marks_parts=True, result_list="notes", request_form=REQUEST
+    "notes",
+    NoteReader,
+    NoteWriter,
+    marks_parts=True,
+    result_list="notes",
+    request_conversion=REQUEST,
 )
 SAME = {name: get_fields("chat")[name] for name in ("model", "stream", "max_tokens", "tools")}
 DIALECT = Dialect(

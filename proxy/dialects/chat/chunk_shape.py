@@ -12,7 +12,7 @@ MAKE_TUPLE: Final = tuple.__new__
 """Creates a named tuple from all of its fields, three times as fast as its class does."""
 
 
-class SameShape:
+class ChunkShape:
     """The shape of a chunk with one choice and one text, to recognize the next such chunk.
 
     With `exact`, all other values of the document must be equal, otherwise only those that can
@@ -32,7 +32,7 @@ class SameShape:
         self._message = {**message, self._member: None}
         self._size = len(message)
 
-    def read_delta(self, doc: Json) -> Delta | None:
+    def read_matching_delta(self, doc: Json) -> Delta | None:
         """Return the delta of a chunk of this shape, None for any other chunk."""
         try:
             [choice] = doc["choices"]
@@ -51,12 +51,16 @@ class SameShape:
             # 0 == False: an index of another type may compare equal
             if other_members != self._choice or type(choice.get("index")) is not int:
                 return None
-        elif choice.get("finish_reason") or choice.get("index") != self._index or _has_more(doc):
+        elif (
+            choice.get("finish_reason")
+            or choice.get("index") != self._index
+            or _has_events_outside_choices(doc)
+        ):
             return None
         return MAKE_TUPLE(Delta, (self._part, text, self._slot))
 
 
-def _has_more(doc: Json) -> bool:
+def _has_events_outside_choices(doc: Json) -> bool:
     """Return True if a document yields events outside of its choices."""
     return (
         ("usage" in doc and doc["usage"] is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects.chat.same_shape import SameShape
+from proxy.dialects.chat.chunk_shape import ChunkShape
 from proxy.types.events import Delta, Part
 from tests.doubles import Json
 from tests.for_each import for_each
@@ -17,13 +17,13 @@ def chunk(text: Any = "a", index: Any = 0, **members: Any) -> Json:
     return {"id": "c", "choices": [{"index": index, "delta": delta, "finish_reason": None}]}
 
 
-def shape(*, exact: bool) -> SameShape:
-    return SameShape(chunk(), "delta", Delta(Part("text", 0), "a", SLOT), exact=exact)
+def shape(*, exact: bool) -> ChunkShape:
+    return ChunkShape(chunk(), "delta", Delta(Part("text", 0), "a", SLOT), exact=exact)
 
 
 @for_each("exact", [True, False])
 def test_next_text_is_recognized(exact: bool) -> None:
-    delta = shape(exact=exact).read_delta(chunk("b"))
+    delta = shape(exact=exact).read_matching_delta(chunk("b"))
 
     assert delta is not None
     assert (delta.text, delta.slot) == ("b", SLOT)
@@ -43,10 +43,10 @@ OTHER: list[Json] = [
 @for_each("exact", [True, False])
 @for_each("doc", OTHER)
 def test_other_chunks_are_not_recognized(doc: Json, exact: bool) -> None:
-    assert shape(exact=exact).read_delta(doc) is None
+    assert shape(exact=exact).read_matching_delta(doc) is None
 
 
 @for_each("doc", [chunk("b", index=False), chunk("b", index=0.0), {**chunk("b"), "id": "d"}])
 def test_exact_shape_has_equal_values_of_equal_types(doc: Json) -> None:
-    assert shape(exact=True).read_delta(doc) is None
-    assert shape(exact=False).read_delta(doc) is not None
+    assert shape(exact=True).read_matching_delta(doc) is None
+    assert shape(exact=False).read_matching_delta(doc) is not None
