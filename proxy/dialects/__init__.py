@@ -259,7 +259,7 @@ def parse_request_head(
     if client.read_headers is not None:
         head = client.read_headers(headers, head)
     if other_gateways.GATEWAY_HEADERS.search(joined_names) is not None:
-        head = other_gateways.read_foreign_headers(headers, head)
+        head = other_gateways.read_other_gateway_headers(headers, head)
     return head
 
 

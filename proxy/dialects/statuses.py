@@ -211,7 +211,7 @@ def _parse_fastapi_problems(problems: list[Any]) -> ErrorBody:
 
 def _parse_error_object(error: Json) -> ErrorBody:
     message, param, code = error.get("message"), error.get("param"), error.get("code")
-    word, kind = _read_word(code), _read_word(error.get("type"))
+    word, kind = _read_error_word(code), _read_error_word(error.get("type"))
     status: Any = int(code) if isinstance(code, str) and _STATUS.fullmatch(code) else code
     if type(status) is not int or not 400 <= status < 600:
         status = STATUS_OF_WORD.get(word or "") or STATUS_OF_WORD.get(kind or "")
@@ -240,5 +240,5 @@ def _parse_error_message(message: Any) -> ErrorBody:
     return ErrorBody(message=text[: 2 * MAX_TEXT])
 
 
-def _read_word(value: Any) -> str | None:
+def _read_error_word(value: Any) -> str | None:
     return value if isinstance(value, str) and _WORD.fullmatch(value) else None

@@ -119,7 +119,7 @@ def make_required(field: FieldType) -> FieldType:
     return replace(field, required=True)
 
 
-def _build_type(
+def _make_type(
     says: str,
     is_valid: Callable[[Any], bool],
     *,
@@ -140,7 +140,7 @@ def _format_bound(bound: float) -> str:
     return str(bound)
 
 
-def _number_type(
+def _make_number_type(
     kind: str, classes: tuple[type, ...], low: float | None, high: float | None, default: Any
 ) -> FieldType:
     minimum, maximum = -inf if low is None else low, inf if high is None else high
@@ -159,18 +159,18 @@ def _number_type(
         return None if good else f"must be {says}"
 
     has_range = low is not None or high is not None
-    unbounded = _number_type(kind, classes, None, None, None) if has_range else None
+    unbounded = _make_number_type(kind, classes, None, None, None) if has_range else None
     return FieldType(says, check, default=default, without_range=unbounded)
 
 
 def number(low: float | None = None, high: float | None = None, default: Any = None) -> FieldType:
     """Return the type of numbers. Booleans are not numbers."""
-    return _number_type("a number", (int, float), low, high, default)
+    return _make_number_type("a number", (int, float), low, high, default)
 
 
 def integer(low: int | None = None, high: int | None = None, default: Any = None) -> FieldType:
     """Return the type of integers written as such, not as ``true`` or ``1.0``."""
-    return _number_type("an integer", (int,), low, high, default)
+    return _make_number_type("an integer", (int,), low, high, default)
 
 
 def token_count(minimum: int) -> FieldType:
@@ -179,7 +179,7 @@ def token_count(minimum: int) -> FieldType:
 
 
 def _make_instance_type(says: str, kind: type, default: Any = None) -> FieldType:
-    return _build_type(says, lambda value: type(value) is kind, default=default, valid_class=kind)
+    return _make_type(says, lambda value: type(value) is kind, default=default, valid_class=kind)
 
 
 def boolean(default: Any = False) -> FieldType:
@@ -206,7 +206,7 @@ def require_empty(field: FieldType, problem: str) -> FieldType:
 def choice(*words: str, default: str | None = None) -> FieldType:
     """Return the type of strings from a closed set."""
     says = "one of " + ", ".join(words)
-    closed = _build_type(
+    closed = _make_type(
         says, lambda value: isinstance(value, str) and value in words, default=default
     )
     return replace(closed, without_range=string())
@@ -227,7 +227,7 @@ def array(
     bounded = low > 0 or high is not None
     unbounded = "an array of " + " or ".join(PLURAL_BY_TYPE[kind] for kind in kinds)
     return replace(
-        _build_type(description, is_good), without_range=array(item, unbounded) if bounded else None
+        _make_type(description, is_good), without_range=array(item, unbounded) if bounded else None
     )
 
 
@@ -240,7 +240,7 @@ def string_array(*words: str) -> FieldType:
     if not words:
         return array(str, "an array of strings")
     says = f"an array of the strings {' and '.join(words)}"
-    listed = _build_type(
+    listed = _make_type(
         says, lambda value: type(value) is list and all(word in words for word in value)
     )
     return replace(listed, without_range=string_array())
@@ -249,7 +249,7 @@ def string_array(*words: str) -> FieldType:
 def any_of(*types: FieldType) -> FieldType:
     """Return the type of values that match at least one of several types."""
     says = " or ".join(field.description for field in types)
-    union = _build_type(says, lambda value: any(field.check(value) is None for field in types))
+    union = _make_type(says, lambda value: any(field.check(value) is None for field in types))
     bounded = any(field.without_range for field in types)
     return replace(
         union, without_range=any_of(*(t.without_range or t for t in types)) if bounded else None
@@ -296,7 +296,7 @@ def prompt(default: str | None = None) -> FieldType:
         return all(type(item) is str for item in value) or all(map(_is_token_list, value))
 
     says = "a string, an array of strings, an array of tokens, or an array of token arrays"
-    return _build_type(says, is_good, default=default)
+    return _make_type(says, is_good, default=default)
 
 
 def logit_bias() -> FieldType:
@@ -306,7 +306,7 @@ def logit_bias() -> FieldType:
         def is_good(value: Any) -> bool:
             return type(value) is dict and all(bias.check(v) is None for v in value.values())
 
-        return _build_type(f"an object of token ids to numbers{says}", is_good)
+        return _make_type(f"an object of token ids to numbers{says}", is_good)
 
     return replace(
         by_token(" between -100 and 100", number(-100, 100)), without_range=by_token("", number())
@@ -328,4 +328,4 @@ def messages() -> FieldType:
                 return False
         return True
 
-    return _build_type("a non-empty array of objects, each with a string role", is_good)
+    return _make_type("a non-empty array of objects, each with a string role", is_good)

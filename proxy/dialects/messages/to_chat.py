@@ -55,7 +55,7 @@ BLOCK_MEMBERS: Mapping[str, Fields] = {
 _TYPE = make_required(string())
 
 
-def check_blocks(body: Json) -> None:
+def check_content_blocks(body: Json) -> None:
     """Raise ``InvalidField`` for a malformed block or a tool result without its tool call.
 
     The call must be in the assistant's previous turn.

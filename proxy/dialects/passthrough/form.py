@@ -140,7 +140,7 @@ class FormChecker:
     def feed(self, piece: bytes) -> None:
         self._buffer += piece
         while not self._has_ended and (
-            self._read_header() if self._in_header else self._read_content()
+            self._try_read_part_header() if self._in_header else self._try_read_part_content()
         ):
             pass
         if self._has_ended and not LINE_END.startswith(self._buffer):
@@ -153,7 +153,7 @@ class FormChecker:
         if self._lacks_model:
             raise _make_wrong_model_error(self._target)
 
-    def _read_content(self) -> bool:
+    def _try_read_part_content(self) -> bool:
         """Read to the end of a part. Return False if the end has not arrived."""
         buffer, delimiter = self._buffer, self._delimiter
         start = buffer.find(delimiter)
@@ -178,7 +178,7 @@ class FormChecker:
         self._in_header, self._is_first = True, False
         return True
 
-    def _read_header(self) -> bool:
+    def _try_read_part_header(self) -> bool:
         """Read the header of a part. Return False if its end has not arrived."""
         end = self._buffer.find(b"\r\n\r\n")
         if end > MAX_PART_HEADER_BYTES or (end < 0 and len(self._buffer) > MAX_PART_HEADER_BYTES):

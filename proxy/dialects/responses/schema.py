@@ -190,7 +190,7 @@ def is_item_reference(item: Json) -> bool:
     return item.get("type") == "item_reference" or item.keys() == {"id"}
 
 
-def check_items(body: Json) -> None:
+def check_input_items(body: Json) -> None:
     """Raise ``InvalidField`` for an item without a type or a role. The upstream checks the rest."""
     items: Any = body.get("input")
     for index, item in enumerate(items if isinstance(items, list) else ()):
@@ -214,7 +214,7 @@ def check_background(body: Json) -> None:
             raise InvalidField("background", NO_CONVERSATION)
 
 
-REQUEST_CHECKS = (check_items, check_background)
+REQUEST_CHECKS = (check_input_items, check_background)
 RULED_FIELDS = frozenset({"background", "input"})
 
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from proxy.dialects.document import DocumentUsage
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.responses.schema import check_items, to_chat_usage
+from proxy.dialects.responses.schema import check_input_items, to_chat_usage
 from proxy.dialects.responses.sealing import CONVERSATIONS, ITEMS, ResponseIds
 from proxy.dialects.responses.state_refs import (
     NOT_SEALED,
@@ -128,7 +128,7 @@ def read_conversation_call(head: RequestHead, body: Json, size: int = 0, caller:
     if (items := call_body.pop("items", None)) is not None:
         call_body["input"] = items
         with rename_input_in_errors():
-            check_items(call_body)
+            check_input_items(call_body)
     return Call(
         head=head,
         body=call_body,

@@ -17,7 +17,7 @@ from proxy.dialects.base import (
     Headers,
     UpstreamDialect,
 )
-from proxy.dialects.messages.to_chat import check_blocks
+from proxy.dialects.messages.to_chat import check_content_blocks
 from proxy.dialects.statuses import (
     CONTEXT_EXCEEDED,
     DEFAULT_STATUSES,
@@ -126,10 +126,10 @@ def check_page_size(head: RequestHead) -> None:
 
 def compose_document(call: Call, parts: Mapping[int, Json]) -> Json:
     """Return a document without model output in Anthropic's form."""
-    return convert_models(call.head, parts[0]) if call.head.endpoint == "models" else parts[0]
+    return convert_model_list(call.head, parts[0]) if call.head.endpoint == "models" else parts[0]
 
 
-def convert_models(head: RequestHead, data: Json) -> Json:
+def convert_model_list(head: RequestHead, data: Json) -> Json:
     """Return a model or a page of models in Anthropic's form.
 
     A page begins after ``after_id`` or ends before ``before_id``. If that model does not exist, for
@@ -184,7 +184,7 @@ ANTHROPIC = Dialect(
         key_headers=("x-api-key", "authorization"),
         make_error_response=make_error_response,
         read_headers=read_anthropic_headers,
-        rules=dict.fromkeys(PATHS, (check_blocks, check_thinking)),
+        rules=dict.fromkeys(PATHS, (check_content_blocks, check_thinking)),
         ruled_fields=frozenset({"messages", "system", "thinking"}),
         compose_document=compose_document,
         read_end_user=read_end_user,

@@ -74,7 +74,7 @@ INFO_PATHS = ("/model/info", "/v1/model/info")
 _SIGN = re.compile("[=:]")
 
 
-def read_foreign_headers(headers: Headers, head: RequestHead) -> RequestHead:
+def read_other_gateway_headers(headers: Headers, head: RequestHead) -> RequestHead:
     """Return the head with the content of other gateways' headers. Raises ``BadRequest``.
 
     Properties are read from ``head.headers``, without credentials, because they are logged.

@@ -13,7 +13,7 @@ from proxy.dialects.messages.schema import (
     parse_tool_arguments,
     to_chat_usage,
 )
-from proxy.dialects.messages.to_chat import check_blocks
+from proxy.dialects.messages.to_chat import check_content_blocks
 from proxy.errors import InvalidField
 from proxy.money.usage import read_usage
 from proxy.types import Json
@@ -26,7 +26,7 @@ TEXT = {"type": "text", "text": "Look."}
 
 
 def check(*messages: Any, **options: Any) -> None:
-    check_blocks({"messages": [*messages], **options})
+    check_content_blocks({"messages": [*messages], **options})
 
 
 def user(*blocks: Any) -> dict[str, Any]:

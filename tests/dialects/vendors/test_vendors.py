@@ -9,7 +9,7 @@ import pytest
 
 from proxy.dialects import DIALECTS, RequestContext, parse_request_head, read_call
 from proxy.dialects.vendors import fireworks, multimodel, openai, scale
-from proxy.dialects.vendors.anthropic import check_page_size, convert_models
+from proxy.dialects.vendors.anthropic import check_page_size, convert_model_list
 from proxy.errors import InvalidField, Unauthorized, UpstreamRejected, UpstreamUnavailable
 from proxy.errors.wire import MethodNotAllowed
 from proxy.types import Call, Json, RequestHead
@@ -223,7 +223,7 @@ def test_pages_have_each_model_once(limit: int, cursor: str, end: str) -> None:
     observed: list[str] = []
     options: dict[str, object] = {} if cursor == "after_id" else {"before_id": "z"}
     while True:
-        page = convert_models(models_head(limit=limit, **options), LIST)
+        page = convert_model_list(models_head(limit=limit, **options), LIST)
         names = [model["id"] for model in page["data"]]
         observed = [*observed, *names] if cursor == "after_id" else [*names, *observed]
         if not page["has_more"]:
@@ -234,7 +234,7 @@ def test_pages_have_each_model_once(limit: int, cursor: str, end: str) -> None:
 
 
 def test_page_after_the_last_model_is_empty() -> None:
-    assert convert_models(models_head(after_id="z"), LIST) == {
+    assert convert_model_list(models_head(after_id="z"), LIST) == {
         "data": [],
         "has_more": False,
         "first_id": None,
@@ -243,13 +243,13 @@ def test_page_after_the_last_model_is_empty() -> None:
 
 
 def test_page_after_an_unknown_model_has_later_names() -> None:
-    page = convert_models(models_head(after_id="bb"), LIST)
+    page = convert_model_list(models_head(after_id="bb"), LIST)
 
     assert [model["id"] for model in page["data"]] == ["f", "g", "c", "d", "e"]
 
 
 def test_model_has_its_creation_date() -> None:
-    model = convert_models(models_head(), {"id": "a/b", "object": "model", "created": 86_400})
+    model = convert_model_list(models_head(), {"id": "a/b", "object": "model", "created": 86_400})
 
     assert model == {
         "type": "model",
