@@ -259,7 +259,7 @@ class Forwarder(Protocol):
 class BillingRegistry(Protocol):
     """Prevents double billing of a background response that several calls retrieve."""
 
-    async def bill_once(self, name: str, owner: str) -> bool:
+    async def claim_bill(self, name: str, owner: str) -> bool:
         """Return True if ``owner`` was the first of all instances to bill ``name``."""
 
 

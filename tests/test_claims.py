@@ -236,7 +236,7 @@ async def test_documented_acl_suffices_for_limits(server: Server) -> None:
         remaining = await store.admit("two", requests)
         await store.renew()
         await store.ping()
-        assert [await store.bill_once("a", item) for item in ("one", "two")] == [True, False]
+        assert [await store.claim_bill("a", item) for item in ("one", "two")] == [True, False]
     assert [standing.used for standing in remaining.counter_states][-1] == 13
 
 

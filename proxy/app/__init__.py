@@ -45,7 +45,7 @@ from proxy.server.listening import listen
 from proxy.server.request import BodyMemory, BodyParser, BodyShare, Bounds
 from proxy.settings import Address, Settings
 from proxy.telemetry import EMIT_INTERVAL_S, Emitters, RecordSink
-from proxy.telemetry.decisions import Decisions
+from proxy.telemetry.decisions import DecisionLog
 from proxy.telemetry.lines import SCHEMAS, LineWriter, build_line_logger
 from proxy.telemetry.log import LogLevel, Quota
 from proxy.telemetry.metrics import LoopLag, Metrics
@@ -116,7 +116,7 @@ async def run_proxy(
         readiness.listen = str(listen)
         drain = Drain(settings.drain_seconds, settings.drain_grace_seconds)
         opened.push_async_callback(drain.run, clients, calls, stop)
-        context.metrics.watch(
+        context.metrics.add_gauge(
             "headrace_open_connections", "client", read=lambda: len(clients.connections)
         )
         await opened.enter_async_context(stores.monitor_budget_drift(context, store, limits))
@@ -140,7 +140,7 @@ def _open_context(
     opened.callback(writer.close)
     shutdown_log = telemetry.ShutdownLog(log, settings.drain_seconds)
     opened.callback(shutdown_log.log_end)
-    metrics.watch("headrace_telemetry_queue_length", "logs", read=lambda: writer.waiting)
+    metrics.add_gauge("headrace_telemetry_queue_length", "logs", read=lambda: writer.pending_count)
     context = Context(
         settings=settings,
         opened=opened,
@@ -162,8 +162,8 @@ async def _build_pipeline(
 ) -> tuple[Pipeline, Limiter, Upstreams]:
     """Return the pipeline of clients, and its stages that other parts of the process use."""
     telemetry.set_secret_fingerprints(context.metrics, context.settings)
-    context.metrics.watch("headrace_queued_requests", read=lambda: http.pool.waiting)
-    context.metrics.watch(
+    context.metrics.add_gauge("headrace_queued_requests", read=lambda: http.pool.waiting)
+    context.metrics.add_gauge(
         "headrace_open_connections", "upstream", read=lambda: http.pool.in_use + http.pool.idle
     )
     lag = partial(context.metrics.observe, "headrace_event_loop_lag_seconds")
@@ -182,7 +182,7 @@ async def _build_pipeline(
     )
     health = Health(time.monotonic, context.metrics.set_circuit)
     response_bodies = BodyMemory(context.settings.answers_bytes, "answers")
-    context.metrics.watch("headrace_answer_body_bytes", read=lambda: response_bodies.used_bytes)
+    context.metrics.add_gauge("headrace_answer_body_bytes", read=lambda: response_bodies.used_bytes)
     upstreams = Upstreams(
         http=http,
         via=via,
@@ -243,14 +243,14 @@ def _build_emitters(context: Context, sinks: tuple[RecordSink, ...]) -> Emitters
         schedule_next_iteration=loop.call_soon,
         unauthenticated_quota=Quota(time.monotonic),
     )
-    context.metrics.watch("headrace_inflight_requests", read=lambda: emitters.active)
+    context.metrics.add_gauge("headrace_inflight_requests", read=lambda: emitters.active)
     return emitters
 
 
 def _build_request_bounds(context: Context, offload: Offload) -> Bounds:
     settings = context.settings
     bodies = BodyMemory(settings.bodies_bytes)
-    context.metrics.watch("headrace_request_body_bytes", read=lambda: bodies.used_bytes)
+    context.metrics.add_gauge("headrace_request_body_bytes", read=lambda: bodies.used_bytes)
     return Bounds(
         settings.body_bytes,
         bodies=bodies,
@@ -260,7 +260,7 @@ def _build_request_bounds(context: Context, offload: Offload) -> Bounds:
 
 
 def _open_policies(
-    context: Context, decisions: tuple[Decisions, ...]
+    context: Context, decisions: tuple[DecisionLog, ...]
 ) -> tuple[PolicyStore, FolderWatch, CloudTokens]:
     """Load the policies. Return their store, the watch of their folder, and the cloud tokens."""
     folder = context.settings.policies
@@ -273,7 +273,7 @@ def _open_policies(
     tell = telemetry.build_reload_callback(context.metrics, enforcement, decisions)
     store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
     unread = "headrace_policy_revocations_unread"
-    context.metrics.watch(unread, read=lambda: len(store.revocation_problems))
+    context.metrics.add_gauge(unread, read=lambda: len(store.revocation_problems))
     states |= read_secret_states(store.secret_files, tokens)
     return store, _build_folder_watch(context, folder, states, store, tokens), tokens
 
@@ -303,7 +303,7 @@ async def _load_candidate(context: Context) -> CandidateSink | None:
     clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
     enforcement = telemetry.PolicyActivator(
-        lambda read: [metrics.allow(list_labels(read), "candidate", start=False)]
+        lambda read: [metrics.allow_labels(list_labels(read), "candidate", start=False)]
     )
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
     store = PolicyStore(source, *clock, context.log, enforcement.activate, "candidate")
@@ -345,4 +345,4 @@ async def finish_loading(
     await run_between_calls(snapshot.load_rare_data(), calls.has_active)
     on_loaded()
     readiness.ready = True
-    await asyncio.to_thread(metrics.prepare)
+    await asyncio.to_thread(metrics.get_exposition)

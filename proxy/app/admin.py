@@ -22,7 +22,7 @@ from proxy.server.admin import Access, AdminSources, Readiness, make_admin_handl
 from proxy.server.console import Console
 from proxy.server.sessions import Sessions
 from proxy.telemetry import Emitters, RecordSink
-from proxy.telemetry.decisions import Decisions
+from proxy.telemetry.decisions import DecisionLog
 from proxy.telemetry.log import CallLog
 from proxy.upstream.health import Health
 
@@ -50,7 +50,7 @@ class AdminParts:
 def build_call_sinks(
     context: Context,
     store: PolicyStore,
-    decisions: tuple[Decisions, ...],
+    decisions: tuple[DecisionLog, ...],
     candidate: CandidateSink | None,
 ) -> tuple[CallStores, tuple[RecordSink, ...]]:
     """Return all sinks of calls, and the stores of calls that the admin listener shows."""

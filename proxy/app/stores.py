@@ -25,7 +25,7 @@ from proxy.cache.store import CacheBackend
 from proxy.call.record import new_request_id
 from proxy.dialects.responses.sealing import ResponseIds
 from proxy.ledger.spending import NEVER_MS, read_budget_spend, read_ledger_id
-from proxy.ledger.store import Unusable
+from proxy.ledger.store import LedgerUnusable
 from proxy.ledger.writer import Ledger
 from proxy.limits import Limiter
 from proxy.limits.backfill import BackfillUnavailable, BudgetBackfill
@@ -89,7 +89,7 @@ async def _build_counter_store(context: Context) -> CounterStore:
             context.log.warning("limits.degraded", cause=cause)
 
     def on_lost_budget(claim: Claim) -> None:
-        name, labels = claim.limit.name, context.metrics.roster.labels_of_scope(claim.scope)
+        name, labels = claim.limit.name, context.metrics.catalog.labels_of_scope(claim.scope)
         context.metrics.count("headrace_budget_lost_total", name)
         context.log.error("budget.lost", limit=name, whose=labels)
 
@@ -132,13 +132,13 @@ async def _confirm_written_bills(ledger: Ledger, counters: CounterStore) -> None
 
     ledger.on_bills = put
     while True:
-        await counters.confirm_bill(await bills.get())
+        await counters.mark_bill_booked(await bills.get())
 
 
 async def _close_counter_store(context: Context, counters: FailoverStore) -> None:
     await counters.close()
-    if counters.pending:
-        context.log.warning("limits.unsettled", count=counters.pending)
+    if counters.pending_count:
+        context.log.warning("limits.unsettled", count=counters.pending_count)
 
 
 def _load_redis_connector() -> Callable[[RedisLocation, float], RedisServer]:
@@ -171,9 +171,9 @@ def monitor_budget_drift(
     in_force = ActiveBudgets(lambda: store.current).read_budgets
     comparing = Reconciler(
         limiter=limiter,
-        budgets=in_force,
+        list_budgets=in_force,
         fetch_spend=ask,
-        report=context.metrics.set_drift,
+        on_drift=context.metrics.set_drift,
         on_error=partial(telemetry.log_task_error, context, "drift.failed"),
         sleep=asyncio.sleep,
         monotonic=time.monotonic,
@@ -205,11 +205,11 @@ async def _read_and_log_spend(
         spent_nano_usd = await _read_window_spend(
             context.settings.ledger, active_budgets, claim, before_ms
         )
-    except Unusable as error:
+    except LedgerUnusable as error:
         raise BackfillUnavailable from error
     finally:
         recalled = None if spent_nano_usd is None else spent_nano_usd / NANO_PER_USD
-        labels, name = context.metrics.roster.labels_of_scope(claim.scope), claim.limit.name
+        labels, name = context.metrics.catalog.labels_of_scope(claim.scope), claim.limit.name
         context.log.info("budget.begins", limit=name, whose=labels, recalled_usd=recalled)
     return spent_nano_usd
 
@@ -305,7 +305,7 @@ def open_ledger(context: Context) -> Ledger | None:
     sink = ledger.open_ledger(
         context.settings.ledger, proxy.__version__, dropped, failed, replaced, context.log
     )
-    waiting = partial(getattr, sink, "waiting")
-    context.metrics.watch("headrace_telemetry_queue_length", "ledger", read=waiting)
+    pending_count = partial(getattr, sink, "pending_count")
+    context.metrics.add_gauge("headrace_telemetry_queue_length", "ledger", read=pending_count)
     context.opened.push_async_callback(asyncio.to_thread, sink.close)
     return sink

@@ -22,8 +22,8 @@ from proxy.ports import EventLog
 from proxy.runtime.frozen import frozen
 from proxy.settings import Address, BadSetting, Settings
 from proxy.telemetry import RecordSink
-from proxy.telemetry.chain import BadChain
-from proxy.telemetry.decisions import Decisions
+from proxy.telemetry.chain import InvalidChain
+from proxy.telemetry.decisions import DecisionLog
 from proxy.telemetry.log import Quota
 from proxy.telemetry.metrics import Metrics
 from proxy.types.limit import Claim, CounterState
@@ -31,7 +31,7 @@ from proxy.types.limit import Claim, CounterState
 LOG_EVERY_S = 60.0
 
 
-def open_decision_log(context: Context) -> tuple[Decisions, ...]:
+def open_decision_log(context: Context) -> tuple[DecisionLog, ...]:
     """Return the sink of decisions, if it is enabled. It closes after the last call has ended."""
     path = context.settings.log.decisions
     if path is None:
@@ -40,11 +40,11 @@ def open_decision_log(context: Context) -> tuple[Decisions, ...]:
     failed = partial(context.on_writer_error, "decisions")
     replaced = partial(context.metrics.count, "headrace_files_replaced_total", "decisions")
     try:
-        decision_log = Decisions(path, dropped, failed, replaced, context.log)
-    except BadChain as error:
+        decision_log = DecisionLog(path, dropped, failed, replaced, context.log)
+    except InvalidChain as error:
         raise BadSetting(f"HEADRACE_DECISION_LOG: {error}") from None
-    waiting = partial(getattr, decision_log, "waiting")
-    context.metrics.watch("headrace_telemetry_queue_length", "decisions", read=waiting)
+    pending_count = partial(getattr, decision_log, "pending_count")
+    context.metrics.add_gauge("headrace_telemetry_queue_length", "decisions", read=pending_count)
     context.opened.push_async_callback(asyncio.to_thread, decision_log.close)
     return (decision_log,)
 
@@ -80,7 +80,7 @@ def iter_activation_steps(
     Yields steps that register label values, log cache stores without a setting, and log upstreams
     whose stored responses are readable across keys because no secret seals ids.
     """
-    yield metrics.admit(list_labels(snapshot))
+    yield metrics.allow_policy_labels(list_labels(snapshot))
     needs = {
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
         "redis": ("HEADRACE_REDIS_URL", settings.redis),
@@ -129,7 +129,7 @@ def log_limit_warning(context: Context, state: CounterState) -> None:
     capacity: float = limit.capacity
     if limit.kind.scale > 1:  # nano-USD to USD
         used, capacity = used / limit.kind.scale, capacity / limit.kind.scale
-    labels = context.metrics.roster.labels_of_scope(state.scope)
+    labels = context.metrics.catalog.labels_of_scope(state.scope)
     context.log.warning("limit.warned", limit=limit.name, whose=labels, used=used, of=capacity)
 
 
@@ -219,7 +219,7 @@ class LimitGauges:
 
     async def update(self) -> None:
         """Read the counters within ``READ_TIMEOUT_S``. After a timeout the previous values stay."""
-        claims = [Claim(limit, scope, 0) for limit, scope in self.metrics.roster.counters]
+        claims = [Claim(limit, scope, 0) for limit, scope in self.metrics.catalog.counters]
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(READ_TIMEOUT_S):
                 standings = await self.store.read(claims) if claims else ()
@@ -267,7 +267,7 @@ class PolicyActivator:
 
 
 def build_reload_callback(
-    metrics: Metrics, activator: PolicyActivator, decisions: Iterable[Decisions]
+    metrics: Metrics, activator: PolicyActivator, decisions: Iterable[DecisionLog]
 ) -> Callable[[ReloadResult, Snapshot], None]:
     """Return a callback that counts, logs and applies the result of each policy read."""
 

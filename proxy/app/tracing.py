@@ -23,26 +23,34 @@ from proxy.telemetry import RecordSink
 from proxy.telemetry.attributes import ATTRIBUTE_PROFILES
 from proxy.telemetry.log import Quota
 from proxy.telemetry.span_queue import CLOSE_TIMEOUT_S, SpanQueue
-from proxy.telemetry.trace import CALLS_PER_S, MIN_SHARE, RateLimitedSampler, Traces, load_sampler
+from proxy.telemetry.trace import (
+    CALLS_PER_S,
+    MIN_SHARE,
+    RateLimitedSampler,
+    TraceSink,
+    load_sampler,
+)
 
 SAMPLED_METRIC = "headrace_traces_sampled_total"
 INSTALL_HINTS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
 
 
-def build_trace_sinks(context: Context, otel: OtelSettings) -> tuple[Traces, ...]:
+def build_trace_sinks(context: Context, otel: OtelSettings) -> tuple[TraceSink, ...]:
     """Return the sink of spans. An exporter that cannot be created is logged and skipped."""
     exporters = _build_exporters(context, "traces", otel.exporters)
     queues = [_open_span_queue(context, exporter, otel) for exporter in exporters]
     if not queues:
         return ()
-    context.metrics.watch(
+    context.metrics.add_gauge(
         "headrace_telemetry_queue_length",
         "traces",
-        read=lambda: sum(queue.waiting for queue in queues),
+        read=lambda: sum(queue.pending_count for queue in queues),
     )
     profiles = [ATTRIBUTE_PROFILES[name] for name in context.settings.trace_profiles]
     on_sample = partial(context.metrics.count, SAMPLED_METRIC, "sampled")
-    return (Traces(queues, _build_sampler(context, otel), build_resource(), profiles, on_sample),)
+    return (
+        TraceSink(queues, _build_sampler(context, otel), build_resource(), profiles, on_sample),
+    )
 
 
 def build_otlp_metric_sinks(context: Context, otel: OtelSettings) -> tuple[RecordSink, ...]:

@@ -13,7 +13,7 @@ from functools import partial
 from proxy.cache.cache_call import CacheCall, CacheLookup, Flights
 from proxy.cache.cache_control import read_cache_control
 from proxy.cache.cached_answer import DecodedAnswers
-from proxy.cache.key import compute_key
+from proxy.cache.key import compute_cache_key
 from proxy.cache.semantic import SemanticCache, SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.call.record import Record
@@ -78,7 +78,9 @@ class AnswerCache:
             return None
 
         async def compute_call_key(call: Call) -> bytes:
-            compute = partial(compute_key, backend.secret, call, plan, rule, control.namespace)
+            compute = partial(
+                compute_cache_key, backend.secret, call, plan, rule, control.namespace
+            )
             return await self.offload.run(call.size, compute, call.scheduling_key)
 
         semantic = None

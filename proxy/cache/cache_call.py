@@ -24,7 +24,7 @@ from proxy.cache.cached_answer import (
     parse_answer,
     serialize_answer,
 )
-from proxy.cache.flight import Flight, Listener
+from proxy.cache.flight import Flight, FlightListener
 from proxy.cache.recorder import AnswerRecorder, count_choices, open_recorder
 from proxy.cache.semantic import SemanticLookup
 from proxy.cache.store import CacheBackend
@@ -32,7 +32,7 @@ from proxy.call.attempts import Bill, CacheSavings
 from proxy.call.record import Record
 from proxy.dialects.requests.upstream_request import apply_overrides
 from proxy.errors import GuardBlocked, ProxyError, UpstreamError
-from proxy.money.usage import Tokens, price_on
+from proxy.money.usage import Tokens, find_price_on
 from proxy.ports import FetchResponse, Sink
 from proxy.runtime.background import cancel_and_wait
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlice, TimeSlices
@@ -148,15 +148,17 @@ class CacheLookup:
             value = await self.offload.run(size, encode, self.call.scheduling_key)
         self.backend.save(self.key, value, self.rule.ttl)
         if self.semantic is not None:
-            self.semantic.remember_key(self.key)
+            self.semantic.index_answer(self.key)
 
     def compute_savings(self, answer: CachedAnswer, record: Record) -> CacheSavings:
         """Return the tokens of a cached response and their cost at current prices."""
         metadata, today = answer.metadata, record.started_at.date()
         for target in self.plan.model_calls[0].targets:
             if (target.upstream.name, target.model) == (metadata.upstream, metadata.model):
-                price = price_on(target.prices, today)
-                return CacheSavings(metadata.tokens, price.cost(metadata.tokens) if price else None)
+                price = find_price_on(target.prices, today)
+                return CacheSavings(
+                    metadata.tokens, price.compute_cost(metadata.tokens) if price else None
+                )
         return CacheSavings(metadata.tokens, None)
 
 
@@ -274,7 +276,7 @@ class CacheCall:
                 del self.flights[flight_id]
         return await self._serve_cached(answer)
 
-    async def _relay(self, frames: Sequence[Frame], listener: Listener) -> None:
+    async def _relay(self, frames: Sequence[Frame], listener: FlightListener) -> None:
         """Send a response while it is fetched. Raises its error."""
         time_slice: TimeSlice | None = None
         while not frames[-1].last:

@@ -83,9 +83,9 @@ def serialize_answer(
 
     ``skip_short`` skips compression of a short one. No line may contain a newline.
     """
-    pairs = zip(TOKEN_TYPES, metadata.tokens.counts_by_type(), strict=True)
+    pairs = zip(TOKEN_TYPES, metadata.tokens.list_counts_by_type(), strict=True)
     counts = {name: count for name, count in pairs if count}
-    counts |= metadata.tokens.extra_counts()
+    counts |= metadata.tokens.list_extra_counts()
     origin = metadata.ended_at, metadata.streamed, metadata.upstream, metadata.model
     text = b"\n".join((orjson.dumps([*origin, counts, metadata.family]), *lines))
     if skip_short and len(text) <= MAX_PLAIN_BYTES:

@@ -41,7 +41,7 @@ class Flight:
     is_closed: bool = False
     frames: list[Frame] = field(default_factory=list)
     base: int = 0
-    listeners: set[Listener] = field(default_factory=set)
+    listeners: set[FlightListener] = field(default_factory=set)
     _waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
@@ -98,12 +98,12 @@ class Flight:
         self.is_closed = True
         self.notify()
 
-    def open_listener(self, call: Call | None = None) -> Listener:
+    def open_listener(self, call: Call | None = None) -> FlightListener:
         """Return a listener that starts at the first frame. Use it as a context manager.
 
         With ``call``, the parts of the response that repeat the request are those of ``call``.
         """
-        return Listener(self, call)
+        return FlightListener(self, call)
 
     async def wait_until_started(self) -> None:
         """Wait for the first frame, a cached response, or the end."""
@@ -129,7 +129,7 @@ class Flight:
         return self.error or UpstreamUnavailable("The request shared with another call failed.")
 
 
-class Listener:
+class FlightListener:
     """Position of one listener in a flight.
 
     While it waits for the next frame, that frame goes directly to ``sink``. An error of that sink

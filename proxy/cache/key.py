@@ -34,7 +34,9 @@ def derive_secret(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES, person=b"headrace cache").digest()
 
 
-def compute_key(secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: str) -> bytes:
+def compute_cache_key(
+    secret: bytes, call: Call, plan: Plan, rule: CacheRule, namespace: str
+) -> bytes:
     """Return the key of a call, ``KEY_BYTES`` long.
 
     The plan's key separates the responses of different callers. ``namespace`` comes from the

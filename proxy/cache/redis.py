@@ -21,7 +21,7 @@ MAX_CONNECTIONS = 16
 BATCH_SIZE = 64
 
 
-def _make_name(key: bytes) -> bytes:
+def _make_redis_key(key: bytes) -> bytes:
     return KEY_PREFIX + key.hex().encode()
 
 
@@ -57,7 +57,7 @@ class RedisAnswerStore:
             async with self._connections:
                 if self._is_paused:  # another call failed meanwhile
                     return None
-                name = _make_name(key)
+                name = _make_redis_key(key)
                 value = await self.server.run_command(name, "GET", name)
         except REDIS_ERRORS:
             self._pause()
@@ -84,13 +84,13 @@ class RedisAnswerStore:
             await self._has_pending.wait()
             self._has_pending.clear()
             while self._pending.rows:
-                await self._write_some()
+                await self._write_batch()
 
-    async def _write_some(self) -> None:
+    async def _write_batch(self) -> None:
         batch = list(itertools.islice(self._pending.rows.items(), BATCH_SIZE))
         try:
             await self.server.run_commands(
-                ("SET", _make_name(key), value, "PX", int(milliseconds))
+                ("SET", _make_redis_key(key), value, "PX", int(milliseconds))
                 for key, (value, milliseconds) in batch
             )
         except REDIS_ERRORS:
@@ -107,5 +107,5 @@ class RedisAnswerStore:
         self._writer.cancel()
         await self._group.__aexit__(None, None, None)
         if self._pending.rows:
-            await self._write_some()
+            await self._write_batch()
         await self.server.aclose()

@@ -49,9 +49,9 @@ class Vector:
     def is_comparable(self, vector: Vector) -> bool:
         return self.model == vector.model and len(self.numbers) == len(vector.numbers)
 
-    def cosine(self, vector: Vector) -> float:
-        cosine: float = sum(map(mul, self.numbers, vector.numbers))
-        return round(cosine, 6)
+    def compute_cosine(self, vector: Vector) -> float:
+        compute_cosine: float = sum(map(mul, self.numbers, vector.numbers))
+        return round(compute_cosine, 6)
 
 
 def parse_vector(model: str, document: Any) -> Vector:
@@ -96,23 +96,25 @@ class VectorIndex:
             comparable,
             key=lambda pair: (vector.sign_bits ^ pair[1].sign_bits).bit_count(),
         )
-        cosines = sorted(((vector.cosine(match), key) for key, match in closest), reverse=True)
-        return [key for cosine, key in cosines if cosine >= threshold]
+        cosines = sorted(
+            ((vector.compute_cosine(match), key) for key, match in closest), reverse=True
+        )
+        return [key for compute_cosine, key in cosines if compute_cosine >= threshold]
 
     def add(self, space: Hashable, key: bytes, vector: Vector) -> None:
         """Add a vector, or replace the one of its key."""
-        self.drop(space, key)
+        self.remove(space, key)
         vectors = self._spaces.setdefault(space, {})
         self._spaces.move_to_end(space)
         if len(vectors) == MAX_VECTORS:
-            self.drop(space, next(iter(vectors)))
+            self.remove(space, next(iter(vectors)))
         vectors[key] = vector
         self._count_entries(1, vector.size)
         while self._size > self.max_bytes:
             oldest = next(iter(self._spaces))
-            self.drop(oldest, next(iter(self._spaces[oldest])))
+            self.remove(oldest, next(iter(self._spaces[oldest])))
 
-    def drop(self, space: Hashable, key: bytes) -> None:
+    def remove(self, space: Hashable, key: bytes) -> None:
         """Remove a vector if it exists."""
         vectors = self._spaces.get(space, {})
         vector = vectors.pop(key, None)
@@ -175,7 +177,7 @@ class SemanticLookup:
         )
         return None
 
-    def remember_key(self, key: bytes) -> None:
+    def index_answer(self, key: bytes) -> None:
         """Make the response that is cached under ``key`` available to similar prompts."""
         self._key = key
         self._add()
@@ -203,7 +205,7 @@ class SemanticLookup:
                 record.semantic_match = True
                 self.cache.on_lookup("hit" if self.semantic.mode == "serve" else "would_hit")
                 return replace(answer, is_semantic=True)
-            self.cache.index.drop(self._space, match)
+            self.cache.index.remove(self._space, match)
         self.cache.on_lookup("miss")
         self._vector = vector
         self._add()

@@ -263,7 +263,7 @@ class SqliteAnswerStore:
         if self._pending.rows:
             self._flush()
 
-    async def flush(self) -> None:
+    async def wait_until_written(self) -> None:
         """Wait until all pending values are written or dropped."""
         while self._write_task is not None:
             await asyncio.wait([self._write_task])
@@ -309,7 +309,7 @@ class SqliteAnswerStore:
             database.executemany(UPSERT_VALUE, rows)
             database.executemany(UPDATE_LAST_USE, [(used, key) for key, used in touched])
             expired = database.execute(DELETE_EXPIRED, (now,)).rowcount
-            full = self._make_room(database)
+            full = self._evict_entries(database)
             entries, size = read_totals(database)
             database.execute("COMMIT")
         except BaseException:
@@ -318,7 +318,7 @@ class SqliteAnswerStore:
             raise
         return entries, size, expired, full
 
-    def _make_room(self, database: sqlite3.Connection) -> int:
+    def _evict_entries(self, database: sqlite3.Connection) -> int:
         """Evict the least recently used entries until the others fit. Return their number.
 
         If nothing is left to evict, the totals are wrong and are recounted.
@@ -344,7 +344,7 @@ class SqliteAnswerStore:
         try:
             self._writer.database = open_file(self.file)
         except UnreadableFile as error:
-            self._move_damaged(identity, str(error))
+            self._move_damaged_file(identity, str(error))
             self._writer.database = open_file(self.file)
         self._identity = file_identity(self.file)
 
@@ -353,14 +353,14 @@ class SqliteAnswerStore:
         self._writer.close()
         identity, self._identity = self._identity, None  # None until a file is open
         if file_identity(self.file) is not None:
-            self._move_damaged(identity, "damaged")
+            self._move_damaged_file(identity, "damaged")
         elif identity is not None:
             remove_wal(self.file)
             self.replaced("gone", None)
         self._open()
         self._damaged = False
 
-    def _move_damaged(self, identity: tuple[int, int] | None, reason: str) -> None:
+    def _move_damaged_file(self, identity: tuple[int, int] | None, reason: str) -> None:
         if file_identity(self.file) == identity:
             self.replaced(reason, rename_damaged_file(self.file))
 
@@ -378,7 +378,7 @@ class SqliteAnswerStore:
     async def __aexit__(self, *exc_info: object) -> None:
         if self._touched:
             self._flush()
-        await self.flush()
+        await self.wait_until_written()
         for lane in (self._reader, self._writer):
             await asyncio.get_running_loop().run_in_executor(lane.thread, lane.close)
             lane.thread.shutdown()

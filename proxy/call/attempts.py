@@ -14,8 +14,8 @@ from proxy import errors
 from proxy.call.meter import Meter
 from proxy.errors.causes import ErrorCause
 from proxy.errors.words import BoundedText
-from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body
-from proxy.money.usage import Price, Source, Tokens, Usage, price_on
+from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body_quarters
+from proxy.money.usage import Price, Source, Tokens, Usage, find_price_on
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Target
 
@@ -48,7 +48,7 @@ class Bill:
 
     def parts(self) -> dict[str, int]:
         """Return the cost in nano-USD by token type. The parts add up to ``cost``."""
-        return self.price.cost_by_type(self.usage.tokens) if self.price else {}
+        return self.price.compute_cost_by_type(self.usage.tokens) if self.price else {}
 
 
 @dataclass(slots=True)
@@ -300,17 +300,17 @@ def compute_bill(
     attempt without usage costs nothing. Unknown usage has no known cost, except at free targets.
     """
     usage = attempt.meter.settle(
-        lambda: estimate_body(call.body, call.field_quarters) if call else 0,
+        lambda: estimate_body_quarters(call.body, call.field_quarters) if call else 0,
         finished=attempt.finished,
         hidden_output=lambda: hidden_output(attempt) if hidden_output else NOTHING_HIDDEN,
     )
     prices = attempt.target.prices
     undated = len(prices) == 1 and prices[0].since is None
-    price = prices[0] if undated else price_on(prices, billed_at.date())
+    price = prices[0] if undated else find_price_on(prices, billed_at.date())
     if usage.source == "unknown":
         cost = 0 if price is not None and price.is_free else None
     else:
-        cost = price.cost(usage.tokens) if price else 0 if usage.source == "none" else None
+        cost = price.compute_cost(usage.tokens) if price else 0 if usage.source == "none" else None
     if cost is not None and cost > MAX_COST:
         cost = None
     return Bill(target=attempt.target, usage=usage, cost=cost, price=price)

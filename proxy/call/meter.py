@@ -10,7 +10,7 @@ from proxy.money.estimate import (
     NOTHING_HIDDEN,
     HiddenOutput,
     estimate_interrupted_output,
-    estimate_text,
+    estimate_text_quarters,
     to_tokens,
 )
 from proxy.money.usage import MAX_TOKENS, Source, Tokens, Usage
@@ -40,9 +40,9 @@ def estimate_frame_quarters(frame: Frame) -> int:
     for event in frame.events:
         if type(event) is Delta:
             if event.part.kind not in UNCOUNTED_TEXT:
-                quarters += estimate_text(event.text)
+                quarters += estimate_text_quarters(event.text)
         elif type(event) is PartStart and event.call is not None:
-            quarters += estimate_text(event.call.name)
+            quarters += estimate_text_quarters(event.call.name)
     return quarters
 
 

@@ -16,7 +16,7 @@ from proxy.cli.parameters import FolderParam, admin_option, listen_option
 from proxy.cli.serve import read_settings, run_or_exit, wait_for_signal
 from proxy.demo import serving
 from proxy.ledger import render, spending
-from proxy.ledger.store import Unusable
+from proxy.ledger.store import LedgerUnusable
 from proxy.settings import Address, LedgerLocation, Settings
 
 USAGE_HEADING = "Usage of this run, as `headrace usage LEDGER --by deployment` prints it:"
@@ -47,7 +47,7 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
     # Other upstreams of the folder may store responses, whose ids are sealed.
     if not settings.id_secrets:
         settings = replace(settings, id_secrets=(secrets.token_hex(),))
-    with _open_ledger(settings) as ledger, suppress(Unusable):
+    with _open_ledger(settings) as ledger, suppress(LedgerUnusable):
         started_at = datetime.now(UTC)
         with suppress(KeyboardInterrupt):  # before the proxy is ready, or while it drains
             run_or_exit(

@@ -9,7 +9,7 @@ import click
 
 from proxy.cli.parameters import EXISTING_FILE, DatetimeParam, format_option
 from proxy.ledger import audit, now_ms, render, spending, sqlite
-from proxy.ledger.store import Unusable, Unwritten
+from proxy.ledger.store import LedgerUnusable, LedgerWriteFailed
 from proxy.telemetry import chain
 
 
@@ -39,7 +39,7 @@ def usage_command(
     try:
         spend = spending.read_spending(path, by, since, until or datetime.now(UTC))
         spending.check_tags(path, spend)
-    except Unusable as error:
+    except LedgerUnusable as error:
         raise click.ClickException(error.reason) from None
     click.echo(render.FORMATS[form](spend))
 
@@ -62,7 +62,7 @@ def prune_command(path: Path, before: datetime) -> None:
     """
     try:
         pruned = sqlite.prune_ledger(path, int(before.timestamp() * 1000), now_ms())
-    except Unwritten as error:
+    except LedgerWriteFailed as error:
         raise click.ClickException(f"{path} cannot be pruned: {error.reason}") from None
     click.echo(render.describe_pruning(pruned, before))
 
@@ -81,7 +81,7 @@ def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
     Lines that were removed at the end are found only with --holds. Exits 1 if the log is
     invalid or empty.
     """
-    result = chain.verify(path, holds)
+    result = chain.verify_chain(path, holds)
     click.echo(result.describe())
     if result.first_invalid is not None:
         raise SystemExit(1)
@@ -102,7 +102,7 @@ def verify_ledger_command(path: Path, known_missing: int) -> None:
     """
     try:
         result = audit.audit(path, known_missing)
-    except Unusable as error:
+    except LedgerUnusable as error:
         raise click.ClickException(error.reason) from None
     click.echo(result.text())
     if result.violations:

@@ -18,7 +18,7 @@ import uvloop
 from proxy import app, settings
 from proxy.cli.parameters import FOLDER_PARAM, admin_option, listen_option
 from proxy.demo.examples import DEMO_KEY
-from proxy.ledger.store import Unusable
+from proxy.ledger.store import LedgerUnusable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.runtime.deferred_free import release_free_memory
 from proxy.server import WeakParser
@@ -59,7 +59,7 @@ def run_or_exit(work: Coroutine[Any, Any, None]) -> None:
     """Run until the end. An error at start prints one message and exits with code 1."""
     try:
         uvloop.run(work)
-    except (Unusable, WeakParser, BadSetting) as error:
+    except (LedgerUnusable, WeakParser, BadSetting) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen on {error}") from None

@@ -85,7 +85,7 @@ def _get_dimension(sources: Sources, by: str | None) -> str:
 
 def _get_local_time(sources: Sources) -> datetime:
     """Return the time in the zone of the first budget, otherwise in UTC."""
-    budgets = (limit for limit, _ in sources.metrics.roster.counters if limit.is_budget)
+    budgets = (limit for limit, _ in sources.metrics.catalog.counters if limit.is_budget)
     budget = next(budgets, None)
     zone = UTC if budget is None else ZoneInfo(budget.calendar.zone)
     return datetime.fromtimestamp(sources.now(), zone)

@@ -21,7 +21,7 @@ from proxy.console.series import Sources
 from proxy.errors import ProxyError
 from proxy.errors.words import quote
 from proxy.limits.claims import estimate_claims, estimate_cost
-from proxy.money.usage import NANO_PER_USD, price_on
+from proxy.money.usage import NANO_PER_USD, find_price_on
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots
@@ -118,7 +118,7 @@ def _make_cost_rows(plan: Plan, call: Call) -> Iterator[Data]:
         for target in model_call.targets:
             alone = replace(model_call, targets=(target,), pool_size=1)
             cost = estimate_cost(replace(plan, model_calls=(alone,)), call)
-            price = price_on(target.prices, call.head.received_at.date())
+            price = find_price_on(target.prices, call.head.received_at.date())
             yield {
                 "target": target.id,
                 "max_usd": None if cost is None else cost / NANO_PER_USD,

@@ -47,7 +47,7 @@ from proxy.fields.token_bounds import (
     add_token_bounds,
     check_option_groups,
 )
-from proxy.money.estimate import estimate_fields
+from proxy.money.estimate import estimate_field_quarters
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
@@ -362,7 +362,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         if chat is body
         else (*warnings, *_list_dropped_field_warnings(client, body, chat)),
         size=size,
-        field_quarters=estimate_fields(chat) if size > LARGE_BYTES else {},
+        field_quarters=estimate_field_quarters(chat) if size > LARGE_BYTES else {},
         field_aliases=SYNONYMS.intersection(body),
         scheduling_key=caller,
         signatures=signatures,

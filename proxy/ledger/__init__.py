@@ -10,7 +10,7 @@ from pathlib import Path
 from proxy.ledger.crashes import CallCounters, Crash, get_counters_folder
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, get_refused_path
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
-from proxy.ledger.store import LedgerStore, Unusable, Unwritten
+from proxy.ledger.store import LedgerStore, LedgerUnusable, LedgerWriteFailed
 from proxy.ledger.writer import Ledger
 from proxy.ports import EventLog
 from proxy.settings import LedgerLocation
@@ -34,7 +34,7 @@ def open_ledger(
     on_replaced: Callable[[], None],
     log: EventLog,
 ) -> Ledger:
-    """Open a ledger and start its thread. Raises ``Unusable``, but not for a full disk or a lock.
+    """Open a ledger and start its thread. Raises ``LedgerUnusable``, not for a full disk or a lock.
 
     ``on_drop`` counts calls that earlier processes lost as ``crash``. ``on_replaced`` is called
     when the file was moved away or deleted, and another one was created.
@@ -72,12 +72,12 @@ def open_ledger(
     counters = CallCounters(run.folder if location.kind == "sqlite" else None, run.name)
     try:
         store.open()
-    except Unusable as error:
+    except LedgerUnusable as error:
         counters.close(settled=True)
-        raise Unusable(
+        raise LedgerUnusable(
             f"HEADRACE_LEDGER: {location.path} cannot be the ledger: {error.reason}"
         ) from None
-    except Unwritten as error:
+    except LedgerWriteFailed as error:
         log.warning("ledger.failing", reason=error.reason)
     refused = RefusedRows(get_refused_path(location.path), run.name)
     return Ledger(store, refused, counters, on_drop, on_error, log)

@@ -72,14 +72,14 @@ class CallCounters:
     def ended(self) -> int:
         return self._counts[1]
 
-    def begin(self) -> None:
+    def count_begin(self) -> None:
         self._counts[0] += 1
 
-    def end(self) -> None:
+    def count_end(self) -> None:
         """Count an ended call."""
         self._counts[1] += 1
 
-    def undo_begin(self) -> None:
+    def uncount_begin(self) -> None:
         """Undo the count of a started call that gets no row."""
         self._counts[0] -= 1
 

@@ -14,7 +14,14 @@ from typing import Any
 import orjson
 
 from proxy.ledger.rows import ATTEMPT_COLUMNS, CALL_COLUMNS, CHARGE_COLUMNS, Row, Rows
-from proxy.ledger.store import FILE_MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
+from proxy.ledger.store import (
+    FILE_MODE,
+    Counts,
+    LedgerUnusable,
+    LedgerWriteFailed,
+    RowsRefused,
+    to_write_error,
+)
 from proxy.runtime.spool import append_bytes, is_file_at
 
 LINE_PREFIX = b'{"row":'
@@ -47,7 +54,7 @@ class JsonlStore:
             raise to_write_error(error) from None
         if not ours:
             self._close()
-            raise Unusable("the file is not a Headrace ledger")
+            raise LedgerUnusable("the file is not a Headrace ledger")
 
     def write(self, rows: Rows, counts: Counts) -> None:
         if not self._rest:
@@ -59,7 +66,7 @@ class JsonlStore:
                 raise RowsRefused("not JSON") from None
         self.open()
         if self._fd is None:
-            raise Unwritten("closed")
+            raise LedgerWriteFailed("closed")
         written, error = append_bytes(self._fd, self._rest)  # the rest of the batch comes next time
         self._rest = self._rest[written:]
         if error is not None:
@@ -131,7 +138,10 @@ class RefusedRows:
     run: str
 
     def add(self, reason: str, rows: Rows) -> None:
-        """Write the rows of a call. Raises ``Unwritten``, or ``Unusable`` if no retry can help."""
+        """Write the rows of a call.
+
+        Raises ``LedgerWriteFailed``, or ``LedgerUnusable`` if no retry can help.
+        """
         line = {
             "run": self.run,
             "reason": reason,

@@ -134,7 +134,7 @@ def _make_attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
         target.model,
         attempt.status,
         attempt.error,
-        *(tokens.counts_by_type() if tokens else _NO_TOKENS),
+        *(tokens.list_counts_by_type() if tokens else _NO_TOKENS),
         bill.usage.source if bill else "none",
         bill.cost if bill else None,
         0,  # cost saved by the cache

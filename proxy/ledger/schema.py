@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 from proxy.ledger.crashes import read_process_counts
-from proxy.ledger.store import FILE_MODE, RowsRefused, Unusable
+from proxy.ledger.store import FILE_MODE, LedgerUnusable, RowsRefused
 
 APPLICATION_ID = 0x48645263  # "HdRc", in the header of each ledger
 
@@ -175,7 +175,7 @@ SCHEMA_VERSION = max(MIGRATIONS)
 def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
     """Migrate a ledger.
 
-    Raises ``Unusable`` for any other file, and while another process writes it, whose counts
+    Raises ``LedgerUnusable`` for any other file, and while another process writes it, whose counts
     are in ``folder``.
     """
     file.execute("BEGIN IMMEDIATE")
@@ -184,7 +184,7 @@ def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
         file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         file.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
     elif version < SCHEMA_VERSION:
-        _require_no_process(file, folder)
+        _require_no_running_process(file, folder)
         _back_up(path, version)
     upgrade(file, version or 0)
     file.execute("COMMIT")
@@ -199,20 +199,22 @@ def upgrade(file: sqlite3.Connection, version: int) -> None:
             file.execute("INSERT INTO migrations VALUES (?)", [number])
 
 
-def require_current(file: sqlite3.Connection) -> None:
+def require_current_version(file: sqlite3.Connection) -> None:
     """Raise ``RowsRefused`` if a later version has migrated the tables."""
     [version] = file.execute("SELECT MAX(version) FROM migrations").fetchone()
     if version != SCHEMA_VERSION:
         raise RowsRefused("a later version of Headrace has changed the tables")
 
 
-def _require_no_process(file: sqlite3.Connection, folder: Path) -> None:
-    """Raise ``Unusable`` while another process writes the file."""
+def _require_no_running_process(file: sqlite3.Connection, folder: Path) -> None:
+    """Raise ``LedgerUnusable`` while another process writes the file."""
     query = "SELECT name, version FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
     for name, version in file.execute(query).fetchall():
         counts = read_process_counts(folder, name)
         if counts is not None and counts.is_alive:
-            raise Unusable(f"a process of version {version} writes it; stop that process first")
+            raise LedgerUnusable(
+                f"a process of version {version} writes it; stop that process first"
+            )
 
 
 def _back_up(path: Path, version: int) -> None:
@@ -230,16 +232,21 @@ def _back_up(path: Path, version: int) -> None:
 
 
 def read_version(file: sqlite3.Connection) -> int | None:
-    """Return the version of a ledger's tables, None for an empty file. Raises ``Unusable``."""
+    """Return the version of a ledger's tables, None for an empty file.
+
+    Raises ``LedgerUnusable``.
+    """
     [application] = file.execute("PRAGMA application_id").fetchone()
     [tables] = file.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
     if not tables:
         return None
     if application != APPLICATION_ID:
-        raise Unusable("the file is not a Headrace ledger")
+        raise LedgerUnusable("the file is not a Headrace ledger")
     [version] = file.execute("SELECT COALESCE(MAX(version), 0) FROM migrations").fetchone()
     if version > SCHEMA_VERSION:
-        raise Unusable("a later version of Headrace has written the file")
+        raise LedgerUnusable("a later version of Headrace has written the file")
     if version < FIRST_VERSION:
-        raise Unusable("a version before 0.1.0 has written the file. Start 0.1.0 with it first.")
+        raise LedgerUnusable(
+            "a version before 0.1.0 has written the file. Start 0.1.0 with it first."
+        )
     return int(version)

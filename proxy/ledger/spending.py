@@ -20,7 +20,7 @@ from typing import NamedTuple
 from proxy.errors.words import quote
 from proxy.ledger.rows import to_ms, to_stored_scope
 from proxy.ledger.sqlite import interrupt_after, open_for_reading
-from proxy.ledger.store import Unusable
+from proxy.ledger.store import LedgerUnusable
 from proxy.runtime.frozen import frozen
 from proxy.types.limit import BudgetQuery
 
@@ -126,13 +126,14 @@ def read_spending(
 ) -> SpendingReport:
     """Return the usage of calls that started from ``start`` and before ``end``.
 
-    ``extra_columns`` are the SQL of other dimensions. Raises ``Unusable``, also beyond ``bounds``.
+    ``extra_columns`` are the SQL of other dimensions.
+    Raises ``LedgerUnusable``, also beyond ``bounds``.
     """
     columns = [extra_columns.get(name) or _find_column(name) for name in by]
     if end < start:
-        raise Unusable(f"--until {end:%Y-%m-%d %H:%M} UTC is before --since")
+        raise LedgerUnusable(f"--until {end:%Y-%m-%d %H:%M} UTC is before --since")
     period = {"since": to_ms(start), "until": to_ms(end)}
-    tags = {f"tag{n}": _tag_path(name) for n, name in enumerate(by) if name.startswith("tag.")}
+    tags = {f"tag{n}": _make_tag_path(name) for n, name in enumerate(by) if name.startswith("tag.")}
     with open_for_reading(path) as file:
         if bounds is not None:
             interrupt_after(file, bounds.seconds)
@@ -142,7 +143,7 @@ def read_spending(
             lines[kind].append(_make_spending_line(group, row[len(by) :]))
             if bounds is not None and len(lines["group"]) > bounds.max_lines:
                 message = f"more than {bounds.max_lines:,} groups. Choose fewer days or groups"
-                raise Unusable(message)
+                raise LedgerUnusable(message)
 
     def rank(line: SpendingLine) -> tuple[str, int, int, tuple[str, ...]]:
         values = tuple(value or "" for value in line.group)
@@ -160,7 +161,7 @@ def read_spending(
 
 
 def check_tags(path: Path, report: SpendingReport) -> None:
-    """Raise ``Unusable`` for a tag that no call in the ledger has."""
+    """Raise ``LedgerUnusable`` for a tag that no call in the ledger has."""
     unused = [
         name
         for n, name in enumerate(report.by if report.lines else ())
@@ -168,12 +169,12 @@ def check_tags(path: Path, report: SpendingReport) -> None:
     ]
     for name in unused:
         with open_for_reading(path) as file:
-            is_known = file.execute(HAS_TAG, [_tag_path(name)]).fetchone() is not None
+            is_known = file.execute(HAS_TAG, [_make_tag_path(name)]).fetchone() is not None
         if not is_known:
-            raise Unusable(f"no call in this ledger has the tag {quote(name[4:])}")
+            raise LedgerUnusable(f"no call in this ledger has the tag {quote(name[4:])}")
 
 
-def _tag_path(name: str) -> str:
+def _make_tag_path(name: str) -> str:
     return f'$."{name[4:]}"'
 
 
@@ -192,7 +193,7 @@ def _find_column(name: str) -> str:
     if name not in COLUMN_BY_DIMENSION:
         tag = f". For a tag, use tag.{name}" if name.isalnum() else ""
         dimensions = ", ".join(COLUMN_BY_DIMENSION)
-        raise Unusable(
+        raise LedgerUnusable(
             f"dimension {quote(name)} does not exist. Available: {dimensions}, tag.NAME{tag}"
         )
     return COLUMN_BY_DIMENSION[name]
@@ -229,7 +230,7 @@ NEVER_MS = 2**53
 
 def read_ledger_id(path: Path) -> str | None:
     """Return the name of a ledger's first run as its id, None if the file cannot be read."""
-    with suppress(Unusable), open_for_reading(path, migrated=False) as file:
+    with suppress(LedgerUnusable), open_for_reading(path, migrated=False) as file:
         row = file.execute("SELECT name FROM runs ORDER BY id LIMIT 1").fetchone()
         return None if row is None else str(row[0])
     return None
@@ -241,7 +242,7 @@ async def read_budget_spend(
     """Return the nano-USD by scope of a budget for calls that started in a period, off the loop.
 
     Rows that are not written yet do not count. Returns None for a budget per user, because no row
-    names users. Raises ``Unusable`` if the file cannot be read.
+    names users. Raises ``LedgerUnusable`` if the file cannot be read.
     """
     if "user" in budget.per:
         return None

@@ -16,9 +16,22 @@ from pathlib import Path
 
 from proxy.ledger import crashes
 from proxy.ledger.rows import Rows
-from proxy.ledger.schema import SCHEMA_VERSION, migrate, read_version, require_current, upgrade
+from proxy.ledger.schema import (
+    SCHEMA_VERSION,
+    migrate,
+    read_version,
+    require_current_version,
+    upgrade,
+)
 from proxy.ledger.statements import PRUNE_BATCH, Pruned, get_prune_limit_ms, insert_rows, prune_rows
-from proxy.ledger.store import FILE_MODE, Counts, RowsRefused, Unusable, Unwritten, to_write_error
+from proxy.ledger.store import (
+    FILE_MODE,
+    Counts,
+    LedgerUnusable,
+    LedgerWriteFailed,
+    RowsRefused,
+    to_write_error,
+)
 from proxy.runtime.frozen import frozen
 from proxy.runtime.spool import file_identity
 
@@ -149,7 +162,7 @@ class SqliteStore:
             if self._file is None or self._file_identity != file_identity(self.path):
                 self._file = self._open_ledger()
             self._file.execute("BEGIN IMMEDIATE")
-            require_current(self._file)
+            require_current_version(self._file)
             self._insert_run(self._file)
             yield self._file
             self._file.execute("COMMIT")
@@ -237,8 +250,8 @@ def _preserve_log(path: Path, now_ms: int) -> Path | None:
 def _connect(path: Path, folder: Path) -> sqlite3.Connection:
     """Open a ledger and migrate it.
 
-    Raises ``Unusable`` for any other file, and while a process of an earlier version writes it,
-    whose counts are in ``folder``.
+    Raises ``LedgerUnusable`` for any other file, and while a process of an earlier version writes
+    it, whose counts are in ``folder``.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
@@ -264,11 +277,12 @@ def _connect(path: Path, folder: Path) -> sqlite3.Connection:
 def prune_ledger(path: Path, before_ms: int, now_ms: int) -> Pruned:
     """Prune all rows that started before a moment, except those that budgets may need.
 
-    A proxy may write meanwhile. Raises ``Unwritten``. Rows that were already pruned stay pruned.
+    A proxy may write meanwhile. Raises ``LedgerWriteFailed``. Rows that were already pruned
+    stay pruned.
     """
     total = Pruned()
     if not path.stat().st_size:
-        raise Unusable("the file is not a Headrace ledger")
+        raise LedgerUnusable("the file is not a Headrace ledger")
     try:
         with closing(_connect(path, crashes.get_counters_folder(path.parent))) as file:
             file.execute(f"PRAGMA busy_timeout = {PRUNE_BUSY_TIMEOUT_MS}")
@@ -285,18 +299,18 @@ def prune_ledger(path: Path, before_ms: int, now_ms: int) -> Pruned:
         raise to_ledger_error(error) from None
 
 
-def to_ledger_error(error: sqlite3.Error) -> Unwritten:
+def to_ledger_error(error: sqlite3.Error) -> LedgerWriteFailed:
     """Convert an error of SQLite.
 
-    Returns ``Unusable``, ``RowsRefused``, or ``Unwritten`` for a temporary one, such as a full
-    disk or a lock.
+    Returns ``LedgerUnusable``, ``RowsRefused``, or ``LedgerWriteFailed`` for a temporary one, such
+    as a full disk or a lock.
     """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in PERMANENT_ERRORS:
-        return Unusable(PERMANENT_ERRORS[code])
+        return LedgerUnusable(PERMANENT_ERRORS[code])
     if code in ROW_ERRORS:
         return RowsRefused(ROW_ERRORS[code])
-    return Unwritten(error.sqlite_errorname)
+    return LedgerWriteFailed(error.sqlite_errorname)
 
 
 @contextmanager
@@ -305,7 +319,7 @@ def open_for_reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.C
 
     A ledger of an earlier version is copied, and the copy is migrated and read, which takes time
     and disk space. If a query needs only columns of every version, pass ``migrated=False`` to read
-    the file itself. Raises ``Unusable``, also for errors in the block.
+    the file itself. Raises ``LedgerUnusable``, also for errors in the block.
     """
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:
@@ -324,9 +338,9 @@ def open_for_reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.C
             reason = "no space for temporary files. Set SQLITE_TMPDIR to a folder with more space"
         elif reason == "SQLITE_INTERRUPT":
             reason = "it takes too long. Choose fewer days"
-        raise Unusable(f"{path} cannot be read: {reason}") from None
-    except Unusable as error:
-        raise Unusable(f"{path} cannot be read: {error.reason}") from None
+        raise LedgerUnusable(f"{path} cannot be read: {reason}") from None
+    except LedgerUnusable as error:
+        raise LedgerUnusable(f"{path} cannot be read: {error.reason}") from None
 
 
 def interrupt_after(file: sqlite3.Connection, seconds: float) -> None:
@@ -345,7 +359,7 @@ def _choose_current_ledger(
     file.execute("BEGIN")
     version = read_version(file)
     if version is None:
-        raise Unusable("the file is not a Headrace ledger")
+        raise LedgerUnusable("the file is not a Headrace ledger")
     if copy is None or version == SCHEMA_VERSION:
         return file
     file.backup(copy)

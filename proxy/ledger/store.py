@@ -12,7 +12,7 @@ FILE_MODE = 0o640  # permissions of ledger files
 TRANSIENT_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}
 
 
-class Unwritten(Exception):
+class LedgerWriteFailed(Exception):
     """No row of a batch was written. A retry may succeed. ``reason`` is short and has no path."""
 
     def __init__(self, reason: str) -> None:
@@ -20,11 +20,11 @@ class Unwritten(Exception):
         self.reason = reason
 
 
-class RowsRefused(Unwritten):
+class RowsRefused(LedgerWriteFailed):
     """The store refuses these rows. It may accept others."""
 
 
-class Unusable(Unwritten):
+class LedgerUnusable(LedgerWriteFailed):
     """The file cannot be a ledger, or cannot be read, until an operator repairs it."""
 
 
@@ -47,26 +47,29 @@ class LedgerStore(Protocol):
     dead_runs: frozenset[str]
 
     def open(self) -> None:
-        """Open the file. Raises ``Unusable``, or ``Unwritten`` if a retry may succeed."""
+        """Open the file.
+
+        Raises ``LedgerUnusable``, or ``LedgerWriteFailed`` if a retry may succeed.
+        """
 
     def write(self, rows: Rows, counts: Counts) -> None:
         """Write a whole batch.
 
-        After ``Unwritten`` the caller retries the same batch, except after ``RowsRefused``.
+        After ``LedgerWriteFailed`` the caller retries the same batch, except after ``RowsRefused``.
         """
 
     def prune(self) -> bool:
         """Delete some expired rows, if the next deletion is due.
 
-        Return True if there are more. Raises ``Unwritten``.
+        Return True if there are more. Raises ``LedgerWriteFailed``.
         """
 
     def close(self, counts: Counts) -> None:
-        """Mark the run as closed, and close the file. Raises ``Unwritten``."""
+        """Mark the run as closed, and close the file. Raises ``LedgerWriteFailed``."""
 
 
-def to_write_error(error: OSError) -> Unwritten:
-    """Return the error of a failed write: ``Unusable`` unless a retry may succeed."""
+def to_write_error(error: OSError) -> LedgerWriteFailed:
+    """Return the error of a failed write: ``LedgerUnusable`` unless a retry may succeed."""
     if error.errno in TRANSIENT_ERRNOS:
-        return Unwritten(errno.errorcode[error.errno])
-    return Unusable(error.strerror or "the file cannot be opened")
+        return LedgerWriteFailed(errno.errorcode[error.errno])
+    return LedgerUnusable(error.strerror or "the file cannot be opened")

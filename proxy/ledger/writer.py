@@ -16,7 +16,7 @@ from proxy.call.summary import summarize
 from proxy.ledger.crashes import CallCounters
 from proxy.ledger.jsonl import RefusedRows
 from proxy.ledger.rows import CallEntry, Rows, join_rows, make_rows
-from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwritten
+from proxy.ledger.store import Counts, LedgerStore, LedgerUnusable, LedgerWriteFailed, RowsRefused
 from proxy.ports import EventLog
 from proxy.runtime.spool import RETRY_S, Spool, SpoolBounds
 
@@ -67,7 +67,7 @@ class Ledger:
         self._is_settled = False
         self.on_bills = lambda names: None
         self._spool = Spool(
-            SPOOL_BOUNDS, self._write, on_drop, on_error, self._prune_some, self._finish
+            SPOOL_BOUNDS, self._write, on_drop, on_error, self._prune_batch, self._finish
         )
 
     @property
@@ -76,13 +76,13 @@ class Ledger:
         return self._store.dead_runs
 
     def begin(self, record: Record) -> None:
-        self._counters.begin()
+        self._counters.count_begin()
 
     def count_end(self, record: Record) -> None:
         if record.reported:
-            self._counters.end()
+            self._counters.count_end()
         else:
-            self._counters.undo_begin()
+            self._counters.uncount_begin()
 
     def end(self, record: Record) -> None:
         if record.reported:
@@ -104,7 +104,7 @@ class Ledger:
                 self._on_error(error)
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         """Calls that are not written yet."""
         return self._spool.pending_count
 
@@ -168,12 +168,12 @@ class Ledger:
 
     def _save_refused_rows(self, rows: Rows, error: Exception) -> None:
         """Write a refused call to its own file. If that is impossible, the call is lost."""
-        reason = error.reason if isinstance(error, Unwritten) else type(error).__name__
+        reason = error.reason if isinstance(error, LedgerWriteFailed) else type(error).__name__
 
         def add(_: Counts) -> None:
             try:
                 self._refused.add(reason, rows)
-            except Unusable as unusable:
+            except LedgerUnusable as unusable:
                 self._log.error("ledger.not_set_aside", reason=unusable.reason)
 
         if self._write_with_retries(add):
@@ -182,13 +182,13 @@ class Ledger:
         if not isinstance(error, RowsRefused):
             self._on_error(error)
 
-    def _prune_some(self) -> float:
+    def _prune_batch(self) -> float:
         """Delete some expired rows. Return the seconds until the next deletion."""
         if self._spool.is_closing:
             return IDLE_S
         try:
             has_more = self._store.prune()
-        except Unwritten as failure:
+        except LedgerWriteFailed as failure:
             has_more = False
             self._log.warning("ledger.unpruned", reason=failure.reason)
         return GATHER_S if has_more else IDLE_S
@@ -207,7 +207,7 @@ class Ledger:
             except RowsRefused:
                 self._failures += 1
                 raise
-            except Unwritten as failure:
+            except LedgerWriteFailed as failure:
                 self._failures += 1
                 if not self._is_failing:
                     self._is_failing = True

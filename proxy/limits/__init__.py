@@ -111,25 +111,25 @@ class Reservation:
 
     async def __aenter__(self) -> Self:
         if self.plan.guards.cost_caps:
-            cost = await self._estimate(estimate_cost)
+            cost = await self._run_estimate(estimate_cost)
             check_cost_caps(self.plan.guards.cost_caps, cost, self.record)
         if not self.plan.limits:
             return self
         if self.call.size <= LARGE_BYTES:
             claims = estimate_claims(self.plan, self.call)
         else:
-            claims = await self._estimate(estimate_claims)
+            claims = await self._run_estimate(estimate_claims)
         try:
             await self._reserve(claims)
         except asyncio.CancelledError:  # the store may have charged the call
             if self._attempts:
-                await self.limiter.store.release(self._id)
+                await self.limiter.store.settle_unused(self._id)
             raise
         if self._decision.claims:
             self.limiter._in_flight[self._id] = self
         return self
 
-    async def _estimate(self, estimate: Callable[[Plan, Call], T]) -> T:
+    async def _run_estimate(self, estimate: Callable[[Plan, Call], T]) -> T:
         job, scheduling_key = partial(estimate, self.plan, self.call), self.call.scheduling_key
         return await self.limiter.offload.run(self.call.size, job, scheduling_key)
 
@@ -147,7 +147,7 @@ class Reservation:
             return
         try:
             if self._is_void:
-                await store.release(self._id)
+                await store.settle_unused(self._id)
             else:
                 usage = list_actual_usage(claims, self.record)
                 self.record.charges = list_budget_charges(self._decision, usage)
@@ -161,8 +161,8 @@ class Reservation:
         A call that exceeds only usage-based limits reserves the other claims, for a cached
         response. It is refused at once if the plan has no cache or a guard calls a paid service.
         """
-        decision = await self._decide(claims)
-        error = None if decision.admitted else self._to_error(decision, claims)
+        decision = await self._decide_after_backfill(claims)
+        error = None if decision.admitted else self._make_refusal_error(decision, claims)
         if error is None:
             self._decision = decision
             return
@@ -173,13 +173,15 @@ class Reservation:
         self.record.limit_decision, self.record.is_over_budget = None, True
         self._deferred_refusal, self._refused_decision = error, decision
         if free_claims:
-            free_decision = await self._decide(free_claims)
+            free_decision = await self._decide_after_backfill(free_claims)
             if not free_decision.admitted:
                 self.record.limit_decision = decision
                 raise error
             self._decision = free_decision
 
-    def _to_error(self, decision: LimitDecision, claims: Sequence[Claim]) -> ProxyError | None:
+    def _make_refusal_error(
+        self, decision: LimitDecision, claims: Sequence[Claim]
+    ) -> ProxyError | None:
         refusal = decision.refusal
         if refusal is None:
             return None
@@ -190,23 +192,23 @@ class Reservation:
             refusal = replace(refusal, limit=limit, remaining=None)
         return limit.kind.make_error(refusal, self.received_ms)
 
-    async def _decide(self, claims: Sequence[Claim]) -> LimitDecision:
+    async def _decide_after_backfill(self, claims: Sequence[Claim]) -> LimitDecision:
         """Request the store's decision, again if a fresh budget has earlier spend in the ledger."""
         backfill = self.limiter.backfill
         if backfill is not None:  # calls wait for a running backfill
-            await backfill.wait(claims)
-        decision = await self._admit(claims)
+            await backfill.wait_until_done(claims)
+        decision = await self._request_decision(claims)
         if backfill is not None and decision.admitted:
             for index, flags in enumerate(decision.readings[FLAGS_INDEX::READING_LENGTH]):
                 if flags & FRESH_FLAG:
                     backfill.start(decision.claims[index], self.received_ms)
-            if await backfill.wait(decision.claims):
-                await self.limiter.store.release(self._id)
-                decision = await self._admit(claims)
+            if await backfill.wait_until_done(decision.claims):
+                await self.limiter.store.settle_unused(self._id)
+                decision = await self._request_decision(claims)
         self.record.limit_decision = decision
         return decision
 
-    async def _admit(self, claims: Sequence[Claim]) -> LimitDecision:
+    async def _request_decision(self, claims: Sequence[Claim]) -> LimitDecision:
         """Request a decision under a new id, because the previous id may be settled later."""
         self._attempts += 1
         self._id = f"{self.call.head.call_id}-{self._attempts}"

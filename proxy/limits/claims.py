@@ -16,8 +16,8 @@ from proxy.dialects.requests.upstream_request import apply_overrides, translate_
 from proxy.errors import InvalidField
 from proxy.fields.token_bounds import count_choices, max_reasoning_tokens
 from proxy.limits.kinds.usd import estimate_highest_cost
-from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body, to_tokens
-from proxy.money.usage import price_on
+from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body_quarters, to_tokens
+from proxy.money.usage import find_price_on
 from proxy.types import (
     UNBILLED_ENDPOINTS,
     Call,
@@ -63,7 +63,9 @@ def _is_free(plan: Plan, call: Call) -> bool:
     """Return True if every target is known to cost nothing."""
     day = call.head.received_at.date()
     targets = [target for model_call in plan.model_calls for target in model_call.targets]
-    prices = [price_on(target.prices, day) for target in (*targets, *plan.guards.route_targets)]
+    prices = [
+        find_price_on(target.prices, day) for target in (*targets, *plan.guards.route_targets)
+    ]
     return bool(prices) and all(price is not None and price.is_free for price in prices)
 
 
@@ -195,7 +197,7 @@ def estimate_size(call: Call, target: Target, overrides: ParameterOverrides) -> 
         for name, quarters in call.field_quarters.items()
         if request.body.get(name) is call.body.get(name)
     }
-    prompt = min(to_tokens(estimate_body(request.body, field_quarters)), MAX_AMOUNT)
+    prompt = min(to_tokens(estimate_body_quarters(request.body, field_quarters)), MAX_AMOUNT)
     output = min(request.max_output_tokens, MAX_AMOUNT)
     return CallSize(target, prompt, output=output, body=request.body)
 
@@ -207,7 +209,7 @@ def _estimate_passthrough_size(call: Call, target: Target, fixed_cost: int | Non
     """
     if _runs_no_model(call):
         return CallSize(target, prompt=0, output=0, body=call.body, fixed_cost=0)
-    prompt = min(to_tokens(estimate_body(call.body, call.field_quarters)), MAX_AMOUNT)
+    prompt = min(to_tokens(estimate_body_quarters(call.body, call.field_quarters)), MAX_AMOUNT)
     return CallSize(target, max(1, prompt), output=0, body=call.body, fixed_cost=fixed_cost)
 
 
@@ -260,10 +262,10 @@ def list_actual_usage(claims: Sequence[Claim], record: Record) -> list[int]:
     for claim in claims:
         kind = claim.limit.kind
         if kind not in usage_by_kind:
-            usage_by_kind[kind] = kind.actual(tokens, billing.cost)
+            usage_by_kind[kind] = kind.get_used_amount(tokens, billing.cost)
         amount = usage_by_kind[kind]
         if amount is None:
             known_cost = sum([bill.cost or 0 for bill in billing.bills])
-            amount = max(claim.amount, kind.actual(billing.tokens, known_cost) or 0)
+            amount = max(claim.amount, kind.get_used_amount(billing.tokens, known_cost) or 0)
         usage.append(amount)
     return usage

@@ -28,7 +28,7 @@ class Reconciler:
     Attributes:
         fetch_spend: Returns the ledger's spend for a budget in nano-USD by scope, since a time in
             milliseconds of UTC.
-        report: Called with the largest drift of each budget in nano-USD, positive if the counter
+        on_drift: Called with the largest drift of each budget in nano-USD, positive if the counter
             has more. Budgets with unknown drift are omitted.
         on_error: Called with the error of a failed measurement.
         monotonic: Clock for pauses, in seconds.
@@ -36,9 +36,9 @@ class Reconciler:
     """
 
     limiter: Limiter
-    budgets: Callable[[], Awaitable[Mapping[str, BudgetQuery]]]
+    list_budgets: Callable[[], Awaitable[Mapping[str, BudgetQuery]]]
     fetch_spend: FetchSpend
-    report: Callable[[Mapping[str, int]], None]
+    on_drift: Callable[[Mapping[str, int]], None]
     on_error: Callable[[Exception], None]
     sleep: Callable[[float], Awaitable[None]]
     monotonic: Callable[[], float]
@@ -57,13 +57,13 @@ class Reconciler:
                 drifts = await self.measure_drift()
             except Exception as error:  # noqa: BLE001  # reported; must not end the process
                 self.on_error(error)
-            self.report(drifts)
+            self.on_drift(drifts)
             pause_s = max(INTERVAL_S, MIN_PAUSE_FACTOR * (self.monotonic() - started_at))
 
     async def measure_drift(self) -> dict[str, int]:
         """Return the drift of each active budget by name, without budgets of unknown drift."""
         drifts: dict[str, int] = {}
-        for budget in (await self.budgets()).values():
+        for budget in (await self.list_budgets()).values():
             if budget.limit.shadow or not self._has_same_deployments(budget):
                 continue
             drift = await self._find_smallest_drift(budget)
@@ -114,7 +114,7 @@ class Reconciler:
         """Return the nano-USD of ended calls by scope, without fresh counters."""
         store = self.limiter.store
         claims = [Claim(budget.limit, scope, 0) for scope in sorted(budget.scopes)]
-        if not store.is_consistent:
+        if not store.is_synchronized:
             return {}
         try:
             states = await store.read(claims)
@@ -126,4 +126,4 @@ class Reconciler:
             for state in states
             if not state.is_fresh
         }
-        return spend if store.is_consistent else {}
+        return spend if store.is_synchronized else {}

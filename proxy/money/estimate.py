@@ -24,7 +24,7 @@ NAME_QUARTERS = {name: len(name) for name in COMMON_NAMES}
 NO_ESTIMATES: Mapping[str, int] = MappingProxyType({})
 
 
-def estimate_text(text: str) -> int:
+def estimate_text_quarters(text: str) -> int:
     """Return the estimate for a text.
 
     The quarters of a character depend on its bytes in UTF-8: 1 quarter for one byte (English), 2
@@ -35,7 +35,8 @@ def estimate_text(text: str) -> int:
         return len(text)
     if len(text) > SLICE_CHARS:
         return sum(
-            estimate_text(text[i : i + SLICE_CHARS]) for i in range(0, len(text), SLICE_CHARS)
+            estimate_text_quarters(text[i : i + SLICE_CHARS])
+            for i in range(0, len(text), SLICE_CHARS)
         )
     # With a, b, c, d characters of one to four bytes, the result is a + 2b + 4c + 8d. The sizes of
     # encodings give it without a loop in Python.
@@ -45,79 +46,83 @@ def estimate_text(text: str) -> int:
     return 2 * utf8 + 2 * utf16 + ascii_only - 4 * len(text)
 
 
-def estimate_value(value: Any) -> int:
+def estimate_value_quarters(value: Any) -> int:
     """Estimate a JSON value by its texts and numbers, without member names and punctuation."""
     if isinstance(value, str):
-        return estimate_text(value)
+        return estimate_text_quarters(value)
     if isinstance(value, dict):
-        return sum(map(estimate_value, value.values()))
+        return sum(map(estimate_value_quarters, value.values()))
     if isinstance(value, list):
-        return sum(map(estimate_value, value))
-    return _estimate_number(value) if type(value) in (int, float) else 0
+        return sum(map(estimate_value_quarters, value))
+    return _estimate_number_quarters(value) if type(value) in (int, float) else 0
 
 
-def estimate_json(value: Any) -> int:
+def estimate_json_quarters(value: Any) -> int:
     """Return the estimate for a JSON value as text, with names of members and punctuation.
 
     Punctuation counts 4 quarters per item and 6 per member.
     """
     if type(value) is str:
-        return estimate_text(value)
+        return estimate_text_quarters(value)
     if type(value) is dict:
         total = MEMBER_QUARTERS * len(value)
         for name, item in value.items():
-            total += NAME_QUARTERS[name] if name in NAME_QUARTERS else estimate_text(name)
+            total += NAME_QUARTERS[name] if name in NAME_QUARTERS else estimate_text_quarters(name)
             if type(item) is str:
-                total += len(item) if item.isascii() else estimate_text(item)
+                total += len(item) if item.isascii() else estimate_text_quarters(item)
             else:
-                total += estimate_json(item)
+                total += estimate_json_quarters(item)
         return total
     if type(value) is list:
-        return QUARTERS_PER_TOKEN * len(value) + sum(map(estimate_json, value))
+        return QUARTERS_PER_TOKEN * len(value) + sum(map(estimate_json_quarters, value))
     return (
-        _estimate_number(value) if type(value) in (int, float) else QUARTERS_PER_TOKEN
+        _estimate_number_quarters(value) if type(value) in (int, float) else QUARTERS_PER_TOKEN
     )  # true, null
 
 
-def _estimate_number(number: float) -> int:
+def _estimate_number_quarters(number: float) -> int:
     return QUARTERS_PER_TOKEN * len(repr(number))  # many tokenizers use a token per digit
 
 
-def estimate_prompt(value: Any) -> int:
+def estimate_prompt_quarters(value: Any) -> int:
     """Return the estimate for a prompt, which is a text or token ids, or for a list of prompts.
 
     An item of a list counts at least one token.
     """
     if isinstance(value, list):
-        return sum([max(QUARTERS_PER_TOKEN, estimate_prompt(item)) for item in value])
+        return sum([max(QUARTERS_PER_TOKEN, estimate_prompt_quarters(item)) for item in value])
     if type(value) is int and 0 <= value < MAX_TOKEN_ID:
         return QUARTERS_PER_TOKEN
     return (
-        estimate_text(value)
+        estimate_text_quarters(value)
         if isinstance(value, str)
-        else QUARTERS_PER_TOKEN + estimate_json(value)
+        else QUARTERS_PER_TOKEN + estimate_json_quarters(value)
     )
 
 
-def estimate_fields(body: Mapping[str, Any]) -> dict[str, int]:
+def estimate_field_quarters(body: Mapping[str, Any]) -> dict[str, int]:
     """Estimate the prompt tokens of each field of a request, in quarters of a token.
 
     Fields that cannot be part of the prompt are omitted.
     """
     return {
-        name: estimate_prompt(value) if name in PROMPT_FIELDS else estimate_json(value)
+        name: estimate_prompt_quarters(value)
+        if name in PROMPT_FIELDS
+        else estimate_json_quarters(value)
         for name, value in body.items()
         if type(value) in TEXT_TYPES and name not in UNREAD_FIELDS
     }
 
 
-def estimate_body(body: Mapping[str, Any], estimates: Mapping[str, int] = NO_ESTIMATES) -> int:
+def estimate_body_quarters(
+    body: Mapping[str, Any], estimates: Mapping[str, int] = NO_ESTIMATES
+) -> int:
     """Estimate the prompt tokens of a request, in quarters of a token.
 
     ``estimates`` are field estimates that the caller already has.
     """
     fields = {name: value for name, value in body.items() if name not in estimates}
-    total = sum(estimate_fields(fields).values())
+    total = sum(estimate_field_quarters(fields).values())
     return total + sum([estimates[name] for name in estimates if name in body])
 
 

@@ -63,15 +63,15 @@ class Tokens:
     def total(self) -> int:
         return self.prompt_total + self.completion_total
 
-    def counts_by_type(self) -> tuple[int, ...]:
+    def list_counts_by_type(self) -> tuple[int, ...]:
         """Return the counts in the order of ``TOKEN_TYPES``."""
         prompt = self.input, self.cached_input, self.cache_write
         return (*prompt, self.output, self.reasoning, self.audio_input, self.audio_output)
 
-    def extra_counts(self) -> dict[str, int]:
+    def list_extra_counts(self) -> dict[str, int]:
         return {name: count for name in EXTRA_COUNTS if (count := getattr(self, name))}
 
-    def billed_counts(self) -> tuple[int, ...]:
+    def list_billed_counts(self) -> tuple[int, ...]:
         """Return the billed counts in the order of ``BILLED_COUNTS``."""
         prompt = self.input, self.cached_input, self.cache_write - self.cache_write_1h
         completion = self.output, self.reasoning, self.audio_input, self.audio_output
@@ -273,8 +273,8 @@ class Price:
 
     def __post_init__(self) -> None:
         one_hour = self.cache_write_1h
-        one_hour = self.rate("cache_write") if one_hour is None else one_hour
-        prices = [*map(self.rate, TOKEN_TYPES), one_hour]
+        one_hour = self.get_rate("cache_write") if one_hour is None else one_hour
+        prices = [*map(self.get_rate, TOKEN_TYPES), one_hour]
         exact = [None if price is None else Fraction(price) * 1000 for price in prices]
         exact.append(
             None if self.web_search is None else Fraction(self.web_search) * NANO_PER_USD / 1000
@@ -288,10 +288,10 @@ class Price:
             self, "tier_prices", tuple((tier.above, self.with_tier(tier)) for tier in tiers)
         )
 
-    def cost(self, tokens: Tokens) -> int | None:
+    def compute_cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, or None if a used type has no price."""
         price, total = self._price_for_prompt(tokens) if self.tier_prices else self, 0
-        for rate, count in zip(price.rates, tokens.billed_counts(), strict=True):
+        for rate, count in zip(price.rates, tokens.list_billed_counts(), strict=True):
             if count:
                 if rate is None:
                     return None
@@ -304,17 +304,17 @@ class Price:
         tiers = [price.rates for _, price in self.tier_prices]
         return self.input == 0 and not any(map(any, (self.rates, *tiers)))
 
-    def rate(self, token_type: str) -> Decimal | None:
+    def get_rate(self, token_type: str) -> Decimal | None:
         """Return the base price of a million tokens of a type."""
         price: Decimal | None = getattr(self, token_type)
         return price if price is not None else getattr(self, FALLBACK_TYPES[token_type])
 
-    def cost_by_type(self, tokens: Tokens) -> dict[str, int]:
+    def compute_cost_by_type(self, tokens: Tokens) -> dict[str, int]:
         """Return the cost in nano-USD by the types of ``COST_TYPES``, for tokens with a price."""
         price = self._price_for_prompt(tokens) if self.tier_prices else self
         parts: dict[str, int] = {}
         total = running_cost = 0
-        for kind, rate, count in zip(_KINDS, price.rates, tokens.billed_counts(), strict=True):
+        for kind, rate, count in zip(_KINDS, price.rates, tokens.list_billed_counts(), strict=True):
             if count and rate:
                 total += count * rate
                 cost = total if price.unit == 1 else _divide_half_even(total, price.unit)
@@ -366,7 +366,7 @@ def _divide_half_even(total: int, unit: int) -> int:
     return quotient + (2 * remainder > unit or (2 * remainder == unit and quotient % 2 == 1))
 
 
-def price_on(prices: Sequence[Price], day: date) -> Price | None:
+def find_price_on(prices: Sequence[Price], day: date) -> Price | None:
     """Return the price with the latest start on or before ``day``, None if there is none."""
     if len(prices) == 1 and prices[0].since is None:
         return prices[0]

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from proxy.money.usage import Price, find_listed_name, price_on
+from proxy.money.usage import Price, find_listed_name, find_price_on
 from proxy.policy import schema
 from proxy.policy.catalog import list_labels
 from proxy.policy.compile.targets import compile_price
@@ -69,7 +69,7 @@ def _make_target_line(loaded: LoadedFolder, target: Target, day: date) -> PriceL
     source = None if not target.prices else TARGET_SOURCE
     if name is not None and parse_valid_prices(rows[name]) == target.prices:
         source = name
-    price = price_on(target.prices, day)
+    price = find_price_on(target.prices, day)
     return PriceLine(provider, target.upstream.name, target.model, source=source, price=price)
 
 
@@ -77,7 +77,7 @@ def _list_table_lines(loaded: LoadedFolder, model: str, day: date) -> Iterator[P
     for provider, names in loaded.policies_with_prices.prices.items():
         for name, rows in names.items():
             if fnmatchcase(name, model):
-                price = price_on(parse_valid_prices(rows), day)
+                price = find_price_on(parse_valid_prices(rows), day)
                 yield PriceLine(provider, None, name, source=name, price=price)
 
 

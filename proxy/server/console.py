@@ -27,7 +27,7 @@ from proxy.console.series import Sources
 from proxy.console.trial import Trial, TrialPage
 from proxy.dialects.wire.strict_json import MAX_VALUES, count_body_values, read_json
 from proxy.errors import BadRequest, ProxyError
-from proxy.ledger.store import Unusable
+from proxy.ledger.store import LedgerUnusable
 from proxy.policy.review import MAX_CALLS
 from proxy.server.sessions import COOKIE_NAME, SESSION_S, SIGN_INS_PER_MINUTE, Sessions, has_token
 
@@ -94,7 +94,7 @@ class Console:
         self._ledger_thread = PageThread("ledger-pages")  # takes longer
         self._limits = LimitStates(
             store=sources.counters,
-            list_counters=lambda: sources.metrics.roster.counters,
+            list_counters=lambda: sources.metrics.catalog.counters,
             get_snapshot=lambda: sources.snapshot,
             count_denied_calls=sources.series.count_denied_calls,
         )
@@ -154,7 +154,7 @@ class Console:
             return make_problem_response(400, str(error))
         except ProxyError as error:
             return make_problem_response(422, error.message)
-        except Unusable as error:
+        except LedgerUnusable as error:
             return make_problem_response(503, f"The ledger {error}.")
         return make_problem_response(
             404, "Unknown path. docs/console.md lists the paths of this API."

@@ -88,7 +88,7 @@ def format_tags(tags: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{tag}={shorten(value, MAX_NAME)}" for tag, value in tags]
 
 
-def get_model_labels(record: Record, facts: CallSummary) -> dict[str, Value | None]:
+def get_model_attributes(record: Record, facts: CallSummary) -> dict[str, Value | None]:
     """Return the attributes that the span and the metrics of a model call share."""
     target = record.attempts[-1].target
     return {
@@ -103,11 +103,11 @@ def get_model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
     """Return the attributes of the span of a model call, which covers all its attempts."""
     last_attempt, tokens = record.attempts[-1], facts.tokens
     attributes = {
-        **get_model_labels(record, facts),
+        **get_model_attributes(record, facts),
         "gen_ai.response.finish_reasons": tuple(facts.finish_reasons) or None,
         "gen_ai.response.id": last_attempt.meter.response_id,
         "gen_ai.response.model": last_attempt.meter.response_model,
-        "gen_ai.response.time_to_first_chunk": seconds_to_first_chunk(record, facts),
+        "gen_ai.response.time_to_first_chunk": get_seconds_to_first_chunk(record, facts),
         "error.type": facts.error,
         **_get_request_parameters(record, last_attempt),
     }
@@ -128,7 +128,7 @@ def get_model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
     return attributes
 
 
-def seconds_to_first_chunk(record: Record, facts: CallSummary) -> float | None:
+def get_seconds_to_first_chunk(record: Record, facts: CallSummary) -> float | None:
     """Return the seconds from the first request to an upstream to the first chunk of a stream."""
     if facts.ttft_s is None or not facts.is_stream:
         return None
@@ -251,14 +251,16 @@ def to_usd(cost: int | None) -> float | None:
     return None if cost is None else cost / NANO_PER_USD
 
 
-SpanOf = Literal["server", "model", "attempt"]
-Profile = Callable[[SpanOf, Record, Attributes], Attributes]
+SpanLevel = Literal["server", "model", "attempt"]
+Profile = Callable[[SpanLevel, Record, Attributes], Attributes]
 """Returns the attributes that a profile adds to a span of a call, from those that it has."""
 
 
-def add_openinference_attributes(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
+def make_openinference_attributes(
+    span_level: SpanLevel, record: Record, attributes: Attributes
+) -> Attributes:
     """Return OpenInference's attributes, which Phoenix reads."""
-    if of != "model":
+    if span_level != "model":
         return {"openinference.span.kind": "CHAIN"}
     facts = summarize(record)
     tokens, model = facts.tokens, attributes.get("gen_ai.response.model")
@@ -283,11 +285,13 @@ def add_openinference_attributes(of: SpanOf, record: Record, attributes: Attribu
     return added
 
 
-def add_langfuse_attributes(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
+def make_langfuse_attributes(
+    span_level: SpanLevel, record: Record, attributes: Attributes
+) -> Attributes:
     """Return Langfuse's attributes, which it reads from every span."""
     facts = summarize(record)
     added: dict[str, Value | None] = {**_make_user_and_session(record)}
-    if of == "model":
+    if span_level == "model":
         added["gen_ai.usage.cost"] = to_usd(facts.cost)
     if facts.deployment is not None and facts.tags is not None:
         prefix = "langfuse.trace.metadata."
@@ -298,8 +302,8 @@ def add_langfuse_attributes(of: SpanOf, record: Record, attributes: Attributes) 
 
 
 ATTRIBUTE_PROFILES: Mapping[str, Profile] = {
-    "openinference": add_openinference_attributes,
-    "langfuse": add_langfuse_attributes,
+    "openinference": make_openinference_attributes,
+    "langfuse": make_langfuse_attributes,
 }
 """Attributes for backends that do not read the conventions, by name in the settings."""
 

@@ -35,7 +35,7 @@ INVALID_LINE = "is not a line of a decision log"
 Entry = dict[str, Any]
 
 
-class BadChain(Exception):
+class InvalidChain(Exception):
     """The file cannot be written or continued, with the reason."""
 
 
@@ -92,21 +92,21 @@ class ChainFile:
     """Chain that one process at a time appends to."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create a file. Raises ``BadChain``."""
+        """Open or create a file. Raises ``InvalidChain``."""
         self.seq, self.last_hash = 0, FIRST_PREV
         self._path = path
         self._torn, self._open_line = b"", False
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise BadChain(f"{path} cannot be opened: {error.strerror}") from None
+            raise InvalidChain(f"{path} cannot be opened: {error.strerror}") from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._resume(path)
         except BlockingIOError:
             self.close()
-            raise BadChain(f"{path} is in use by another process") from None
-        except BadChain:
+            raise InvalidChain(f"{path} is in use by another process") from None
+        except InvalidChain:
             self.close()
             raise
 
@@ -167,15 +167,15 @@ class ChainFile:
                 continue
             if not _is_canonical(line, entry):
                 message = f"the last line of {path} was changed. Run headrace verify-log {path}."
-                raise BadChain(message)
+                raise InvalidChain(message)
             self.seq, self.last_hash = entry["seq"], entry["hash"]
             self._torn, self._open_line = torn, not line.endswith(b"\n")
             return
         if start:
             message = f"{path} does not end with a complete line. Run headrace verify-log {path}."
-            raise BadChain(message)
+            raise InvalidChain(message)
         if not torn.startswith(LINE_PREFIX[: len(torn)]):
-            raise BadChain(f"{path} is not a decision log")
+            raise InvalidChain(f"{path} is not a decision log")
         self._torn = torn
 
 
@@ -236,7 +236,7 @@ class _ChainReader:
         self.missing += entry.get("missing", 0)
         return None
 
-    def check_end(self) -> tuple[int, str] | None:
+    def check_incomplete_line(self) -> tuple[int, str] | None:
         """Check the bytes after the last line: an incomplete line, without a line end."""
         if self._part.count(b"\n"):
             return self._part_number, INVALID_LINE
@@ -244,7 +244,7 @@ class _ChainReader:
         return None
 
 
-def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verification:
+def verify_chain(path: Path, known_hashes: Iterable[str] = ()) -> Verification:
     """Check a decision log from its first line. It must contain all ``known_hashes``."""
     reader, missing = _ChainReader(), set(known_hashes)
     broken: tuple[int, str] | None = None
@@ -255,7 +255,7 @@ def verify(path: Path, known_hashes: Iterable[str] = ()) -> Verification:
             missing.discard(reader.last_hash)
             if broken is not None:
                 break
-    broken = broken or reader.check_end()
+    broken = broken or reader.check_incomplete_line()
     if broken is None and not reader.seq:
         broken = 1, "is missing: the log is empty or was truncated"
     if broken is None and missing:

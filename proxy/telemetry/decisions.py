@@ -17,7 +17,7 @@ from proxy.call.summary import summarize
 from proxy.errors.words import MAX_NAME, shorten
 from proxy.ports import EventLog
 from proxy.runtime.spool import Spool, SpoolBounds
-from proxy.telemetry.chain import BadChain, ChainFile, Entry
+from proxy.telemetry.chain import ChainFile, Entry, InvalidChain
 
 MAX_ENTRIES = 10_000
 SPOOL_BOUNDS: SpoolBounds[Entry] = SpoolBounds(
@@ -64,7 +64,7 @@ def make_decision_entry(facts: CallSummary) -> Entry:
     }
 
 
-class Decisions:
+class DecisionLog:
     """Sink that writes the decision log. ``enqueue`` never waits.
 
     ``dropped`` gets the reason and the number of lost entries, ``failed`` an unexpected exception.
@@ -81,7 +81,7 @@ class Decisions:
         replaced: Callable[[], None],
         log: EventLog,
     ) -> None:
-        """Open the file and start the thread. Raises ``BadChain``."""
+        """Open the file and start the thread. Raises ``InvalidChain``."""
         self._path = path
         self._replaced = replaced
         self._chain = ChainFile(path)
@@ -95,7 +95,7 @@ class Decisions:
         self.enqueue: Callable[[Entry], object] = self._spool.add
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         """Entries that are not written yet."""
         return self._spool.pending_count
 
@@ -139,7 +139,7 @@ class Decisions:
         """Create the file that was moved away or deleted. Return False if that is impossible."""
         try:
             chain = ChainFile(self._path)
-        except BadChain:
+        except InvalidChain:
             return False
         file_before, self._chain = self._chain, chain
         file_before.close()

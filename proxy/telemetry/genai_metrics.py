@@ -14,7 +14,11 @@ from opentelemetry.metrics import Meter
 from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.money.usage import UNCOUNTED_SOURCES, Tokens
-from proxy.telemetry.attributes import OTHER_OPERATIONS, get_model_labels, seconds_to_first_chunk
+from proxy.telemetry.attributes import (
+    OTHER_OPERATIONS,
+    get_model_attributes,
+    get_seconds_to_first_chunk,
+)
 
 DURATION_BUCKETS_S = [0.01 * 2**power for power in range(14)]
 TOKEN_BUCKETS = [4**power for power in range(14)]
@@ -65,14 +69,14 @@ class GenAiMetrics:
             return
         facts = summarize(record)
         kind = PREFIX_BY_ENDPOINT.get(facts.endpoint or "", INFERENCE_PREFIX)
-        labels: dict[str, Any] = get_model_labels(record, facts)
+        labels: dict[str, Any] = get_model_attributes(record, facts)
         error = {} if facts.error is None else {"error.type": facts.error}
         first_attempt, last_attempt = record.attempts[0], record.attempts[-1]
         ended = last_attempt.ended or record.ended or last_attempt.started
         self._histograms[f"{kind}.duration"].record(ended - first_attempt.started, labels | error)
         if (
             kind == INFERENCE_PREFIX
-            and (first_s := seconds_to_first_chunk(record, facts)) is not None
+            and (first_s := get_seconds_to_first_chunk(record, facts)) is not None
         ):
             self._histograms[f"{kind}.time_to_first_chunk"].record(first_s, labels)
         if facts.source in UNCOUNTED_SOURCES or kind not in (INFERENCE_PREFIX, EMBEDDINGS_PREFIX):

@@ -189,7 +189,7 @@ class LineWriter:
         self.enqueue: Callable[[bytes], object] = self._spool.add
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         return self._spool.pending_count
 
     def close(self, timeout: float = 2.0) -> None:

@@ -205,10 +205,10 @@ def _make_failure_fields(failure: Failure) -> dict[str, Any]:
 
 def _list_token_counts(tokens: Tokens) -> dict[str, int]:
     """Return the counts that are not zero. They do not overlap."""
-    by_type = zip(TOKEN_TYPES, tokens.counts_by_type(), strict=True)
+    by_type = zip(TOKEN_TYPES, tokens.list_counts_by_type(), strict=True)
     counts = {name: count for name, count in by_type if count}
     if tokens.cache_write_1h or tokens.web_searches:
-        counts |= tokens.extra_counts()
+        counts |= tokens.list_extra_counts()
     return counts
 
 
@@ -251,7 +251,7 @@ def _list_upstream_findings(facts: CallSummary) -> list[dict[str, Any]]:
     ]
 
 
-def is_in_share(sample_id: str, ratio: float) -> bool:
+def is_in_sample(sample_id: str, ratio: float) -> bool:
     """Return True if a call falls into a share of all calls, by its ``sample_id``."""
     return int(sample_id[16:], 16) < ratio * 2**64
 
@@ -286,7 +286,7 @@ class CallLog:
             self._write(record, line, level)
 
     def _is_sampled(self, record: Record, outcome: CallOutcome) -> bool:
-        return self.ratio >= 1 or outcome != "success" or is_in_share(record.sample_id, self.ratio)
+        return self.ratio >= 1 or outcome != "success" or is_in_sample(record.sample_id, self.ratio)
 
     def _write(self, record: Record, line: dict[str, Any], level: str) -> None:
         if record.unreported:

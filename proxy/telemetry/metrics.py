@@ -104,7 +104,7 @@ class CallMetrics:
                 )
             if fate.served and facts.failure is None:
                 tokens = bill.usage.tokens.completion_total
-                self._observe_pace(deployment, attempt, tokens, facts.trace_id)
+                self._observe_token_rate(deployment, attempt, tokens, facts.trace_id)
         if cost:
             series["headrace_key_cost_usd_total", facts.key or UNKNOWN].value += cost / NANO_PER_USD
         return (self._observe_totals(deployment, facts) if is_used else 0), cost
@@ -120,7 +120,9 @@ class CallMetrics:
             costs.observe(facts.cost / NANO_PER_USD, facts.trace_id)
         return prompt + completion
 
-    def _observe_pace(self, deployment: str, attempt: Attempt, tokens: int, trace_id: str) -> None:
+    def _observe_token_rate(
+        self, deployment: str, attempt: Attempt, tokens: int, trace_id: str
+    ) -> None:
         """Observe the mean seconds between the tokens of a stream, and the tokens per second."""
         model, meter = attempt.target.model, attempt.meter
         first_at, last_at = meter.first_token_at, meter.last_token_at
@@ -154,7 +156,9 @@ class CallMetrics:
         provider, model = target.upstream.provider or UNKNOWN, target.model
         is_estimated = source == "partial_estimate"
         label = "true" if is_estimated else "false"
-        for token_type, number in zip(TOKEN_TYPES, bill.usage.tokens.counts_by_type(), strict=True):
+        for token_type, number in zip(
+            TOKEN_TYPES, bill.usage.tokens.list_counts_by_type(), strict=True
+        ):
             if number:
                 labels = deployment, provider, model, token_type, label
                 series["headrace_tokens_total", *labels].value += number
@@ -236,7 +240,7 @@ class Metrics(Registry):
 
     def __init__(self, version: str) -> None:
         super().__init__()
-        self.roster = LabelCatalog()
+        self.catalog = LabelCatalog()
         self._calls = CallMetrics(self.get_series, {})
         self.replace("headrace_build_info", {(version,): 1})
         self._exposition: Exposition | None = None
@@ -245,17 +249,17 @@ class Metrics(Registry):
         """Show a fingerprint of each secret, by its use."""
         self.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
 
-    def admit(self, roster: LabelCatalog) -> Callable[[], None]:
+    def allow_policy_labels(self, catalog: LabelCatalog) -> Callable[[], None]:
         """Allow the names in policies as labels. Call the returned function once they are active.
 
         Large policies take long, so call this method off the event loop. The returned function is
         fast.
         """
-        activate_names = self.allow(roster, "policies")
+        activate_names = self.allow_labels(catalog, "policies")
         info = make_gauges(
             {
                 (name, tag, value): 1.0
-                for name, deployment in roster.deployments.items()
+                for name, deployment in catalog.deployments.items()
                 for tag, value in (deployment.tags or {("none", "none")})
             }
         )
@@ -263,13 +267,13 @@ class Metrics(Registry):
 
         def activate() -> None:
             activate_names()
-            replaced.append(self.roster)  # kept until the next reload, which frees it in a thread
-            self.roster = roster
-            self._calls = CallMetrics(self.get_series, roster.tags)
-            self.replace("headrace_policy_info", {(roster.revision,): 1})
+            replaced.append(self.catalog)  # kept until the next reload, which frees it in a thread
+            self.catalog = catalog
+            self._calls = CallMetrics(self.get_series, catalog.tags)
+            self.replace("headrace_policy_info", {(catalog.revision,): 1})
             self._series["headrace_deployment_info"] = info
-            if roster.prices_as_of is not None:
-                taken = datetime.combine(roster.prices_as_of, datetime.min.time(), UTC).timestamp()
+            if catalog.prices_as_of is not None:
+                taken = datetime.combine(catalog.prices_as_of, datetime.min.time(), UTC).timestamp()
                 self.get_series("headrace_price_table_timestamp_seconds").value = taken
 
         return activate
@@ -297,25 +301,25 @@ class Metrics(Registry):
         """Show whether limits are counted without the shared store."""
         self.get_series("headrace_limit_store_degraded").value = float(degraded)
 
-    def set_limit_gauges(self, standings: Iterable[CounterState], now: float) -> None:
+    def set_limit_gauges(self, states: Iterable[CounterState], now: float) -> None:
         """Replace the gauges of limits and budgets. A counter that no call has used gets no gauge.
 
         ``now`` is in seconds since the epoch.
         """
         shown: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in _LIMIT_GAUGES}
-        for standing in standings:
-            if standing.is_fresh:
+        for state in states:
+            if state.is_fresh:
                 continue
-            limit = standing.limit
-            amounts: tuple[float, ...] = (standing.remaining / limit.capacity,)
+            limit = state.limit
+            amounts: tuple[float, ...] = (state.remaining / limit.capacity,)
             if limit.is_budget:
-                usd = (limit.capacity, standing.used, standing.remaining)
+                usd = (limit.capacity, state.used, state.remaining)
                 amounts += (
                     *(nano_usd / NANO_PER_USD for nano_usd in usd),
-                    now + (standing.reset_s or 0.0),
+                    now + (state.reset_s or 0.0),
                 )
             for name, amount in zip(_LIMIT_GAUGES, amounts, strict=False):
-                shown[name][limit.name, standing.scope or "all"] = amount
+                shown[name][limit.name, state.scope or "all"] = amount
         for name, values in shown.items():
             self.replace(name, values)
 
@@ -336,8 +340,8 @@ class Metrics(Registry):
         self.get_series("headrace_cache_entries", store).value = float(entries)
         self.get_series("headrace_cache_bytes", store).value = float(size)
 
-    def count_evictions(self, why: str, count: int) -> None:
-        self.get_series("headrace_cache_evictions_total", why).inc(count)
+    def count_evictions(self, reason: str, count: int) -> None:
+        self.get_series("headrace_cache_evictions_total", reason).inc(count)
 
     def count_failure(self, store: str) -> None:
         """Count a failure of a cache store."""
@@ -349,9 +353,9 @@ class Metrics(Registry):
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the exposition in the best accepted format, and its media type."""
         self.drop_expired_series()
-        return self.prepare().render(accept)
+        return self.get_exposition().render(accept)
 
-    def prepare(self) -> Exposition:
+    def get_exposition(self) -> Exposition:
         """Return the exposition, created at the first call."""
         if self._exposition is None:
             from proxy.telemetry.exposition import Exposition  # noqa: PLC0415  # 30 modules that only scrapes need

@@ -93,7 +93,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class _AllowedValues:
-    """Allowed values of a roster, which expire at the monotonic second ``expires_at``."""
+    """Allowed values of a catalog, which expire at the monotonic second ``expires_at``."""
 
     values: dict[LabelSet, frozenset[Values]]
     source: str
@@ -127,7 +127,7 @@ class Registry:
         series = self._series[name].get(labels)
         return series if series is not None else self._create(name, labels)
 
-    def watch(self, name: str, *labels: str, read: Callable[[], float]) -> None:
+    def add_gauge(self, name: str, *labels: str, read: Callable[[], float]) -> None:
         """Show the number that ``read`` returns at each scrape, called by another thread."""
         self._series[name][labels] = CallbackGauge(read)
 
@@ -135,13 +135,15 @@ class Registry:
         """Replace all series of a gauge."""
         self._series[name] = make_gauges(values)
 
-    def allow(self, roster: LabelCatalog, source: str, *, start: bool = True) -> Callable[[], None]:
-        """Allow the names of a roster as labels, and ``start`` the initial series at zero.
+    def allow_labels(
+        self, catalog: LabelCatalog, source: str, *, start: bool = True
+    ) -> Callable[[], None]:
+        """Allow the names of a catalog as labels, and ``start`` the initial series at zero.
 
-        Blocks for long with a large roster, so call it off the event loop. Call the result once the
-        roster is active: it retires the previous roster of the same source.
+        Blocks for long with a large catalog, so call it off the event loop. Call the result once
+        the catalog is active: it retires the previous catalog of the same source.
         """
-        admitted = _AllowedValues(_list_allowed_values(roster), source)
+        admitted = _AllowedValues(_list_allowed_values(catalog), source)
         with self._lock:
             for other in self._admitted:
                 if other.source == source and not other.is_active:  # the reload was rejected
@@ -150,7 +152,7 @@ class Registry:
             self._drop_expired()
             self._update_known_values()
             if start:
-                self._create_initial_series(roster)
+                self._create_initial_series(catalog)
 
         def activate() -> None:
             for admitted_roster in self._admitted:
@@ -205,9 +207,9 @@ class Registry:
             for label_set in LABEL_SETS
         }
 
-    def _create_initial_series(self, roster: LabelCatalog) -> None:
+    def _create_initial_series(self, catalog: LabelCatalog) -> None:
         for metric in METRICS:
-            for labels in metric.iter_initial_values(roster):
+            for labels in metric.iter_initial_values(catalog):
                 self.get_series(metric.name, *labels)
 
     def _are_known_values(self, label_set: LabelSet, part: Values) -> bool:
@@ -230,8 +232,8 @@ def make_gauges(values: Mapping[Values, float]) -> dict[Values, Gauge]:
     return {labels: Gauge(value) for labels, value in values.items()}
 
 
-def _list_allowed_values(roster: LabelCatalog) -> dict[LabelSet, frozenset[Values]]:
-    return {label_set: frozenset(label_set.allowed(roster)) for label_set in LABEL_SETS}
+def _list_allowed_values(catalog: LabelCatalog) -> dict[LabelSet, frozenset[Values]]:
+    return {label_set: frozenset(label_set.allowed(catalog)) for label_set in LABEL_SETS}
 
 
 def _split_labels(metric: MetricSpec, labels: Values) -> Iterator[tuple[LabelSet, Values]]:

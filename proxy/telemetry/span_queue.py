@@ -41,7 +41,7 @@ class SpanQueue:
         )
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         """Spans that are neither exported nor dropped."""
         return self._spans - self._exporter.spans
 
@@ -49,7 +49,7 @@ class SpanQueue:
         """Take all spans of a call, or drop all of them. Never waits."""
         chars = sum(map(_count_captured_chars, spans))
         is_full = (
-            self.waiting + len(spans) > self._max_spans
+            self.pending_count + len(spans) > self._max_spans
             or self._chars + chars - self._exporter.chars > MAX_TEXT_CHARS
         )
         if is_full or self._exporter.is_closed:
@@ -73,8 +73,8 @@ class SpanQueue:
             self._exporter.shutdown()
             closing.join(grace_s)
         self._exporter.is_settled = True
-        if self.waiting:
-            self._on_drop("shutdown", self.waiting)
+        if self.pending_count:
+            self._on_drop("shutdown", self.pending_count)
 
 
 class _CountingExporter(SpanExporter):

@@ -40,7 +40,7 @@ from proxy.telemetry.attributes import (
     OUTCOME_ATTRIBUTE,
     Attributes,
     Profile,
-    SpanOf,
+    SpanLevel,
     get_attempt_attributes,
     get_call_attributes,
     get_captured_texts,
@@ -54,7 +54,7 @@ FAILED_OUTCOMES = frozenset({"proxy_error", "timeout", "upstream_error"})
 SAMPLED_FLAGS, UNSAMPLED_FLAGS = TraceFlags(TraceFlags.SAMPLED), TraceFlags(TraceFlags.DEFAULT)
 NO_PARENT = Context()
 STATUS_OK, STATUS_ERROR = Status(), Status(StatusCode.ERROR)
-SPAN_NAME_ATTRIBUTES: Mapping[SpanOf, Sequence[str]] = {
+SPAN_NAME_ATTRIBUTES: Mapping[SpanLevel, Sequence[str]] = {
     "server": ("http.request.method", "http.route"),
     "model": ("gen_ai.operation.name", "gen_ai.request.model"),
     "attempt": ("http.request.method",),
@@ -70,7 +70,7 @@ class SpanReceiver(Protocol):
         """Take all of the spans or drop all of them. Never waits."""
 
 
-class Traces:
+class TraceSink:
     """Exports the spans of the calls that ``sampler`` samples.
 
     The sampler gets the outcome of a call among its attributes. It sees the client's trace id and
@@ -170,7 +170,7 @@ class Traces:
     def _make_span(
         self,
         record: Record,
-        span_of: SpanOf,
+        span_of: SpanLevel,
         ids: tuple[str, str | None],
         times: tuple[float, float],
         attributes: Attributes,

@@ -77,7 +77,7 @@ class LimitKind:
         """
         return 1
 
-    def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
+    def get_used_amount(self, tokens: Tokens | None, cost: int | None) -> int | None:
         """Return the amount that a finished call has used, or None to keep the estimate.
 
         ``tokens`` and ``cost`` (nano-USD) are None if unknown.

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from proxy.fields.field_table import RESTRICTED_FIELDS
 from proxy.fields.rules import POLICY_FIELDS, FieldRules, Verdict, compile_field_rules
-from proxy.money.usage import Price, price_on
+from proxy.money.usage import Price, find_price_on
 from proxy.runtime.frozen import frozen, memo
 from proxy.types.endpoints import Endpoint, TargetEndpoint, TargetRoute
 from proxy.types.providers import OPENAI, Provider
@@ -168,7 +168,7 @@ class Target:
         """
         prices = self.prices
         if on is not None:
-            price = price_on(prices, on)
+            price = find_price_on(prices, on)
             if price is None:
                 return f"no price in force on {on}"
             prices = (price,)

@@ -72,10 +72,10 @@ class BackgroundBilling:
         name, owner = digest.hexdigest(), attempt.span_id
         is_creator = open_attempt.call.head.endpoint != "stored"
         try:
-            attempt.is_billed = await self.registry.bill_once(name, owner) or is_creator
+            attempt.is_billed = await self.registry.claim_bill(name, owner) or is_creator
         except asyncio.CancelledError:
             attempt.is_billed = True  # set to False if the registry refuses it
-            attempt.is_billed = await self.registry.bill_once(name, owner) or is_creator
+            attempt.is_billed = await self.registry.claim_bill(name, owner) or is_creator
             raise
         finally:
             attempt.bill = None  # a reader may have computed it meanwhile

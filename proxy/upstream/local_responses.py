@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.document import COUNT_MEMBER, make_document_frame
-from proxy.money.estimate import estimate_body, to_tokens
+from proxy.money.estimate import estimate_body_quarters, to_tokens
 from proxy.ports import Feed
 from proxy.runtime.fair_queue import Offload
 from proxy.types import Call, Json, Plan, ResponseHead
@@ -86,5 +86,5 @@ def estimate_tokens(call: Call) -> int:
             return {}
         return {name: strip_media(item) for name, item in value.items()}
 
-    text_quarters = estimate_body(strip_media(call.body))
+    text_quarters = estimate_body_quarters(strip_media(call.body))
     return to_tokens(text_quarters) + media_tokens

@@ -26,7 +26,7 @@ from proxy.telemetry.decisions import make_decision_entry
 from proxy.telemetry.lines import build_line_logger
 from proxy.telemetry.log import CallLog, LogLevel
 from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.trace import Traces
+from proxy.telemetry.trace import TraceSink
 from proxy.types import Call, Plan, RequestHead, Target
 from proxy.types.limit import Limit
 from tests.ledger.records import call_entry
@@ -79,7 +79,7 @@ class StoredData:
         self.snapshot = read_folder(policies, ENVIRON)
         self.other = read_folder(candidate, ENVIRON)
         self.metrics = Metrics("0")
-        self.metrics.admit(list_labels(self.snapshot))()
+        self.metrics.allow_policy_labels(list_labels(self.snapshot))()
 
     def measure(self, record: Record) -> dict[str, int]:
         """Return the bytes of a call in stores, logs, spans and explanations."""
@@ -89,7 +89,7 @@ class StoredData:
         levels = LogLevel("debug", lambda: 0.0)
         log = CallLog(build_line_logger(lines.append, levels), levels)
         spans = SpanList()
-        traces = Traces([spans], ALWAYS_ON, Resource({}))
+        traces = TraceSink([spans], ALWAYS_ON, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):
             sink.end(record)
         entry = call_entry(1, record)

@@ -106,7 +106,7 @@ async def test_all_accounts_have_the_same_usage(
 
 def test_highest_cost_can_be_stored() -> None:
     price = Price(input=MAX_PRICE_USD, output=MAX_PRICE_USD)
-    cost = price.cost(Tokens(input=MAX_TOKENS, output=MAX_TOKENS))
+    cost = price.compute_cost(Tokens(input=MAX_TOKENS, output=MAX_TOKENS))
 
     assert cost is not None
     assert MAX_COST / 2 < cost <= MAX_COST

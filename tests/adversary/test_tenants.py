@@ -147,7 +147,7 @@ def test_flood_evicts_no_counter_of_others(flood: str) -> None:
         claims = [Claim(limit, f"key:flood|user:{number}", 1) for limit in kinds]
         assert settle(store, f"flood-{number}", *claims)
 
-    assert store.evicted > 1000
+    assert store.evicted_count > 1000
     assert get_usage(store, honest) == [claim.amount for claim in honest]
 
 

@@ -137,7 +137,7 @@ def activate(path: Path, kind: str) -> tuple[int, Metrics, EventLog]:
         tell = build_reload_callback(metrics, enforcement, ())
     else:
         enforcement = PolicyActivator(
-            lambda read: [metrics.allow(list_labels(read), "candidate", start=False)]
+            lambda read: [metrics.allow_labels(list_labels(read), "candidate", start=False)]
         )
         tell = enforcement.activate
     snapshot = PolicyFolder(path, {}, None, enforcement.prepare).read()
@@ -160,14 +160,14 @@ def test_activation_time_is_independent_of_folder_size(kind: str, tmp_path: Path
 
 def test_labels_are_registered_before_activation(tmp_path: Path) -> None:
     metrics = Metrics("1")
-    enforcement = PolicyActivator(lambda read: [metrics.admit(list_labels(read))])
+    enforcement = PolicyActivator(lambda read: [metrics.allow_policy_labels(list_labels(read))])
 
     snapshot = PolicyFolder(folder(tmp_path / "f", **SIZES), {}, None, enforcement.prepare).read()
 
     assert b'headrace_requests_total{deployment="d7"' in metrics.render()[0]
-    assert metrics.roster.revision == ""
+    assert metrics.catalog.revision == ""
     enforcement.activate("in_force", snapshot)
-    assert metrics.roster.revision == snapshot.revision
+    assert metrics.catalog.revision == snapshot.revision
 
 
 async def test_blocked_loop_is_reported() -> None:

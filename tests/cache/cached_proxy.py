@@ -135,7 +135,7 @@ async def cached_proxy(
     (folder / "policies.yaml").write_text(patient(policies_for(upstream.url)))
     snapshot = read_folder(folder, {"UPSTREAM_KEY": "sk-upstream-secret"})
     metrics, sink, clock, calls = Metrics("1"), MemorySink(), Clock(), Calls()
-    metrics.admit(list_labels(snapshot))()
+    metrics.allow_policy_labels(list_labels(snapshot))()
     bugs: list[BaseException] = []
     policies = RuledPolicies(ActivePolicy(snapshot), lambda plan: plan)
     backend = CacheBackend(MemoryAnswerStore(10_000_000, clock, metrics), b"s" * 32)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.cache.flight import Flight, Listener
+from proxy.cache.flight import Flight, FlightListener
 from proxy.call.record import Record
 from proxy.types import Call, Json, RequestHead, ResponseHead
 from proxy.types.events import RESPONSE_END, Frame
@@ -31,7 +31,7 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-async def collect_rest(listener: Listener) -> list[Frame]:
+async def collect_rest(listener: FlightListener) -> list[Frame]:
     frames = await listener.next_frames()
     while not frames[-1].last:
         frames += await listener.next_frames(2)

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from proxy.cache.cache_control import DEFAULT_CONTROL, CacheControl, read_cache_control
-from proxy.cache.key import KEY_BYTES, TRANSPORT_FIELDS, UNKEYED_FIELDS, compute_key, derive_secret
+from proxy.cache.key import (
+    KEY_BYTES,
+    TRANSPORT_FIELDS,
+    UNKEYED_FIELDS,
+    compute_cache_key,
+    derive_secret,
+)
 from proxy.dialects import DIALECTS
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import Price
@@ -49,7 +55,7 @@ def key(
     namespace: str = "",
     secret: bytes = SECRET,
 ) -> bytes:
-    return compute_key(secret, call, plan, rule, namespace)
+    return compute_cache_key(secret, call, plan, rule, namespace)
 
 
 def call_with(**fields: Any) -> Call:

@@ -37,8 +37,8 @@ async def test_two_processes_share_a_file_and_its_bound(tmp_path: Path) -> None:
     ):
         first_store.save(KEY, b"one", 60)
         second_store.save(OTHER_KEY, b"two", 60)
-        await first_store.flush()
-        await second_store.flush()
+        await first_store.wait_until_written()
+        await second_store.wait_until_written()
 
         assert await second_store.get(KEY) == b"one"
         assert await first_store.get(OTHER_KEY) == b"two"
@@ -69,7 +69,7 @@ async def test_file_stays_within_its_bound(tmp_path: Path) -> None:
         for number in range(2_000):
             opened.save(number.to_bytes(32, "big"), value_of(number), 600)
             if number % 50 == 49:
-                await opened.flush()
+                await opened.wait_until_written()
         assert await opened.get((1_999).to_bytes(32, "big")) == value_of(1_999)
         assert await opened.get((0).to_bytes(32, "big")) is None
 
@@ -84,10 +84,10 @@ async def test_locked_file_is_reported_and_written_later(tmp_path: Path) -> None
         connection = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
         opened.save(KEY, b"value", 60)
-        await opened.flush()
+        await opened.wait_until_written()
         connection.close()
         opened.save(OTHER_KEY, b"value", 60)
-        await opened.flush()
+        await opened.wait_until_written()
         assert (await opened.get(KEY), await opened.get(OTHER_KEY)) == (None, b"value")
     assert (events.failures, events.evictions["dropped"], events.replaced_files) == (1, 1, [])
 
@@ -122,7 +122,7 @@ async def test_edited_file_does_not_stop_the_cache(edit: str, runs: bool, tmp_pa
     events = StoreEventLog()
     async with store(tmp_path, events) as opened:
         opened.save(KEY, b"value", 60)
-        await opened.flush()
+        await opened.wait_until_written()
         if runs:
             _edit(tmp_path / "cache.db", edit)
             await _keeps_on(opened)
@@ -146,7 +146,7 @@ async def _keeps_on(opened: SqliteAnswerStore) -> None:
     for number in range(4):
         opened.save(bytes([number] * 32), b"value", 60)
         if number % 2:
-            await opened.flush()
+            await opened.wait_until_written()
             assert await opened.get(bytes([number] * 32)) == b"value"
     assert await opened.get(bytes([2] * 32)) == b"value"
 
@@ -155,9 +155,9 @@ async def test_failed_batch_is_reported_and_next_is_written(tmp_path: Path) -> N
     events = StoreEventLog()
     async with store(tmp_path, events) as opened:
         opened.save(KEY, "\ud800", 60)  # type: ignore[arg-type]  # no driver can encode it
-        await opened.flush()
+        await opened.wait_until_written()
         opened.save(OTHER_KEY, b"value", 60)
-        await opened.flush()
+        await opened.wait_until_written()
         assert await opened.get(OTHER_KEY) == b"value"
     assert [type(error) for error in events.write_errors] == [UnicodeEncodeError]
     assert (events.failures, events.evictions["dropped"], events.entries) == (1, 1, 1)
@@ -184,7 +184,7 @@ async def test_two_processes_replace_a_damaged_file_once(tmp_path: Path) -> None
 
     async with store(tmp_path, events) as first_store, store(tmp_path, events) as second_store:
         first_store.save(KEY, b"value", 60)
-        await first_store.flush()
+        await first_store.wait_until_written()
         assert await second_store.get(KEY) == b"value"
 
     assert len(events.replaced_files) == 1
@@ -202,7 +202,7 @@ async def test_file_damaged_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
         if noticed_by == "reader":
             assert await opened.get((1).to_bytes(32, "big")) is None
         opened.save(KEY, b"value", 60)
-        await opened.flush()
+        await opened.wait_until_written()
         assert await opened.get(KEY) == b"value"
 
     assert events.replaced_files == [("damaged", "cache.db.damaged")]
@@ -218,15 +218,15 @@ async def test_reader_retries_to_open_a_new_file(tmp_path: Path) -> None:
         damage(file)
         assert await opened.get((1).to_bytes(32, "big")) is None
         opened.save(KEY, b"value", 60)
-        await opened.flush()
+        await opened.wait_until_written()
         file.rename(path)
         file.mkdir()
         assert await opened.get(KEY) is None
-        await opened.flush()
+        await opened.wait_until_written()
         file.rmdir()
         path.rename(file)
         assert await opened.get(KEY) is None
-        await opened.flush()
+        await opened.wait_until_written()
         assert await opened.get(KEY) == b"value"
 
     assert events.replaced_files == [("damaged", "cache.db.damaged")]
@@ -238,18 +238,18 @@ async def test_file_deleted_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
     events, new_key = StoreEventLog(), b"o" * 32
     async with store(tmp_path, events) as first_store, store(tmp_path, events) as second_store:
         first_store.save(KEY, b"value", 60)
-        await first_store.flush()
+        await first_store.wait_until_written()
         assert await second_store.get(KEY) == b"value"
         (tmp_path / "cache.db").unlink()
 
         if noticed_by == "reader":
             assert await second_store.get(KEY) is None
-            await second_store.flush()
+            await second_store.wait_until_written()
         first_store.save(new_key, b"other", 60)
-        await first_store.flush()
+        await first_store.wait_until_written()
         assert await first_store.get(KEY) is None
         await second_store.get(new_key)
-        await second_store.flush()
+        await second_store.wait_until_written()
         assert await second_store.get(new_key) == b"other"
 
     assert events.replaced_files == [("gone", "")]
@@ -265,12 +265,12 @@ async def test_file_is_created_again_when_its_folder_returns(tmp_path: Path) -> 
         shutil.rmtree(folder)
         for _ in range(2):
             opened.save(KEY, b"lost", 60)
-            await opened.flush()
+            await opened.wait_until_written()
             assert await opened.get(KEY) is None
-            await opened.flush()
+            await opened.wait_until_written()
         folder.mkdir()
         opened.save(KEY, b"value", 60)
-        await opened.flush()
+        await opened.wait_until_written()
         assert await opened.get(KEY) == b"value"
 
     assert events.replaced_files == [("gone", "")]
@@ -315,7 +315,7 @@ async def test_unreachable_folder_is_a_miss(tmp_path: Path) -> None:
     folder.mkdir()
     async with store(folder, events) as opened:
         opened.save(KEY, b"value", 60)
-        await opened.flush()
+        await opened.wait_until_written()
         shutil.rmtree(folder)
         folder.write_text("a file in its place")
 

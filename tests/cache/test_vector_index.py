@@ -111,9 +111,9 @@ def test_space_has_a_bounded_number_of_vectors() -> None:
 
     assert sizes[-1] == (MAX_VECTORS, MAX_VECTORS * vector(1, 0).size)
     assert vectors.find(SPACE, vector(1, 0), 1.0) == []
-    vectors.drop(SPACE, b"unknown")
+    vectors.remove(SPACE, b"unknown")
     for number in range(MAX_VECTORS + 5):
-        vectors.drop(SPACE, b"%d" % number)
+        vectors.remove(SPACE, b"%d" % number)
     assert sizes[-1] == (0, 0)
 
 

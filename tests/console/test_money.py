@@ -15,7 +15,7 @@ import pytest
 from proxy.console.money import list_period_starts, make_period_column
 from proxy.ledger.spending import QueryBounds, read_spending
 from proxy.ledger.sqlite import interrupt_after, open_for_reading
-from proxy.ledger.store import Unusable
+from proxy.ledger.store import LedgerUnusable
 from proxy.settings import LedgerLocation
 from tests.console.shop import post_chat, running_shop, wait_for_ledger
 from tests.doubles import ScriptedUpstream, answer, chat
@@ -141,9 +141,12 @@ async def test_bounds_groups_and_time_of_a_query(
     start = end - timedelta(days=1)
     report = read_spending(ledger.path, ("deployment",), start, end, bounds=QueryBounds(60, 2))
     assert len(report.lines) == 2
-    with pytest.raises(Unusable, match="more than 1 groups"):
+    with pytest.raises(LedgerUnusable, match="more than 1 groups"):
         read_spending(ledger.path, ("deployment",), start, end, bounds=QueryBounds(60, 1))
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT sum(x) FROM n"
-    with pytest.raises(Unusable, match="takes too long"), open_for_reading(ledger.path) as file:
+    with (
+        pytest.raises(LedgerUnusable, match="takes too long"),
+        open_for_reading(ledger.path) as file,
+    ):
         interrupt_after(file, 0.0)
         file.execute(endless)

@@ -71,7 +71,7 @@ def test_limits_count_the_denials_of_the_last_hour_only() -> None:
     metrics = Metrics("1")
     limit = Limit("team-day", KINDS["requests"], 1, 86_400)
     deployment = ListedDeployment(limits=(limit,))
-    metrics.admit(LabelCatalog(deployments={"support-chat": deployment}))()
+    metrics.allow_policy_labels(LabelCatalog(deployments={"support-chat": deployment}))()
     series = TimeSeries(metrics, lambda: now[0])
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
     series.add_sample()
@@ -88,7 +88,9 @@ def test_limits_count_the_denials_of_the_last_hour_only() -> None:
 def test_totals_of_too_many_series_are_not_kept() -> None:
     names = [f"d{number}" for number in range(MAX_SERIES)]
     metrics = Metrics("1")
-    metrics.admit(LabelCatalog(deployments={name: ListedDeployment() for name in names}))()
+    metrics.allow_policy_labels(
+        LabelCatalog(deployments={name: ListedDeployment() for name in names})
+    )()
     series = TimeSeries(metrics, lambda: 10_000.0)
     series.add_sample()
 

@@ -12,7 +12,7 @@ from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import CHECK_QUERIES, MAX_POLLS, audit
 from proxy.ledger.schema import FIRST_VERSION
 from proxy.ledger.sqlite import open_for_reading
-from proxy.ledger.store import Unusable
+from proxy.ledger.store import LedgerUnusable
 from tests.cli.test_init import headrace
 from tests.ledger.records import (
     PRICED,
@@ -141,7 +141,7 @@ async def test_usage_command_prints_totals(path: Path) -> None:
 def test_other_file_cannot_be_checked(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
-    with pytest.raises(Unusable, match="is not a Headrace ledger"):
+    with pytest.raises(LedgerUnusable, match="is not a Headrace ledger"):
         audit(tmp_path / "empty")
 
 
@@ -187,7 +187,7 @@ def test_old_ledger_is_polled_without_migration(path: Path) -> None:
 
 
 def test_full_temporary_folder_is_named(path: Path) -> None:
-    with pytest.raises(Unusable, match="no space for temporary files"):  # noqa: SIM117
+    with pytest.raises(LedgerUnusable, match="no space for temporary files"):  # noqa: SIM117
         with open_for_reading(path) as file:
             file.execute("CREATE TEMP TABLE sorted (text)")
             file.execute("PRAGMA temp.max_page_count = 2")

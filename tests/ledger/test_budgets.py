@@ -21,7 +21,7 @@ from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit
 from proxy.ledger.rows import Row, Rows
 from proxy.ledger.spending import NEVER_MS, read_budget_spend
-from proxy.ledger.store import Unusable
+from proxy.ledger.store import LedgerUnusable
 from proxy.limits import Limiter
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
@@ -169,7 +169,7 @@ async def test_counter_names_are_distinct(tmp_path: Path) -> None:
 
 
 async def test_missing_ledger_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(Unusable):
+    with pytest.raises(LedgerUnusable):
         await read_budget_spend(tmp_path / "none.db", CALL, [SUPPORT], 0)
 
 

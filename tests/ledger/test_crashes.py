@@ -20,9 +20,9 @@ from tests.ledger.test_sqlite import batch, counted
 def test_crash_is_reported_once(path: Path, store: Stores) -> None:
     dead, tally = store(path)
     for _ in range(5):
-        tally.begin()
+        tally.count_begin()
     for _ in range(4):
-        tally.end()
+        tally.count_end()
     dead.write(batch(1, 2), Counts(3, 2, 0, 0))
     tally.close(settled=False)
     crashes: list[Crash] = []
@@ -49,7 +49,7 @@ def test_lost_counts_are_reported_as_a_minimum(path: Path, store: Stores) -> Non
 
 def test_active_run_is_not_a_crash(path: Path, store: Stores) -> None:
     alive, tally = store(path)
-    tally.begin()
+    tally.count_begin()
     alive.write(batch(1), Counts(1, 1, 0, 0))
     crashes: list[Crash] = []
 

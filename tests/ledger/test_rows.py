@@ -23,7 +23,7 @@ from proxy.ledger.jsonl import get_refused_path
 from proxy.ledger.rows import ATTEMPT_COLUMNS, CALL_COLUMNS, TOKEN_COLUMNS, make_rows
 from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, SCHEMA_VERSION
 from proxy.ledger.sqlite import prune_ledger
-from proxy.ledger.store import Unusable, Unwritten
+from proxy.ledger.store import LedgerUnusable, LedgerWriteFailed
 from proxy.money.usage import read_usage
 from proxy.types import Call
 from tests.doubles import usage
@@ -150,7 +150,7 @@ def test_later_schema_version_is_not_changed(path: Path, store: Stores) -> None:
         file.execute("INSERT INTO migrations VALUES (?)", [SCHEMA_VERSION + 1])
         file.commit()
 
-    with pytest.raises(Unusable, match="later version"):
+    with pytest.raises(LedgerUnusable, match="later version"):
         store(path)[0].open()
 
 
@@ -163,7 +163,7 @@ def test_ledger_from_before_the_first_release_is_refused(path: Path, store: Stor
     before = path.read_bytes()
 
     for read in (store(path)[0].open, lambda: summed(path), lambda: audit(path)):
-        with pytest.raises(Unusable, match=r"before 0\.1\.0 .* Start 0\.1\.0 with it first"):
+        with pytest.raises(LedgerUnusable, match=r"before 0\.1\.0 .* Start 0\.1\.0 with it first"):
             read()
     assert path.read_bytes() == before
     assert not backup_of(path, FIRST_VERSION - 1).exists()
@@ -220,7 +220,7 @@ def test_ledger_is_unchanged_if_backup_fails(path: Path, store: Stores) -> None:
     write_ledger(path, *[finished_record(PRICED)] * 200)
     as_version(path, PREVIOUS_VERSION)
 
-    with files_of_at_most(64 * 1024), pytest.raises(Unwritten, match=r"FULL|IOERR"):
+    with files_of_at_most(64 * 1024), pytest.raises(LedgerWriteFailed, match=r"FULL|IOERR"):
         store(path)[0].open()
 
     assert versions(path) == PREVIOUS_VERSION
@@ -245,7 +245,9 @@ def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path
         else:
             ledger_at(path, FakeLog()).close()
 
-    with pytest.raises(Unusable, match=r"a process of version 0\.9 writes it; stop that process"):
+    with pytest.raises(
+        LedgerUnusable, match=r"a process of version 0\.9 writes it; stop that process"
+    ):
         migrate()
     assert (versions(path), backup_of(path, PREVIOUS_VERSION).exists()) == (PREVIOUS_VERSION, False)
     earlier.close(settled=True)

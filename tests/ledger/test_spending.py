@@ -19,7 +19,7 @@ from proxy.ledger.crashes import (
     read_process_counts,
 )
 from proxy.ledger.spending import SpendingLine, SpendingReport, check_tags, read_spending
-from proxy.ledger.store import Unusable
+from proxy.ledger.store import LedgerUnusable
 from tests.ledger.records import PRICED, UNPRICED, FakeLog, book, finished_record, ledger_at
 
 NOW = datetime.now(UTC)
@@ -137,7 +137,7 @@ def test_empty_usage_is_zero(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["team", "tag.", "tag.a'b", 'tag.a"', "c.key", ""])
 def test_unknown_dimension_is_refused(name: str, path: Path) -> None:
-    with pytest.raises(Unusable, match=r"does not exist\. Available: key, deployment"):
+    with pytest.raises(LedgerUnusable, match=r"does not exist\. Available: key, deployment"):
         summed(path, name)
 
 
@@ -145,18 +145,18 @@ def test_other_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database at all, but long enough" * 100)
 
     for name, why in (("text", "not a SQLite file"), ("missing", "cannot be opened")):
-        with pytest.raises(Unusable, match=why):
+        with pytest.raises(LedgerUnusable, match=why):
             summed(tmp_path / name)
 
 
 def test_tag_without_calls_is_refused(path: Path) -> None:
     check_tags(path, summed(path, "tag.team"))
-    with pytest.raises(Unusable, match=r'^no call in this ledger has the tag "nope"'):
+    with pytest.raises(LedgerUnusable, match=r'^no call in this ledger has the tag "nope"'):
         check_tags(path, summed(path, "tag.nope"))
 
 
 def test_period_must_not_end_before_its_start(path: Path) -> None:
-    with pytest.raises(Unusable, match="is before --since"):
+    with pytest.raises(LedgerUnusable, match="is before --since"):
         read_spending(path, (), NOW, NOW - timedelta(days=1))
 
 
@@ -166,9 +166,9 @@ NAME = "0123456789abcdef"
 def test_counts_file_stays_unless_settled(tmp_path: Path) -> None:
     for settled in (True, False):
         counters = CallCounters(tmp_path, NAME)
-        counters.begin()
-        counters.begin()
-        counters.end()
+        counters.count_begin()
+        counters.count_begin()
+        counters.count_end()
         assert read_process_counts(tmp_path, NAME) == ProcessCounts(2, 1, is_alive=True)
         counters.close(settled=settled)
 
@@ -184,8 +184,8 @@ def test_kill_loses_no_count(tmp_path: Path) -> None:
 import os, pathlib
 from proxy.ledger.crashes import CallCounters
 counters = CallCounters(pathlib.Path({str(tmp_path)!r}), {NAME!r})
-for _ in range(1000): counters.begin()
-for _ in range(999): counters.end()
+for _ in range(1000): counters.count_begin()
+for _ in range(999): counters.count_end()
 os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-c", script], check=False)
@@ -196,8 +196,8 @@ os.kill(os.getpid(), 9)
 def test_counters_without_a_file_count_in_memory(tmp_path: Path) -> None:
     for place in (None, tmp_path / "missing"):
         counters = CallCounters(place, NAME)
-        counters.begin()
-        counters.end()
+        counters.count_begin()
+        counters.count_end()
         assert (counters.ended, counters.started) == (1, 1)
         counters.close(settled=True)
 

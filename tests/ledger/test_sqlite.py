@@ -17,7 +17,7 @@ from proxy.call.attempts import AttemptReason, BudgetCharge, LossReason, SpendUs
 from proxy.ledger.audit import audit
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, get_refused_path
 from proxy.ledger.rows import Rows, join_rows, make_rows
-from proxy.ledger.store import Counts, Unusable, Unwritten
+from proxy.ledger.store import Counts, LedgerUnusable, LedgerWriteFailed
 from proxy.money.usage import Source
 from tests.for_each import for_each
 from tests.ledger.conftest import Stores
@@ -124,7 +124,7 @@ def test_write_waits_for_a_lock(path: Path, store: Stores) -> None:
     kept_in.open()
     with closing(sqlite3.connect(path, isolation_level=None)) as other_connection:
         other_connection.execute("BEGIN IMMEDIATE")
-        with pytest.raises(Unwritten, match="SQLITE_BUSY"):
+        with pytest.raises(LedgerWriteFailed, match="SQLITE_BUSY"):
             kept_in.write(batch(1), counted(1))
     kept_in.write(batch(1), counted(1))
 
@@ -154,7 +154,7 @@ def test_unreachable_folder_stops_no_pruning(tmp_path: Path, store: Stores) -> N
     folder.write_text("a file in its place")
 
     assert not kept_there.prune()
-    with pytest.raises(Unwritten):
+    with pytest.raises(LedgerWriteFailed):
         kept_there.write(batch(2), counted(2))
 
 
@@ -205,7 +205,7 @@ def test_line_cut_by_full_disk_is_completed_later(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     store = JsonlStore(path, "abc")
     rows_again = batch(1)
-    with files_of_at_most(100), pytest.raises(Unwritten, match="EFBIG"):
+    with files_of_at_most(100), pytest.raises(LedgerWriteFailed, match="EFBIG"):
         store.write(rows_again, NOTHING)
     assert path.stat().st_size == 100
 
@@ -217,7 +217,7 @@ def test_line_cut_by_full_disk_is_completed_later(tmp_path: Path) -> None:
 def test_full_device_may_have_space_later() -> None:
     store = JsonlStore(Path("/dev/full"), "abc")
 
-    with pytest.raises(Unwritten, match="ENOSPC"):
+    with pytest.raises(LedgerWriteFailed, match="ENOSPC"):
         store.write(batch(1), NOTHING)
 
 
@@ -252,7 +252,7 @@ def test_foreign_file_is_not_changed(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_bytes(content)
 
-    with pytest.raises(Unusable, match="is not a Headrace ledger"):
+    with pytest.raises(LedgerUnusable, match="is not a Headrace ledger"):
         JsonlStore(path, "abc").open()
 
     assert path.read_bytes() == content
@@ -284,9 +284,9 @@ def test_refused_rows_are_readable(tmp_path: Path) -> None:
 
 
 def test_permanent_and_transient_errors_differ(tmp_path: Path) -> None:
-    with pytest.raises(Unusable):
+    with pytest.raises(LedgerUnusable):
         add(tmp_path / "missing" / "file")
-    with pytest.raises(Unwritten) as full:
+    with pytest.raises(LedgerWriteFailed) as full:
         add(Path("/dev/full"))
 
     assert full.value.reason == "ENOSPC"

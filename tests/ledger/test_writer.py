@@ -16,7 +16,7 @@ from proxy.ledger.audit import audit
 from proxy.ledger.crashes import CallCounters
 from proxy.ledger.jsonl import RefusedRows, get_refused_path
 from proxy.ledger.rows import Row, Rows
-from proxy.ledger.store import Counts, RowsRefused, Unwritten
+from proxy.ledger.store import Counts, LedgerWriteFailed, RowsRefused
 from proxy.ledger.writer import CALLS_PER_TRANSACTION, MAX_CALLS, MAX_WAITING_TO_PAUSE, Ledger
 from proxy.telemetry.metrics import Metrics
 from tests.cache.stores import until
@@ -54,7 +54,7 @@ class Memory:
     def write(self, rows: Rows, counts: Counts) -> None:
         self.go.wait()
         if self.full:
-            raise Unwritten("ENOSPC")
+            raise LedgerWriteFailed("ENOSPC")
         self.calls.extend(rows.calls)
         self.counts = counts
 
@@ -74,8 +74,8 @@ def writing(store: Any, fake_log: FakeLog, folder: Path = NOWHERE) -> tuple[Ledg
 
 def put(writer: Ledger, tally: CallCounters, count: int) -> None:
     for _ in range(count):
-        tally.begin()
-        tally.end()
+        tally.count_begin()
+        tally.count_end()
         writer.enqueue(call_entry(tally.ended, finished_record()))
 
 
@@ -111,8 +111,8 @@ def test_hanging_store_drops_beyond_the_queue_bound() -> None:
     writer, tally = writing(store, fake_log)
     entry = call_entry(1, finished_record())
     for _ in range(MAX_CALLS * 2):
-        tally.begin()
-        tally.end()
+        tally.count_begin()
+        tally.count_end()
         writer.enqueue(entry)
     writer.close(0.05)
     store.go.set()
@@ -219,7 +219,7 @@ def test_refusing_store_gets_two_writes_per_call(tmp_path: Path) -> None:
     put(writer, tally, 256)
     writer.close(10)
 
-    assert (fake_log.drops, writer.waiting) == ({"refused": 256}, 0)
+    assert (fake_log.drops, writer.pending_count) == ({"refused": 256}, 0)
     assert store.writes <= 2 * 256
 
 

@@ -301,7 +301,7 @@ def test_claim_covers_every_mix_of_tokens(
     tokens = replace(tokens, **dict.fromkeys(AUDIO - audio, 0))
     prompt, answer = tokens.prompt_total + unused, tokens.completion_total + unused
 
-    claim, cost = estimate_max_cost(price, prompt, answer, "m", body), price.cost(tokens)
+    claim, cost = estimate_max_cost(price, prompt, answer, "m", body), price.compute_cost(tokens)
 
     assert claim is None or cost is None or claim >= cost
 
@@ -314,10 +314,10 @@ def test_claim_is_the_most_expensive_mix(price: Price, prompt: int, answer: int,
     reached = [tier for tier in price.tiers if prompt > tier.above]
     item = [replace(price, tiers=()), *[replace(price, tiers=(tier,)) for tier in reached]]
     costs = [
-        single_price.cost(Tokens(**{request: prompt, answered: answer}))
+        single_price.compute_cost(Tokens(**{request: prompt, answered: answer}))
         for single_price, request, answered in product(item, side, other_names)
     ]
-    of_text = price.cost(Tokens(input=prompt, output=answer))
+    of_text = price.compute_cost(Tokens(input=prompt, output=answer))
 
     maximum = estimate_max_cost(price, prompt, answer, "m", body)
 
@@ -342,7 +342,7 @@ def test_one_hour_cache_write_is_claimed_at_its_price() -> None:
     written = Tokens(cache_write=50, cache_write_1h=50, output=40)
 
     assert claimed(dear, body) == claimed(PLAIN, body)
-    assert claimed(dear, request) >= (dear.cost(written) or 0) > claimed(PLAIN, request)
+    assert claimed(dear, request) >= (dear.compute_cost(written) or 0) > claimed(PLAIN, request)
 
 
 def test_reasoning_is_claimed_only_if_possible() -> None:

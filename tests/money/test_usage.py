@@ -75,7 +75,7 @@ TODAY = date(2026, 11, 21)
     ],
 )
 def test_cost_is_tokens_times_prices(price: Price, tokens: Tokens, cost: str) -> None:
-    assert price.cost(tokens) == Decimal(cost) * 1000
+    assert price.compute_cost(tokens) == Decimal(cost) * 1000
 
 
 rates = st.none() | st.decimals(0, 4000, places=6)
@@ -95,15 +95,19 @@ def test_cost_is_a_sum_rounded_once(price: Price, tokens: Tokens) -> None:
     if reached:
         price = price.with_tier(max(reached, key=lambda tier: tier.above))
     counted = {name: n for name in TOKEN_TYPES if (n := getattr(tokens, name))}
-    products = [n * price.rate(name) for name, n in counted.items() if price.rate(name) is not None]
+    products = [
+        n * price.get_rate(name) for name, n in counted.items() if price.get_rate(name) is not None
+    ]
     sums = [round(sum(products[:end], Decimal(0)) * 1000) for end in range(len(products) + 1)]
 
-    assert price.cost(tokens) == (sums[-1] if len(products) == len(counted) else None)
+    assert price.compute_cost(tokens) == (sums[-1] if len(products) == len(counted) else None)
     if len(products) == len(counted):
         parts: dict[str, int] = {}
         for name, initial, upto in zip(counted, sums, sums[1:], strict=False):
             parts[COST_TYPES[name]] = parts.get(COST_TYPES[name], 0) + upto - initial
-        assert price.cost_by_type(tokens) == {kind: part for kind, part in parts.items() if part}
+        assert price.compute_cost_by_type(tokens) == {
+            kind: part for kind, part in parts.items() if part
+        }
 
 
 @for_each(

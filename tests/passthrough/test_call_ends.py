@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientSession
 
 from proxy.ledger.audit import audit
-from proxy.money.estimate import estimate_body, to_tokens
+from proxy.money.estimate import estimate_body_quarters, to_tokens
 from proxy.settings import LedgerLocation
 from proxy.telemetry.log import build_call_line
 from tests.conftest import KEY, metric_total, running_proxy
@@ -103,7 +103,7 @@ WAYS: dict[str, Way] = {
     "broken": Way(answer({}, 500), "nothing", "upstream_error"),
 }
 BODY = {"prompt": "q" * 400}
-ESTIMATE = to_tokens(estimate_body(BODY)) * 5000
+ESTIMATE = to_tokens(estimate_body_quarters(BODY)) * 5000
 
 
 class Price(NamedTuple):

@@ -129,7 +129,7 @@ def test_prices_equal_the_source(book: PriceBook, provider: str) -> None:
             for used in (SMALL, LARGE, AUDIO):
                 tokens = _without_output(price, used)
                 charged = _charged(provider, name, tokens, day)
-                assert price.cost(tokens) == charged, (name, day, tokens)
+                assert price.compute_cost(tokens) == charged, (name, day, tokens)
 
 
 @for_each("provider", source.PRICED_PROVIDERS)
@@ -141,7 +141,7 @@ def test_unknown_models_have_no_price(book: PriceBook, provider: str) -> None:
         price = book.find(provider, name, REFRESHED)
         if price is not None:
             tokens = _without_output(price, SMALL)
-            assert price.cost(tokens) == _charged(provider, name, tokens, REFRESHED), name
+            assert price.compute_cost(tokens) == _charged(provider, name, tokens, REFRESHED), name
 
 
 @for_each(
@@ -164,4 +164,4 @@ def test_cache_writes_and_searches_have_prices(book: PriceBook) -> None:
 
     assert price is not None
     used = Tokens(cache_write=300, cache_write_1h=100, web_searches=1)
-    assert price.cost(used) == (200 * 6_250) + (100 * 10_000) + 10_000_000
+    assert price.compute_cost(used) == (200 * 6_250) + (100 * 10_000) + 10_000_000

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.requests.upstream_request import make_url_and_headers
-from proxy.money.usage import TOKEN_TYPES, price_on
+from proxy.money.usage import TOKEN_TYPES, find_price_on
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Target
@@ -141,10 +141,10 @@ async def test_responses_are_read_counted_and_priced(
     assert record.head is not None
     assert (record.outcome, record.billing.source) == ("success", "provider")
     assert record.billing.tokens == item.tokens
-    rates = dict(zip(TOKEN_TYPES, item.tokens.counts_by_type(), strict=True))
-    price = price_on(target.prices, record.head.received_at.date())
+    rates = dict(zip(TOKEN_TYPES, item.tokens.list_counts_by_type(), strict=True))
+    price = find_price_on(target.prices, record.head.received_at.date())
     assert price is not None
-    micro = sum(count * (price.rate(kind) or 0) for kind, count in rates.items())
+    micro = sum(count * (price.get_rate(kind) or 0) for kind, count in rates.items())
     assert record.billing.cost == round(micro * 1000)
 
 

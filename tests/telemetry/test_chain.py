@@ -19,10 +19,10 @@ from proxy.cli import main
 from proxy.telemetry.chain import (
     FIRST_PREV,
     MAX_LINE_BYTES,
-    BadChain,
     ChainFile,
+    InvalidChain,
     seal_entry,
-    verify,
+    verify_chain,
 )
 from tests.for_each import for_each
 
@@ -41,7 +41,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_unchanged_chain_is_valid(log: Path) -> None:
-    verified = verify(log)
+    verified = verify_chain(log)
 
     assert (verified.lines, verified.first_invalid, verified.incomplete) == (5, None, 0)
     assert verified.describe().endswith("valid: no line was changed, removed or inserted")
@@ -69,7 +69,7 @@ def test_first_changed_line_is_named(name: str, tmp_path: Path) -> None:
     write_chain(path, *"abcde").close()
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
 
-    verified = verify(path)
+    verified = verify_chain(path)
 
     assert verified.first_invalid is not None
     assert verified.first_invalid[0] == number
@@ -83,7 +83,7 @@ def test_change_of_any_byte_is_noticed(tmp_path: Path) -> None:
     for index in range(len(data)):
         for by in (1, 0x20, 0x80):
             path.write_bytes(data[:index] + bytes([data[index] ^ by]) + data[index + 1 :])
-            verified = verify(path)
+            verified = verify_chain(path)
             assert verified.first_invalid is not None or verified.incomplete, (index, by)
 
 
@@ -105,22 +105,22 @@ def test_log_without_a_complete_line_is_invalid(content: bytes, tmp_path: Path) 
 
 
 def test_removed_last_lines_are_noticed_by_a_known_hash(log: Path) -> None:
-    head = verify(log).last_hash
+    head = verify_chain(log).last_hash
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:-1]))
 
-    assert verify(log).first_invalid is None
-    assert verify(log, [head]).first_invalid is not None
+    assert verify_chain(log).first_invalid is None
+    assert verify_chain(log, [head]).first_invalid is not None
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
 def test_line_cut_by_a_kill_is_no_tampering(cut: int, log: Path) -> None:
     log.write_bytes(log.read_bytes()[:-cut])
 
-    assert (verify(log).first_invalid, verify(log).incomplete) == (None, int(cut > 1))
+    assert (verify_chain(log).first_invalid, verify_chain(log).incomplete) == (None, int(cut > 1))
 
     write_chain(log, "f", "g").close()
-    verified = verify(log)
+    verified = verify_chain(log)
     assert (verified.first_invalid, verified.incomplete) == (None, int(cut > 1))
     events = [
         json.loads(line).get("event") for line in log.read_text().splitlines() if line[-1] == "}"
@@ -133,7 +133,7 @@ def test_unexplained_cut_line_is_tampering(log: Path) -> None:
     lines.insert(3, lines[3][:20] + b"\n")
     log.write_bytes(b"".join(lines))
 
-    assert verify(log).first_invalid == (
+    assert verify_chain(log).first_invalid == (
         4,
         "is not a line of a decision log, and the next line does not report a crash",
     )
@@ -142,14 +142,14 @@ def test_unexplained_cut_line_is_tampering(log: Path) -> None:
 def test_chain_with_changed_end_is_not_continued(log: Path) -> None:
     log.write_bytes(log.read_bytes().replace(b'"event":"e"', b'"event":"x"'))
 
-    with pytest.raises(BadChain, match="was changed"):
+    with pytest.raises(InvalidChain, match="was changed"):
         ChainFile(log)
 
 
 def test_chain_has_one_writing_process(log: Path) -> None:
     first_file = ChainFile(log)
 
-    with pytest.raises(BadChain, match="another process"):
+    with pytest.raises(InvalidChain, match="another process"):
         ChainFile(log)
 
     first_file.close()
@@ -188,7 +188,7 @@ def test_full_disk_loses_no_line(room: int, tmp_path: Path) -> None:
 
     subprocess.run([sys.executable, "-c", FILL, str(path), str(room)], check=True)
 
-    verified = verify(path)
+    verified = verify_chain(path)
     assert verified.first_invalid is None, verified.describe()
     assert [e for e in lines_of(path) if e != "resumed"] == [str(n) for n in range(10)]
 
@@ -214,8 +214,8 @@ while True:
                 run.stdout.readline()
             run.send_signal(signal.SIGKILL)
 
-    assert verify(path).first_invalid is None
-    assert verify(path).lines >= 450
+    assert verify_chain(path).first_invalid is None
+    assert verify_chain(path).lines >= 450
 
 
 LONG_ENTRIES = st.fixed_dictionaries(
@@ -238,7 +238,7 @@ def test_no_line_is_longer_than_the_reader_takes(
     chain.close()
     lines = path.read_bytes().splitlines(keepends=True)
 
-    assert verify(path).first_invalid is None
+    assert verify_chain(path).first_invalid is None
     for line, entry in zip(lines, written_entries, strict=True):
         stored = json.loads(line)
         cut = stored.get("cut", {})
@@ -250,4 +250,4 @@ def test_no_line_is_longer_than_the_reader_takes(
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - int(share * len(lines[-1])))
     write_chain(path, "next").close()
-    assert verify(path).first_invalid is None
+    assert verify_chain(path).first_invalid is None

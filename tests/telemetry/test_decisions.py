@@ -11,8 +11,8 @@ import pytest
 
 from proxy.call.record import new_record
 from proxy.settings import LogSettings
-from proxy.telemetry.chain import BadChain, verify
-from proxy.telemetry.decisions import MAX_ENTRIES, Decisions
+from proxy.telemetry.chain import InvalidChain, verify_chain
+from proxy.telemetry.decisions import MAX_ENTRIES, DecisionLog
 from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.fakes import EventLog
@@ -61,7 +61,7 @@ async def test_each_decision_has_reason(upstream: ScriptedUpstream, tmp_path: Pa
     decided = [item["decision"] for call in calls for item in call["limits"]]
     assert decided == ["allow", "allow", "deny"]
     assert "forbidden" not in path.read_text()
-    assert (verify(path).lines, verify(path).first_invalid) == (4, None)
+    assert (verify_chain(path).lines, verify_chain(path).first_invalid) == (4, None)
 
 
 async def test_rejected_reload_is_a_decision(upstream: ScriptedUpstream, tmp_path: Path) -> None:
@@ -81,12 +81,12 @@ async def test_rejected_reload_is_a_decision(upstream: ScriptedUpstream, tmp_pat
 
 def test_last_hash_is_logged_on_close(tmp_path: Path) -> None:
     log, path = EventLog(), tmp_path / "decisions.log"
-    decisions = Decisions(path, Drops(), raising, nothing, log)
+    decisions = DecisionLog(path, Drops(), raising, nothing, log)
 
     decisions.add_policy_entry("in_force", "abc")
     decisions.close()
 
-    assert log.entries[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).last_hash})
+    assert log.entries[-1] == ("decisions.end", {"seq": 1, "hash": verify_chain(path).last_hash})
 
 
 @for_each("content", ['{"my": "notes"}\n', "notes\n", "notes", "\n", "SQLite \0"])
@@ -94,8 +94,8 @@ def test_other_file_is_not_changed(content: str, tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text(content)
 
-    with pytest.raises(BadChain):
-        Decisions(path, Drops(), raising, nothing, EventLog())
+    with pytest.raises(InvalidChain):
+        DecisionLog(path, Drops(), raising, nothing, EventLog())
 
     assert path.read_text() == content
 
@@ -103,10 +103,10 @@ def test_other_file_is_not_changed(content: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["moved", "deleted"])
 async def test_deleted_file_is_reported_and_recreated(how: str, tmp_path: Path) -> None:
     path, moved, log, replaced = tmp_path / "d.log", tmp_path / "moved", EventLog(), list[int]()
-    decisions = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)
+    decisions = DecisionLog(path, Drops(), raising, lambda: replaced.append(1), log)
     decisions.add_policy_entry("in_force", "abc")
     await eventually(lambda: path.stat().st_size > 0)
-    head = verify(path).last_hash
+    head = verify_chain(path).last_hash
     path.rename(moved)
     if how == "deleted":
         moved.unlink()
@@ -115,7 +115,7 @@ async def test_deleted_file_is_reported_and_recreated(how: str, tmp_path: Path) 
     decisions.close()
 
     assert [entry["policy"] for entry in entries(path)] == ["def"]
-    assert verify(path).first_invalid is None
+    assert verify_chain(path).first_invalid is None
     started = ("decisions.begun_anew", {"file": str(path), "seq": 1, "hash": head})
     assert [line for line in log.entries if "anew" in line[0]] == [started]
     assert replaced == [1]
@@ -125,7 +125,7 @@ def test_lines_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None:
     full = tmp_path / "full"
     os.symlink("/dev/full", full)
     drops, log = Drops(), EventLog()
-    decisions = Decisions(full, drops, raising, nothing, log)
+    decisions = DecisionLog(full, drops, raising, nothing, log)
 
     for _ in range(MAX_ENTRIES + 5):
         decisions.end(ended())
@@ -138,7 +138,7 @@ def test_lines_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None:
 
 def test_unserializable_decision_is_counted_and_skipped(tmp_path: Path) -> None:
     drops, failures, path = Drops(), list[Exception](), tmp_path / "decisions.log"
-    decisions = Decisions(path, drops, failures.append, nothing, EventLog())
+    decisions = DecisionLog(path, drops, failures.append, nothing, EventLog())
 
     decisions.add_policy_entry("in_force", "abc")
     decisions.enqueue({"event": object()})
@@ -147,7 +147,7 @@ def test_unserializable_decision_is_counted_and_skipped(tmp_path: Path) -> None:
 
     assert [entry["policy"] for entry in entries(path)] == ["abc", "def"]
     assert entries(path)[1]["missing"] == 1
-    assert verify(path).first_invalid is None
+    assert verify_chain(path).first_invalid is None
     assert (drops.counts["invalid"], len(failures)) == (1, 1)
 
 

@@ -14,11 +14,11 @@ from proxy.runtime.background import SideTasks
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.telemetry import MAX_WAITING_RECORDS, Emitters
 from proxy.telemetry.catalog.labels import SINKS
-from proxy.telemetry.decisions import Decisions
+from proxy.telemetry.decisions import DecisionLog
 from proxy.telemetry.genai_metrics import GenAiMetrics
 from proxy.telemetry.log import CallLog
 from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.trace import Traces
+from proxy.telemetry.trace import TraceSink
 from proxy.types import Call
 from tests.call.test_record import HEAD
 from tests.for_each import for_each
@@ -138,7 +138,16 @@ async def test_last_active_call_is_emitted_in_the_next_iteration() -> None:
 
 
 def test_sink_has_its_name_in_metrics() -> None:
-    sinks = (Metrics, CallLog, Traces, GenAiMetrics, Ledger, CallHistory, CandidateSink, Decisions)
+    sinks = (
+        Metrics,
+        CallLog,
+        TraceSink,
+        GenAiMetrics,
+        Ledger,
+        CallHistory,
+        CandidateSink,
+        DecisionLog,
+    )
 
     assert tuple(sink.name for sink in sinks) == SINKS
 

@@ -30,7 +30,7 @@ LOCAL = Target(Upstream("local", "openai", "http://there"), "smol")
 MINUTE = Limit("per-minute", KINDS["requests"], 60, 60)
 
 
-def roster(*deployments: str) -> LabelCatalog:
+def catalog(*deployments: str) -> LabelCatalog:
     listed = ListedDeployment(
         targets=(PRICED, LOCAL),
         rules=("public/cheap",),
@@ -61,7 +61,7 @@ def of(registry: Registry, name: str) -> list[str]:
 def test_configured_series_start_at_zero() -> None:
     registry = Registry()
 
-    registry.allow(roster("support-chat"), "policies")()
+    registry.allow_labels(catalog("support-chat"), "policies")()
 
     names = 'deployment="support-chat",dialect="openai",endpoint="chat"'
     assert f'headrace_requests_total{{{names},outcome="blocked",stream="true"}} 0.0' in lines(
@@ -78,7 +78,7 @@ def test_configured_series_start_at_zero() -> None:
 def test_cost_series_start_at_zero_only_with_a_price() -> None:
     registry = Registry()
 
-    registry.allow(roster("support-chat"), "policies")()
+    registry.allow_labels(catalog("support-chat"), "policies")()
 
     assert all("gpt-4o-mini" in line for line in of(registry, "headrace_cost_usd_total"))
     [unpriced] = of(registry, "headrace_unpriced_requests_total")
@@ -87,7 +87,7 @@ def test_cost_series_start_at_zero_only_with_a_price() -> None:
 
 def test_name_outside_the_policies_counts_as_other() -> None:
     registry = Registry()
-    registry.allow(roster("support-chat"), "policies")()
+    registry.allow_labels(catalog("support-chat"), "policies")()
 
     registry.get_series("headrace_key_cost_usd_total", "stranger").inc(2)
 
@@ -98,7 +98,7 @@ def test_name_outside_the_policies_counts_as_other() -> None:
 def test_related_labels_become_other_together() -> None:
     """A known model with an unknown deployment must not create a third series."""
     registry = Registry()
-    registry.allow(roster("support-chat"), "policies")()
+    registry.allow_labels(catalog("support-chat"), "policies")()
 
     registry.get_series("headrace_usage_estimated_total", "search-answers", "smol").inc()
 
@@ -109,11 +109,11 @@ def test_related_labels_become_other_together() -> None:
 def test_retired_name_is_removed_after_a_period() -> None:
     clock = Clock(0.0)
     registry = Registry(clock)
-    registry.allow(roster("support-chat", "search-answers"), "policies")()
+    registry.allow_labels(catalog("support-chat", "search-answers"), "policies")()
     removed = ("search-answers", "client", "after_first")
     registry.get_series("headrace_stream_aborts_total", *removed).inc()
 
-    registry.allow(roster("support-chat"), "policies")()
+    registry.allow_labels(catalog("support-chat"), "policies")()
     registry.get_series("headrace_stream_aborts_total", *removed).inc()
 
     text = 'deployment="search-answers",phase="after_first",side="client"'
@@ -129,10 +129,10 @@ def test_series_continue_across_a_reload() -> None:
     clock = Clock(0.0)
     registry = Registry(clock)
     labels = ("headrace_dropped_tags_total", "support-chat")
-    registry.allow(roster("support-chat"), "policies")()
+    registry.allow_labels(catalog("support-chat"), "policies")()
     registry.get_series(*labels).inc()
 
-    registry.allow(roster("support-chat", "search-answers"), "policies")()
+    registry.allow_labels(catalog("support-chat", "search-answers"), "policies")()
     clock.now = RETIRED_S
     registry.drop_expired_series()
     registry.get_series(*labels).inc()
@@ -143,8 +143,8 @@ def test_series_continue_across_a_reload() -> None:
 def test_random_labels_stay_within_the_series_bound() -> None:
     """Half of them are real names in other labels."""
     registry, draw = Registry(), random.Random(1)  # noqa: S311  # repeatable
-    catalog = roster("support-chat", "search-answers")
-    registry.allow(catalog, "policies")()
+    labels = catalog("support-chat", "search-answers")
+    registry.allow_labels(labels, "policies")()
     words = [
         "support-chat",
         "team",
@@ -164,19 +164,19 @@ def test_random_labels_stay_within_the_series_bound() -> None:
         registry.get_series(metric.name, *made_up)
 
     matches = lines(registry)
-    bound = sum(metric.max_series(catalog) for metric in METRICS)
+    bound = sum(metric.max_series(labels) for metric in METRICS)
     assert len(matches) <= bound
     for metric in metrics:
         mine = [
             line for line in matches if line.startswith((f"{metric.name}{{", f"{metric.name}_"))
         ]
-        assert len(mine) <= metric.max_series(catalog), metric.name
+        assert len(mine) <= metric.max_series(labels), metric.name
 
 
 def test_metric_beyond_the_bound_has_one_other_series() -> None:
     registry = Registry(max_series=0)
 
-    registry.allow(roster(*(f"d{number}" for number in range(100))), "policies")()
+    registry.allow_labels(catalog(*(f"d{number}" for number in range(100))), "policies")()
 
     assert of(registry, "headrace_dropped_tags_total") == [
         'headrace_dropped_tags_total{deployment="other"} 0.0'
@@ -186,10 +186,10 @@ def test_metric_beyond_the_bound_has_one_other_series() -> None:
 def test_names_of_inactive_policies_are_dropped() -> None:
     clock = Clock(0.0)
     registry = Registry(clock)
-    registry.allow(roster("support-chat"), "policies")()
-    registry.allow(roster("dropped-names"), "policies")
+    registry.allow_labels(catalog("support-chat"), "policies")()
+    registry.allow_labels(catalog("dropped-names"), "policies")
 
-    registry.allow(roster("support-chat"), "policies")()
+    registry.allow_labels(catalog("support-chat"), "policies")()
 
     assert not [line for line in lines(registry) if "dropped-names" in line]
     clock.now = RETIRED_S
@@ -199,7 +199,7 @@ def test_names_of_inactive_policies_are_dropped() -> None:
 
 def test_histogram_starts_with_its_first_value() -> None:
     registry = Registry()
-    registry.allow(roster("support-chat"), "policies")()
+    registry.allow_labels(catalog("support-chat"), "policies")()
     assert not of(registry, "headrace_overhead_seconds_bucket")
 
     registry.get_series("headrace_overhead_seconds", "support-chat").observe(0.1)
@@ -213,8 +213,8 @@ def test_adding_a_catalog_is_independent_of_earlier_ones() -> None:
     registry = Registry()
 
     def admit(number: int) -> None:
-        names = roster(*(f"d{number}-{item}" for item in range(100)))
-        registry.allow(names, "policies")()
+        names = catalog(*(f"d{number}-{item}" for item in range(100)))
+        registry.allow_labels(names, "policies")()
 
     steps = [count_lines(partial(admit, number)) for number in range(8)]
 

@@ -76,7 +76,7 @@ def test_spans_are_exported_in_small_batches(dropped: Counter[str]) -> None:
 
     assert gate.exported == 600
     assert gate.largest_batch <= 512
-    assert queue.waiting == 0
+    assert queue.pending_count == 0
     assert not dropped
 
 

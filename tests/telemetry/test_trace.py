@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.call.record import Captured
 from proxy.telemetry.attributes import Attributes, to_number
-from proxy.telemetry.trace import Traces, to_exportable
+from proxy.telemetry.trace import TraceSink, to_exportable
 from tests.conftest import Proxy, Reply, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, response
 from tests.for_each import for_each
@@ -101,7 +101,7 @@ async def test_spans_are_exported_if_captured_texts_cannot_be_read(
     spans = Spans()
 
     with pytest.raises(IndexError):
-        Traces([spans], ALWAYS_ON, Resource({})).end(replace(record, captured=failing))
+        TraceSink([spans], ALWAYS_ON, Resource({})).end(replace(record, captured=failing))
 
     assert len(spans.received) == len(collector.spans) == 3
 

@@ -71,8 +71,8 @@ def test_longest_wait_refuses(
     decided = to_decision(claims(*requested), readings)
 
     assert decided.admitted is (refusal is None)
-    actual = decided.refusal
-    assert (actual and (actual.limit, actual.retry_after_s)) == refusal
+    get_used_amount = decided.refusal
+    assert (get_used_amount and (get_used_amount.limit, get_used_amount.retry_after_s)) == refusal
 
 
 def test_shadow_limit_does_not_refuse() -> None:

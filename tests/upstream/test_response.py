@@ -122,7 +122,7 @@ class Slow:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     may_answer: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def bill_once(self, name: str, owner: str) -> bool:
+    async def claim_bill(self, name: str, owner: str) -> bool:
         is_first_one = self.owners.setdefault(name, owner) == owner
         self.asked.set()
         await self.may_answer.wait()

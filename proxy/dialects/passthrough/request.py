@@ -28,7 +28,7 @@ from proxy.dialects.wire.strict_json import dump
 from proxy.errors import BadRequest, InvalidField
 from proxy.errors.words import shorten_to_ascii
 from proxy.fields.checks import check_spelling
-from proxy.money.estimate import estimate_fields
+from proxy.money.estimate import estimate_field_quarters
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, Json, RequestHead, Target, Upstream
 from proxy.types.endpoints import MODEL_FREE_METHODS
@@ -74,7 +74,7 @@ def read_passthrough_call(head: RequestHead, body: Json, size: int = 0, caller: 
         timeout_s=head.timeout_s,
         warnings=warnings,
         size=size,
-        field_quarters=estimate_fields(body) if size > LARGE_BYTES else {},
+        field_quarters=estimate_field_quarters(body) if size > LARGE_BYTES else {},
         scheduling_key=caller,
     )
 

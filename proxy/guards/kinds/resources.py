@@ -17,7 +17,7 @@ from proxy.config.scalars import PositiveInt, PositiveUsd, Section
 from proxy.config.shapes import Requirement, any_of, is_not_null, is_present, not_
 from proxy.dialects.findings import make_flag_formatter
 from proxy.guards.guard_kind import CostLimit, GuardContext, GuardKind, make_wrong_stage_message
-from proxy.money.estimate import estimate_text, to_tokens
+from proxy.money.estimate import estimate_text_quarters, to_tokens
 from proxy.money.usage import NANO_PER_USD
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
@@ -59,7 +59,7 @@ def count_lines(text: str) -> int:
 
 
 def count_tokens(text: str) -> int:
-    return to_tokens(estimate_text(text))
+    return to_tokens(estimate_text_quarters(text))
 
 
 class LengthConfig(Section):

@@ -40,7 +40,7 @@ class TokenRate(LimitKind):
             highest = max(highest, size.prompt + size.output)
         return min(highest, MAX_AMOUNT)
 
-    def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
+    def get_used_amount(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return None if tokens is None else tokens.total
 
 
@@ -51,7 +51,7 @@ class Concurrency(LimitKind):
     unit = "call"
     counter_type = "lease"
 
-    def actual(self, tokens: Tokens | None, cost: int | None) -> int:
+    def get_used_amount(self, tokens: Tokens | None, cost: int | None) -> int:
         return 0
 
     def describe(self, limit: Limit) -> str:

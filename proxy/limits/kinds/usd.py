@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from proxy.errors import BudgetExceeded
-from proxy.money.usage import BILLED_COUNTS, NANO_PER_USD, Price, Tokens, format_usd, price_on
+from proxy.money.usage import BILLED_COUNTS, NANO_PER_USD, Price, Tokens, find_price_on, format_usd
 from proxy.types.limit import MAX_AMOUNT, CallSize, Limit, LimitKind, LimitRefusal
 from proxy.types.providers import may_reason
 
@@ -36,7 +36,7 @@ class UsdBudget(LimitKind):
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
         return estimate_highest_cost(sizes, day) or 0
 
-    def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
+    def get_used_amount(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return cost
 
     def format_number(self, amount: int) -> str:
@@ -68,7 +68,7 @@ def estimate_highest_cost(sizes: Sequence[CallSize], day: date) -> int | None:
     """Return the nano-USD of the most expensive target, or None if no target has a price."""
     highest: int | None = None
     for target, prompt_tokens, output_tokens, body, fixed_cost in sizes:
-        price, cost = price_on(target.prices, day), fixed_cost
+        price, cost = find_price_on(target.prices, day), fixed_cost
         if price is not None and (cost is None or price.is_free):
             cost = estimate_max_cost(price, prompt_tokens, output_tokens, target.model, body)
         if cost is not None and (highest is None or cost > highest):

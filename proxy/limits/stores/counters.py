@@ -1,9 +1,9 @@
 """Arithmetic of limit counters: the debt of a rate, the windows of a budget, leases.
 
-``counters.lua`` implements the same for the shared store. A caller first calls ``find_wait_ms``,
+``counters.lua`` implements the same for the shared store. A caller first calls ``get_wait_ms``,
 which returns how long the claim has to wait (``NEVER_FITS`` if it can never fit). Then it calls
-``charge`` or ``read``. Both append the reading of the claim, ``READING`` numbers, to ``readings``.
-Times are milliseconds: ``now`` of a monotonic clock, ``wall`` of UTC.
+``charge`` or ``append_reading``. Both append the reading of the claim, ``READING_LENGTH`` numbers,
+to ``new_readings``. Times are milliseconds: ``now_ms`` of a monotonic clock, ``wall_ms`` of UTC.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from proxy.types.windows import Bounds, Calendar
 
 LEASE_WAIT_MS = 1000
 BUDGET_TTL_MS = 86_400_000
-Charge = tuple[int, int, int, str]
+ChargeMark = int
+"""State from which ``settle`` corrects a charge."""
+Charge = tuple[int, ChargeMark, int, str]
 """Amount, the counter's mark of the charge, time of the charge, and id of the call."""
 
 
@@ -33,7 +35,7 @@ class Rate:
     """GCRA as a debt that drains steadily and must not exceed the capacity.
 
     GCRA usually stores the time at which the debt is drained. That time does not fit 53 bits.
-    ``find_wait_ms`` sets ``level``, the debt at ``level_at``.
+    ``get_wait_ms`` sets ``level``, the debt at ``level_at``.
     """
 
     debt: int = 0
@@ -43,34 +45,34 @@ class Rate:
     level: int = 0
     level_at: int = 0
 
-    def find_wait_ms(self, limit: Limit, amount: int, now: int, wall: int) -> int:
+    def get_wait_ms(self, limit: Limit, amount: int, now_ms: int, wall_ms: int) -> int:
         unit = limit.debt_per_unit
         if unit == self.unit:
-            elapsed = now - self.debt_at
+            elapsed = now_ms - self.debt_at
             level = self.debt - elapsed * limit.drain_per_ms if elapsed > 0 else self.debt
             level = level if level > 0 else 0
         else:
-            level = self._drain_debt(limit, now)
-        self.level, self.level_at = level, now
+            level = self._drain_debt(limit, now_ms)
+        self.level, self.level_at = level, now_ms
         if not 0 <= amount <= limit.capacity:
             return NEVER_FITS
         excess = level + (amount - limit.capacity) * unit
         return 0 if excess <= 0 else -(-excess // limit.drain_per_ms)
 
-    def _drain_debt(self, limit: Limit, now: int) -> int:
+    def _drain_debt(self, limit: Limit, now_ms: int) -> int:
         debt = self.debt
         if limit.debt_per_unit != self.unit:  # the policy has changed: keep the usage
             debt = int(debt / self.unit * limit.debt_per_unit)
-        return max(0, debt - max(0, now - self.debt_at) * limit.drain_per_ms)
+        return max(0, debt - max(0, now_ms - self.debt_at) * limit.drain_per_ms)
 
     def charge(
-        self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]
-    ) -> int:
+        self, limit: Limit, amount: int, call_id: str, wall_ms: int, new_readings: list[int]
+    ) -> ChargeMark:
         """Charge an amount. Return the state from which ``settle`` corrects the charge."""
         debt_before, unit = self.level, limit.debt_per_unit
         self.debt = self.level = debt = debt_before + amount * unit
         self.debt_at, self.unit, self.drain = self.level_at, unit, limit.drain_per_ms
-        readings += (
+        new_readings += (
             debt,
             -1,
             0,
@@ -78,24 +80,26 @@ class Rate:
         )
         return debt
 
-    def settle(self, limit: Limit, charge: Charge, actual: int, now: int) -> None:
+    def settle(self, limit: Limit, charge: Charge, actual: int, now_ms: int) -> None:
         """Correct a charge. A refund excludes what has drained, because others may have used it."""
         amount, mark, charged_at, _ = charge
         if actual == amount:
             return
-        debt, unit = self._drain_debt(limit, now), limit.debt_per_unit
+        debt, unit = self._drain_debt(limit, now_ms), limit.debt_per_unit
         if actual < amount:
-            undrained = mark - max(0, now - charged_at) * limit.drain_per_ms
+            undrained = mark - max(0, now_ms - charged_at) * limit.drain_per_ms
             debt -= max(0, min((amount - actual) * unit, undrained, debt))
         else:
             debt = min(MAX_AMOUNT, debt + (actual - amount) * unit)
-        self.debt, self.debt_at, self.unit, self.drain = debt, now, unit, limit.drain_per_ms
+        self.debt, self.debt_at, self.unit, self.drain = debt, now_ms, unit, limit.drain_per_ms
 
-    def read(self, limit: Limit, wait: int, wall: int, readings: list[int]) -> None:
-        readings += (self.level, -1, wait, 0)
+    def append_reading(
+        self, limit: Limit, wait_ms: int, wall_ms: int, new_readings: list[int]
+    ) -> None:
+        new_readings += (self.level, -1, wait_ms, 0)
 
-    def is_idle(self, now: int, wall: int) -> bool:
-        return self.debt <= (now - self.debt_at) * self.drain
+    def is_idle(self, now_ms: int, wall_ms: int) -> bool:
+        return self.debt <= (now_ms - self.debt_at) * self.drain
 
 
 @dataclass(slots=True)
@@ -111,19 +115,19 @@ class Budget:
     bounds: Bounds = (0, 0, 0, 0)
     calendar: Calendar | None = None
 
-    def find_wait_ms(self, limit: Limit, amount: int, now: int, wall: int) -> int:
+    def get_wait_ms(self, limit: Limit, amount: int, now_ms: int, wall_ms: int) -> int:
         bounds = self.bounds
-        if not bounds[1] <= wall < bounds[2] or self.calendar is not limit.window:
+        if not bounds[1] <= wall_ms < bounds[2] or self.calendar is not limit.window:
             self.calendar = limit.calendar
-            bounds = self.bounds = limit.calendar.window_bounds(wall)
+            bounds = self.bounds = limit.calendar.window_bounds(wall_ms)
         if not 0 <= amount <= limit.capacity:
             return NEVER_FITS
         spend = self.spend.get(bounds[1], 0)
-        return 0 if spend + amount <= limit.capacity else bounds[2] - wall
+        return 0 if spend + amount <= limit.capacity else bounds[2] - wall_ms
 
     def charge(
-        self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]
-    ) -> int:
+        self, limit: Limit, amount: int, call_id: str, wall_ms: int, new_readings: list[int]
+    ) -> ChargeMark:
         start, flags = self.bounds[1], 0
         spend = self.spend[start] + amount if start in self.spend else amount
         if start not in self.used_windows:
@@ -133,7 +137,7 @@ class Budget:
         if limit.warn_amount and spend >= limit.warn_amount and start not in self.warned_windows:
             self.warned_windows.add(start)
             flags |= WARNED_FLAG
-        readings += (spend, self.bounds[2] - wall, 0, flags)
+        new_readings += (spend, self.bounds[2] - wall_ms, 0, flags)
         return start
 
     def _start_window(self) -> None:
@@ -143,28 +147,30 @@ class Budget:
         self.used_windows = {window for window in self.used_windows if window >= oldest} | {start}
         self.warned_windows = {window for window in self.warned_windows if window >= oldest}
 
-    def add_spend(self, claim: Claim, wall: int, *, is_backfill: bool) -> None:
+    def add_spend(self, claim: Claim, wall_ms: int, *, is_backfill: bool) -> None:
         """Charge unconditionally. A backfill is all earlier spend of the window."""
-        self.find_wait_ms(claim.limit, 0, 0, wall)
+        self.get_wait_ms(claim.limit, 0, 0, wall_ms)
         start = self.bounds[1]
         if claim.amount > 0:
             self.spend[start] = self.spend.get(start, 0) + claim.amount
         if is_backfill:
             self._start_window()
 
-    def settle(self, limit: Limit, charge: Charge, actual: int, now: int) -> None:
+    def settle(self, limit: Limit, charge: Charge, actual: int, now_ms: int) -> None:
         amount, start, _, _ = charge
         if actual != amount and start in self.spend:
             spend = self.spend[start] + actual - amount
             self.spend[start] = 0 if spend < 0 else MAX_AMOUNT if spend > MAX_AMOUNT else spend
 
-    def read(self, limit: Limit, wait: int, wall: int, readings: list[int]) -> None:
+    def append_reading(
+        self, limit: Limit, wait_ms: int, wall_ms: int, new_readings: list[int]
+    ) -> None:
         start = self.bounds[1]
         flags = 0 if start in self.used_windows else FRESH_FLAG
-        readings += (self.spend.get(start, 0), self.bounds[2] - wall, wait, flags)
+        new_readings += (self.spend.get(start, 0), self.bounds[2] - wall_ms, wait_ms, flags)
 
-    def is_idle(self, now: int, wall: int) -> bool:
-        return not self.spend or self.bounds[2] + BUDGET_TTL_MS < wall
+    def is_idle(self, now_ms: int, wall_ms: int) -> bool:
+        return not self.spend or self.bounds[2] + BUDGET_TTL_MS < wall_ms
 
 
 @dataclass(slots=True)
@@ -174,52 +180,54 @@ class Leases:
     leases: dict[str, tuple[int, int]] = field(default_factory=dict)
     used: int = 0
     next_end: int = 0
-    now: int = 0
+    now_ms: int = 0
 
-    def find_wait_ms(self, limit: Limit, amount: int, now: int, wall: int) -> int:
-        self.now = now
-        if self.leases and now >= self.next_end:
-            self._expire(now)
+    def get_wait_ms(self, limit: Limit, amount: int, now_ms: int, wall_ms: int) -> int:
+        self.now_ms = now_ms
+        if self.leases and now_ms >= self.next_end:
+            self._expire(now_ms)
         if not 0 <= amount <= limit.capacity:
             return NEVER_FITS
         return 0 if self.used + amount <= limit.capacity else LEASE_WAIT_MS
 
-    def _expire(self, now: int) -> None:
-        self.leases = {call: lease for call, lease in self.leases.items() if lease[0] > now}
+    def _expire(self, now_ms: int) -> None:
+        self.leases = {call: lease for call, lease in self.leases.items() if lease[0] > now_ms}
         self.used = sum(amount for _, amount in self.leases.values())
         self.next_end = min((end for end, _ in self.leases.values()), default=0)
 
     def charge(
-        self, limit: Limit, amount: int, call_id: str, wall: int, readings: list[int]
-    ) -> int:
-        end = self.now + limit.lease_s * 1000
+        self, limit: Limit, amount: int, call_id: str, wall_ms: int, new_readings: list[int]
+    ) -> ChargeMark:
+        end = self.now_ms + limit.lease_s * 1000
         if not self.leases or end < self.next_end:
             self.next_end = end
         self.leases[call_id] = (end, amount)
         used_before, self.used = self.used, self.used + amount
         is_warned = used_before < limit.warn_amount <= self.used
-        readings += (self.used, -1, 0, WARNED_FLAG if is_warned else 0)
+        new_readings += (self.used, -1, 0, WARNED_FLAG if is_warned else 0)
         return 0
 
-    def renew(self, limit: Limit, charge: Charge, now: int) -> None:
+    def renew(self, limit: Limit, charge: Charge, now_ms: int) -> None:
         """Renew a lease, or restore it if it has expired."""
         amount, _, _, request_id = charge
         if request_id not in self.leases:
             self.used += amount
-        self.leases[request_id] = (now + limit.lease_s * 1000, amount)
+        self.leases[request_id] = (now_ms + limit.lease_s * 1000, amount)
 
-    def settle(self, limit: Limit, charge: Charge, actual: int, now: int) -> None:
+    def settle(self, limit: Limit, charge: Charge, actual: int, now_ms: int) -> None:
         lease = self.leases.pop(charge[3], None)
         if lease is not None:
             self.used -= lease[1]
 
-    def read(self, limit: Limit, wait: int, wall: int, readings: list[int]) -> None:
-        readings += (self.used, -1, wait, 0)
+    def append_reading(
+        self, limit: Limit, wait_ms: int, wall_ms: int, new_readings: list[int]
+    ) -> None:
+        new_readings += (self.used, -1, wait_ms, 0)
 
-    def is_idle(self, now: int, wall: int) -> bool:
-        self.now = now
-        if self.leases and now >= self.next_end:
-            self._expire(now)
+    def is_idle(self, now_ms: int, wall_ms: int) -> bool:
+        self.now_ms = now_ms
+        if self.leases and now_ms >= self.next_end:
+            self._expire(now_ms)
         return not self.leases
 
 

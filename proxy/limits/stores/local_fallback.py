@@ -105,7 +105,7 @@ class LocalFallback:
         local_claims = [claim for claim in shares if _is_local(claim)]
         is_closed = has_closed_limit(claims)
         for claim in local_claims:
-            self._seed(claim)
+            self._charge_reported_usage(claim)
         if is_closed:
             decision = self.local.preview(local_claims)
         else:
@@ -161,7 +161,7 @@ class LocalFallback:
             entry = self._shares[limit.key] = limit, share
         return replace(claim, limit=entry[1])
 
-    def _seed(self, claim: Claim) -> None:
+    def _charge_reported_usage(self, claim: Claim) -> None:
         """Charge this instance's share of the last reported usage, once per report."""
         limit, key = claim.limit, (claim.limit.key, claim.scope)
         report = self._reports.get(key)

@@ -37,7 +37,7 @@ class MemoryStore:
     monotonic: Callable[[], float]
     utc: Callable[[], float]
     max_counters: int = MAX_COUNTERS
-    evicted: int = 0
+    evicted_count: int = 0
     _counters: dict[CounterKey, Counter] = field(default_factory=dict)
     _calls: dict[str, list[CounterCharge | None]] = field(default_factory=dict)
     _sweep_size: int = MIN_SWEEP_SIZE
@@ -46,17 +46,17 @@ class MemoryStore:
     def __post_init__(self) -> None:
         self._sweep_size = min(MIN_SWEEP_SIZE, self.max_counters)
 
-    async def bill_once(self, name: str, owner: str) -> bool:
+    async def claim_bill(self, name: str, owner: str) -> bool:
         return self._billing_owners.claim_bill(name, owner)
 
-    async def confirm_bill(self, name: str) -> None:
+    async def mark_bill_booked(self, name: str) -> None:
         """Do nothing. Unbooked bills end with the process."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
         return self.preview(claims).counter_states
 
     @property
-    def is_consistent(self) -> bool:
+    def is_synchronized(self) -> bool:
         return True
 
     @property
@@ -68,28 +68,28 @@ class MemoryStore:
             readings = list(self.preview(claims).readings)
             readings[2::READING_LENGTH] = [0] * len(claims)
             return LimitDecision(True, claims, readings)
-        now, wall = int(self.monotonic() * 1000), int(self.utc() * 1000)
+        now_ms, wall_ms = int(self.monotonic() * 1000), int(self.utc() * 1000)
         if len(self._counters) >= self._sweep_size:
-            self._sweep(now, wall)
-        is_admitted, waits = self._find_waits(claims, now, wall)
+            self._sweep(now_ms, wall_ms)
+        is_admitted, waits = self._find_waits(claims, now_ms, wall_ms)
         readings = []
         if not is_admitted:
             for counter, limit, _, wait in waits:
-                counter.read(limit, wait, wall, readings)
+                counter.append_reading(limit, wait, wall_ms, readings)
             return LimitDecision(False, claims, readings)
         charges: list[CounterCharge | None] = []
         for counter, limit, amount, wait in waits:
             if wait:  # in shadow mode: an enforced limit would have refused the call
                 charges += (None,)
-                counter.read(limit, wait, wall, readings)
+                counter.append_reading(limit, wait, wall_ms, readings)
             else:
-                mark = counter.charge(limit, amount, request_id, wall, readings)
-                charges += ((counter, limit, (amount, mark, now, request_id)),)
+                mark = counter.charge(limit, amount, request_id, wall_ms, readings)
+                charges += ((counter, limit, (amount, mark, now_ms, request_id)),)
         self._add_call(request_id, charges)
         return LimitDecision(True, claims, readings)
 
     def _find_waits(
-        self, claims: Sequence[Claim], now: int, wall: int
+        self, claims: Sequence[Claim], now_ms: int, wall_ms: int
     ) -> tuple[bool, list[CounterWait]]:
         """Return whether all claims fit, and the wait of each."""
         is_admitted, counters = True, self._counters
@@ -100,7 +100,7 @@ class MemoryStore:
             if key not in counters:
                 counters[key] = make_counter(limit)
             counter = counters[key]
-            wait = counter.find_wait_ms(limit, claim.amount, now, wall)
+            wait = counter.get_wait_ms(limit, claim.amount, now_ms, wall_ms)
             if wait and claim.is_count_only:
                 wait = 0
             elif wait and not limit.shadow:
@@ -115,46 +115,46 @@ class MemoryStore:
 
     def preview(self, claims: Sequence[Claim]) -> LimitDecision:
         """Return the decision on ``claims`` without charging and without creating counters."""
-        now, wall = self._read_clocks()
+        now_ms, wall_ms = self._read_clocks()
         readings: list[int] = []
         for claim in claims:
             limit = claim.limit
             counter = self._counters.get((limit.key, claim.scope)) or make_counter(limit)
-            wait = counter.find_wait_ms(limit, claim.amount, now, wall)
-            counter.read(limit, 0 if claim.is_count_only else wait, wall, readings)
+            wait = counter.get_wait_ms(limit, claim.amount, now_ms, wall_ms)
+            counter.append_reading(limit, 0 if claim.is_count_only else wait, wall_ms, readings)
         return to_decision(claims, readings)
 
-    async def release(self, request_id: str) -> None:
+    async def settle_unused(self, request_id: str) -> None:
         await self.settle(request_id, ())
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
         charges = self._calls.pop(request_id, None)
         if charges is None:
             return
-        now = int(self.monotonic() * 1000)
+        now_ms = int(self.monotonic() * 1000)
         for entry, actual in zip(charges, actuals or [0] * len(charges), strict=True):
             if entry is not None:
                 counter, limit, charge = entry
                 if actual != charge[0] or limit.is_leased:
-                    counter.settle(limit, charge, actual if actual > 0 else 0, now)
+                    counter.settle(limit, charge, actual if actual > 0 else 0, now_ms)
 
     async def renew(self) -> None:
-        now = int(self.monotonic() * 1000)
+        now_ms = int(self.monotonic() * 1000)
         for charges in self._calls.values():
             for entry in charges:
                 if entry is not None and isinstance(entry[0], Leases):
-                    entry[0].renew(entry[1], entry[2], now)
+                    entry[0].renew(entry[1], entry[2], now_ms)
 
     async def charge(
         self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
     ) -> None:
         """Charge budgets. The id is not stored, because a charge in memory cannot fail halfway."""
-        _, wall = self._read_clocks()
+        _, wall_ms = self._read_clocks()
         for claim in claims:
             key = (claim.limit.key, claim.scope)
             counter = self._counters.setdefault(key, make_counter(claim.limit))
             if isinstance(counter, Budget):
-                counter.add_spend(claim, wall, is_backfill=is_backfill)
+                counter.add_spend(claim, wall_ms, is_backfill=is_backfill)
 
     def add_usage(self, claim: Claim) -> None:
         """Charge usage from elsewhere to a rate or a budget, even beyond its capacity."""
@@ -167,19 +167,23 @@ class MemoryStore:
         """
         if request_id in self._calls:
             return
-        now, wall = self._read_clocks()
+        now_ms, wall_ms = self._read_clocks()
         charges: list[CounterCharge | None] = [
-            self._force_charge(request_id, claim, now, wall) if claim.limit.is_leased else None
+            self._force_charge(request_id, claim, now_ms, wall_ms)
+            if claim.limit.is_leased
+            else None
             for claim in claims
         ]
         self._add_call(request_id, charges)
 
-    def _force_charge(self, request_id: str, claim: Claim, now: int, wall: int) -> CounterCharge:
+    def _force_charge(
+        self, request_id: str, claim: Claim, now_ms: int, wall_ms: int
+    ) -> CounterCharge:
         limit, amount = claim.limit, claim.amount
         counter = self._counters.setdefault((limit.key, claim.scope), make_counter(limit))
-        counter.find_wait_ms(limit, amount, now, wall)
-        mark = counter.charge(limit, amount, request_id, wall, [])
-        return counter, limit, (amount, mark, now, request_id)
+        counter.get_wait_ms(limit, amount, now_ms, wall_ms)
+        mark = counter.charge(limit, amount, request_id, wall_ms, [])
+        return counter, limit, (amount, mark, now_ms, request_id)
 
     def drop_counter(self, key: CounterKey) -> None:
         self._counters.pop(key, None)
@@ -187,19 +191,19 @@ class MemoryStore:
     def _read_clocks(self) -> tuple[int, int]:
         return int(self.monotonic() * 1000), int(self.utc() * 1000)
 
-    def _sweep(self, now: int, wall: int) -> None:
+    def _sweep(self, now_ms: int, wall_ms: int) -> None:
         """Drop idle counters, then evict others. Runs rarely enough to cost little per counter."""
         busy = {id(entry[0]) for charges in self._calls.values() for entry in charges if entry}
         counters = {
             key: counter
             for key, counter in self._counters.items()
-            if id(counter) in busy or not counter.is_idle(now, wall)
+            if id(counter) in busy or not counter.is_idle(now_ms, wall_ms)
         }
         if len(counters) >= self.max_counters:
             excess = len(counters) - int(self.max_counters * SHARE_AFTER_EVICTION)
             for key in islice(_sort_for_eviction(counters), excess):
                 del counters[key]
-            self.evicted += excess
+            self.evicted_count += excess
         self._counters = counters
         self._sweep_size = min(self.max_counters, max(MIN_SWEEP_SIZE, 2 * len(counters)))
 

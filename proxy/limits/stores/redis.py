@@ -106,7 +106,7 @@ class RedisStore:
         try:
             await self._batcher.submit(self._make_settlement(call, actuals))
         except (StoreUnavailable, asyncio.CancelledError):
-            self._add_unconfirmed(request_id, call)
+            self._add_unconfirmed_call(request_id, call)
             raise
 
     def settle_deferred(
@@ -118,7 +118,7 @@ class RedisStore:
 
         def callback(reply: Reply) -> None:
             if isinstance(reply, StoreUnavailable):
-                self._add_unconfirmed(request_id, call)
+                self._add_unconfirmed_call(request_id, call)
                 on_error(reply)
 
         try:
@@ -132,11 +132,11 @@ class RedisStore:
         verb = "settle" if call.state == "charged" else "again"
         return ScriptCall(call.keys, encode_call(verb, 0, call.claims, encode_list(actuals)))
 
-    def _add_unconfirmed(self, request_id: str, call: UnsettledCall) -> None:
+    def _add_unconfirmed_call(self, request_id: str, call: UnsettledCall) -> None:
         state = "perhaps_settled" if call.state == "charged" else call.state
         self._add_call(request_id, replace(call, state=state))
 
-    async def release(self, request_id: str) -> None:
+    async def settle_unused(self, request_id: str) -> None:
         call = self._calls.get(request_id)
         if call is not None:
             await self.settle(request_id, [0] * (len(call.keys) - 1))
@@ -175,7 +175,7 @@ class RedisStore:
             keys, encode_call(verb, CHARGE_TTL_MS, claims, encode_list(amounts), ledger)
         )
 
-    async def bill_once(self, name: str, owner: str) -> bool:
+    async def claim_bill(self, name: str, owner: str) -> bool:
         """Return True if ``owner`` is the first to bill ``name``.
 
         Beyond ``max_bills`` unbooked bills a bill is booked at once, and a crash may lose its row.
@@ -187,7 +187,7 @@ class RedisStore:
             self._unbooked_bills[name] = owner, state
         return is_first
 
-    async def confirm_bill(self, name: str) -> None:
+    async def mark_bill_booked(self, name: str) -> None:
         if name in self._unbooked_bills:
             owner, _ = self._unbooked_bills[name]
             self._unbooked_bills[name] = owner, "booked"
@@ -217,7 +217,7 @@ class RedisStore:
         return to_decision(claims, readings).counter_states
 
     @property
-    def is_consistent(self) -> bool:
+    def is_synchronized(self) -> bool:
         return True
 
     @property
@@ -257,6 +257,6 @@ class RedisStore:
         """Book all bills, because their rows are about to be written, and close the connection."""
         with suppress(StoreUnavailable):
             for name in list(self._unbooked_bills):
-                await self.confirm_bill(name)
+                await self.mark_bill_booked(name)
         await self._batcher.__aexit__(*exc_info)
         await self.server.aclose()

@@ -85,9 +85,9 @@ class ClaimEncoder:
         return entry
 
 
-def encode_call(verb: str, ttl_ms: int, *parts: str) -> str:
+def encode_call(operation: str, ttl_ms: int, *parts: str) -> str:
     """Return the JSON argument of a script call. ``parts`` are JSON."""
-    return f'["{verb}",{ttl_ms},{",".join(parts)}]'
+    return f'["{operation}",{ttl_ms},{",".join(parts)}]'
 
 
 def encode_list(numbers: Sequence[int]) -> str:
@@ -112,7 +112,7 @@ class Batcher:
     def submit(self, call: ScriptCall) -> asyncio.Future[Sequence[int]]:
         """Send a call with the next round trip. Raises ``StoreUnavailable``."""
         reply: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
-        self._add(call, partial(_set_result, reply))
+        self._enqueue(call, partial(_set_result, reply))
         self._wake.set()
         return reply
 
@@ -121,7 +121,7 @@ class Batcher:
 
         Raises ``StoreUnavailable``.
         """
-        self._add(call, callback)
+        self._enqueue(call, callback)
         if self._linger_timer is None:
             self._linger_timer = asyncio.get_running_loop().call_later(LINGER_S, self._end_linger)
 
@@ -129,12 +129,12 @@ class Batcher:
         self._linger_timer = None
         self._wake.set()
 
-    def _add(self, call: ScriptCall, callback: Callback) -> None:
+    def _enqueue(self, call: ScriptCall, callback: Callback) -> None:
         if not self._is_open or len(self._waiting) >= MAX_WAITING:
             raise StoreUnavailable("too many operations wait for Redis")
         self._waiting.append((call, callback))
 
-    async def _run(self) -> None:
+    async def _send_batches(self) -> None:
         while self._is_open or self._waiting:
             await self._wake.wait()
             batch, self._waiting = self._waiting[:BATCH_SIZE], self._waiting[BATCH_SIZE:]
@@ -152,7 +152,7 @@ class Batcher:
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        self._group.create_task(self._run())
+        self._group.create_task(self._send_batches())
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

@@ -69,14 +69,14 @@ class CounterStore(Protocol):
         """Number of calls admitted and not settled by this instance."""
 
     @property
-    def is_consistent(self) -> bool:
+    def is_synchronized(self) -> bool:
         """True if the store is reachable and has received all updates."""
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         """Check and charge all claims atomically. A refusal charges nothing.
 
         A negative claim is always refused. Admitting the same call again charges nothing. A
-        cancelled caller must release the call, because it may have been charged.
+        cancelled caller must call ``settle_unused``, because it may have been charged.
         """
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
@@ -86,7 +86,7 @@ class CounterStore(Protocol):
         corrected in the window that was charged.
         """
 
-    async def release(self, request_id: str) -> None:
+    async def settle_unused(self, request_id: str) -> None:
         """Settle a call with no usage."""
 
     async def renew(self) -> None:
@@ -101,14 +101,14 @@ class CounterStore(Protocol):
         not fresh for that ledger afterwards.
         """
 
-    async def bill_once(self, name: str, owner: str) -> bool:
+    async def claim_bill(self, name: str, owner: str) -> bool:
         """Return True if ``owner`` is the first to bill ``name``, on any instance.
 
         Safe to repeat. Names expire after ``BILL_TTL_S``. A shared store passes the bill of a dead
         process to the next owner, unless it was booked.
         """
 
-    async def confirm_bill(self, name: str) -> None:
+    async def mark_bill_booked(self, name: str) -> None:
         """Record that the ledger has the row of a bill, so that no other owner repeats it."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from proxy.money.usage import price_on
+from proxy.money.usage import find_price_on
 from proxy.policy.decide.conditions import NO_NAMES, Facts
 from proxy.policy.decide.routes import Routes, draw_routing_number
 from proxy.policy.decide.rules import (
@@ -321,7 +321,7 @@ def has_known_price(target: Target, call: Call) -> bool:
     """Return True if all prices are known for the endpoint and the day of a call."""
     if target.always_priced or call.head.endpoint in UNBILLED_ENDPOINTS:
         return True
-    price = price_on(target.prices, call.head.received_at.date())
+    price = find_price_on(target.prices, call.head.received_at.date())
     return (
         price is not None
         and missing_price(price, call.head.endpoint in FREE_OUTPUT_ENDPOINTS) is None

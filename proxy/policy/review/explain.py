@@ -14,7 +14,7 @@ from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField, ProxyError, Unauthorized
 from proxy.errors.words import MAX_LISTED, format_count
 from proxy.limits.claims import estimate_claims, estimate_cost
-from proxy.money.usage import format_usd, price_on
+from proxy.money.usage import find_price_on, format_usd
 from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
@@ -194,7 +194,7 @@ def _explain_model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[D
     yield from _explain_parameters(plan, index, call, text)
     targets = []
     for target, (reason, source) in plan.iter_target_provenance(index):
-        price = price_on(target.prices, call.head.received_at.date())
+        price = find_price_on(target.prices, call.head.received_at.date())
         if price is None:
             cost = "price unknown"
         else:

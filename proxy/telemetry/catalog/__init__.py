@@ -38,21 +38,21 @@ class MetricSpec:
         """Number of Prometheus series for one set of labels."""
         return len(self.edges) + 3 if self.kind == "histogram" else 1
 
-    def max_series(self, roster: LabelCatalog) -> int:
+    def max_series(self, catalog: LabelCatalog) -> int:
         """Return the largest possible number of Prometheus series."""
         return (
             prod(
-                len({*label_set.allowed(roster), label_set.overflow_values})
+                len({*label_set.allowed(catalog), label_set.overflow_values})
                 for label_set in self.label_sets
             )
             * self.series_per_label_set
         )
 
-    def iter_initial_values(self, roster: LabelCatalog) -> Iterator[Values]:
+    def iter_initial_values(self, catalog: LabelCatalog) -> Iterator[Values]:
         """Yield the labels of the series that start at zero."""
         if self.is_lazy or not self.is_own:
             return
-        for values in product(*(label_set.initial(roster) for label_set in self.label_sets)):
+        for values in product(*(label_set.initial(catalog) for label_set in self.label_sets)):
             yield tuple(value for part in values for value in part)
 
 

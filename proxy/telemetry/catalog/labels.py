@@ -46,7 +46,7 @@ DIFFERENCE_KINDS = (
 class LabelSet:
     """Labels whose values belong together.
 
-    ``allowed`` returns all values under a roster, ``initial`` those whose series start at zero, so
+    ``allowed`` returns all values under a catalog, ``initial`` those whose series start at zero, so
     that a rate sees their first increment.
     """
 
@@ -66,25 +66,25 @@ def make_fixed_label(label: str, *values: str, initial: tuple[str, ...] | None =
     return LabelSet((label,), lambda _: [(v,) for v in values], lambda _: [(v,) for v in starts])
 
 
-def _list_no_values(roster: LabelCatalog) -> tuple[Values, ...]:
+def _list_no_values(catalog: LabelCatalog) -> tuple[Values, ...]:
     return ()
 
 
-def _list_deployments(roster: LabelCatalog) -> list[Values]:
-    return [*((name,) for name in roster.deployments), (UNKNOWN,)]
+def _list_deployments(catalog: LabelCatalog) -> list[Values]:
+    return [*((name,) for name in catalog.deployments), (UNKNOWN,)]
 
 
-def _list_targets(roster: LabelCatalog) -> Iterator[tuple[str, Target]]:
-    for name, deployment in roster.deployments.items():
+def _list_targets(catalog: LabelCatalog) -> Iterator[tuple[str, Target]]:
+    for name, deployment in catalog.deployments.items():
         for target in deployment.targets:
             yield name, target
 
 
-def _list_served_models(roster: LabelCatalog, *, priced: bool = False) -> set[Values]:
+def _list_served_models(catalog: LabelCatalog, *, priced: bool = False) -> set[Values]:
     """Return deployments with provider and model. An unknown price is not a price of zero."""
     return {
         (name, target.upstream.provider or UNKNOWN, target.model)
-        for name, target in _list_targets(roster)
+        for name, target in _list_targets(catalog)
         if target.prices or not priced
     }
 
@@ -92,99 +92,101 @@ def _list_served_models(roster: LabelCatalog, *, priced: bool = False) -> set[Va
 _priced = partial(_list_served_models, priced=True)
 
 
-def _list_models(roster: LabelCatalog) -> set[Values]:
-    return {(name, target.model) for name, target in _list_targets(roster)}
+def _list_models(catalog: LabelCatalog) -> set[Values]:
+    return {(name, target.model) for name, target in _list_targets(catalog)}
 
 
-def _list_upstreams(roster: LabelCatalog) -> set[Values]:
-    return {(target.upstream.name, target.model) for _, target in _list_targets(roster)}
+def _list_upstreams(catalog: LabelCatalog) -> set[Values]:
+    return {(target.upstream.name, target.model) for _, target in _list_targets(catalog)}
 
 
-def _list_fallbacks(roster: LabelCatalog, *, to_itself: bool = True) -> set[Values]:
+def _list_fallbacks(catalog: LabelCatalog, *, to_itself: bool = True) -> set[Values]:
     return {
         (name, first_target.upstream.name, second.upstream.name)
-        for name, deployment in roster.deployments.items()
+        for name, deployment in catalog.deployments.items()
         for first_target, second in product(deployment.targets, deployment.targets)
         if to_itself or first_target.upstream.name != second.upstream.name
     }
 
 
-def _list_tag_values(roster: LabelCatalog) -> set[Values]:
+def _list_tag_values(catalog: LabelCatalog) -> set[Values]:
     return {
         (tag, value, name)
-        for tag, values in roster.tags.items()
+        for tag, values in catalog.tags.items()
         for value in (*values, NO_VALUE, OTHER_VALUE)
-        for (name,) in _list_deployments(roster)
+        for (name,) in _list_deployments(catalog)
     }
 
 
-def _list_initial_tag_values(roster: LabelCatalog) -> set[Values]:
+def _list_initial_tag_values(catalog: LabelCatalog) -> set[Values]:
     """Return the tags that every call of a deployment has, with ``none`` for other tags."""
     initial: set[Values] = set()
-    for name, deployment in roster.deployments.items():
+    for name, deployment in catalog.deployments.items():
         given = {tag for tag, _ in deployment.tags}
-        initial |= {(tag, v, name) for tag, v in deployment.tags if v in roster.tags.get(tag, ())}
-        initial |= {(tag, NO_VALUE, name) for tag in roster.tags if tag not in given}
+        initial |= {(tag, v, name) for tag, v in deployment.tags if v in catalog.tags.get(tag, ())}
+        initial |= {(tag, NO_VALUE, name) for tag in catalog.tags if tag not in given}
     return initial
 
 
-def _list_deployment_tags(roster: LabelCatalog) -> set[Values]:
+def _list_deployment_tags(catalog: LabelCatalog) -> set[Values]:
     return {
         (name, tag, value)
-        for name, deployment in roster.deployments.items()
+        for name, deployment in catalog.deployments.items()
         for tag, value in (deployment.tags or {(NO_VALUE, NO_VALUE)})
     }
 
 
-def _list_keys(roster: LabelCatalog) -> list[Values]:
-    return [*((name,) for name in roster.keys), (UNKNOWN,)]
+def _list_keys(catalog: LabelCatalog) -> list[Values]:
+    return [*((name,) for name in catalog.keys), (UNKNOWN,)]
 
 
-def _list_rejections_without_key(roster: LabelCatalog) -> list[Values]:
+def _list_rejections_without_key(catalog: LabelCatalog) -> list[Values]:
     return [(reason, NO_VALUE) for reason in ("missing", "unknown", "not_checked")]
 
 
-def _list_key_rejections(roster: LabelCatalog) -> list[Values]:
+def _list_key_rejections(catalog: LabelCatalog) -> list[Values]:
     """Return the reason and the key name of each rejected key. A revoked digest has no name."""
-    with_key = [(key_problem, key) for key_problem in ("expired", "revoked") for key in roster.keys]
-    return [*_list_rejections_without_key(roster), ("revoked", NO_VALUE), *with_key]
+    with_key = [
+        (key_problem, key) for key_problem in ("expired", "revoked") for key in catalog.keys
+    ]
+    return [*_list_rejections_without_key(catalog), ("revoked", NO_VALUE), *with_key]
 
 
-def _list_attempt_results(roster: LabelCatalog) -> Iterator[Values]:
+def _list_attempt_results(catalog: LabelCatalog) -> Iterator[Values]:
     """Yield the results of attempts, with the cause of a failed connection."""
     yield from ((result, NO_VALUE) for result in (*STATUSES, *ERROR_VALUES))
     yield from product(CONNECTION_ERRORS, get_args(ErrorCause))
     yield from product(errors.UpstreamTimeout.codes, ("timeout", "pool"))
 
 
-def _list_rules(roster: LabelCatalog) -> list[Values]:
-    return [(name, rule) for name, labels in roster.deployments.items() for rule in labels.rules]
+def _list_rules(catalog: LabelCatalog) -> list[Values]:
+    return [(name, rule) for name, labels in catalog.deployments.items() for rule in labels.rules]
 
 
-def _list_candidate_rules(roster: LabelCatalog) -> set[Values]:
-    return {("",), *((rule,) for _, rule in _list_rules(roster))}
+def _list_candidate_rules(catalog: LabelCatalog) -> set[Values]:
+    return {("",), *((rule,) for _, rule in _list_rules(catalog))}
 
 
-def _list_guards(roster: LabelCatalog) -> set[Values]:
-    parts = roster.deployments.values()
+def _list_guards(catalog: LabelCatalog) -> set[Values]:
+    parts = catalog.deployments.values()
     return {(guard, stage) for labels in parts for stage, guard in labels.guards}
 
 
-def _list_limits(roster: LabelCatalog) -> set[Values]:
-    return {(limit.name,) for labels in roster.deployments.values() for limit in labels.limits}
+def _list_limits(catalog: LabelCatalog) -> set[Values]:
+    return {(limit.name,) for labels in catalog.deployments.values() for limit in labels.limits}
 
 
-def _list_limit_scopes(roster: LabelCatalog, *, budgets_only: bool = False) -> set[Values]:
+def _list_limit_scopes(catalog: LabelCatalog, *, budgets_only: bool = False) -> set[Values]:
     return {
         (limit.name, scope or "all")
-        for limit, scope in roster.counters
+        for limit, scope in catalog.counters
         if limit.is_budget or not budgets_only
     }
 
 
 _budgets = partial(_list_limit_scopes, budgets_only=True)
 DEPLOYMENT = LabelSet(
-    ("deployment",), _list_deployments, lambda roster: _list_deployments(roster)[:-1]
+    ("deployment",), _list_deployments, lambda catalog: _list_deployments(catalog)[:-1]
 )
 DIALECT = make_fixed_label("dialect", *dialects.DIALECTS, UNKNOWN, initial=("openai",))
 ENDPOINT = make_fixed_label("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
@@ -198,7 +200,7 @@ PRICED_MODEL = LabelSet(SERVED_MODEL.labels, _list_served_models, _priced)
 UNPRICED_MODEL = LabelSet(
     SERVED_MODEL.labels,
     _list_served_models,
-    lambda roster: _list_served_models(roster) - _priced(roster),
+    lambda catalog: _list_served_models(catalog) - _priced(catalog),
 )
 UNPRICED_REASON = make_fixed_label("reason", "no_price", "no_usage", initial=("no_price",))
 TOKEN_TYPE = make_fixed_label("token_type", *TOKEN_TYPES, initial=("input", "output"))
@@ -225,7 +227,7 @@ FALLBACK = LabelSet(
     partial(_list_fallbacks, to_itself=False),
 )
 ATTEMPT_RESULT = LabelSet(
-    ("result", "cause"), _list_attempt_results, lambda roster: [("2xx", NO_VALUE)]
+    ("result", "cause"), _list_attempt_results, lambda catalog: [("2xx", NO_VALUE)]
 )
 REPEAT_REASON = make_fixed_label("why", "retry", "hedge", "guard")
 SKIP_REASON = make_fixed_label("reason", errors.CircuitOpen.code, errors.UpstreamBusy.code)
@@ -242,7 +244,7 @@ SCOPE = LabelSet(("limit", "scope"), _list_limit_scopes, _list_limit_scopes)
 BUDGET = LabelSet(("budget", "scope"), _budgets, _budgets)
 LIMIT_DECISION = make_fixed_label("decision", "allow", "deny", "would_deny")
 RELOAD_RESULT = make_fixed_label("result", "in_force", "restored", "unchanged", "rejected")
-REVISION = LabelSet(("revision",), lambda roster: [(roster.revision,)], _list_no_values)
+REVISION = LabelSet(("revision",), lambda catalog: [(catalog.revision,)], _list_no_values)
 CACHE_RESULT = make_fixed_label("result", *get_args(CacheResult))
 CACHE_STORE = make_fixed_label("store", *CACHE_STORES, initial=())
 CACHE_CONTENT = make_fixed_label("store", *CACHE_STORES, "vectors", initial=())

@@ -367,18 +367,18 @@ OVERFLOW_METRIC = counter(
 METRICS: tuple[MetricSpec, ...] = (*_TABLE, OVERFLOW_METRIC)
 
 
-def describe_series_bounds(roster: LabelCatalog) -> Iterator[str]:
-    """Yield a text table of the metrics with the most series that each can have under a roster."""
+def describe_series_bounds(catalog: LabelCatalog) -> Iterator[str]:
+    """Yield a text table of the metrics with the most series that each can have under a catalog."""
     width = max(len(metric.name) for metric in METRICS)
     yield f"{'METRIC':<{width}}  {'KIND':<9}  SERIES  LABELS"
     total = 0
     for metric in METRICS:
-        total += (series := metric.max_series(roster))
+        total += (series := metric.max_series(catalog))
         labels = ", ".join(metric.labels)
         yield f"{metric.name:<{width}}  {metric.kind:<9}  {series:>6}  {labels}".rstrip()
         yield f"    {metric.help}"
     initial = sum(
-        len([*metric.iter_initial_values(roster)]) * metric.series_per_label_set
+        len([*metric.iter_initial_values(catalog)]) * metric.series_per_label_set
         for metric in METRICS
     )
     yield f"{total} series at the most, {initial} at the start"

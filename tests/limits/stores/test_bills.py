@@ -40,19 +40,19 @@ async def test_bill_lives_until_booked_or_orphaned(server: Server) -> None:
         shared(server, prefix=prefix) as excluded,
     ):
         for name in ("booked", "charged"):
-            assert await store.bill_once(name, "call-1")
-            assert await store.bill_once(name, "call-1")  # the same call may repeat its request
-        await store.confirm_bill("booked")
+            assert await store.claim_bill(name, "call-1")
+            assert await store.claim_bill(name, "call-1")  # the same call may repeat its request
+        await store.mark_bill_booked("booked")
         assert bills() == [(b"booked a1 call-1", True), (b"charged a1 call-1", False)]
         for name in ("booked", "charged"):
-            assert not await two.bill_once(name, "call-2")
-            assert not await excluded.bill_once(name, "call-3")
+            assert not await two.claim_bill(name, "call-2")
+            assert not await excluded.claim_bill(name, "call-3")
 
         dead.append("a1")
-        assert not await two.bill_once("booked", "call-2")
-        assert await two.bill_once("charged", "call-2")
+        assert not await two.claim_bill("booked", "call-2")
+        assert await two.claim_bill("charged", "call-2")
         await store.renew()  # by an instance whose lease had expired
-        await store.confirm_bill("charged")
+        await store.mark_bill_booked("charged")
         assert bills() == [(b"booked a1 call-1", True), (b"charged b2 call-2", False)]
     assert [text for text, _ in bills()] == [b"booked a1 call-1", b"booked b2 call-2"]
 
@@ -65,19 +65,19 @@ async def test_concurrent_bookings_of_a_bill_all_succeed(
     server = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
     prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
     async with RedisStore(server, time.time, prefix, ledger=ledger) as store:
-        assert await store.bill_once("one", "call-1")
+        assert await store.claim_bill("one", "call-1")
         server.is_holding = True
         async with asyncio.TaskGroup() as group:
             tasks = []
             for number, verb in enumerate(verbs, 1):
-                work = store.confirm_bill("one") if verb == "book" else store.renew()
+                work = store.mark_bill_booked("one") if verb == "book" else store.renew()
                 tasks.append(group.create_task(work))
                 await server.wait(number)
             server.gates[answered_first].set()
             await asyncio.wait([tasks[answered_first]])
             server.gates[1 - answered_first].set()
         server.is_holding = False
-        await store.confirm_bill("one")
+        await store.mark_bill_booked("one")
     with shared_server.admin as admin:
         assert admin.get(f"{prefix}:billed:one") == b"booked a1 call-1"
 
@@ -87,7 +87,7 @@ async def test_bills_are_bounded_and_renewed_after_calls(shared_server: Server) 
     prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
     async with RedisStore(server, time.time, prefix, ledger=ledger, max_bills=2) as store:
         for number in range(4):
-            assert await store.bill_once(f"bill-{number}", "call")
+            assert await store.claim_bill(f"bill-{number}", "call")
         await store.admit("call", claims((PLACES, 1)))
         server.commands.clear()
         await store.renew()
@@ -103,7 +103,7 @@ async def test_bill_of_an_earlier_version_is_booked(server: Server) -> None:
         with server.admin as admin:
             admin.set(f"{prefix}:billed:one", "call-1")
 
-        assert not await store.bill_once("one", "call-2")
+        assert not await store.claim_bill("one", "call-2")
 
 
 async def test_script_refuses_calls_after_a_bill(shared_server: Server) -> None:
@@ -125,7 +125,7 @@ def test_drained_counters_are_removed() -> None:
         run_sync(store.settle(f"call-{number}", [1]))
 
     assert len(store._counters) <= MIN_SWEEP_SIZE
-    assert store.evicted == 0
+    assert store.evicted_count == 0
 
 
 def test_counters_are_bounded_and_evictions_counted() -> None:
@@ -136,7 +136,7 @@ def test_counters_are_bounded_and_evictions_counted() -> None:
         run_sync(store.settle(f"call-{number}", [9]))
 
     assert len(store._counters) <= 100
-    assert store.evicted >= 900
+    assert store.evicted_count >= 900
     newest = store.preview(claims((REQUESTS, 0), scope="user:999")).counter_states[0]
     assert newest.used == 9
 

@@ -64,7 +64,7 @@ class Instance:
     rests: list[float] = field(default_factory=list)
 
     async def recovered(self) -> None:
-        await eventually(lambda: not self.store.is_degraded and not self.store.pending)
+        await eventually(lambda: not self.store.is_degraded and not self.store.pending_count)
 
     async def degrade(self) -> None:
         """Call until the store is considered unavailable."""
@@ -145,7 +145,7 @@ async def test_calls_continue_during_outage(server: Server, go_away: GoAway) -> 
         assert node.transitions == ["degraded", "recovered"]
         standings = await node.store.read(claims((BUDGET, 0), (PLACES, 0)))
         assert [standing.used for standing in standings] == [2000, 0]
-        assert node.store.dropped == 0
+        assert node.store.dropped_updates == 0
 
 
 @pytest.mark.parametrize("shadow", [True, False], ids=["in shadow", "in force"])
@@ -222,7 +222,7 @@ async def test_ledger_spend_counts_during_outage(server: Server) -> None:
         outcome = await node.store.admit("alone", claims((BUDGET, 0), (MONTH, 40)))
         assert [standing.used for standing in outcome.counter_states] == [71, 100]
         assert not any(standing.is_fresh for standing in outcome.counter_states)
-        await node.store.release("alone")
+        await node.store.settle_unused("alone")
         server.signal(signal.SIGCONT)
         await node.recovered()
         standings = await node.store.read(claims((BUDGET, 0), (MONTH, 0)))
@@ -290,30 +290,30 @@ async def test_call_takes_one_round_trip(server: Server) -> None:
 async def test_bills_of_an_outage_reach_the_store(server: Server) -> None:
     prefix = uuid4().hex
     async with instance(server, prefix) as node, instance(server, prefix) as two:
-        assert await node.store.bill_once("before", "one")
+        assert await node.store.claim_bill("before", "one")
         come_back = await _stop(server)
         await node.degrade()
 
-        assert not await node.store.bill_once("before", "again")
-        assert await node.store.bill_once("meanwhile", "one")
-        assert await node.store.bill_once("meanwhile", "one")  # the same call may repeat it
-        assert not await node.store.bill_once("meanwhile", "again")
+        assert not await node.store.claim_bill("before", "again")
+        assert await node.store.claim_bill("meanwhile", "one")
+        assert await node.store.claim_bill("meanwhile", "one")  # the same call may repeat it
+        assert not await node.store.claim_bill("meanwhile", "again")
 
         come_back()
         await node.recovered()
         await two.recovered()
         for name in ("before", "meanwhile"):
-            assert not await two.store.bill_once(name, "two")
+            assert not await two.store.claim_bill(name, "two")
 
 
 async def test_bills_booked_during_an_outage_are_confirmed_later(server: Server) -> None:
     async with instance(server, ledger=LedgerRun("id", "a1")) as node:
-        assert await node.store.bill_once("before", "call-1")
+        assert await node.store.claim_bill("before", "call-1")
         come_back = await _stop(server)
         await node.degrade()
-        assert await node.store.bill_once("meanwhile", "call-2")
+        assert await node.store.claim_bill("meanwhile", "call-2")
         for name in ("before", "meanwhile", "never billed"):
-            await node.store.confirm_bill(name)
+            await node.store.mark_bill_booked(name)
 
         come_back()
         await node.recovered()
@@ -352,13 +352,13 @@ class Flaky:
         return ask
 
 
-@for_each("description", ["bill_once", "charge", "read", "renew"])
+@for_each("description", ["claim_bill", "charge", "read", "renew"])
 async def test_error_replies_do_not_mark_the_store_unavailable(description: str) -> None:
     transitions: list[str] = []
     remote = Flaky()
     store = failover(remote, transitions)
     asking: dict[str, Callable[[int], Awaitable[object]]] = {
-        "bill_once": lambda number: store.bill_once(f"name-{number}", "one"),
+        "claim_bill": lambda number: store.claim_bill(f"name-{number}", "one"),
         "charge": lambda number: store.charge(f"charge-{number}", claims((BUDGET, 1))),
         "read": lambda _: store.read(claims((BUDGET, 0))),
         "renew": lambda _: store.renew(),

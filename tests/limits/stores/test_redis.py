@@ -67,16 +67,16 @@ class StepRunner:
     async def step(self, verb: str, number: int, eighths: list[int]) -> object:
         name = f"call-{number}"
         if verb == "admit":
-            return await self._admit(name, eighths)
+            return await self._request_decision(name, eighths)
         requests = self.under_way.pop(name, [])
         if verb == "settle":
             actuals = [_part(claim.limit, n) for claim, n in zip(requests, eighths, strict=False)]
             await self.store.settle(name, actuals)
         else:
-            await self.store.release(name)
+            await self.store.settle_unused(name)
         return None
 
-    async def _admit(self, name: str, eighths: list[int]) -> object:
+    async def _request_decision(self, name: str, eighths: list[int]) -> object:
         requests = [
             Claim(limit, "key:support-widget", _part(limit, n))
             for limit, n in zip(self.limits, eighths, strict=False)

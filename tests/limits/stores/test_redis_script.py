@@ -180,7 +180,11 @@ async def test_calls_are_counted_once_during_slot_migration(cluster: Cluster) ->
         assert owner(cluster) is to
         standings = await node.store.read(call_claims)
         assert [standing.used for standing in standings] == [3 * result, 0]
-        assert (node.store.in_flight, node.remote.in_flight, node.store.dropped) == (0, 0, 0)
+        assert (node.store.in_flight, node.remote.in_flight, node.store.dropped_updates) == (
+            0,
+            0,
+            0,
+        )
 
 
 async def test_replica_takes_over_hanging_server(cluster: Cluster) -> None:

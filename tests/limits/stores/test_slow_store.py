@@ -45,7 +45,7 @@ async def admit_and_cancel(store: FailoverStore, name: str, turns: int) -> None:
     try:
         await call
     except asyncio.CancelledError:
-        await store.release(name)
+        await store.settle_unused(name)
     else:
         await store.settle(name, [0, 0])
 
@@ -61,11 +61,11 @@ async def test_leaving_clients_release_leases_of_slow_store(server: Server) -> N
                 *(admit_and_cancel(store, f"{number}-{n}", 2 * n) for n in range(8))
             )
             await pause
-        await eventually(lambda: not store.pending and not store.is_degraded)
+        await eventually(lambda: not store.pending_count and not store.is_degraded)
 
         assert await used(store) == [0, 0]
         assert store.in_flight == 0
-        assert store.dropped == 0
+        assert store.dropped_updates == 0
 
 
 async def test_short_pause_refuses_nothing_and_is_one_failure(server: Server) -> None:
@@ -84,7 +84,7 @@ async def test_short_pause_refuses_nothing_and_is_one_failure(server: Server) ->
 
         assert admitted.count(False) == 0
         assert node.transitions == []
-        await eventually(lambda: not store.pending)
+        await eventually(lambda: not store.pending_count)
         assert await used(store, CLOSED) == [0]
 
 
@@ -113,7 +113,7 @@ async def test_exit_sends_pending_settlements(server: Server) -> None:
             wire.hold()
             for number in range(20):
                 await store.settle(f"call-{number}", [0, 3])
-            await eventually(lambda: store.pending == 20)
+            await eventually(lambda: store.pending_count == 20)
             asyncio.get_running_loop().call_later(PAUSE_S, wire.release)
             await store.close()
 
@@ -164,6 +164,6 @@ async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None
             await pause
             with pytest.raises(BudgetExceeded):
                 permit.require_budget()
-        await eventually(lambda: not store.pending and not store.is_degraded)
+        await eventually(lambda: not store.pending_count and not store.is_degraded)
 
-        assert store.is_consistent
+        assert store.is_synchronized

@@ -101,7 +101,7 @@ async def test_actual_usage_remains_after_any_end(instances: Instances) -> None:
 
     await asyncio.gather(
         *(
-            instances.of(n).release(f"call-{n}") if way is None
+            instances.of(n).settle_unused(f"call-{n}") if way is None
             else instances.of(n).settle(f"call-{n}", way)
             for n, way in zip(admitted, ways, strict=True)
         )
@@ -120,7 +120,7 @@ async def test_settlement_counts_once_and_only_admitted_calls(instances: Instanc
     await store.admit("call", call_claims)
     for actual in (60, 90, 0):
         await store.settle("call", [actual, 0])
-    await store.release("call")
+    await store.settle_unused("call")
     await store.settle("never-seen", [500, 0])
 
     money, places = await instances.standings(call_claims)
@@ -198,7 +198,7 @@ async def test_concurrent_bills_of_a_name_have_one_owner(instances: Instances) -
     owners = [f"call-{number}" for number in range(40)]
 
     async def bill(name: str) -> list[bool]:
-        asking = (instances.of(n).bill_once(name, owner) for n, owner in enumerate(owners))
+        asking = (instances.of(n).claim_bill(name, owner) for n, owner in enumerate(owners))
         return await asyncio.gather(*asking)
 
     for name in ("one", "two"):

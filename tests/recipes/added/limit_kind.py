@@ -20,5 +20,5 @@ class AcmeRate(LimitKind):
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
         return min(max([size.output for size in sizes], default=0), MAX_AMOUNT)
 
-    def actual(self, tokens: Tokens | None, cost: int | None) -> int | None:
+    def get_used_amount(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return None if tokens is None else tokens.completion_total
