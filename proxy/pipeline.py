@@ -46,7 +46,9 @@ class Pipeline:
                 record.set_head(head)
                 policies = self.policies
                 policy = (
-                    await policies.read(head) if head.bypass_cache else policies.get_active_policy()
+                    await policies.get_request_policy(head)
+                    if head.bypass_cache
+                    else policies.get_active_policy()
                 )
                 record.revision = policy.revision
                 caller = policy.identify(head)  # authenticate before the body is read
@@ -69,7 +71,7 @@ class Pipeline:
                 record.fail(error)
                 await client.send_error(error, record)
             except asyncio.CancelledError:
-                if client.is_complete:
+                if client.is_response_sent:
                     raise
                 cause = ClientDisconnected() if client.is_disconnected else ShuttingDown()
                 record.fail(cause)
@@ -102,7 +104,7 @@ class Pipeline:
             except ProxyError as error:
                 await guards.redact_error(error)
                 raise
-            retry = output_guards.retry_requested
+            retry = output_guards.is_retry_requested
             if retry:
                 record.start_guard_retry()
 
@@ -120,7 +122,7 @@ async def relay(
 ) -> None:
     """Relay all frames of a response. Frames that arrive together are sent together.
 
-    Returns early if a guard requests another response (``guards.retry_requested``).
+    Returns early if a guard requests another response (``guards.is_retry_requested``).
 
     Raises:
         GuardBlocked: A guard blocks the response. Text that it had cleared was sent.
@@ -161,31 +163,31 @@ class Relay:
         """Relay frames. Return an awaitable if guards or the client need time, or on an error."""
         cleared, guards = self._cleared, self._guards
         for index, frame in enumerate(frames):
-            self._record.meter(frame)
+            self._record.meter_frame(frame)
             try:
                 safe_frames = guards.try_inspect(frame)
             except ProxyError as error:
                 return self._send_and_raise(error)
             if safe_frames is None:
-                return self._feed_slowly(frames[index:])
+                return self._feed_with_waits(frames[index:])
             cleared += safe_frames
         if cleared and not self._client.try_send(cleared):
             return self.send()
         cleared.clear()
         return None
 
-    async def _feed_slowly(self, frames: Sequence[Frame]) -> None:
+    async def _feed_with_waits(self, frames: Sequence[Frame]) -> None:
         """Relay frames with waits. The first frame is already metered."""
         guards, safe_frames = self._guards, None
         self._time_slice.start()
         try:
             for index, frame in enumerate(frames):
                 if index:
-                    self._record.meter(frame)
+                    self._record.meter_frame(frame)
                     safe_frames = guards.try_inspect(frame)
                 if safe_frames is None:
                     safe_frames = await guards.inspect(frame)
-                    if guards.retry_requested:
+                    if guards.is_retry_requested:
                         raise RetryRequested
                     if self._time_slice.is_over():
                         await self._time_slice.pause()

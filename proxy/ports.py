@@ -22,7 +22,7 @@ class Exchange(Protocol):
         """True if the client has closed the connection."""
 
     @property
-    def is_complete(self) -> bool:
+    def is_response_sent(self) -> bool:
         """True if the client has received the whole response."""
 
     @property
@@ -92,7 +92,7 @@ class Policies(Protocol):
     def get_active_policy(self) -> Policy:
         """Return the active revision."""
 
-    async def read(self, head: RequestHead) -> Policy:
+    async def get_request_policy(self, head: RequestHead) -> Policy:
         """Return the active revision. Reload first if the request asks for that and its key may."""
 
 
@@ -143,7 +143,7 @@ class OutputGuards(Protocol):
     """Output guards of one response."""
 
     @property
-    def retry_requested(self) -> bool:
+    def is_retry_requested(self) -> bool:
         """True if a guard requests another response. No frame of this one was released."""
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
@@ -189,7 +189,7 @@ class Guards(Protocol):
 class GuardClients(Protocol):
     """HTTP and model clients for guards."""
 
-    def for_record(self, record: Record, *, call_waits: bool = True) -> GuardClient:
+    def build_guard_client(self, record: Record, *, call_waits: bool = True) -> GuardClient:
         """Return the client for the guards of one call. Its requests join the trace of the call.
 
         ``call_waits`` is False if the call continues while the guard runs.
@@ -247,12 +247,12 @@ class Forwarder(Protocol):
     """Opens responses of upstreams."""
 
     def open(
-        self, plan: Plan, call: Call, record: Record, review: RedactError
+        self, plan: Plan, call: Call, record: Record, redact_error: RedactError
     ) -> Awaitable[UpstreamResponse]:
         """Return the first response that starts, trying the targets of the plan in order.
 
-        ``review`` redacts errors within a response. Raises ``UpstreamError``, and ``InvalidField``
-        if the target's API cannot express the request.
+        ``redact_error`` redacts errors within a response. Raises ``UpstreamError``, or
+        ``InvalidField`` if the target's API cannot express the request.
         """
 
 

@@ -53,7 +53,7 @@ class MemorySink:
 class Unguarded:
     """Guards that inspect nothing."""
 
-    retry_requested = False
+    is_retry_requested = False
 
     def for_call(self, plan: Plan, call: Call, record: Record) -> Any:
         return UnguardedCall(self, plan, call)

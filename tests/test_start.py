@@ -67,7 +67,7 @@ async def start(folder):
         snapshot = running.policies.current
         counted(snapshot.prepare)
         await loaded.wait()
-        counted(lambda: list(snapshot.load_rare_data()))
+        counted(lambda: list(snapshot.iter_loading_steps()))
 
 asyncio.run(start(Path(sys.argv[1])))
 """

@@ -154,7 +154,7 @@ def providers() -> Iterator[str]:
     yield _row("`provider`", "endpoints", "not sent", "differences")
     yield "|---|---|---|---|"
     for row in PROVIDERS.values():
-        if row.dialect == "openai" and (row.endpoints < ENDPOINTS or not row.is_plain):
+        if row.dialect == "openai" and (row.endpoints < ENDPOINTS or not row.is_openai_compatible):
             yield _row(f"`{row.name}`", *_traits(row))
 
 
@@ -171,7 +171,7 @@ def _traits(provider: Provider) -> Iterator[str]:
         differences.append("`reasoning_content` of messages is left out")
     if provider.signs_calls:
         differences.append("the thought signature of a call goes back with it")
-    if not provider.is_plain:
+    if not provider.is_openai_compatible:
         differences.append("`developer` messages become `system`")
     if provider.has_short_ids:
         differences.append("ids of tool calls become nine letters and digits")

@@ -15,7 +15,7 @@ from proxy.guards.text.members import IGNORED_RESPONSE_MEMBERS
 from proxy.guards.text.walk import IGNORED_FIELDS
 from proxy.policy.schema.guards import COMMON_KEYS, GuardConfig
 from proxy.types.guard import PromptContext, is_contextual, is_detector
-from proxy.types.partial_matcher import partial_matcher_of
+from proxy.types.partial_matcher import get_partial_matcher
 
 WHOLE_TEXT = "Needs the whole text."
 # Kinds that cannot be built with their example.
@@ -130,7 +130,7 @@ def _describe_streaming(name: str, kind: GuardKind[Any]) -> str:
         guard = guard.for_prompt(CONTEXT)
     if not is_detector(guard) or guard.lookback is None:
         return WHOLE_TEXT
-    bound = "at most " if partial_matcher_of(guard) is not None else ""
+    bound = "at most " if get_partial_matcher(guard) is not None else ""
     return f"Withholds {bound}{guard.lookback} characters."
 
 

@@ -39,7 +39,7 @@ from proxy.policy.store import (
 from proxy.runtime.background import SideTasks, run_between_calls, run_in_background
 from proxy.runtime.fair_queue import FairSemaphore, Offload
 from proxy.runtime.frozen import frozen
-from proxy.server import Calls, CrossOrigin, Drain, PublicRequests, Stop
+from proxy.server import Calls, CorsHeaders, Drain, PublicEndpoints, Stop
 from proxy.server.admin import Readiness
 from proxy.server.listening import listen
 from proxy.server.request import BodyMemory, BodyParser, BodyShare, Bounds
@@ -100,7 +100,7 @@ async def run_proxy(
         http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
         pipeline, limits, upstreams = await _build_pipeline(context, http, store, via, emitters)
         calls, readiness, bug = Calls(), Readiness(), partial(telemetry.log_internal_error, context)
-        public = PublicRequests(readiness.is_ready, CrossOrigin(lambda: store.current.origins))
+        public = PublicEndpoints(readiness.is_ready, CorsHeaders(lambda: store.current.origins))
         bounds = _build_request_bounds(context, upstreams.offload)
         state = server.ListenerState(
             via, new_request_id, bounds, calls, public, upstreams.ids, store.get_passthrough_paths
@@ -329,7 +329,7 @@ async def _start_listener(
 async def preload_for_first_calls(snapshot: Snapshot, http: HttpClient) -> None:
     """Load the modules and data that the first calls need."""
     async with asyncio.TaskGroup() as loading:
-        loading.create_task(http.prepare())
+        loading.create_task(http.load_certificates())
         await asyncio.sleep(0)  # starts the thread of the other task
         snapshot.prepare()
 
@@ -342,7 +342,7 @@ async def finish_loading(
     on_loaded: Callable[[], None],
 ) -> None:
     """Load rarely used modules between calls, report readiness, and prepare metrics in a thread."""
-    await run_between_calls(snapshot.load_rare_data(), calls.has_active)
+    await run_between_calls(snapshot.iter_loading_steps(), calls.has_active)
     on_loaded()
     readiness.ready = True
     await asyncio.to_thread(metrics.get_exposition)

@@ -18,7 +18,7 @@ from proxy.policy.review.compare import CandidateSink
 from proxy.policy.store import PolicyStore
 from proxy.runtime.background import run_in_background
 from proxy.runtime.frozen import frozen
-from proxy.server.admin import Access, AdminSources, Readiness, make_admin_handler
+from proxy.server.admin import AdminAccess, AdminSources, Readiness, make_admin_handler
 from proxy.server.console import Console
 from proxy.server.sessions import Sessions
 from proxy.telemetry import Emitters, RecordSink
@@ -99,7 +99,7 @@ async def open_admin_handler(
             console=console,
         )
         sessions = None if console is None else console.sessions
-        access = Access(settings.admin_token, settings.admin_hosts, sessions)
+        access = AdminAccess(settings.admin_token, settings.admin_hosts, sessions)
         yield make_admin_handler(sources, readiness, access)
 
 

@@ -89,13 +89,13 @@ async def _build_counter_store(context: Context) -> CounterStore:
             context.log.warning("limits.degraded", cause=cause)
 
     def on_lost_budget(claim: Claim) -> None:
-        name, labels = claim.limit.name, context.metrics.catalog.labels_of_scope(claim.scope)
+        name, labels = claim.limit.name, context.metrics.catalog.get_scope_labels(claim.scope)
         context.metrics.count("headrace_budget_lost_total", name)
         context.log.error("budget.lost", limit=name, whose=labels)
 
     server = connect(context.settings.redis, TIMEOUT_S)
 
-    redis = RedisStore(server, unix_time_s, ledger=_current_ledger_run(context))
+    redis = RedisStore(server, unix_time_s, ledger=_build_ledger_run(context))
     remote = await context.opened.enter_async_context(redis)
     fallback = LocalFallback(time.monotonic, unix_time_s, context.settings.replicas)
     failover = FailoverStore(
@@ -113,7 +113,7 @@ async def _build_counter_store(context: Context) -> CounterStore:
     return failover
 
 
-def _current_ledger_run(context: Context) -> LedgerRun:
+def _build_ledger_run(context: Context) -> LedgerRun:
     """Return the ids of the ledger and of this run. Shared counters store them with each charge."""
     location, ledger = context.settings.ledger, context.ledger
     if location is None or ledger is None:
@@ -192,7 +192,7 @@ async def open_budget_backfill(
         on_error=partial(telemetry.log_task_error, context, "recall.failed"),
         monotonic=time.monotonic,
         utc=unix_time_s,
-        ledger=_current_ledger_run(context).id,
+        ledger=_build_ledger_run(context).id,
     )
     return await context.opened.enter_async_context(asking)
 
@@ -209,7 +209,7 @@ async def _read_and_log_spend(
         raise BackfillUnavailable from error
     finally:
         recalled = None if spent_nano_usd is None else spent_nano_usd / NANO_PER_USD
-        labels, name = context.metrics.catalog.labels_of_scope(claim.scope), claim.limit.name
+        labels, name = context.metrics.catalog.get_scope_labels(claim.scope), claim.limit.name
         context.log.info("budget.begins", limit=name, whose=labels, recalled_usd=recalled)
     return spent_nano_usd
 

@@ -129,7 +129,7 @@ def log_limit_warning(context: Context, state: CounterState) -> None:
     capacity: float = limit.capacity
     if limit.kind.scale > 1:  # nano-USD to USD
         used, capacity = used / limit.kind.scale, capacity / limit.kind.scale
-    labels = context.metrics.catalog.labels_of_scope(state.scope)
+    labels = context.metrics.catalog.get_scope_labels(state.scope)
     context.log.warning("limit.warned", limit=limit.name, whose=labels, used=used, of=capacity)
 
 

@@ -75,7 +75,7 @@ class CacheLookup:
         """Number of choices or vectors of a complete response, after the overrides of policy."""
         call, model_call = self.call, self.plan.model_calls[0]
         target = model_call.targets[0]
-        overrides = model_call.overrides_for(target)
+        overrides = model_call.get_overrides(target)
         # Legacy completions and embeddings have no overrides.
         if "n" not in call.body and "n" not in overrides.set:
             return count_choices(call, call.body)

@@ -103,7 +103,7 @@ def _list_model_call_parts(model_call: ModelCall) -> list[Any]:
         model_call.pool_size,
         model_call.rules,
         [
-            _list_target_parts(target, model_call.overrides_for(target))
+            _list_target_parts(target, model_call.get_overrides(target))
             for target in model_call.targets
         ],
     ]

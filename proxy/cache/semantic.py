@@ -274,7 +274,7 @@ def get_prompt(body: Json) -> str | None:
 
 def _get_temperature(plan: Plan, body: Json) -> float:
     model_call = plan.model_calls[0]
-    changes = model_call.overrides_for(model_call.targets[0])
+    changes = model_call.get_overrides(model_call.targets[0])
     requested = changes.set.get("temperature", body.get("temperature"))
     if not isinstance(requested, int | float):
         return DEFAULT_TEMPERATURE

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from proxy.cache.store import PendingWrites, Row, StoreEvents
-from proxy.runtime.spool import file_identity
+from proxy.runtime.spool import get_file_identity
 
 APPLICATION_ID = 0x48644361  # "HdCa", in the header of each cache file
 FORMAT_VERSION = 1
@@ -336,23 +336,23 @@ class SqliteAnswerStore:
 
     def _is_in_place(self) -> bool:
         """Return True if the path still has the file that the writer has open."""
-        return self._identity is not None and self._identity == file_identity(self.file)
+        return self._identity is not None and self._identity == get_file_identity(self.file)
 
     def _open(self) -> None:
         """Open the file. Replace an unreadable one unless another process has replaced it."""
-        identity = file_identity(self.file)
+        identity = get_file_identity(self.file)
         try:
             self._writer.database = open_file(self.file)
         except UnreadableFile as error:
             self._move_damaged_file(identity, str(error))
             self._writer.database = open_file(self.file)
-        self._identity = file_identity(self.file)
+        self._identity = get_file_identity(self.file)
 
     def _start_new_file(self) -> None:
         """Continue with a new file, or with the one that another process has created."""
         self._writer.close()
         identity, self._identity = self._identity, None  # None until a file is open
-        if file_identity(self.file) is not None:
+        if get_file_identity(self.file) is not None:
             self._move_damaged_file(identity, "damaged")
         elif identity is not None:
             remove_wal(self.file)
@@ -361,7 +361,7 @@ class SqliteAnswerStore:
         self._damaged = False
 
     def _move_damaged_file(self, identity: tuple[int, int] | None, reason: str) -> None:
-        if file_identity(self.file) == identity:
+        if get_file_identity(self.file) == identity:
             self.replaced(reason, rename_damaged_file(self.file))
 
     def _open_reader(self) -> None:

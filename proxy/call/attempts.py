@@ -46,7 +46,7 @@ class Bill:
     cost: int | None
     price: Price | None = None
 
-    def parts(self) -> dict[str, int]:
+    def split_cost(self) -> dict[str, int]:
         """Return the cost in nano-USD by token type. The parts add up to ``cost``."""
         return self.price.compute_cost_by_type(self.usage.tokens) if self.price else {}
 
@@ -133,7 +133,7 @@ class AttemptResult(NamedTuple):
 USEFUL_ATTEMPT = AttemptResult(served=True, use="useful", loss=None)
 
 
-def attempt_results(
+def build_attempt_results(
     attempts: Sequence[Attempt], serving: Mapping[int, Attempt], outcome: CallOutcome
 ) -> list[AttemptResult]:
     """Return the result of each attempt for a call with this outcome.
@@ -146,12 +146,12 @@ def attempt_results(
         if served and outcome == "success" and attempt.error is None and not attempt.is_replaced:
             results += (USEFUL_ATTEMPT,)
             continue
-        use = spend_use(attempts, index, outcome, served=served)
-        results.append(AttemptResult(served, use, loss_reason(attempt, use, outcome)))
+        use = classify_cost_use(attempts, index, outcome, served=served)
+        results.append(AttemptResult(served, use, get_loss_reason(attempt, use, outcome)))
     return results
 
 
-def spend_use(
+def classify_cost_use(
     attempts: Sequence[Attempt], index: int, outcome: CallOutcome, *, served: bool
 ) -> SpendUse:
     """Return the use of the cost of the attempt with this index.
@@ -175,7 +175,7 @@ def spend_use(
     return "retried" if followed and not attempt.lost_hedge else "abandoned"
 
 
-def loss_reason(attempt: Attempt, use: SpendUse, outcome: CallOutcome) -> LossReason | None:
+def get_loss_reason(attempt: Attempt, use: SpendUse, outcome: CallOutcome) -> LossReason | None:
     """Return the reason why no client received the complete response of an attempt.
 
     None if one did, or if the request was invalid and nothing was used. ``retry``: another attempt
@@ -276,7 +276,7 @@ class Billing:
         return tokens
 
 
-def lost_cost(attempts: Sequence[BilledAttempt]) -> int | None:
+def sum_lost_cost(attempts: Sequence[BilledAttempt]) -> int | None:
     """Return the cost of responses that no client received completely, None if unknown."""
     total = 0
     for _, fate, bill in attempts:
@@ -299,7 +299,7 @@ def compute_bill(
     ``hidden_output`` estimates output that the model may have produced without sending it. An
     attempt without usage costs nothing. Unknown usage has no known cost, except at free targets.
     """
-    usage = attempt.meter.settle(
+    usage = attempt.meter.compute_usage(
         lambda: estimate_body_quarters(call.body, call.field_quarters) if call else 0,
         finished=attempt.finished,
         hidden_output=lambda: hidden_output(attempt) if hidden_output else NOTHING_HIDDEN,

@@ -46,7 +46,7 @@ def estimate_frame_quarters(frame: Frame) -> int:
     return quarters
 
 
-def _is_text(event: Event) -> bool:
+def _is_visible_output(event: Event) -> bool:
     if type(event) is Delta:
         return event.part.kind not in REASONING_KINDS and bool(event.text)
     return type(event) is PartStart and event.call is not None
@@ -108,7 +108,7 @@ class Meter:
 
     def _add_estimate(self, events: Iterable[Event], size: int, now: float) -> None:
         if self.text_at is None and not self.finish_reasons:
-            if any([_is_text(event) for event in events]):
+            if any([_is_visible_output(event) for event in events]):
                 self.text_at = now
             else:
                 self.reasoning_quarters += size
@@ -124,7 +124,7 @@ class Meter:
         else:
             self.reported, self.reported_quarters = tokens, self.output_quarters
 
-    def settle(
+    def compute_usage(
         self,
         prompt_quarters: Callable[[], int],
         *,

@@ -25,7 +25,7 @@ from proxy.call.attempts import (
     CacheSavings,
     CallOutcome,
     Skip,
-    attempt_results,
+    build_attempt_results,
     compute_bill,
 )
 from proxy.call.facts import CacheResult, CallSummary
@@ -244,14 +244,14 @@ class Record:
             if (warning := shorten(remark, MAX_NAME)) not in self.warnings:
                 self.warnings.append(warning)
 
-    def meter(self, frame: Frame) -> None:
+    def meter_frame(self, frame: Frame) -> None:
         """Meter a frame of an upstream, whether or not the client receives it."""
         attempt = self.used_attempts.get(frame.model_call)
         if attempt is not None:
             attempt.bill = None
             attempt.meter.feed(frame, self.now())
 
-    def used_meters(self) -> list[Meter]:
+    def get_used_meters(self) -> list[Meter]:
         """Return the meters of the used responses, one for each model call."""
         meters: list[Meter] = []
         for model_call in self.used_attempts:
@@ -288,10 +288,10 @@ class Record:
             attempt.bill = attempt_bill
         return attempt_bill
 
-    def billed_attempts(self, outcome: CallOutcome) -> list[BilledAttempt]:
+    def build_billed_attempts(self, outcome: CallOutcome) -> list[BilledAttempt]:
         """Return all attempts with their results for a call with this outcome."""
         judged: list[BilledAttempt] = []
-        ends = attempt_results(self.attempts, self.used_attempts, outcome)
+        ends = build_attempt_results(self.attempts, self.used_attempts, outcome)
         for attempt, fate in zip(self.attempts, ends, strict=True):
             judged += (BilledAttempt(attempt, fate, attempt.bill or self._get_bill(attempt)),)
         return judged

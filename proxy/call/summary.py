@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy import errors
-from proxy.call.attempts import Attempt, CallOutcome, lost_cost
+from proxy.call.attempts import Attempt, CallOutcome, sum_lost_cost
 from proxy.call.facts import CallSummary, Failure, Side
 from proxy.call.meter import Meter
 from proxy.call.record import Record
@@ -68,13 +68,13 @@ def _set_request(facts: CallSummary, record: Record) -> None:
 
 
 def _set_response(facts: CallSummary, record: Record) -> None:
-    attempts, billing, meters = record.attempts, record.billing, record.used_meters()
+    attempts, billing, meters = record.attempts, record.billing, record.get_used_meters()
     outcome = record.outcome
-    billed = record.billed_attempts(outcome)
+    billed = record.build_billed_attempts(outcome)
     duration_s = (record.ended or record.started) - record.started
-    overhead_s = duration_s - record.wait_s - _attempts_duration_s(attempts)
+    overhead_s = duration_s - record.wait_s - _measure_attempts_span_s(attempts)
     facts.duration_s = duration_s
-    facts.ttft_s = _seconds_to_first_token(meters, record.started)
+    facts.ttft_s = _compute_seconds_to_first_token(meters, record.started)
     facts.overhead_s = overhead_s if overhead_s > 0 else 0.0
     facts.status = record.status
     facts.outcome = outcome
@@ -86,15 +86,17 @@ def _set_response(facts: CallSummary, record: Record) -> None:
     facts.source = billing.source
     facts.tokens = billing.tokens
     facts.cost = billing.cost
-    facts.lost_cost = lost_cost(billed)
-    facts.finish_reasons = _finish_reasons(meters)
+    facts.lost_cost = sum_lost_cost(billed)
+    facts.finish_reasons = _collect_finish_reasons(meters)
     facts.skips = record.skips
     facts.upstream_findings = _collect_findings(attempts)
 
 
 def _set_decisions(facts: CallSummary, record: Record) -> None:
     verdicts = record.guard_results()
-    facts.limits = record.limit_decision.decisions() if record.limit_decision is not None else ()
+    facts.limits = (
+        record.limit_decision.list_decisions() if record.limit_decision is not None else ()
+    )
     facts.charges = record.charges
     facts.verdicts = _merge_guard_results(verdicts) if verdicts else verdicts
     facts.each_verdict = verdicts
@@ -112,7 +114,7 @@ def _collect_findings(attempts: list[Attempt]) -> list[tuple[str, errors.Upstrea
     return findings[:MAX_WORDS]
 
 
-def _seconds_to_first_token(meters: list[Meter], started: float) -> float | None:
+def _compute_seconds_to_first_token(meters: list[Meter], started: float) -> float | None:
     first_at: float | None = None
     for meter in meters:
         token_at = meter.first_token_at
@@ -121,7 +123,7 @@ def _seconds_to_first_token(meters: list[Meter], started: float) -> float | None
     return None if first_at is None else first_at - started
 
 
-def _attempts_duration_s(attempts: list[Attempt]) -> float:
+def _measure_attempts_span_s(attempts: list[Attempt]) -> float:
     """Return the seconds from the start of the first attempt to the end of the last one."""
     ended_at: float | None = None
     for attempt in attempts:
@@ -155,7 +157,7 @@ def _describe_failure(error: errors.ProxyError, outcome: CallOutcome) -> Failure
     )
 
 
-def _finish_reasons(meters: list[Meter]) -> list[str]:
+def _collect_finish_reasons(meters: list[Meter]) -> list[str]:
     """Return the finish reasons of a call, sorted. Unknown reasons become "other"."""
     reasons: set[str] = set()
     for meter in meters:

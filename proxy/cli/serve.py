@@ -21,8 +21,8 @@ from proxy.demo.examples import DEMO_KEY
 from proxy.ledger.store import LedgerUnusable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.runtime.deferred_free import release_free_memory
-from proxy.server import WeakParser
-from proxy.server.listening import require_free
+from proxy.server import InsecureParser
+from proxy.server.listening import require_free_addresses
 from proxy.settings import Address, BadSetting, Settings
 
 GC_THRESHOLDS = (200_000, 5, 50)
@@ -59,7 +59,7 @@ def run_or_exit(work: Coroutine[Any, Any, None]) -> None:
     """Run until the end. An error at start prints one message and exits with code 1."""
     try:
         uvloop.run(work)
-    except (LedgerUnusable, WeakParser, BadSetting) as error:
+    except (LedgerUnusable, InsecureParser, BadSetting) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen on {error}") from None
@@ -82,7 +82,9 @@ async def _serve(proxy_settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     # SIGHUP would end the process. The folder is read anyway, and watched afterwards.
     loop.add_signal_handler(signal.SIGHUP, lambda: None)
-    require_free({"--listen": proxy_settings.listen, "--admin-listen": proxy_settings.admin})
+    require_free_addresses(
+        {"--listen": proxy_settings.listen, "--admin-listen": proxy_settings.admin}
+    )
     check = partial(_reject_demo_key, proxy_settings)
     async with app.run_proxy(
         proxy_settings, check=check, on_loaded=_freeze_startup_objects

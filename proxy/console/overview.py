@@ -143,7 +143,7 @@ def _make_upstream_rows(sources: Sources, earlier: Totals, totals: Totals) -> It
             "upstream": key[0],
             "model": key[1],
             "circuit": names[circuits.get(key, 0)],
-            "in_flight": sources.health.in_flight(*key),
+            "in_flight": sources.health.count_in_flight(*key),
             "max_concurrency": target.upstream.max_concurrency,
             "per_second": attempts[key] / max(1.0, totals.time - earlier.time),
             "failed": failures[key] / attempts[key] if attempts[key] else None,

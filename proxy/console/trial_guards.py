@@ -29,7 +29,7 @@ async def inspect_request(plan: Plan, call: Call) -> Data:
     inspection = await engine.inspect(rules.detectors, texts)
     marked = await _mark_findings(engine, rules.detectors, texts)
     blocked = inspection.blocked
-    if texts.opaque and not plan.guards.opaque and plan.guards.input_stage.enforces:
+    if texts.opaque and not plan.guards.allows_opaque and plan.guards.input_stage.enforces:
         kind = texts.opaque[0].kind
         blocked = GuardBlocked(OPAQUE_MESSAGE.format(kind), guard="opaque", kind=kind)
     return {

@@ -21,7 +21,7 @@ from proxy.demo.model_server import READY_LINE
 from proxy.demo.simulated import run_simulated_model
 from proxy.policy.files.load import load_policies
 from proxy.runtime.background import run_in_background
-from proxy.server.listening import require_free
+from proxy.server.listening import require_free_addresses
 from proxy.settings import Address, BadSetting, Settings
 
 SERVER_MODULE = "proxy.demo.model_server"
@@ -34,7 +34,7 @@ class ModelUnavailable(Exception):
     """The local model does not run. The message completes "The local model ..."."""
 
 
-def model_command(address: Address) -> tuple[str, ...]:
+def build_model_command(address: Address) -> tuple[str, ...]:
     """Return the command that serves the model. Imports no package. Raise ``ModelUnavailable``."""
     runtime, package = find_spec(RUNTIME_PACKAGE), find_spec(MODEL_FILE[0])
     folders = package.submodule_search_locations if package else None
@@ -94,8 +94,8 @@ async def serve_demo(
     settings: Settings, until_stopped: Callable[[], Awaitable[None]], print_line: Print
 ) -> None:
     """Run the model and the proxy until stopped. Raises ``BadSetting`` if they cannot start."""
-    model = _model_address(settings)
-    require_free(
+    model = _get_model_address(settings)
+    require_free_addresses(
         {
             "--listen": settings.listen,
             "--admin-listen": settings.admin,
@@ -108,7 +108,7 @@ async def serve_demo(
         await until_stopped()
 
 
-def _model_address(settings: Settings) -> Address:
+def _get_model_address(settings: Settings) -> Address:
     """Return the address at which the policies expect the model."""
     upstream = load_policies(settings.policies).policies.upstreams.get(LOCAL_UPSTREAM)
     if upstream is None:
@@ -121,7 +121,7 @@ def _model_address(settings: Settings) -> Address:
 async def run_local_upstream(
     address: Address,
     print_line: Print,
-    command: Callable[[Address], Sequence[str]] = model_command,
+    command: Callable[[Address], Sequence[str]] = build_model_command,
     ready_s: float = READY_TIMEOUT_S,
 ) -> AsyncIterator[None]:
     """Serve the model while the block runs, then simulated responses. Raises ``OSError``."""

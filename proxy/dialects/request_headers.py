@@ -209,7 +209,7 @@ def insert_model_from_path(head: RequestHead, body: Json) -> tuple[Json, tuple[s
 
     Warn if the body names another one.
     """
-    name = head.parameter("deployment")
+    name = head.get_parameter("deployment")
     if name is None:
         return body, ()
     is_other = body.get("model") not in (None, name)

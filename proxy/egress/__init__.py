@@ -54,7 +54,7 @@ class HttpGuardClients:
     run_exchange: Callable[[Exchange], Awaitable[None]]
     new_id: Callable[[], str]
 
-    def for_record(self, record: Record, *, call_waits: bool = True) -> HttpGuardClient:
+    def build_guard_client(self, record: Record, *, call_waits: bool = True) -> HttpGuardClient:
         return HttpGuardClient(self, record, call_waits=call_waits)
 
     async def embed(
@@ -63,7 +63,7 @@ class HttpGuardClients:
         """Return the target that has computed the embedding of a text, and its response."""
         owner = record.plan.deployment if record.plan is not None else None
         caller_key = internal_key("cache", owner or "")
-        client = self.for_record(record, call_waits=call_waits)
+        client = self.build_guard_client(record, call_waits=call_waits)
         exchange = await client.call_deployment(
             caller_key, deployment, "embeddings", {"input": text}
         )
@@ -99,7 +99,7 @@ class HttpGuardClient:
                 try:
                     reply = await http.post(url, headers, body, GUARD_TIMEOUTS)
                 except StaleConnection:
-                    reply = await http.post(url, headers, body, GUARD_TIMEOUTS, fresh=True)
+                    reply = await http.post(url, headers, body, GUARD_TIMEOUTS, new_connection=True)
                 try:
                     while piece := await reply.read():
                         response += piece
@@ -177,7 +177,7 @@ class InternalExchange:
         self._error: ProxyError | None = None
 
     @property
-    def is_complete(self) -> bool:
+    def is_response_sent(self) -> bool:
         return self._document is not None
 
     def read_head(self) -> RequestHead:

@@ -22,37 +22,37 @@ STORED_AT_PROVIDER = (
 )
 
 
-def missing(expected: str) -> str:
+def describe_missing_field(expected: str) -> str:
     """Return the problem of a required field, which must be what ``expected`` describes."""
     return f"is required and must be {expected}"
 
 
-def conflicts_with(field: str) -> str:
+def describe_conflict(field: str) -> str:
     return f"cannot be combined with {field}"
 
 
-def unsupported_type(kind: object) -> str:
+def describe_unsupported_type(kind: object) -> str:
     """Return the problem of a part whose type the upstream's API lacks."""
     name = shorten_to_ascii(str(kind))
     return f'type "{name}" is not supported by the upstream that serves this model'
 
 
-def no_endpoint(endpoint: str) -> str:
+def describe_missing_endpoint(endpoint: str) -> str:
     """Return the problem of a model whose upstream lacks an endpoint."""
     return f"the upstream that serves this model has no {endpoint} endpoint"
 
 
-def too_large(max_bytes: int) -> str:
+def describe_large_body(max_bytes: int) -> str:
     """Return the message for a body of more bytes."""
     return f"The request body must not exceed {max_bytes} bytes."
 
 
-def no_deployment(name: str, problem: str = "does not exist") -> str:
+def describe_unusable_deployment(name: str, problem: str = "does not exist") -> str:
     """Return the message for a deployment that a key cannot use."""
     return f'Deployment "{shorten_to_ascii(name)}" {problem}, or this key may not use it.'
 
 
-def no_model(models: Sequence[str], where: str = "") -> str:
+def describe_unserved_models(models: Sequence[str], where: str = "") -> str:
     """Return the message for models that no deployment of a key serves."""
     several, together = ("s", " together") if len(models) > 1 else ("", "")
     return (
@@ -61,7 +61,7 @@ def no_model(models: Sequence[str], where: str = "") -> str:
     )
 
 
-def ambiguous(subject: str, deployments: Collection[str]) -> str:
+def describe_ambiguity(subject: str, deployments: Collection[str]) -> str:
     """Return the problem of a call that several deployments can serve."""
     names = join_names(sorted(deployments))
     return (

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proxy.errors import BadRequest, InvalidField
-from proxy.errors.field_problems import missing
+from proxy.errors.field_problems import describe_missing_field
 from proxy.errors.words import MAX_LISTED, MAX_NAME, shorten_to_ascii
 from proxy.fields.spelling import fold_name, normalize_name, suggest_name
 from proxy.runtime.frozen import frozen
@@ -60,7 +60,9 @@ def check_body(
             break  # required fields are first, so that a short body is checked quickly
         if name not in body or body[name] is None:
             says = fields[name].description
-            raise InvalidField(name, f"must be {says}, not null" if name in body else missing(says))
+            raise InvalidField(
+                name, f"must be {says}, not null" if name in body else describe_missing_field(says)
+            )
     for name, value in body.items():
         if name not in fields:
             check_spelling(fields, spellings, name)
@@ -76,7 +78,7 @@ def check_member(name: str, value: Any, field: FieldType, path: str) -> None:
     """Raise ``InvalidField`` if a member of the object at ``path`` is missing or wrong."""
     if value is None and not field.required:
         return
-    problem = missing(field.description) if value is None else field.check(value)
+    problem = describe_missing_field(field.description) if value is None else field.check(value)
     if problem is not None:
         raise InvalidField(f"{path}.{name}", problem)
 

@@ -175,7 +175,7 @@ class Engine:
         return job() if weight <= self.max_loop_weight else await self.get_threads(caller)(job)
 
     def get_threads(self, caller: object) -> GuardThreads:
-        return GuardThreads(self.pool, self.slots.slot_of(caller), self.on_wait)
+        return GuardThreads(self.pool, self.slots.make_slot(caller), self.on_wait)
 
     async def read_texts(
         self,
@@ -342,7 +342,7 @@ def bind_to_prompt(rules: StageRules, body: Json) -> StageRules:
     if not rules.contextual:
         return rules
     context = build_prompt_context(body)
-    return StageRules.from_rules(tuple(_bind_rule(rule, context) for rule in rules.every))
+    return StageRules.from_rules(tuple(_bind_rule(rule, context) for rule in rules.all_rules))
 
 
 def split_by_enforcement(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:

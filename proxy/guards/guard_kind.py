@@ -13,10 +13,10 @@ from proxy.config.scalars import Section
 from proxy.runtime.frozen import frozen
 from proxy.types import Secret, Upstream
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import AnyDetector, Detector, PromptContext, Service, Stage
+from proxy.types.guard import AnyDetector, Detector, PromptContext, ServiceDetector, Stage
 
 K = TypeVar("K", bound=Section)
-D_co = TypeVar("D_co", bound=Detector | Service, covariant=True)
+D_co = TypeVar("D_co", bound=Detector | ServiceDetector, covariant=True)
 
 
 def make_wrong_stage_message(name: str, stage: Stage) -> str:

@@ -84,6 +84,6 @@ class ModelThreadPool:
             raise Busy
         self._places.take(caller)
         try:
-            yield GuardThreads(self._executor, self._slots.slot_of(caller))
+            yield GuardThreads(self._executor, self._slots.make_slot(caller))
         finally:
             self._places.release(caller)

@@ -171,7 +171,7 @@ class OutputInspector:
     """The output guards of one response.
 
     With ``holds_response``, all frames wait until the end, because a guard may request another
-    response. Then ``retry_requested`` is True and no frame of this response is sent. With
+    response. Then ``is_retry_requested`` is True and no frame of this response is sent. With
     ``drops_raw_bytes``, documents are sent instead of the bytes they were read from: the bytes may
     have a member twice, of which guards read one.
     """
@@ -186,7 +186,7 @@ class OutputInspector:
             "_thoughts",
             "_waits",
         ),
-        *("_was_shown", "retry_requested"),
+        *("_was_shown", "is_retry_requested"),
     )
 
     def __init__(  # one parameter for each feature of a policy
@@ -199,7 +199,7 @@ class OutputInspector:
         holds_response: bool = False,
         drops_raw_bytes: bool = False,
     ) -> None:
-        self.retry_requested = False
+        self.is_retry_requested = False
         self._inspector = inspector
         self._restorer = restorer
         self._call_capture = call_capture
@@ -221,7 +221,7 @@ class OutputInspector:
             released = await self._inspector.inspect(frame)
         except GuardRetryRequested as error:
             drop_tracebacks(error)  # the guard's result refers to the error
-            self.retry_requested = True
+            self.is_retry_requested = True
             return ()
         if self._call_capture is not None:
             await self._capture_frames(released, self._call_capture)

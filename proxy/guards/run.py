@@ -88,7 +88,7 @@ class GuardedCall:
         A guard may change the targets of the plan. Raises ``GuardBlocked``.
         """
         call, rules, engine = self.call, self.plan.guards.input_stage, self.guards.engine
-        if not rules.every:
+        if not rules.all_rules:
             return self.plan, call
         if call.upload is not None:
             walked_texts = Texts((), (Opaque((), "file"),))
@@ -96,7 +96,7 @@ class GuardedCall:
         walk: Walk = walk_request if call.head.passthrough is None else walk_passthrough_request
         walked_texts = await engine.read_texts(walk, call.body, call.size, self.record.key)
         blocks = self.guards.thoughts.find_shown_blocks(call.body, self.plan, self.record.key)
-        if blocks and not any(rule.action == "route" for rule in rules.every):
+        if blocks and not any(rule.action == "route" for rule in rules.all_rules):
             walked_texts = drop_texts_of_blocks(walked_texts, blocks)
         return await self._inspect_request(rules, walk, walked_texts)
 
@@ -105,7 +105,7 @@ class GuardedCall:
     ) -> tuple[Plan, Call]:
         """Apply the rules to a request whose texts are read. Raises ``GuardBlocked``."""
         call, guards = self.call, self.guards
-        if walked_texts.opaque and not self.plan.guards.opaque and rules.enforces:
+        if walked_texts.opaque and not self.plan.guards.allows_opaque and rules.enforces:
             kind = walked_texts.opaque[0].kind
             raise GuardBlocked(OPAQUE_MESSAGE.format(kind), guard="opaque", kind=kind)
         replacement: Replace = replace_by_kind
@@ -172,9 +172,9 @@ class GuardedCall:
         """
         rules, engine = self.plan.guards.output_stage, self.guards.engine
         if head.passthrough is not None and head.streamed:
-            if rules.enforces and not self.plan.guards.opaque:
+            if rules.enforces and not self.plan.guards.allows_opaque:
                 raise GuardBlocked(OPAQUE_RESPONSE_MESSAGE, guard="opaque", kind="file")
-            tallies = [RuleTally(rule, engine.clock, opaque=True) for rule in rules.every]
+            tallies = [RuleTally(rule, engine.clock, opaque=True) for rule in rules.all_rules]
             self.record.add_guard_results("output", [tally.to_result() for tally in tallies])
             return NO_OUTPUT_GUARDS
         holds_response = rules.retries
@@ -185,7 +185,7 @@ class GuardedCall:
         ):
             blocking = (
                 replace(rule, action="block") if rule.action == "retry" else rule
-                for rule in rules.every
+                for rule in rules.all_rules
             )
             rules = StageRules.from_rules(tuple(blocking))
         rules = _extend_rule_fields(rules, FAMILIES[find_client_family(call)].shown_as)
@@ -194,7 +194,7 @@ class GuardedCall:
         call_capture = self._start_capture(call)
         if call_capture is not None:
             self.record.captured = call_capture.build_captured_texts
-        has_input = bool(self.plan.guards.input_stage.every)
+        has_input = bool(self.plan.guards.input_stage.all_rules)
         key = self.record.key
         return OutputInspector(
             inspector,
@@ -207,7 +207,7 @@ class GuardedCall:
 
     def _build_inspector(self, call: Call, rules: StageRules) -> FrameInspector:
         engine = self.guards.engine
-        if not rules.every:
+        if not rules.all_rules:
             return NO_OUTPUT_GUARDS
         if call.stream:
             inspector = StreamInspector(engine, rules, call.body, self.record)
@@ -232,14 +232,14 @@ class GuardedCall:
 
 def _extend_rule_fields(rules: StageRules, shown_as: Mapping[Kind, Kind]) -> StageRules:
     """Return rules that inspect both of two kinds of text if clients see them as one kind."""
-    if any([rule.fields is not None for rule in rules.every]):
+    if any([rule.fields is not None for rule in rules.all_rules]):
         for kinds in shown_as.items():
             names = {KIND_OF[kind] for kind in kinds}
             joined = (
                 replace(rule, fields=rule.fields | names)
                 if rule.fields is not None and not names.isdisjoint(rule.fields)
                 else rule
-                for rule in rules.every
+                for rule in rules.all_rules
             )
             rules = StageRules.from_rules(tuple(joined))
     return rules

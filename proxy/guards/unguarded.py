@@ -33,7 +33,7 @@ class UnguardedCall:
 class NoOutputGuards:
     """Passes the frames of a response unchanged."""
 
-    retry_requested: bool = False
+    is_retry_requested: bool = False
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame]:
         return (frame,)

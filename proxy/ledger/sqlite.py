@@ -33,7 +33,7 @@ from proxy.ledger.store import (
     to_write_error,
 )
 from proxy.runtime.frozen import frozen
-from proxy.runtime.spool import file_identity
+from proxy.runtime.spool import get_file_identity
 
 BUSY_TIMEOUT_S = 0.5
 READ_TIMEOUT_S = 5.0
@@ -151,7 +151,7 @@ class SqliteStore:
     def _is_file_replaced(self) -> bool:
         """Return True if another file is at the path. Return False if that is unknown."""
         try:
-            return self._file_identity != file_identity(self.path)
+            return self._file_identity != get_file_identity(self.path)
         except OSError:
             return False
 
@@ -159,7 +159,7 @@ class SqliteStore:
     def _write_in_transaction(self) -> Iterator[sqlite3.Connection]:
         """Run a transaction. After a failure the next one gets a new connection."""
         try:
-            if self._file is None or self._file_identity != file_identity(self.path):
+            if self._file is None or self._file_identity != get_file_identity(self.path):
                 self._file = self._open_ledger()
             self._file.execute("BEGIN IMMEDIATE")
             require_current_version(self._file)
@@ -182,13 +182,13 @@ class SqliteStore:
 
     def _open_ledger(self) -> sqlite3.Connection:
         """Open the file at the path. SQLite would continue to write to a moved or deleted one."""
-        identity, log = file_identity(self.path), None
+        identity, log = get_file_identity(self.path), None
         is_another = self._file_identity is not None and self._file_identity != identity
-        self._disconnect()  # after `file_identity`: a freed inode number could be reused
+        self._disconnect()  # after `get_file_identity`: a freed inode number could be reused
         if is_another and identity is None:
             log = _preserve_log(self.path, self.run.now_ms())
         file = _connect(self.path, self.run.folder)
-        self._file_identity = file_identity(self.path)
+        self._file_identity = get_file_identity(self.path)
         if is_another:
             self.on_new_file(log)
         return file
@@ -242,7 +242,7 @@ def _preserve_log(path: Path, now_ms: int) -> Path | None:
     """
     log = Path(f"{path}-wal")
     Path(f"{path}-shm").unlink(missing_ok=True)
-    if file_identity(log) is None or not log.stat().st_size:
+    if get_file_identity(log) is None or not log.stat().st_size:
         return None
     return log.replace(f"{path}.{now_ms}-wal")
 

@@ -186,7 +186,7 @@ class Reservation:
         if refusal is None:
             return None
         limit = next(claim.limit for claim in claims if claim.limit.name == refusal.limit.name)
-        if decision.store_away and limit.on_store_error == "closed":
+        if decision.is_store_unavailable and limit.on_store_error == "closed":
             return LimitStoreUnavailable(limit.name, refusal.retry_after_s)
         if limit is not refusal.limit:  # a local share of the limit: report the whole limit instead
             refusal = replace(refusal, limit=limit, remaining=None)

@@ -164,7 +164,7 @@ def _estimate_sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallS
         ]
     sizes: list[CallSize] = []
     if len(targets) == 1:
-        size = estimate_size(call, targets[0], model_call.overrides_for(targets[0]))
+        size = estimate_size(call, targets[0], model_call.get_overrides(targets[0]))
         sizes = [size] if size is not None else []
     else:
         size_by_form: dict[tuple[str | None, ...], CallSize | None] = {}
@@ -173,7 +173,7 @@ def _estimate_sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallS
             # Otherwise the requests differ in their model only.
             form = target.upstream.name, target.endpoint, overrides
             if form not in size_by_form:
-                size_by_form[form] = estimate_size(call, target, model_call.overrides_for(target))
+                size_by_form[form] = estimate_size(call, target, model_call.get_overrides(target))
             if (size := size_by_form[form]) is not None:
                 sizes.append(size._replace(target=target))
     return sizes or [CallSize(target, prompt=0, output=0, body={}) for target in targets]
@@ -222,7 +222,7 @@ def estimate_hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOu
     if call.head.passthrough is not None:
         return NOTHING_HIDDEN
     model_call, meter = plan.model_calls[attempt.model_call], attempt.meter
-    body = apply_overrides(call, attempt.target, model_call.overrides_for(attempt.target))
+    body = apply_overrides(call, attempt.target, model_call.get_overrides(attempt.target))
     if call.stream and DIALECTS[attempt.target.upstream.dialect].server.can_stream:
         has_reasoned = meter.reported is not None and meter.reported.reasoning
         may_have_reasoned = is_reasoning_model(attempt.target.model, body)

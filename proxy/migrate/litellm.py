@@ -21,7 +21,7 @@ from proxy.migrate.draft import (
     to_integer_weight,
     to_slug,
 )
-from proxy.types.providers import BY_WORD, Provider, key_variable
+from proxy.types.providers import BY_WORD, Provider, get_key_variable
 
 SUPPORTED_MODES = frozenset({"chat", "embedding", "responses", "completion"})
 """Modes that need no passthrough path."""
@@ -234,7 +234,7 @@ class _Converter:
             return None
         upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
         key, path = params.read_value("api_key"), params.get_member_path("api_key")
-        variable = provider.variable or key_variable(name)
+        variable = provider.variable or get_key_variable(name)
         if key is not None or provider.variable:
             upstream["api_key"] = self._draft.reference_secret(key, variable, path)
         elif provider.base_url is None:

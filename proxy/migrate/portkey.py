@@ -17,7 +17,7 @@ from proxy.migrate.draft import (
     to_integer_weight,
     to_slug,
 )
-from proxy.types.providers import BY_WORD, key_variable
+from proxy.types.providers import BY_WORD, get_key_variable
 
 NO_EMBEDDINGS_NOTE = (
     "similar prompts are not matched. Add semantic: {embeddings: DEPLOYMENT}. See docs/cache.md."
@@ -91,7 +91,7 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
         variable = (
             provider.variable
             if provider_name == word and provider.variable
-            else key_variable(provider_name)
+            else get_key_variable(provider_name)
         )
         upstream["api_key"] = draft.reference_secret(
             text, variable, part.get_member_path("api_key")

@@ -17,7 +17,7 @@ from proxy.policy.decide.snapshot import Deployment, KeyDeployment, Snapshot
 from proxy.types import CacheRule, ScopedLimit, Target
 from proxy.types.guard import GuardPlan
 from proxy.types.limit import BudgetQuery, Limit
-from proxy.types.roster import LabelCatalog, ListedDeployment, internal_key
+from proxy.types.roster import DeploymentLabels, LabelCatalog, internal_key
 
 MAX_SCOPES_PER_DEPLOYMENT = 1000
 """Maximum number of counters of one deployment that have gauges."""
@@ -114,13 +114,13 @@ def _list_tag_values(snapshot: Snapshot, tag: str) -> frozenset[str]:
 
 def _collect_deployment_labels(
     deployment: Deployment, key_deployments: KeyDeployments
-) -> ListedDeployment:
+) -> DeploymentLabels:
     rules = list(deployment.rules)
     guards = [*_list_guard_labels(deployment.guards)]
     for rule in rules:
         guards += _list_guard_labels(rule.guards)
     tags = [deployment.tags, *(d.tags for d in key_deployments.values())]
-    return ListedDeployment(
+    return DeploymentLabels(
         targets=tuple(dict.fromkeys(_list_targets(deployment))),
         rules=tuple(dict.fromkeys(rule.name for rule in rules)),
         guards=tuple(dict.fromkeys(guards)),

@@ -129,7 +129,7 @@ class PolicyStore:
         self.rejection: Rejection | None = None
         self._publish_active_snapshot()
 
-    async def read(self, head: RequestHead) -> ActivePolicy:
+    async def get_request_policy(self, head: RequestHead) -> ActivePolicy:
         """Return the active policy. Reload first if the request asks for it and its key may."""
         if head.bypass_cache and self._may_refresh(head):
             await self.refresh()
@@ -164,7 +164,7 @@ class PolicyStore:
             try:
                 snapshot = await asyncio.to_thread(self._source.read)
                 await asyncio.to_thread(snapshot.prepare)
-                await asyncio.to_thread(deque, snapshot.load_rare_data(), 0)  # runs the generator
+                await asyncio.to_thread(deque, snapshot.iter_loading_steps(), 0)  # runs them
                 revocations = await asyncio.to_thread(self._source.read_revocations)
                 dropped = self._activate(snapshot.revoke(revocations.names))
                 await asyncio.to_thread(dropped.clear)  # a large snapshot takes 30 ms to free

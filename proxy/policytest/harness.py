@@ -199,7 +199,7 @@ class _FixedPolicy:
     def get_active_policy(self) -> Self:
         return self
 
-    async def read(self, head: RequestHead) -> Self:
+    async def get_request_policy(self, head: RequestHead) -> Self:
         return self
 
     def identify(self, head: RequestHead) -> KeyCaller:
@@ -214,7 +214,7 @@ class _SimulatedExchange:
     _head: ResponseHead
     _writer: FamilyWriter
     _call: Call
-    is_disconnected = is_complete = False  # a policy test is never canceled
+    is_disconnected = is_response_sent = False  # a policy test is never canceled
     request_id = REQUEST_ID
 
     def __init__(self, setup: Given, case_run: CaseRun, paths: PassthroughPaths | None) -> None:
@@ -298,7 +298,7 @@ class _SimulatedUpstreams:
         timeouts: Timeouts,
         on_sent: Callable[[], None] = do_nothing,
         *,
-        fresh: bool = False,
+        new_connection: bool = False,
         method: str = "POST",
     ) -> _SimulatedResponse:
         if not isinstance(body, bytes):

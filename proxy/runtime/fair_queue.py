@@ -33,15 +33,15 @@ class FairSemaphore:
 
     def charge(self, caller: object, seconds: float) -> None:
         """Charge a caller for the work of a slot that it still holds."""
-        self._charged[caller] = self._charge_of(caller) + seconds
+        self._charged[caller] = self._get_charge(caller) + seconds
         if len(self._charged) > MAX_CHARGED_CALLERS:
             charges = self._charged.items()
             self._charged = {other: charge for other, charge in charges if charge > self._level}
 
-    def _charge_of(self, caller: object) -> float:
+    def _get_charge(self, caller: object) -> float:
         return max(self._charged.get(caller, 0.0), self._level)
 
-    def slot_of(self, caller: object) -> FairSlot:
+    def make_slot(self, caller: object) -> FairSlot:
         """Return a reusable context manager that waits for a slot of the caller and holds it."""
         return FairSlot(self, caller)
 
@@ -55,7 +55,7 @@ class FairSemaphore:
     async def take(self, caller: object) -> None:
         """Wait for a slot."""
         if self.try_take():
-            self._level = self._charge_of(caller)
+            self._level = self._get_charge(caller)
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append(waiter)
@@ -69,8 +69,8 @@ class FairSemaphore:
     def release(self, caller: object) -> None:
         """Release a slot of ``caller`` to the next caller."""
         while self._waiting:
-            following = min(self._waiting, key=lambda one: (self._charge_of(one), one == caller))
-            self._level = self._charge_of(following)
+            following = min(self._waiting, key=lambda one: (self._get_charge(one), one == caller))
+            self._level = self._get_charge(following)
             queue = self._waiting.pop(following)
             waiter = queue.popleft()
             if queue:
@@ -213,7 +213,7 @@ class Offload:
             return work()
         if self.semaphore is None:
             return await self._run_in_thread(work)
-        async with self.semaphore.slot_of(caller):
+        async with self.semaphore.make_slot(caller):
             return await self._run_in_thread(work)
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:

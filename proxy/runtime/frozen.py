@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, dataclass_transform
 T = TypeVar("T")
 
 
-def memo(empty: Callable[[], T], *, init: Literal[False] = False) -> T:
+def cache_field(empty: Callable[[], T], *, init: Literal[False] = False) -> T:
     """Return a field that caches results computed from a value, such as a translated body.
 
     It is filled in place, possibly by two threads at once. It takes no part in comparison, and a
@@ -18,7 +18,7 @@ def memo(empty: Callable[[], T], *, init: Literal[False] = False) -> T:
     return field(init=init, repr=False, compare=False, default_factory=empty)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field, memo))
+@dataclass_transform(frozen_default=True, field_specifiers=(field, cache_field))
 def frozen(cls: type[T]) -> type[T]:
     """Return the class as a dataclass whose fields only `__init__` sets.
 

@@ -67,11 +67,11 @@ class RedisServer(Protocol):
 
 
 @asynccontextmanager
-async def fair_timeout(seconds: float) -> AsyncIterator[None]:
+async def event_loop_timeout(seconds: float) -> AsyncIterator[None]:
     """Raise ``TimeoutError`` after ``seconds``, or later if the event loop was too busy to read."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as bound:
-        busy_timeout = _BusyTimeout(loop, bound)
+        busy_timeout = _BusyTimeoutMonitor(loop, bound)
         busy_timeout.start(max(0.0, seconds - MIN_IDLE_S))
         try:
             yield
@@ -79,7 +79,7 @@ async def fair_timeout(seconds: float) -> AsyncIterator[None]:
             busy_timeout.handle.cancel()
 
 
-class _BusyTimeout:
+class _BusyTimeoutMonitor:
     """Ends the timeout once the event loop had ``MIN_IDLE_S`` seconds to process replies."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout) -> None:
@@ -102,23 +102,23 @@ class _BusyTimeout:
             self._bound.reschedule(self._loop.time())
 
 
-class SingleServer:
+class SingleServerClient:
     """Client of one server."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         pool = ConnectionPool.from_url(url, **CONNECTION_OPTIONS)
-        pool.connection_class = _with_hiredis(pool.connection_class)
+        pool.connection_class = _add_hiredis_packing(pool.connection_class)
         pool.make_connection()  # type: ignore[no-untyped-call]  # tells of a wrong option now
         self._client = Redis.from_pool(pool)
         self._timeout_s = timeout_s
 
     async def run_command(self, key: str | bytes, *command: CommandWord) -> Any:
-        async with fair_timeout(self._timeout_s):
+        async with event_loop_timeout(self._timeout_s):
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     async def run_commands(self, commands: Iterable[Sequence[CommandWord]]) -> None:
         async with (
-            fair_timeout(self._timeout_s),
+            event_loop_timeout(self._timeout_s),
             self._client.pipeline(transaction=False) as together,
         ):
             for command in commands:
@@ -141,23 +141,23 @@ class Cluster:
             startup_nodes=nodes, ssl=secure, **(options | CONNECTION_OPTIONS)
         )
         kwargs = self._client.connection_kwargs
-        kwargs["connection_class"] = _with_hiredis(kwargs["connection_class"])
+        kwargs["connection_class"] = _add_hiredis_packing(kwargs["connection_class"])
         self._timeout_s = timeout_s
         self._failing = False
         self._last_node_name: str | None = None
 
     async def run_command(self, key: str | bytes, *command: CommandWord) -> Any:
         """Choose the server first, because the library would otherwise hash every argument."""
-        async with self._round_trip():
+        async with self._limit_round_trip():
             node = self._client.get_node_from_key(cast("str", key))
             self._last_node_name = node.name if node else None
             return await self._client.execute_command(*command, target_nodes=node)
 
     @asynccontextmanager
-    async def _round_trip(self) -> AsyncIterator[None]:
+    async def _limit_round_trip(self) -> AsyncIterator[None]:
         """Run one request. After an earlier failure, reload the slots from another server first."""
         try:
-            async with fair_timeout(self._timeout_s):
+            async with event_loop_timeout(self._timeout_s):
                 if self._failing:
                     await self._client.aclose()
                 _ = await self._client.initialize(last_failed_node_name=self._last_node_name)
@@ -170,7 +170,7 @@ class Cluster:
             raise
 
     async def run_commands(self, commands: Iterable[Sequence[CommandWord]]) -> None:
-        async with self._round_trip(), self._client.pipeline() as together:
+        async with self._limit_round_trip(), self._client.pipeline() as together:
             for command in commands:
                 _ = together.execute_command(*command)
             _ = await together.execute()
@@ -218,7 +218,7 @@ def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> 
     """
     try:
         server: RedisServer = (
-            Cluster(urls, timeout_s) if cluster else SingleServer(urls[0], timeout_s)
+            Cluster(urls, timeout_s) if cluster else SingleServerClient(urls[0], timeout_s)
         )
     except (TypeError, ValueError):  # the library's messages may quote the URL
         raise ValueError("an option after the ? is unknown or has an invalid value") from None
@@ -236,5 +236,5 @@ class HiredisPacking:
         return [hiredis.pack_command(cast("tuple[str]", args))]
 
 
-def _with_hiredis(kind: type[AbstractConnection]) -> type[AbstractConnection]:
+def _add_hiredis_packing(kind: type[AbstractConnection]) -> type[AbstractConnection]:
     return type("Packed", (HiredisPacking, kind), {})

@@ -209,10 +209,10 @@ class Spool(Generic[Item]):
             self._write(batch)
         except Exception as error:  # noqa: BLE001  # as above
             self._failed(error)
-            self._write_each(end)
+            self._write_one_by_one(end)
         return self._handled >= end
 
-    def _write_each(self, end: int) -> None:
+    def _write_one_by_one(self, end: int) -> None:
         """Pass the rest of a batch one by one, and drop items at which the writer raises."""
         while self._handled < end and not self.is_past_deadline:
             handled_before = self._handled
@@ -236,7 +236,7 @@ def append_bytes(fd: int, data: bytes) -> tuple[int, OSError | None]:
     return written, None
 
 
-def file_identity(path: Path) -> tuple[int, int] | None:
+def get_file_identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode of a file, None if it does not exist."""
     try:
         status = path.stat()
@@ -249,6 +249,6 @@ def is_file_at(fd: int, path: Path) -> bool:
     """Return True if ``path`` still leads to the file that is open as ``fd``."""
     status = os.fstat(fd)
     try:
-        return file_identity(path) == (status.st_dev, status.st_ino)
+        return get_file_identity(path) == (status.st_dev, status.st_ino)
     except OSError:
         return False

@@ -24,7 +24,7 @@ from proxy.server.exchange import HttpExchange
 from proxy.server.request import BodyShare, Bounds, parse_path
 from proxy.server.server import Handler as Handler
 from proxy.server.server import HttpServer as HttpServer
-from proxy.server.server import WeakParser as WeakParser
+from proxy.server.server import InsecureParser as InsecureParser
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import ResponseIds
@@ -43,7 +43,7 @@ class Calls:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._none: asyncio.Event | None = None  # created by the first waiter for the last call
 
-    def begin(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
+    def add_task(self, task: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
         """Register the task of a connection as serving a call, and return it.
 
         The task is a parameter, because asking the loop for it costs a system call per request.
@@ -52,7 +52,7 @@ class Calls:
             self._tasks.add(task)
         return task
 
-    def end(self, task: asyncio.Task[Any] | None) -> None:
+    def remove_task(self, task: asyncio.Task[Any] | None) -> None:
         if task is not None:
             self._tasks.discard(task)
         if self._none is not None and not self._tasks:
@@ -94,7 +94,7 @@ class Drain:
                 if listening:
                     await stop_listening()
                     listening = False
-                server.close_idle(now() - self.grace_seconds)
+                server.close_idle_connections(now() - self.grace_seconds)
             await asyncio.sleep(POLL_INTERVAL_S)
         if listening:
             await stop_listening()
@@ -121,7 +121,7 @@ EXPOSED_HEADERS = (
 
 
 @frozen
-class CrossOrigin:
+class CorsHeaders:
     """CORS headers. ``origins`` returns the origins that the active policy allows."""
 
     origins: Callable[[], frozenset[str]] = frozenset
@@ -131,7 +131,7 @@ class CrossOrigin:
         allowed = self._make_origin_headers(origin)
         return allowed and {**allowed, "access-control-expose-headers": ", ".join(EXPOSED_HEADERS)}
 
-    def preflight_headers(self, request_headers: Mapping[str, str]) -> dict[str, str]:
+    def make_preflight_headers(self, request_headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of a preflight response, none if the origin is not allowed."""
         allowed = self._make_origin_headers(request_headers.get("origin", ""))
         if not allowed:
@@ -155,20 +155,20 @@ class CrossOrigin:
 
 
 @frozen
-class PublicRequests:
+class PublicEndpoints:
     """Answers requests that need no key: health checks and CORS preflights.
 
     ``is_ready`` is the state of ``/readyz``. Preflights of other origins are unknown paths.
     """
 
     is_ready: Callable[[], bool] = lambda: True
-    cross_origin: CrossOrigin = CrossOrigin()  # it is frozen
+    cross_origin: CorsHeaders = CorsHeaders()  # it is frozen
 
     def respond(self, request: web.BaseRequest) -> web.Response | None:
         """Return the response to a health check or preflight, None for any other request."""
         headers = request.headers
         if request.method == "OPTIONS" and "access-control-request-method" in headers:
-            allowed = self.cross_origin.preflight_headers(headers)
+            allowed = self.cross_origin.make_preflight_headers(headers)
             return web.Response(status=204, headers={**_HEADERS, **allowed}) if allowed else None
         if HEALTH_PATH not in request.raw_path or parse_path(request.raw_path) != HEALTH_PATH:
             return None
@@ -201,7 +201,7 @@ class ListenerState:
     new_id: Callable[[], str]
     bounds: Bounds
     calls: Calls
-    public: PublicRequests = PublicRequests()  # it is frozen
+    public: PublicEndpoints = PublicEndpoints()  # it is frozen
     ids: ResponseIds | None = None
     get_passthrough_paths: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
 
@@ -219,7 +219,7 @@ def make_data_handler(
         response = state.public.respond(request)
         if response is not None:
             return response
-        task = calls.begin(request.protocol._task_handler)
+        task = calls.add_task(request.protocol._task_handler)
         share = BodyShare(state.bounds.bodies)
         try:
             exchange = HttpExchange(request, state, share)
@@ -227,14 +227,14 @@ def make_data_handler(
                 await pipeline.run(exchange)
             except Exception as bug:  # noqa: BLE001  # a bug must not reveal details to the client
                 on_bug(bug, exchange.request_id)
-                return await exchange.answer_bug()
+                return await exchange.send_internal_error()
             else:
                 return exchange.outcome
             finally:
                 exchange.close()
         finally:
             share.release()
-            calls.end(task)
+            calls.remove_task(task)
             # The task refers to its cancellation, which refers to this frame and the request.
             del task
 

@@ -19,11 +19,11 @@ from proxy.runtime.frozen import frozen
 from proxy.server.console import (
     API_PATH,
     Console,
-    is_foreign_to_console,
+    is_cross_site_request,
     is_public,
     make_problem_response,
 )
-from proxy.server.sessions import COOKIE_NAME, Sessions, has_token
+from proxy.server.sessions import COOKIE_NAME, Sessions, has_valid_token
 from proxy.telemetry.log import LogLevel
 
 RenderMetrics = Callable[[str], tuple[bytes, str]]
@@ -82,7 +82,7 @@ class AdminSources:
 
 
 def make_admin_handler(
-    sources: AdminSources, readiness: Readiness, access: Access
+    sources: AdminSources, readiness: Readiness, access: AdminAccess
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
     """Return the request handler. Its pages contain no keys, prompts and responses."""
 
@@ -93,7 +93,7 @@ def make_admin_handler(
             is_api = sources.console is not None and path.startswith(API_PATH)
             return make_problem_response(*refused) if is_api else _make_refusal(*refused)
         sources.emit_pending()
-        if sources.console is not None and sources.console.owns(path):
+        if sources.console is not None and sources.console.is_console_path(path):
             return await sources.console.handle(request, path)
         if path == "/metrics" and request.method in ("GET", "HEAD"):
             await sources.update_gauges()
@@ -198,7 +198,7 @@ def _render_explanation(page: CallExplanation | None, *, as_json: bool) -> web.R
 
 
 @frozen
-class Access:
+class AdminAccess:
     """Access control of the admin listener.
 
     ``hosts`` are accepted ``Host`` names besides localhost and addresses. ``token`` is optional.
@@ -219,12 +219,12 @@ class Access:
         """Return the status and the reason of a refusal, None if the request is admitted."""
         if not self._is_known_host(headers.get("Host", "")):
             return 403, "The Host header is not allowed. Add its host to HEADRACE_ADMIN_HOSTS."
-        is_console = self.sessions is not None and Console.owns(path)
-        is_foreign = is_foreign_to_console if is_console else _is_from_browser_page
+        is_console = self.sessions is not None and Console.is_console_path(path)
+        is_foreign = is_cross_site_request if is_console else _is_from_browser_page
         if is_foreign(method, path, headers):
             return 403, "Requests from web pages of other sites are not allowed."
         is_open = path in OPEN_PATHS or (is_console and is_public(path))
-        if self.token is None or is_open or has_token(self.token, headers):
+        if self.token is None or is_open or has_valid_token(self.token, headers):
             return None
         if self.sessions is not None and self.sessions.is_valid(cookies.get(COOKIE_NAME, "")):
             return None

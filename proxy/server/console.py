@@ -29,7 +29,13 @@ from proxy.dialects.wire.strict_json import MAX_VALUES, count_body_values, read_
 from proxy.errors import BadRequest, ProxyError
 from proxy.ledger.store import LedgerUnusable
 from proxy.policy.review import MAX_CALLS
-from proxy.server.sessions import COOKIE_NAME, SESSION_S, SIGN_INS_PER_MINUTE, Sessions, has_token
+from proxy.server.sessions import (
+    COOKIE_NAME,
+    SESSION_S,
+    SIGN_INS_PER_MINUTE,
+    Sessions,
+    has_valid_token,
+)
 
 STATIC_FOLDER = Path(__file__).parents[1] / "console" / "static"
 API_PATH = "/api/v1/"
@@ -116,7 +122,7 @@ class Console:
         self._ledger_thread.close()
 
     @staticmethod
-    def owns(path: str) -> bool:
+    def is_console_path(path: str) -> bool:
         return path == "/" or path.startswith((API_PATH, FILES_PATH))
 
     async def handle(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
@@ -136,9 +142,9 @@ class Console:
             "calls": self._list_calls,
             "calls/stream": self._stream,
             "policy": self._get_policy,
-            "money": self._get_money,
-            "try": self._try,
-            "session": self._session,
+            "money": self._get_spend,
+            "try": self._run_trial,
+            "session": self._handle_session,
         }
         section, _, call_id = name.partition("/")
         try:
@@ -196,7 +202,7 @@ class Console:
             await self._build(lambda: {**self._policy.build_page(), "limits": limits})
         )
 
-    async def _get_money(self, request: web.BaseRequest) -> web.Response:
+    async def _get_spend(self, request: web.BaseRequest) -> web.Response:
         query = parse_query(MoneyQuery, request.query)
         thread = self._ledger_thread
         if query.format == "csv":
@@ -207,7 +213,7 @@ class Console:
             await self._build(dict, money, limits=await self._limits.read_rows())
         )
 
-    async def _try(self, request: web.BaseRequest) -> web.Response:
+    async def _run_trial(self, request: web.BaseRequest) -> web.Response:
         if self._bodies.locked():
             raise TooManyPages
         async with self._bodies:
@@ -222,17 +228,17 @@ class Console:
         """Build and serialize a page in the thread of the pages."""
         return await self._thread.run(lambda: to_redacted_json(build(*args, **fields)))
 
-    async def _session(self, request: web.BaseRequest) -> web.Response:
+    async def _handle_session(self, request: web.BaseRequest) -> web.Response:
         sessions = self.sessions
         session = request.cookies.get(COOKIE_NAME, "")
         if request.method in ("GET", "HEAD"):
             is_open = sessions.token is None or sessions.is_valid(session)
-            is_open = is_open or has_token(sessions.token or "", request.headers)
+            is_open = is_open or has_valid_token(sessions.token or "", request.headers)
             state = {"authorized": is_open, "can_sign_out": sessions.is_valid(session)}
             return make_json_response(to_redacted_json(state))
         if request.method == "DELETE":
             sessions.end(session)
-            return set_session("", max_age=0)
+            return make_session_response("", max_age=0)
         form = parse_query(SignIn, parse_body(await read_body(request, MAX_TOKEN_BODY)))
         try:
             new_session = sessions.sign_in(form.token)
@@ -243,7 +249,7 @@ class Console:
             return make_problem_response(
                 401, "Wrong token. Enter the value of HEADRACE_ADMIN_TOKEN."
             )
-        return set_session(new_session, SESSION_S)
+        return make_session_response(new_session, SESSION_S)
 
     async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send calls that end after a given one as server-sent events, until a shutdown."""
@@ -288,7 +294,7 @@ def is_public(path: str) -> bool:
     return path == SESSION_PATH or not path.startswith(API_PATH)
 
 
-def is_foreign_to_console(method: str, path: str, headers: Mapping[str, str]) -> bool:
+def is_cross_site_request(method: str, path: str, headers: Mapping[str, str]) -> bool:
     """Return True if another site sent the request. Links to the page itself are not foreign."""
     origin, site = headers.get("Origin"), headers.get("Sec-Fetch-Site")
     if origin is not None and origin.partition("://")[2] != headers.get("Host"):
@@ -319,7 +325,7 @@ def parse_body(body: bytes) -> dict[str, Any]:
         raise InvalidQuery(error.message) from None
 
 
-def set_session(session: str, max_age: int) -> web.Response:
+def make_session_response(session: str, max_age: int) -> web.Response:
     response = web.Response(status=204, headers=RESPONSE_HEADERS)
     response.set_cookie(COOKIE_NAME, session, max_age=max_age, httponly=True, samesite="Strict")
     return response

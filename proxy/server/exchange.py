@@ -26,8 +26,8 @@ from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.server.request import BodyShare, IncomingRequest, RequestUpload
 from proxy.server.response import (
     ERROR_HEADER,
+    KeepaliveTimer,
     ResponseWriter,
-    SilenceTimer,
     make_error_headers,
     make_status_and_headers,
 )
@@ -59,7 +59,7 @@ class HttpExchange:
         self._incoming = incoming = IncomingRequest(request, listener.bounds, share)
         self._parsing = listener.bounds.parsing
         self._out = ResponseWriter(request, listener.bounds.stall_s)
-        self._silence: SilenceTimer | None = None
+        self._silence: KeepaliveTimer | None = None
         self._is_sending = False
         self._dialect_match = match = dialects.match_dialect(incoming.path, incoming.headers)
         self._client = match[0].client
@@ -75,7 +75,7 @@ class HttpExchange:
         return self._out.is_client_gone
 
     @property
-    def is_complete(self) -> bool:
+    def is_response_sent(self) -> bool:
         return self._out.served
 
     @property
@@ -183,7 +183,7 @@ class HttpExchange:
         self._record = record
         silence_s = self._listener.bounds.keepalive_s
         if self._call.stream and silence_s > 0:
-            self._silence = SilenceTimer(self._out, record, silence_s, self._send_keepalive)
+            self._silence = KeepaliveTimer(self._out, record, silence_s, self._send_keepalive)
 
     def _send_keepalive(self) -> None:
         """Send a keepalive event, and the response head before the first one."""
@@ -193,7 +193,7 @@ class HttpExchange:
         if not out.begun:
             self._set_head(ResponseHead(streamed=True))
             self._begin_with_frame(KEEPALIVE_FRAME, None)
-        out.write_now(self._writer.feed(KEEPALIVE_FRAME))
+        out.write_without_wait(self._writer.feed(KEEPALIVE_FRAME))
 
     def _set_head(self, head: ResponseHead) -> None:
         self._head, self._collected_bytes = head, 0
@@ -246,7 +246,7 @@ class HttpExchange:
             record = self._record
             if record.first_sent is None and not all(map(is_keepalive, frames)):
                 record.first_sent = record.now()  # a keepalive began the stream
-            out.write_at_once(data)
+            out.write_body_piece(data)
         return True
 
     def _begin_with_frame(self, frame: Frame, length: int | None) -> None:
@@ -304,7 +304,7 @@ class HttpExchange:
             if not reads_errors:
                 out.close_abruptly()  # these clients notice only a missing end
 
-    async def answer_bug(self) -> web.StreamResponse:
+    async def send_internal_error(self) -> web.StreamResponse:
         """Send a 500 with the request id, without details of the error."""
         if self._out.begun:
             self._out.close_abruptly()

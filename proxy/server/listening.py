@@ -56,7 +56,7 @@ class BatchAcceptor:
             connection.close()
 
 
-def require_free(addresses: Mapping[str, Address]) -> None:
+def require_free_addresses(addresses: Mapping[str, Address]) -> None:
     """Raise ``BadSetting`` unless all addresses are free. The keys name their settings."""
     with ExitStack() as probes:
         for source, address in addresses.items():

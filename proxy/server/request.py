@@ -20,7 +20,7 @@ from proxy.dialects.request_headers import GEMINI_KEY, make_header_error
 from proxy.dialects.vendors.other_gateways import HEADER_MEANINGS
 from proxy.dialects.wire.strict_json import count_body_values, read_json
 from proxy.errors import BadRequest, Overloaded, RequestTimeout, RequestTooLarge
-from proxy.errors.field_problems import too_large
+from proxy.errors.field_problems import describe_large_body
 from proxy.errors.wire import (
     ExpectationFailed,
     TransferCodingNotSupported,
@@ -235,7 +235,7 @@ class IncomingRequest:
             return None
         return int(self.headers.get("content-length", 0))
 
-    async def next_piece(self, *, is_first: bool) -> bytes:
+    async def read_piece(self, *, is_first: bool) -> bytes:
         """Return the next bytes, empty at the end. Raises ``RequestError`` for late or bad ones."""
         if is_first and "expect" in self.headers:
             await self._send_continue(self.headers["expect"])
@@ -252,14 +252,14 @@ class IncomingRequest:
 
         A body that arrived together with its head, the usual case, needs no timer.
         """
-        self._check_kind()
+        self._check_media_type()
         content = self._request.content
         if content.is_eof() and content.exception() is None and "expect" not in self.headers:
             return self._count_body_bytes(content.read_nowait())
         body = bytearray()
         try:
             async with asyncio.timeout(self._bounds.body_s):
-                while piece := await self.next_piece(is_first=not body):
+                while piece := await self.read_piece(is_first=not body):
                     body += self._count_body_bytes(piece, len(body))
         except TimeoutError:
             raise RequestTimeout from None
@@ -271,7 +271,7 @@ class IncomingRequest:
         self._share.take(len(piece))
         return piece
 
-    def _check_kind(self) -> None:
+    def _check_media_type(self) -> None:
         headers = self.headers
         kind = headers.get("content-type", JSON_TYPE)
         if kind != JSON_TYPE and not is_json(kind):
@@ -286,7 +286,7 @@ class IncomingRequest:
             raise UnsupportedMedia("The request body must not be compressed.")
 
     def _make_too_large_error(self) -> RequestTooLarge:
-        return RequestTooLarge(too_large(self._bounds.body_bytes))
+        return RequestTooLarge(describe_large_body(self._bounds.body_bytes))
 
     async def _send_continue(self, expect: str) -> None:
         """Send ``100 Continue`` if the client waits for it. HTTP/1.0 has no such response."""
@@ -315,7 +315,7 @@ class RequestUpload:
 
     async def read(self) -> bytes:
         is_first, self.has_begun = not self.has_begun, True
-        piece = await self._incoming.next_piece(is_first=is_first)
+        piece = await self._incoming.read_piece(is_first=is_first)
         if self._is_blank and (begin := piece.lstrip(JSON_PREFIX_BYTES)[:1]):
             self._is_blank = False
             if begin in b"{[":

@@ -115,7 +115,7 @@ class ResponseWriter:
             return False
         return not transport.is_closing()
 
-    def write_at_once(self, data: bytes) -> None:
+    def write_body_piece(self, data: bytes) -> None:
         """Write a middle part of the body to a client that is ready."""
         if self._protocol.transport is not None:
             self.has_written = True
@@ -128,7 +128,7 @@ class ResponseWriter:
             data = b""
         if len(data) > MAX_WRITE_BYTES:
             data = await self._write_pieces(data)
-        self.write_now(data, last=last)
+        self.write_without_wait(data, last=last)
         if self._protocol.writing_paused:
             await self._wait_for_slow_client()
         if last:
@@ -138,12 +138,12 @@ class ResponseWriter:
     async def _write_pieces(self, data: bytes) -> bytes:
         """Write all but the last piece, and return it."""
         for offset in range(0, len(data) - MAX_WRITE_BYTES, MAX_WRITE_BYTES):
-            self.write_now(memoryview(data)[offset : offset + MAX_WRITE_BYTES])
+            self.write_without_wait(memoryview(data)[offset : offset + MAX_WRITE_BYTES])
             if self._protocol.writing_paused:
                 await self._wait_for_slow_client()
         return data[-(len(data) % MAX_WRITE_BYTES or MAX_WRITE_BYTES) :]
 
-    def write_now(self, data: bytes | memoryview, *, last: bool = False) -> None:
+    def write_without_wait(self, data: bytes | memoryview, *, last: bool = False) -> None:
         """Write part of the body without waiting, and the head before the first part."""
         transport = self._protocol.transport
         if transport is None or transport.is_closing():
@@ -179,7 +179,7 @@ class ResponseWriter:
             self._protocol.transport.close()
 
 
-class SilenceTimer:
+class KeepaliveTimer:
     """Calls ``on_silence`` after ``silence_s`` to 1.25 ``silence_s`` without a write.
 
     After a ping of the upstream, the interval is half of that until the head is sent, and a quarter

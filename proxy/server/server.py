@@ -86,14 +86,14 @@ class ConnectionHandler(web.RequestHandler):
                     await self._waiter
                 finally:
                     self._waiter = None
-            if not await self._serve_next() or self._close or self._force_close:
+            if not await self._serve_next_request() or self._close or self._force_close:
                 break
         if not self._force_close:
             self._task_handler = None
             if self.transport is not None:
                 self.transport.close()
 
-    async def _serve_next(self) -> bool:
+    async def _serve_next_request(self) -> bool:
         """Serve the oldest request. Return True if the connection can be kept."""
         message, payload = self._messages.popleft()
         is_whole = payload.is_eof()
@@ -154,7 +154,7 @@ class ConnectionHandler(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._expect_request)
+        self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._close_if_no_request)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         for timer in (self._head_timer, self._next_slice):
@@ -163,7 +163,7 @@ class ConnectionHandler(web.RequestHandler):
         self._waiting, self._body = b"", None  # a body refers to its connection
         super().connection_lost(exc)
 
-    def _expect_request(self) -> None:
+    def _close_if_no_request(self) -> None:
         """Close the connection if it has not had a request. A timer calls this."""
         if self._request_count == 0 and self.transport is not None:
             self.transport.abort()
@@ -194,7 +194,7 @@ class ConnectionHandler(web.RequestHandler):
             self._parse(data[offset : offset + PARSE_BYTES])
             offset += PARSE_BYTES
             if self._framing - framing_before > MAX_FRAMING_AT_ONCE:
-                self._postpone(data[offset:])
+                self._postpone_parsing(data[offset:])
                 return
         self._parse(data[offset:])
 
@@ -209,9 +209,9 @@ class ConnectionHandler(web.RequestHandler):
         body_before = self._body.total_bytes if self._body is not None else 0
         super().data_received(data)
         if self._body is not None or (self._messages and not self._messages[-1][1].is_eof()):
-            self._watch_framing(len(data), body_before)
+            self._count_framing(len(data), body_before)
 
-    def _postpone(self, data: bytes) -> None:
+    def _postpone_parsing(self, data: bytes) -> None:
         """Defer parsing until other connections were served, and pause reading until then."""
         self._waiting = data
         self._pause_transport_reading()
@@ -222,9 +222,9 @@ class ConnectionHandler(web.RequestHandler):
         if not self._waiting:
             super()._resume_transport_reading()
         elif self._next_slice is None:
-            self._next_slice = self._loop.call_soon(self._parse_next)
+            self._next_slice = self._loop.call_soon(self._parse_next_slice)
 
-    def _parse_next(self) -> None:
+    def _parse_next_slice(self) -> None:
         """Parse the next slice, unless the body has unread chunks: reading them continues."""
         self._next_slice = None
         if self._reading_paused or self._buffer_paused or self.transport is None:
@@ -239,7 +239,7 @@ class ConnectionHandler(web.RequestHandler):
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
-    def _watch_framing(self, size: int, body_before: int) -> None:
+    def _count_framing(self, size: int, body_before: int) -> None:
         """Count framing bytes of a chunked body: chunk sizes, extensions and trailers.
 
         Data that the parser holds while reading is paused is counted later.
@@ -336,7 +336,7 @@ def drop_repeated_user_agents(head: bytes) -> bytes:
     return b"\r\n".join(line for line in lines if id(line) not in repeated)
 
 
-class WeakParser(RuntimeError):
+class InsecureParser(RuntimeError):
     """aiohttp uses its Python parser, which has had vulnerabilities that the C parser lacks."""
 
 
@@ -344,12 +344,13 @@ class HttpServer(web.Server):
     """A server whose handlers are canceled when the client disconnects.
 
     Bodies are never decompressed, because a few bytes could cost seconds of CPU. While
-    ``draining``, each response closes its connection. Raises ``WeakParser`` without the C parser.
+    ``draining``, each response closes its connection. Raises ``InsecureParser`` if aiohttp lacks
+    its C parser.
     """
 
     def __init__(self, handler: Handler, **options: Any) -> None:
         if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
-            raise WeakParser("aiohttp is installed without its C parser. Reinstall it")
+            raise InsecureParser("aiohttp is installed without its C parser. Reinstall it")
         options = {"auto_decompress": False, "request_factory": self._request, **options}
         super().__init__(handler, handler_cancellation=True, **options)
         self.draining = False
@@ -373,7 +374,7 @@ class HttpServer(web.Server):
         request.is_unsupported = not is_supported
         return request
 
-    def close_idle(self, idle_since: float) -> None:
+    def close_idle_connections(self, idle_since: float) -> None:
         """Close the connections that have been idle since ``idle_since`` or longer."""
         for connection in self.connections:
             if not isinstance(connection, ConnectionHandler) or not connection.idle:

@@ -50,7 +50,7 @@ class Sessions:
         self._ends.pop(session, None)
 
 
-def has_token(token: str, headers: Mapping[str, str]) -> bool:
+def has_valid_token(token: str, headers: Mapping[str, str]) -> bool:
     """Return True if a request has the token as a bearer credential. Takes constant time."""
     scheme, _, sent = headers.get("Authorization", "").partition(" ")
     sent_bytes = sent.strip().encode("utf-8", "surrogateescape")

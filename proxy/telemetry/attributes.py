@@ -156,7 +156,7 @@ def _get_request_parameters(record: Record, last_attempt: Attempt) -> Attributes
     """Return the parameters of the request, after the rules have changed them."""
     if record.call is None or record.plan is None or record.head is None:
         return {}
-    changes = record.plan.model_calls[last_attempt.model_call].overrides_for(last_attempt.target)
+    changes = record.plan.model_calls[last_attempt.model_call].get_overrides(last_attempt.target)
     body = apply_overrides(record.call, last_attempt.target, changes)
     attributes: dict[str, Value | None] = {
         name: value

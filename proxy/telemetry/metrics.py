@@ -169,7 +169,7 @@ class CallMetrics:
             unpriced = "headrace_unpriced_requests_total"
             series[unpriced, deployment, provider, model, reason].value += 1
             return
-        parts = bill.parts()
+        parts = bill.split_cost()
         for cost_type in parts:
             costs = series["headrace_cost_usd_total", deployment, provider, model, cost_type]
             costs.value += parts[cost_type] / NANO_PER_USD

@@ -1,6 +1,6 @@
 """Values that all packages share. All are frozen: use ``dataclasses.replace`` to change one.
 
-Fields made by ``memo`` cache derived values. They take no part in comparison.
+Fields made by ``cache_field`` cache derived values. They take no part in comparison.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from proxy.errors import RejectedByRule
 from proxy.errors.words import BoundedText
-from proxy.runtime.frozen import frozen, memo
+from proxy.runtime.frozen import cache_field, frozen
 from proxy.types.endpoints import ABOUT_STATE as ABOUT_STATE
 from proxy.types.endpoints import UNBILLED_ENDPOINTS as UNBILLED_ENDPOINTS
 from proxy.types.endpoints import ChangedFields, NumericFields
@@ -141,7 +141,7 @@ class RequestHead:
     passthrough: PassthroughRequest | None = None
     method: str = "POST"
 
-    def parameter(self, name: str) -> str | None:
+    def get_parameter(self, name: str) -> str | None:
         """Return a parameter of the path or the query, or None."""
         return next((value for key, value in self.parameters if key == name), None)
 
@@ -182,7 +182,7 @@ class Call:
     signatures: Mapping[str, str] = field(default_factory=dict, repr=False)
     upload: Upload | None = None
     background: bool = False
-    translations: list[tuple[Target, ParameterOverrides, TranslatedRequest]] = memo(list)
+    translations: list[tuple[Target, ParameterOverrides, TranslatedRequest]] = cache_field(list)
 
     @property
     def creates_state(self) -> bool:
@@ -201,7 +201,7 @@ class ParameterOverrides:
 
     set: Mapping[str, Any] = field(default_factory=dict)
     cap: Mapping[str, float] = field(default_factory=dict)
-    changed: dict[TargetRoute, dict[NumericFields, ChangedFields | None]] = memo(dict)
+    changed: dict[TargetRoute, dict[NumericFields, ChangedFields | None]] = cache_field(dict)
 
     def __bool__(self) -> bool:
         return bool(self.set or self.cap)
@@ -248,7 +248,7 @@ class ModelCall:
     rule_by_effect: Mapping[str, str] = field(default_factory=dict)
     target_overrides: Mapping[str, ParameterOverrides] = field(default_factory=dict)
 
-    def overrides_for(self, target: Target) -> ParameterOverrides:
+    def get_overrides(self, target: Target) -> ParameterOverrides:
         if not self.target_overrides:
             return self.overrides
         return self.target_overrides.get(target.id, self.overrides)
@@ -322,8 +322,8 @@ class Plan:
     passthrough: PassthroughPath | None = None
     rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
     shadow_rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    cache_key_prefixes: dict[tuple[str, str], bytes] = memo(dict)
-    claim_templates: list[ClaimTemplate] = memo(list)
+    cache_key_prefixes: dict[tuple[str, str], bytes] = cache_field(dict)
+    claim_templates: list[ClaimTemplate] = cache_field(list)
 
     def __post_init__(self) -> None:
         for name in ("rules", "shadow_rules"):

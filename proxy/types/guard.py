@@ -86,7 +86,7 @@ class Preparable(Protocol):
     def prepare(self) -> None:
         """Load what would delay a call."""
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         """Load data that is needed rarely, a few milliseconds per step."""
 
 
@@ -112,7 +112,7 @@ class ContextualDetector(Protocol):
     @property
     def lookback(self) -> int | None: ...
 
-    def for_prompt(self, prompt: PromptContext) -> Detector | Service | None:
+    def for_prompt(self, prompt: PromptContext) -> Detector | ServiceDetector | None:
         """Return the detector for one call, or None if the call lacks the context to judge by."""
 
 
@@ -153,7 +153,7 @@ class GuardClient(Protocol):
         """Return the text of a chat completion without guards and cache, billed to ``guard``."""
 
 
-class Service(Protocol):
+class ServiceDetector(Protocol):
     """A guard that calls an external service or a model. It inspects whole texts only."""
 
     async def find_all(
@@ -162,7 +162,7 @@ class Service(Protocol):
         """Return the findings of each text. Any exception counts as a failure of the guard."""
 
 
-AnyDetector = Detector | ContextualDetector | Service
+AnyDetector = Detector | ContextualDetector | ServiceDetector
 
 
 def is_detector(detector: AnyDetector) -> TypeGuard[Detector]:
@@ -185,7 +185,7 @@ def is_preparable(detector: object) -> TypeGuard[Preparable]:
     return hasattr(detector, "prepare")
 
 
-def is_service(detector: AnyDetector) -> TypeGuard[Service]:
+def is_service(detector: AnyDetector) -> TypeGuard[ServiceDetector]:
     return hasattr(detector, "find_all")
 
 
@@ -336,7 +336,7 @@ class StageRules:
     - ``in_force``: a rule is not in shadow mode.
     """
 
-    every: tuple[GuardRule, ...]
+    all_rules: tuple[GuardRule, ...]
     detectors: tuple[GuardRule, ...]
     services: tuple[GuardRule, ...]
     contextual: bool
@@ -348,7 +348,7 @@ class StageRules:
     @classmethod
     def from_rules(cls, rules: tuple[GuardRule, ...]) -> StageRules:
         return cls(
-            every=rules,
+            all_rules=rules,
             detectors=tuple(rule for rule in rules if not is_service(rule.detector)),
             services=tuple(rule for rule in rules if is_service(rule.detector)),
             contextual=any(is_contextual(rule.detector) for rule in rules),
@@ -363,7 +363,7 @@ class StageRules:
 class GuardPlan:
     """Guards of one call.
 
-    - ``opaque``: allows content that no guard can read: tokens, images, audio.
+    - ``allows_opaque``: allows content that no guard can read: tokens, images, audio.
     - ``capture``: None if no text appears in traces.
     - ``route_targets``: targets of guards with the action ``route``.
     - ``needs_whole_response``: streamed text is held until the response has ended.
@@ -372,7 +372,7 @@ class GuardPlan:
 
     input: tuple[GuardRule, ...] = ()
     output: tuple[GuardRule, ...] = ()
-    opaque: bool = False
+    allows_opaque: bool = False
     cost_caps: tuple[CostCap, ...] = ()
     capture: Capture | None = None
     input_stage: StageRules = field(init=False, repr=False, compare=False)

@@ -278,13 +278,13 @@ class CounterState:
 class LimitDecision:
     """Decision on the claims of one call, with ``READING_LENGTH`` numbers for each claim.
 
-    ``store_away`` is True if the store is unavailable and limits that fail closed refuse the call.
+    ``is_store_unavailable`` is True if limits that fail closed refuse the call for that reason.
     """
 
     admitted: bool
     claims: Sequence[Claim]
     readings: Sequence[int]
-    store_away: bool = False
+    is_store_unavailable: bool = False
 
     @property
     def refusal(self) -> LimitRefusal | None:
@@ -331,17 +331,17 @@ class LimitDecision:
             is_fresh=bool(flags & FRESH_FLAG),
         )
 
-    def used_amounts(self) -> list[int]:
+    def get_used_amounts(self) -> list[int]:
         levels = self.readings[::READING_LENGTH]
         return [-(-levels[n] // claim.limit.debt_per_unit) for n, claim in enumerate(self.claims)]
 
-    def decisions(self) -> list[tuple[Limit, bool]]:
+    def list_decisions(self) -> list[tuple[Limit, bool]]:
         """Return the limit of each claim, and True if it refuses, or would without shadow mode."""
         waits = self.readings[WAIT_INDEX::READING_LENGTH]
         return [(claim.limit, waits[index] != 0) for index, claim in enumerate(self.claims)]
 
 
-def to_decision(claims: Sequence[Claim], readings: Sequence[int]) -> LimitDecision:
+def build_limit_decision(claims: Sequence[Claim], readings: Sequence[int]) -> LimitDecision:
     """Return the decision: the call is refused if a limit outside of shadow mode must wait."""
     waits = readings[WAIT_INDEX::READING_LENGTH]
     refused = any(waits) and any(

@@ -31,7 +31,7 @@ class PartialMatcher(Protocol):
         """
 
 
-def partial_matcher_of(detector: object) -> PartialMatcher | None:
+def get_partial_matcher(detector: object) -> PartialMatcher | None:
     """Return the partial matcher of a detector. Without one a stream holds back ``lookback``."""
     return getattr(detector, "partial_matcher", None)
 
@@ -46,5 +46,5 @@ class SplitValueDetector(Protocol):
         """
 
 
-def detects_split_values(detector: object) -> TypeGuard[SplitValueDetector]:
+def is_split_value_detector(detector: object) -> TypeGuard[SplitValueDetector]:
     return hasattr(detector, "is_split_value")

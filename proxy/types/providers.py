@@ -67,7 +67,7 @@ class Provider:
         return self.fields is None or name in self.fields
 
     @property
-    def is_plain(self) -> bool:
+    def is_openai_compatible(self) -> bool:
         """True if it takes any chat that OpenAI takes, unchanged."""
         changes = self.renamed or self.signs_calls or self.has_short_ids
         return self.fields is None and self.thoughts == "optional" and not changes
@@ -187,7 +187,7 @@ OPENAI = PROVIDERS["openai"]
 GATEWAY_NAMES = frozenset(row.name for row in _TABLE if row.is_gateway)
 
 
-def key_variable(word: str) -> str:
+def get_key_variable(word: str) -> str:
     """Return the variable for a key, by the word of its provider or of the account."""
     return f"{re.sub('[^A-Z0-9]+', '_', word.upper())}_API_KEY"
 

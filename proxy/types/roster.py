@@ -18,7 +18,7 @@ def internal_key(caller: Literal["guard", "cache"], name: str) -> str:
 
 
 @frozen
-class ListedDeployment:
+class DeploymentLabels:
     """A deployment with all targets that it or its rules may use.
 
     ``tags`` are its default tags. ``guards`` are pairs of a stage and a name.
@@ -42,13 +42,13 @@ class LabelCatalog:
 
     revision: str = ""
     keys: tuple[str, ...] = ()
-    deployments: Mapping[str, ListedDeployment] = field(default_factory=dict)
+    deployments: Mapping[str, DeploymentLabels] = field(default_factory=dict)
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     prices_as_of: date | None = None
     credentials: tuple[tuple[str, str], ...] = ()
     counters: tuple[tuple[Limit, str], ...] = ()
 
-    def labels_of_scope(self, scope: str) -> dict[str, str]:
+    def get_scope_labels(self, scope: str) -> dict[str, str]:
         """Return the dimensions and values of a counter's scope that the policies define.
 
         Stop at the first value that a client may choose: the rest may imitate other parts.

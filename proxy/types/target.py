@@ -10,7 +10,7 @@ from hashlib import sha256
 from proxy.fields.field_table import RESTRICTED_FIELDS
 from proxy.fields.rules import POLICY_FIELDS, FieldRules, Verdict, compile_field_rules
 from proxy.money.usage import Price, find_price_on
-from proxy.runtime.frozen import frozen, memo
+from proxy.runtime.frozen import cache_field, frozen
 from proxy.types.endpoints import Endpoint, TargetEndpoint, TargetRoute
 from proxy.types.providers import OPENAI, Provider
 
@@ -113,7 +113,7 @@ class Upstream:
     max_concurrency: int | None = None
     breaker: Breaker | None = field(default_factory=Breaker)
     rules: FieldRules = field(init=False, repr=False, compare=False)
-    routes: dict[tuple[str, Endpoint, Endpoint | None], TargetRoute] = memo(dict)
+    routes: dict[tuple[str, Endpoint, Endpoint | None], TargetRoute] = cache_field(dict)
 
     def __post_init__(self) -> None:
         names: Mapping[Verdict, Collection[str]] = {
@@ -161,7 +161,7 @@ class Target:
         """Name in texts, logs and metrics."""
         return f"{self.upstream.name}/{self.model}"
 
-    def missing_price(self, on: date | None = None) -> str | None:
+    def find_missing_price(self, on: date | None = None) -> str | None:
         """Return which price is missing, or None if the price is complete.
 
         Without a date any price may apply. Models with "embed" in their name have no output.
@@ -173,7 +173,7 @@ class Target:
                 return f"no price in force on {on}"
             prices = (price,)
         embeds = "embed" in self.model.lower()
-        missing = (missing_price(price, embeds) or "" for price in prices)
+        missing = (find_missing_price(price, embeds) or "" for price in prices)
         return min(missing, default=NO_PRICE) or None
 
 
@@ -226,7 +226,7 @@ def join_target_ids(targets: Iterable[Target]) -> str:
     return ", ".join([target.id for target in targets])
 
 
-def missing_price(price: Price, embeds: bool) -> str | None:
+def find_missing_price(price: Price, embeds: bool) -> str | None:
     """Return which price is missing: input, or output unless the model only ``embeds``."""
     if price.input is None:
         return "no price for input"

@@ -42,7 +42,7 @@ from proxy.upstream.attempt import (
 from proxy.upstream.errors import (
     choose_most_useful_error,
     compute_retry_delay,
-    may_be_repeated,
+    is_surely_unprocessed,
     read_error,
 )
 from proxy.upstream.health import Health
@@ -51,7 +51,7 @@ from proxy.upstream.local_responses import (
     DOCUMENT_HEAD,
     LocalResponse,
     count_tokens,
-    is_counted_here,
+    is_counted_locally,
     list_models,
 )
 from proxy.upstream.parallel import FanOut, open_hedged
@@ -90,27 +90,27 @@ class Upstreams:
     registry: BillingRegistry | None = None
 
     def open(
-        self, plan: Plan, call: Call, record: Record, review: RedactError
+        self, plan: Plan, call: Call, record: Record, redact_error: RedactError
     ) -> Awaitable[UpstreamResponse]:
         if len(plan.model_calls) == 1 and call.head.endpoint != "count_tokens":
             return self._open_model_call(plan, call, record, 0)
-        return self._open_other(plan, call, record, review)
+        return self._open_unproxied_or_parallel(plan, call, record, redact_error)
 
-    async def _open_other(
-        self, plan: Plan, call: Call, record: Record, review: RedactError
+    async def _open_unproxied_or_parallel(
+        self, plan: Plan, call: Call, record: Record, redact_error: RedactError
     ) -> UpstreamResponse:
         """Return the model list, an estimated count, or the responses of several model calls."""
         if plan.model_list is not None:
-            is_list = call.head.parameter("model") is None
+            is_list = call.head.get_parameter("model") is None
             return LocalResponse(partial(list_models, plan.model_list, is_list=is_list))
-        if is_counted_here(plan, call):
+        if is_counted_locally(plan, call):
             record.add_warnings([COUNT_ESTIMATED])
             return LocalResponse(partial(count_tokens, call, self.offload))
         if len(plan.model_calls) == 1:
             return await self._open_model_call(plan, call, record, 0)
         indexes = range(len(plan.model_calls))
         openers = [partial(self._open_model_call, plan, call, record, index) for index in indexes]
-        return FanOut(openers, review, DOCUMENT_HEAD)
+        return FanOut(openers, redact_error, DOCUMENT_HEAD)
 
     def _open_model_call(
         self, plan: Plan, call: Call, record: Record, index: int
@@ -150,13 +150,13 @@ class Upstreams:
         failures: list[ProxyError] = []
         call = context.call
         needs_fresh = call.head.endpoint in STATEFUL_ENDPOINTS and call.creates_state
-        index, attempts, fresh = 0, 1, needs_fresh
+        index, attempts, new_connection = 0, 1, needs_fresh
         while True:
             target = targets[index]
             try:
-                return await self._try_once(context, target, reason, fresh=fresh)
+                return await self._try_once(context, target, reason, new_connection=new_connection)
             except StaleConnection:  # nothing was received, so this does not count as a retry
-                reason, fresh = "retry", True
+                reason, new_connection = "retry", True
                 continue
             except (UpstreamError, InvalidField) as failure:
                 delay_s = self._retry_delay(context, target, failure, attempts)
@@ -167,8 +167,8 @@ class Upstreams:
                 await self.sleep(delay_s)
                 reason, attempts = "retry", attempts + 1
                 continue
-            index, reason, attempts, fresh = index + 1, "fallback", 1, needs_fresh
-            is_over = context.time_left() <= 0 or index == len(targets)
+            index, reason, attempts, new_connection = index + 1, "fallback", 1, needs_fresh
+            is_over = context.compute_time_left_s() <= 0 or index == len(targets)
             if failures[-1].is_final or is_over or not _may_repeat(context, failures[-1]):
                 raise choose_most_useful_error(failures)
 
@@ -177,12 +177,21 @@ class Upstreams:
     ) -> float | None:
         """Return the seconds before a retry at the same target, None for no retry."""
         delay_s = compute_retry_delay(context.plan.retry, failure, attempts, self.random)
-        if delay_s is None or not _may_repeat(context, failure) or delay_s >= context.time_left():
+        if (
+            delay_s is None
+            or not _may_repeat(context, failure)
+            or delay_s >= context.compute_time_left_s()
+        ):
             return None
         return delay_s if self.health.may_retry(target.upstream) else None
 
     async def _try_once(
-        self, context: AttemptContext, target: Target, reason: AttemptReason, *, fresh: bool
+        self,
+        context: AttemptContext,
+        target: Target,
+        reason: AttemptReason,
+        *,
+        new_connection: bool,
     ) -> HttpUpstreamResponse:
         """Send a request to a target. Return its response once it has content."""
         call, record = context.call, context.record
@@ -198,7 +207,9 @@ class Upstreams:
         attempt = open_attempt.attempt
         reply: Reply | None = None
         try:
-            reply = await self._send(open_attempt, context.time_left(), fresh=fresh)
+            reply = await self._send(
+                open_attempt, context.compute_time_left_s(), new_connection=new_connection
+            )
             attempt.status = reply.status
             attempt.remaining = read_remaining_rate_limit(reply.headers)
             response = self._make_response(context, open_attempt, reply)
@@ -242,7 +253,9 @@ class Upstreams:
             call=call, target=target, request=request, attempt=attempt, record=record, slot=slot
         )
 
-    def _send(self, open_attempt: OpenAttempt, left_s: float, *, fresh: bool) -> Awaitable[Reply]:
+    def _send(
+        self, open_attempt: OpenAttempt, left_s: float, *, new_connection: bool
+    ) -> Awaitable[Reply]:
         request, upstream = open_attempt.request, open_attempt.target.upstream
         call = open_attempt.call
         via = ", ".join((*call.head.via, self.via))
@@ -259,7 +272,7 @@ class Upstreams:
             request.body if request.upload is None else request.upload,
             upstream.timeouts.cap_at(left_s, streamed=streamed),
             open_attempt.on_sent,
-            fresh=fresh or request.needs_new_connection,
+            new_connection=new_connection or request.needs_new_connection,
             method=request.method,
         )
 
@@ -324,7 +337,7 @@ def _may_repeat(context: AttemptContext, failure: ProxyError) -> bool:
     path = context.plan.passthrough
     if path is not None:
         return passthrough.may_repeat(context, path, failure)
-    return not context.call.creates_state or may_be_repeated(failure, context.record.attempts)
+    return not context.call.creates_state or is_surely_unprocessed(failure, context.record.attempts)
 
 
 def _build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
@@ -334,5 +347,5 @@ def _build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
         return passthrough.build_request(context, target)
     if call.head.endpoint in ("stored", "conversations"):
         return build_state_request(call, target)
-    overrides = context.model_call.overrides_for(target)
+    overrides = context.model_call.get_overrides(target)
     return build_request(call, target, overrides)

@@ -43,7 +43,7 @@ class AttemptContext:
     index: int
     model_call: ModelCall
 
-    def time_left(self) -> float:
+    def compute_time_left_s(self) -> float:
         """Return the seconds left for further attempts.
 
         The limit for all attempts is the sum of the ``total`` timeouts of the targets, or the
@@ -191,7 +191,7 @@ def _has_one_choice(open_attempt: OpenAttempt) -> bool:
     body, plan = open_attempt.call.body, open_attempt.record.plan
     if plan is not None:
         model_call = plan.model_calls[open_attempt.attempt.model_call]
-        body = {**body, **model_call.overrides_for(open_attempt.target).set}
+        body = {**body, **model_call.get_overrides(open_attempt.target).set}
     return _CHOICE_FIELDS.isdisjoint(body) or count_choices(body) == 1
 
 

@@ -23,7 +23,7 @@ COMPLETED_STATUSES = ("completed", "incomplete")
 NAME_BYTES = 16
 
 
-def has_bill(response: Json) -> bool:
+def is_billable(response: Json) -> bool:
     """Return True if a response has ended and used tokens, perhaps an unknown number."""
     status = response.get("status")
     if not isinstance(status, str) or status in UNFINISHED_STATUSES:
@@ -54,7 +54,7 @@ class BackgroundBilling:
         attempt = open_attempt.attempt
         attempt.response_id = read_text(state_ref.client_id, MAX_ID)
         attempt.is_billed, attempt.bill = False, None
-        if not has_bill({**response, "usage": usage}):
+        if not is_billable({**response, "usage": usage}):
             return
         await self._bill_once(open_attempt, state_ref.id, usage)
         if attempt.is_billed and response.get("status") == "failed":

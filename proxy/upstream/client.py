@@ -20,7 +20,14 @@ from proxy.runtime.fair_queue import FairSemaphore
 from proxy.types import Timeouts
 from proxy.upstream.reply import OnData, do_nothing
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import Dialer, GetAddrInfo, NameCache, Origin, Resolver, Trust
+from proxy.upstream.wire.dialing import (
+    Dialer,
+    DnsCache,
+    GetAddrInfo,
+    Origin,
+    Resolver,
+    TlsContextLoader,
+)
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import BoundedUpload
@@ -127,8 +134,10 @@ class Pool:
             self._in_use[connection] = None
         return connection
 
-    async def take(self, origin: Origin, timeout_s: float, *, fresh: bool = False) -> Connection:
-        """Return an idle connection, or a new one if none is idle or ``fresh`` is True.
+    async def take(
+        self, origin: Origin, timeout_s: float, *, new_connection: bool = False
+    ) -> Connection:
+        """Return an idle connection, or a new one if none is idle or ``new_connection`` is True.
 
         Raises ``UpstreamError``, or ``PoolExhausted`` if no slot becomes free.
         """
@@ -136,7 +145,7 @@ class Pool:
         if not self._slots.try_take():
             await self._wait_for_slot(deadline)
         try:
-            connection = None if fresh else self._pop_ready(self._idle.get(origin))
+            connection = None if new_connection else self._pop_ready(self._idle.get(origin))
             if connection is None:
                 connection = await self._open_connection(origin, deadline)
         except BaseException:
@@ -185,7 +194,7 @@ class Pool:
 
     def finish(self, origin: Origin, connection: Connection) -> None:
         """Return a connection to the pool once the end of its finished response has arrived."""
-        if connection in self._in_use and not connection.ended:
+        if connection in self._in_use and not connection.is_response_complete:
             connection.linger(self._linger_s, partial(self.return_connection, origin, connection))
         else:
             self.return_connection(origin, connection)
@@ -239,7 +248,7 @@ class HttpReply:
             raise RuntimeError("the response was already released")
         return connection.read(timeouts.first_byte, timeouts.idle, on_data)
 
-    async def body(self, limit: int) -> bytes:
+    async def read_body(self, limit: int) -> bytes:
         body = bytearray()
         while len(body) < limit and (piece := await self.read()):
             body += piece
@@ -279,14 +288,14 @@ class HttpClient:
     ) -> None:
         self._linger_s = linger_s
         self._connections = connections
-        self._trust = Trust(trust)
+        self._trust = TlsContextLoader(trust)
         self._getaddrinfo = getaddrinfo
         self._targets: dict[str, RequestTarget] = {}
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._now = loop.time
-        names = NameCache(Resolver(self._getaddrinfo), loop.time)
+        names = DnsCache(Resolver(self._getaddrinfo), loop.time)
         dialer = Dialer(self._trust, names)
         self.pool = Pool(dialer, self._connections, linger_s=self._linger_s)
         return self
@@ -295,7 +304,7 @@ class HttpClient:
         self.pool.close()
         await asyncio.sleep(0)  # the loop closes sockets in its next iteration
 
-    async def prepare(self) -> None:
+    async def load_certificates(self) -> None:
         """Load the TLS certificates."""
         await self._trust.load_context()
 
@@ -307,12 +316,12 @@ class HttpClient:
         timeouts: Timeouts,
         on_sent: Callable[[], None] = do_nothing,
         *,
-        fresh: bool = False,
+        new_connection: bool = False,
         method: str = "POST",
     ) -> HttpReply:
         upload: BoundedUpload | None = None
         if not isinstance(body, bytes):
-            upload, body, fresh = body, b"", True
+            upload, body, new_connection = body, b"", True
         target = self._parse_cached_url(url, method)
         length = len(body) if upload is None else upload.upload.length
         request, origin = (
@@ -320,9 +329,11 @@ class HttpClient:
             target.origin,
         )
         deadline = self._now() + timeouts.total
-        connection = None if fresh else self.pool.try_take_idle(origin)
+        connection = None if new_connection else self.pool.try_take_idle(origin)
         if connection is None:
-            connection = await self._connect(origin, timeouts, deadline, fresh=fresh)
+            connection = await self._connect(
+                origin, timeouts, deadline, new_connection=new_connection
+            )
         try:
             connection.send(request, body, deadline, on_sent if upload is None else do_nothing)
             if upload is not None:
@@ -356,11 +367,13 @@ class HttpClient:
         return self._targets[url]
 
     async def _connect(
-        self, origin: Origin, timeouts: Timeouts, deadline: float, *, fresh: bool
+        self, origin: Origin, timeouts: Timeouts, deadline: float, *, new_connection: bool
     ) -> Connection:
         remaining_s = deadline - self._now()
         try:
-            return await self.pool.take(origin, min(timeouts.connect, remaining_s), fresh=fresh)
+            return await self.pool.take(
+                origin, min(timeouts.connect, remaining_s), new_connection=new_connection
+            )
         except UpstreamTimeout as timeout:
             if remaining_s < timeouts.connect:
                 raise UpstreamTimeout("total").with_cause(

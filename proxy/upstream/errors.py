@@ -175,7 +175,7 @@ def redact_credentials(error: errors.ProxyError, upstream: Upstream) -> None:
     """Redact our credentials in all text of the upstream. Drops codes that contain a part."""
     if error.system_text is not None:
         error.system_text = redact_text(error.system_text, upstream)
-    hosts = [*_spell_address(upstream)]
+    hosts = [*_iter_address_spellings(upstream)]
     if error.upstream_message is not None:
         error.set_message(redact_text(error.upstream_message, upstream, hosts))
     if error.param is not None:
@@ -201,7 +201,7 @@ def redact_text(text: str, upstream: Upstream, hosts: Iterable[str] = ()) -> str
     text = text[: 2 * MAX_TEXT]
     lower = text.translate(_LOWER)
     spans: list[tuple[int, int]] = []
-    for part in (*_split_credentials(upstream), *hosts):
+    for part in (*_iter_credential_parts(upstream), *hosts):
         start = lower.find(part)
         while start >= 0:
             spans.append((start, start + len(part)))
@@ -215,7 +215,7 @@ def redact_text(text: str, upstream: Upstream, hosts: Iterable[str] = ()) -> str
     return "".join([*pieces, text[position:]])
 
 
-def _spell_address(upstream: Upstream) -> Iterator[str]:
+def _iter_address_spellings(upstream: Upstream) -> Iterator[str]:
     """Yield the spellings of an upstream's address, without bare names such as ``vllm``."""
     parts = urlsplit(upstream.base_url.lower())
     host, netloc = parts.hostname or "", parts.netloc.rpartition("@")[2]
@@ -226,7 +226,7 @@ def _spell_address(upstream: Upstream) -> Iterator[str]:
         yield host
 
 
-def _split_credentials(upstream: Upstream) -> Iterator[str]:
+def _iter_credential_parts(upstream: Upstream) -> Iterator[str]:
     """Yield the parts of each credential, and the whole values of other configured headers."""
     for name, secret in (("api-key", upstream.api_key), *upstream.headers):
         value = "" if secret is None else secret.reveal().translate(_LOWER)
@@ -276,7 +276,7 @@ def compute_retry_delay(
     return max(requested_s, random() * max_s)
 
 
-def may_be_repeated(failure: errors.ProxyError, attempts: list[Attempt]) -> bool:
+def is_surely_unprocessed(failure: errors.ProxyError, attempts: list[Attempt]) -> bool:
     """Return True if no upstream can have done any work for the last attempt.
 
     Such a call may be repeated even if it must be executed only once.

@@ -165,9 +165,9 @@ class Health:
         if max_concurrency is not None and upstream.in_flight >= max_concurrency:
             raise UpstreamBusy(BUSY_RETRY_S)
         if caller_circuit is not None and is_caller_probe:
-            caller_circuit.probing_until = self._compute_open_until(target)
+            caller_circuit.probing_until = self._compute_circuit_end(target)
         if is_probe:
-            circuit.probing_until = self._compute_open_until(target)
+            circuit.probing_until = self._compute_circuit_end(target)
             self.on_change(target, endpoint, "half_open")
         target_state.in_flight += 1
         circuit.in_flight += 1
@@ -205,13 +205,11 @@ class Health:
             return False
         was_open = circuit.open_until is not None
         circuit.is_shared, circuit.only_caller = True, None
-        circuit.failures = min(
-            circuit.failures, _max_failures_of_one_caller(target.upstream.breaker)
-        )
+        circuit.failures = min(circuit.failures, _get_max_caller_failures(target.upstream.breaker))
         circuit.open_until, circuit.probing_until = None, 0.0
         return was_open
 
-    def _compute_open_until(self, target: Target) -> float:
+    def _compute_circuit_end(self, target: Target) -> float:
         breaker = target.upstream.breaker
         return self.now() + (breaker.open_s if breaker is not None else 0.0)
 
@@ -265,7 +263,7 @@ class Health:
 
         A connection that failed counts for all only.
         """
-        circuit, open_until = slot.states.circuit, self._compute_open_until(slot.target)
+        circuit, open_until = slot.states.circuit, self._compute_circuit_end(slot.target)
         caller = self._get_caller_circuit(slot.caller_key) if slot.reached_upstream else None
         if caller is not None:
             caller.failures += 1
@@ -275,7 +273,7 @@ class Health:
         if (
             caller is None
             or not circuit.is_shared
-            or caller.failures <= _max_failures_of_one_caller(breaker)
+            or caller.failures <= _get_max_caller_failures(breaker)
         ):
             circuit.failures += 1
         must_open = circuit.open_until is None and circuit.failures >= breaker.failures
@@ -300,7 +298,7 @@ class Health:
         if caller is not None and caller.open_until is not None and circuit is not None:
             circuit.open_callers -= 1
 
-    def in_flight(self, upstream: str, model: str) -> int:
+    def count_in_flight(self, upstream: str, model: str) -> int:
         """Return the number of requests in flight at a target."""
         load = self._targets.get((upstream, model))
         return 0 if load is None else load.in_flight
@@ -341,7 +339,7 @@ class Health:
         return state
 
 
-def _max_failures_of_one_caller(breaker: Breaker | None) -> int:
+def _get_max_caller_failures(breaker: Breaker | None) -> int:
     """Return the maximum number of one caller's failures that count for all callers.
 
     It is too low to open the circuit for all.

@@ -60,7 +60,7 @@ async def count_tokens(call: Call, offload: Offload) -> Json:
     return {COUNT_MEMBER: await offload.run(call.size, count, call.scheduling_key)}
 
 
-def is_counted_here(plan: Plan, call: Call) -> bool:
+def is_counted_locally(plan: Plan, call: Call) -> bool:
     """Return True for a token count whose upstream has no endpoint for it."""
     if call.head.endpoint != "count_tokens":
         return False

@@ -27,11 +27,11 @@ class FanOut:
     """Responses of several model calls. Entering starts them, leaving cancels those that run.
 
     Returns one frame per model call as they finish, failures last: a ``Fault`` whose message
-    ``review`` has redacted. If all fail, raises the most useful failure.
+    ``redact_error`` has redacted. If all fail, raises the most useful failure.
     """
 
     open_responses: Sequence[OpenResponse]
-    review: RedactError
+    redact_error: RedactError
     head: ResponseHead
     _results: asyncio.Queue[tuple[int, Frame | ProxyError]] = field(default_factory=asyncio.Queue)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
@@ -52,7 +52,7 @@ class FanOut:
             )
         for remaining, failure in zip(range(len(failures) - 1, -1, -1), failures, strict=True):
             model_call, error = failure
-            await self.review(error)
+            await self.redact_error(error)
             fault = Fault(error.message, error.client_code)
             yield (Frame((fault,), model_call=model_call, last=remaining == 0),)
 
@@ -105,7 +105,7 @@ async def open_hedged(
                 tasks.append(group.create_task(_open_or_return_error(open_second, "hedge")))
             winner = await _wait_for_winner(tasks)
             can_fall_back = has_fallback and len(tasks) == 1
-            if winner is None and can_fall_back and not _is_final(tasks[0]):
+            if winner is None and can_fall_back and not _is_final_failure(tasks[0]):
                 tasks.append(group.create_task(_open_or_return_error(open_second, "fallback")))
                 winner = await _wait_for_winner(tasks)
             for task in tasks:
@@ -141,12 +141,12 @@ async def _wait_for_winner(tasks: list[HedgeTask]) -> HedgeTask | None:
         for task in tasks:
             if task in finished and not isinstance(task.result(), ProxyError):
                 return task
-        if any(_is_final(task) for task in finished):
+        if any(_is_final_failure(task) for task in finished):
             return None
     return None
 
 
-def _is_final(task: HedgeTask) -> bool:
+def _is_final_failure(task: HedgeTask) -> bool:
     result = task.result()
     return isinstance(result, ProxyError) and result.is_final
 

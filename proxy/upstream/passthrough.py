@@ -31,7 +31,7 @@ from proxy.upstream.attempt import (
     check_encoding,
     select_client_headers,
 )
-from proxy.upstream.errors import may_be_repeated
+from proxy.upstream.errors import is_surely_unprocessed
 from proxy.upstream.reply import Reply
 
 CACHE_FIELDS = ("cache_read_input_tokens", "cache_creation_input_tokens")
@@ -59,7 +59,7 @@ def may_repeat(context: AttemptContext, path: PassthroughPath, failure: ProxyErr
     if upload is not None and upload.has_begun:
         return False
     method = context.call.head.method
-    return path.may_repeat(method) or may_be_repeated(failure, context.record.attempts)
+    return path.may_repeat(method) or is_surely_unprocessed(failure, context.record.attempts)
 
 
 def read_response_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead | None:

@@ -65,12 +65,12 @@ class Http(Protocol):
         timeouts: Timeouts,
         on_sent: Callable[[], None] = do_nothing,
         *,
-        fresh: bool = False,
+        new_connection: bool = False,
         method: str = "POST",
     ) -> Reply:
         """Send a request and wait for the head of its response.
 
-        An upload is sent on a separate connection. ``fresh`` opens a new connection. Calls
+        An upload is sent on a separate connection. ``new_connection`` opens a new connection. Calls
         ``on_sent`` once the request is written. Raises ``UpstreamError`` (``StaleConnection`` if an
         idle connection was closed by the upstream) and the errors of the upload.
         """

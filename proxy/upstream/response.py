@@ -54,12 +54,12 @@ class HttpUpstreamResponse:
     _documents: deque[Document] = field(default_factory=deque)
     _frames: Sequence[Frame] = field(default_factory=list)
     _fault: ProxyError | None = None  # raised after the frames
-    _is_bare: bool = False  # True if the last read made no frame
+    _has_read_no_frame: bool = False  # True if the last read made no frame
     _is_burst: bool = False
     _state: Literal["open", "closed", "over"] = "open"
     _preamble: Sequence[Frame] = ()
     _has_begun: bool = False
-    _has_left: bool = False
+    _is_finished: bool = False
     _feed: Feed | None = None
     _pending: Coroutine[Any, Any, None] | None = None
 
@@ -116,7 +116,7 @@ class HttpUpstreamResponse:
 
     async def _next_frames(self) -> Sequence[Frame]:
         """Return the next frames: none at the end, or if ``feed`` returned an awaitable."""
-        while not (frames := self._take_ready()):
+        while not (frames := self._take_arrived_frames()):
             if self._documents:
                 await self._read_in_thread(self._documents.popleft())
             elif self._is_burst:  # reads without frames are not counted elsewhere
@@ -134,7 +134,7 @@ class HttpUpstreamResponse:
                     return ()
         return frames
 
-    def _take_ready(self) -> Sequence[Frame]:
+    def _take_arrived_frames(self) -> Sequence[Frame]:
         """Return the frames that have arrived. A fault is raised after the frames before it."""
         if self._documents and not self._frames and self._fault is None:
             self._read_documents()
@@ -148,8 +148,8 @@ class HttpUpstreamResponse:
                 raise fault
             finally:
                 del fault
-        if self._is_bare and not self._documents:
-            self._is_bare = False
+        if self._has_read_no_frame and not self._documents:
+            self._has_read_no_frame = False
             self.open_attempt.record.has_ping = True
         return ()
 
@@ -160,7 +160,7 @@ class HttpUpstreamResponse:
             self._documents.extend(self.reader.close())
             return
         size = len(data)
-        self._is_burst, self._is_bare = size > BURST_BYTES, True
+        self._is_burst, self._has_read_no_frame = size > BURST_BYTES, True
         if self.share is not None:
             self.share.take(size)
         self._documents.extend(self.reader.feed(data))
@@ -184,9 +184,9 @@ class HttpUpstreamResponse:
         frames = self._frames
         if not frames or self._documents or self._fault is not None or self._is_burst:
             return False
-        if self._feed is None or any(map(_must_be_alone, frames)):
+        if self._feed is None or any(map(_needs_own_batch, frames)):
             return False
-        self._frames, self._is_bare = [], False
+        self._frames, self._has_read_no_frame = [], False
         self._pending = self._feed(frames)
         return self._pending is None
 
@@ -217,10 +217,10 @@ class HttpUpstreamResponse:
 
     def _take_frames(self) -> Sequence[Frame]:
         """Return the frames before the next one that needs a batch for itself, or that frame."""
-        self._is_bare = False
+        self._has_read_no_frame = False
         frames = self._frames
         for index, frame in enumerate(frames):
-            if _must_be_alone(frame):
+            if _needs_own_batch(frame):
                 if index:
                     self._frames = frames[index:]
                     return frames[:index]
@@ -238,7 +238,7 @@ class HttpUpstreamResponse:
         if not frame.last:
             return frame
         self.open_attempt.slot.has_worked = True
-        attempt.finished = self._has_left = True
+        attempt.finished = self._is_finished = True
         self.open_attempt.finish_attempt()
         client = DIALECTS[self.open_attempt.call.head.dialect].client
         if not client.reports_latency or frame.doc is None:
@@ -259,14 +259,14 @@ class HttpUpstreamResponse:
     async def __aexit__(self, *exc_info: object) -> None:
         if self._pending is not None:
             self._pending.close()
-        if not self._has_left:
-            self._has_left = True
+        if not self._is_finished:
+            self._is_finished = True
             self.open_attempt.finish_attempt()
         self._release_memory()
         self.reply.release()
 
 
-def _must_be_alone(frame: Frame) -> bool:
+def _needs_own_batch(frame: Frame) -> bool:
     """Return True for the last frame, and frames with findings of the upstream's guards."""
     if frame.last:
         return True

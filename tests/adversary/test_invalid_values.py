@@ -135,7 +135,13 @@ def distinct_providers() -> Iterator[Provider]:
     """Yield a provider for each dialect and set of traits."""
     found = set[Any]()
     for row in PROVIDERS.values():
-        traits = (row.renamed, row.thoughts, row.signs_calls, row.has_short_ids, row.is_plain)
+        traits = (
+            row.renamed,
+            row.thoughts,
+            row.signs_calls,
+            row.has_short_ids,
+            row.is_openai_compatible,
+        )
         if (row.dialect, traits) not in found:
             found.add((row.dialect, traits))
             yield row

@@ -176,7 +176,7 @@ def list_effects(plan: Plan) -> set[str]:
     for model_call in plan.model_calls:
         for target in (*model_call.targets, *guards.route_targets):
             if target.id == "local/large":
-                overrides = model_call.overrides_for(target)
+                overrides = model_call.get_overrides(target)
                 effects |= {f"cap {name}" for name in overrides.cap}
                 effects |= {f"set {name}" for name in overrides.set}
     return effects
@@ -261,12 +261,12 @@ def test_parameters_change_at_their_target_and_its_fallback_only() -> None:
     rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
     for name in ("a fallback", "the next of a draw", "a balanced pool"):
         [model_call] = decide_plan(REQUESTS[name], rule).model_calls
-        caps = {t.id: model_call.overrides_for(t).cap for t in model_call.targets}
+        caps = {t.id: model_call.get_overrides(t).cap for t in model_call.targets}
         assert caps == {"local/small": {}, "local/large": {"max_tokens": 7}}, name
     deployment = {"targets": [LARGE], "fallback": [SMALL]}
     for model in ("large", "local/large", "acme/large", "answers"):
         [model_call] = decide_plan(Request(model, deployment=deployment), rule).model_calls
-        overrides = [model_call.overrides_for(target) for target in model_call.targets]
+        overrides = [model_call.get_overrides(target) for target in model_call.targets]
         assert overrides == [model_call.overrides] * 2, model
         assert model_call.overrides.cap == {"max_tokens": 7}
 

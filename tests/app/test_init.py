@@ -56,8 +56,8 @@ DETECTORS: dict[str, Callable[[], Secrets | Pii | RuleBook]] = {
 @for_each("kind", DETECTORS)
 def test_findings_do_not_depend_on_loading(kind: str) -> None:
     loaded, reference, half = DETECTORS[kind](), DETECTORS[kind](), DETECTORS[kind]()
-    steps = sum(1 for _ in loaded.load_rare_data())
-    remaining = half.load_rare_data()
+    steps = sum(1 for _ in loaded.iter_loading_steps())
+    remaining = half.iter_loading_steps()
     for _ in range(steps // 2):
         next(remaining)
 
@@ -83,7 +83,7 @@ async def test_is_ready_after_loading(tmp_path: Path) -> None:
 
 async def test_stop_ends_loading(tmp_path: Path) -> None:
     readiness, calls = Readiness(), Calls()
-    calls.begin(asyncio.current_task())
+    calls.add_task(asyncio.current_task())
     work = app.finish_loading(snapshot(tmp_path), calls, readiness, Metrics("1"), lambda: None)
 
     async with run_in_background(work):

@@ -17,7 +17,7 @@ from proxy.cache.redis import RedisAnswerStore
 from proxy.cache.sqlite import ForeignFile, SqliteAnswerStore, open_file, rename_damaged_file
 from proxy.cache.store import AnswerStore, CacheBackend
 from proxy.runtime.redis import connect
-from proxy.runtime.spool import file_identity
+from proxy.runtime.spool import get_file_identity
 from tests.cache.stores import Clock, StoreEventLog, flush, until
 from tests.for_each import for_each
 from tests.servers import running_cluster, running_server
@@ -306,8 +306,8 @@ def test_damaged_file_is_renamed_with_its_log(tmp_path: Path) -> None:
 
     path = rename_damaged_file(file)
 
-    assert file_identity(file) is None
-    assert file_identity(path) is not None
+    assert get_file_identity(file) is None
+    assert get_file_identity(path) is not None
     assert sorted(item.name for item in tmp_path.iterdir()) == [
         "cache.db.damaged",
         "cache.db.damaged-wal",

@@ -50,7 +50,7 @@ def test_invalid_usage_is_ignored_and_counted() -> None:
     feed(meter, {"usage": {"prompt_tokens": -9, "completion_tokens": 2}}, 1.0)
 
     assert meter.invalid_usage == 1
-    assert meter.settle(lambda: 0, finished=True).tokens == Tokens(9, output=2)
+    assert meter.compute_usage(lambda: 0, finished=True).tokens == Tokens(9, output=2)
 
 
 ZEROS = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
@@ -80,7 +80,7 @@ def test_report_or_estimate_counts(
     for item in chunks:
         feed(meter, item, 1.0)
 
-    settled = meter.settle(lambda: prompt, finished=True)
+    settled = meter.compute_usage(lambda: prompt, finished=True)
     assert (settled.source, settled.tokens) == (source, tokens)
 
 
@@ -91,7 +91,9 @@ def test_aborted_response_bills_the_larger_count() -> None:
 
     def settle(prompt: int, hidden: int) -> Tokens:
         hidden_output = HiddenOutput(hidden / TOKENS_PER_SECOND, max_tokens=9000)
-        settled = meter.settle(lambda: prompt, finished=False, hidden_output=lambda: hidden_output)
+        settled = meter.compute_usage(
+            lambda: prompt, finished=False, hidden_output=lambda: hidden_output
+        )
         assert settled.source == "partial_estimate"
         return settled.tokens
 
@@ -104,7 +106,7 @@ def test_aborted_response_bills_the_larger_count() -> None:
 def test_hidden_output_is_bounded() -> None:
     hidden_output = HiddenOutput(seconds=1e6, responses=2**53, max_tokens=2**53)
 
-    settled = Meter().settle(lambda: 0, finished=False, hidden_output=lambda: hidden_output)
+    settled = Meter().compute_usage(lambda: 0, finished=False, hidden_output=lambda: hidden_output)
 
     assert settled.tokens == Tokens(output=MAX_TOKENS)
 
@@ -156,10 +158,10 @@ def test_reported_usage_counts_without_estimates(unreported: Any, finished: bool
     meter = Meter(estimates=False, unreported=unreported)
 
     meter.feed(make_document_frame({"text": "Paris."}), 1.0)
-    silent = meter.settle(lambda: 400, finished=finished)
+    silent = meter.compute_usage(lambda: 400, finished=finished)
     usage = UsageReport(Tokens(7), {"total_tokens": 7})
     meter.feed(make_document_frame({}, content=DocumentUsage(usage)), 2.0)
-    reported = meter.settle(lambda: 0, finished=finished)
+    reported = meter.compute_usage(lambda: 0, finished=finished)
 
     assert (silent.source, silent.tokens) == (unreported, Tokens())
     assert reported.source == ("provider" if finished else "partial_estimate")

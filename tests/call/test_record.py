@@ -17,7 +17,7 @@ from proxy.call.attempts import (
     CallOutcome,
     LossReason,
     SpendUse,
-    loss_reason,
+    get_loss_reason,
 )
 from proxy.call.record import Record, TraceIds, new_record
 from proxy.call.summary import summarize
@@ -192,7 +192,7 @@ def attempt(
 def test_loss_has_one_reason(
     use: SpendUse, result: Attempt, outcome: CallOutcome, reason: LossReason | None
 ) -> None:
-    assert loss_reason(result, use, outcome) == reason
+    assert get_loss_reason(result, use, outcome) == reason
 
 
 def test_each_outcome_has_a_loss_reason() -> None:
@@ -221,7 +221,7 @@ def test_refused_attempt_costs_nothing() -> None:
     entry = record()
     entry.start_attempt(PRICED, 0).error = "upstream_unavailable"
     used_attempt(entry, PRICE)
-    entry.meter(whole_frame(legacy()))
+    entry.meter_frame(whole_frame(legacy()))
 
     assert entry.billing.tokens.total == 8
     assert entry.billing.cost == 150 * 5 + 600 * 3
@@ -232,7 +232,7 @@ def test_failed_response_is_estimated_and_lost() -> None:
     entry.call = Call(HEAD, {"prompt": "x" * 40})
     entry.start_attempt(PRICED, 0).response_at = 1.0
     used_attempt(entry, PRICE)
-    entry.meter(whole_frame(legacy()))
+    entry.meter_frame(whole_frame(legacy()))
 
     attempts = summarize(entry).attempts
     bills = [(result.served, bill.usage.tokens.total) for _, result, bill in attempts if bill]
@@ -247,7 +247,7 @@ def test_lost_hedge_is_billed() -> None:
     slow = entry.start_attempt(PRICED, 0)
     slow.sent_at, slow.error = 1.0, "cancelled"
     used_attempt(entry, PRICE)
-    entry.meter(whole_frame(legacy()))
+    entry.meter_frame(whole_frame(legacy()))
 
     assert slow.lost_hedge
     assert summarize(entry).lost_cost == 150 * 10
@@ -257,7 +257,7 @@ def test_unknown_price_makes_cost_unknown() -> None:
     entry = record()
     for model_call, prices in enumerate([(PRICE,), ()]):
         used_attempt(entry, *prices, model_call=model_call)
-        entry.meter(whole_frame(legacy(), model_call=model_call))
+        entry.meter_frame(whole_frame(legacy(), model_call=model_call))
 
     assert entry.billing.cost is None
     assert entry.billing.tokens.total == 16
@@ -267,7 +267,7 @@ def test_missing_usage_is_estimated() -> None:
     entry = record()
     entry.call = Call(HEAD, {"prompt": "x" * 40})
     used_attempt(entry, PRICE)
-    entry.meter(whole_frame({"choices": [{"text": "y" * 9}]}))
+    entry.meter_frame(whole_frame({"choices": [{"text": "y" * 9}]}))
 
     assert entry.billing.source == "partial_estimate"
     assert (entry.billing.tokens.input, entry.billing.tokens.output) == (10, 3)
@@ -277,7 +277,7 @@ def test_price_applies_from_its_day() -> None:
     entry = record()
     later = Price(input=Decimal(100), output=Decimal(100), since=date(2026, 1, 2))
     used_attempt(entry, PRICE, later)
-    entry.meter(whole_frame(legacy()))
+    entry.meter_frame(whole_frame(legacy()))
 
     assert entry.billing.cost == 150 * 5 + 600 * 3
 

@@ -6,7 +6,7 @@ from proxy.console.series import MAX_SERIES, RANGES, SAMPLE_S, TimeSeries, estim
 from proxy.limits.kinds import KINDS
 from proxy.telemetry.metrics import Metrics
 from proxy.types.limit import Limit
-from proxy.types.roster import LabelCatalog, ListedDeployment
+from proxy.types.roster import DeploymentLabels, LabelCatalog
 from tests.for_each import for_each
 
 EDGES = (1.0, 2.0, 4.0)
@@ -70,7 +70,7 @@ def test_limits_count_the_denials_of_the_last_hour_only() -> None:
     now = [0.0]
     metrics = Metrics("1")
     limit = Limit("team-day", KINDS["requests"], 1, 86_400)
-    deployment = ListedDeployment(limits=(limit,))
+    deployment = DeploymentLabels(limits=(limit,))
     metrics.allow_policy_labels(LabelCatalog(deployments={"support-chat": deployment}))()
     series = TimeSeries(metrics, lambda: now[0])
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
@@ -89,7 +89,7 @@ def test_totals_of_too_many_series_are_not_kept() -> None:
     names = [f"d{number}" for number in range(MAX_SERIES)]
     metrics = Metrics("1")
     metrics.allow_policy_labels(
-        LabelCatalog(deployments={name: ListedDeployment() for name in names})
+        LabelCatalog(deployments={name: DeploymentLabels() for name in names})
     )()
     series = TimeSeries(metrics, lambda: 10_000.0)
     series.add_sample()

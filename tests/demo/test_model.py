@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.serving import ModelUnavailable, model_command, run_model_server
+from proxy.demo.serving import ModelUnavailable, build_model_command, run_model_server
 from proxy.settings import Address
 from tests.servers import free_port
 
@@ -32,7 +32,7 @@ async def demo():
 def installed_model(address: Address) -> tuple[str, ...]:
     """Return the command of the real model. Skip the test if it is not installed; fail on CI."""
     try:
-        return model_command(address)
+        return build_model_command(address)
     except ModelUnavailable as error:
         reason = f"the model {error}"
     assert not os.environ.get("CI"), reason

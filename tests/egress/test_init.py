@@ -94,7 +94,7 @@ async def guard_egress(
             emitter=Emitters((sink,), _raise),
             start_record=new_record,
         )
-        yield HttpGuardClients(http, pipeline.run, new_request_id).for_record(outer()), sink
+        yield HttpGuardClients(http, pipeline.run, new_request_id).build_guard_client(outer()), sink
 
 
 def _raise(sink: object, error: BaseException) -> None:

@@ -37,7 +37,7 @@ async def guard_clients() -> AsyncIterator[HttpGuardClient]:
     record = new_record()
     record.set_head(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"))
     async with HttpClient(TRUST) as http:
-        yield HttpGuardClients(http, nowhere, lambda: "req_2").for_record(record)
+        yield HttpGuardClients(http, nowhere, lambda: "req_2").build_guard_client(record)
 
 
 @dataclass

@@ -114,7 +114,7 @@ async def test_small_caller_does_not_wait_for_a_large_one(work: Work) -> None:
 
 
 async def test_without_threads_work_is_inline() -> None:
-    assert await GuardThreads(None, FairSemaphore(0).slot_of("key"))(lambda: 1) == 1
+    assert await GuardThreads(None, FairSemaphore(0).make_slot("key"))(lambda: 1) == 1
 
 
 def test_guards_use_no_other_threads() -> None:

@@ -46,7 +46,7 @@ async def test_unguarded_call_passes_unchanged() -> None:
     assert isinstance(for_call, UnguardedCall)
     assert await for_call.inspect() == (plan, CALL)
     assert await watch.inspect(frame) == (frame,)
-    assert (watch.retry_requested, watch.release_partial_placeholder()) == (False, ())
+    assert (watch.is_retry_requested, watch.release_partial_placeholder()) == (False, ())
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def record_of(call: Call, *, price: bool = True) -> Record:
     attempt.response_at, attempt.finished = 0.0, True
     _, attempt.max_output_tokens = estimate_tokens(call, attempt.target) or (0, 0)
     record.use_attempt(0, attempt)
-    record.meter(whole_frame(legacy()))
+    record.meter_frame(whole_frame(legacy()))
     return record
 
 

@@ -273,7 +273,7 @@ class Part:
     def prepare(self) -> None:
         pass
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         return iter(())
 
     def __del__(self) -> None:

@@ -215,7 +215,7 @@ async def test_work_cancelled_during_a_pause_delays_nobody() -> None:
 
 
 async def take(turns: FairSemaphore, caller: str, order: list[str]) -> None:
-    async with turns.slot_of(caller):
+    async with turns.make_slot(caller):
         order.append(caller)
         await asyncio.sleep(0)
 
@@ -247,7 +247,7 @@ async def test_cancelled_waiters_lose_no_slot() -> None:
 
 
 async def work(turns: FairSemaphore, caller: str, seconds: float, order: list[str]) -> None:
-    async with turns.slot_of(caller) as turn:
+    async with turns.make_slot(caller) as turn:
         order.append(caller)
         turn.charge(seconds)
         await asyncio.sleep(0)
@@ -282,7 +282,7 @@ async def test_idle_caller_saves_no_credit() -> None:
 async def test_charges_of_idle_callers_are_dropped() -> None:
     turns = FairSemaphore(1)
     for number in range(3 * MAX_CHARGED_CALLERS):
-        async with turns.slot_of(number) as turn:
+        async with turns.make_slot(number) as turn:
             turn.charge(1)
 
     assert not turns._charged

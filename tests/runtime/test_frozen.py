@@ -1,13 +1,13 @@
 from dataclasses import field, replace
 
-from proxy.runtime.frozen import frozen, memo
+from proxy.runtime.frozen import cache_field, frozen
 
 
 @frozen
 class Point:
     x: int
     marks: tuple[str, ...] = field(default=())
-    squares: dict[int, int] = memo(dict)
+    squares: dict[int, int] = cache_field(dict)
 
 
 @frozen

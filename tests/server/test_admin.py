@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
-from proxy.server.admin import Access
+from proxy.server.admin import AdminAccess
 from proxy.settings import Address, BadSetting, from_environment
 from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
@@ -109,7 +109,7 @@ FOLDER = Address("127.0.0.1", 0)
     ],
 )
 def test_only_hosts_of_this_server_are_accepted(host: str, *, known_value: bool) -> None:
-    access = Access(hosts=("headrace",))
+    access = AdminAccess(hosts=("headrace",))
 
     assert (access.find_refusal("GET", "/metrics", {"Host": host}) is None) == known_value
 

@@ -330,7 +330,7 @@ async def test_unfinished_call_is_cancelled_and_cleaned_up() -> None:
     calls, values = Calls(), []
 
     async def call() -> None:
-        task = calls.begin(asyncio.current_task())
+        task = calls.add_task(asyncio.current_task())
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -338,7 +338,7 @@ async def test_unfinished_call_is_cancelled_and_cleaned_up() -> None:
             values.append("last words")
             raise
         finally:
-            calls.end(task)
+            calls.remove_task(task)
 
     async with asyncio.TaskGroup() as group:
         served = group.create_task(call())

@@ -16,7 +16,7 @@ from aiohttp import ClientSession
 from aiohttp.web import BaseRequest
 
 from proxy.console import InvalidQuery
-from proxy.server.admin import Access
+from proxy.server.admin import AdminAccess
 from proxy.server.console import MAX_BODIES, MAX_STREAMS, read_body
 from proxy.server.sessions import COOKIE_NAME, SESSION_S, Sessions
 from proxy.settings import Address, BadSetting, from_environment
@@ -271,7 +271,7 @@ def test_session_ends_and_cannot_be_forged() -> None:
     for forged in ("", session[:-1], f"{session}x", session.lower()):
         assert not sessions.is_valid(forged)
     assert not Sessions(TOKEN, lambda: seconds[0]).is_valid(session)
-    access = Access(token=TOKEN, sessions=sessions)
+    access = AdminAccess(token=TOKEN, sessions=sessions)
     cookies = {COOKIE_NAME: session}
     assert access.find_refusal("GET", f"{API}calls", {"Host": "localhost"}, cookies) is None
     page = {"Host": "localhost", "Sec-Fetch-Site": "same-origin"}

@@ -18,7 +18,7 @@ from pytest_aiohttp.plugin import AiohttpRawServer
 from proxy.errors import ClientDisconnected
 from proxy.limits.kinds import KINDS as LIMIT_KINDS
 from proxy.server.response import MAX_WRITE_BYTES, ResponseWriter, make_limit_headers
-from proxy.types.limit import CounterState, Limit, LimitDecision, LimitKind, to_decision
+from proxy.types.limit import CounterState, Limit, LimitDecision, LimitKind, build_limit_decision
 from tests.conftest import KEY, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, claims
@@ -282,7 +282,7 @@ def tightest(admission: LimitDecision, kind: LimitKind) -> CounterState | None:
 @given(st.lists(st.tuples(st.sampled_from(LIMITS), st.integers(0, 10**7)), max_size=6))
 def test_headers_show_the_tightest_rate_of_each_kind(counted: list[tuple[Limit, int]]) -> None:
     readings = [number for _, level in counted for number in (level, -1, 0, 0)]
-    admission = to_decision(claims(*[(limit, 1) for limit, _ in counted]), readings)
+    admission = build_limit_decision(claims(*[(limit, 1) for limit, _ in counted]), readings)
 
     headers: dict[str, str] = {}
     for kind in LIMIT_KINDS.values():

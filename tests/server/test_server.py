@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from aiohttp import web
 
-from proxy.server.listening import listen, require_free
+from proxy.server.listening import listen, require_free_addresses
 from proxy.server.server import HttpServer
 from proxy.settings import Address, BadSetting
 from tests.conftest import KEY, Proxy
@@ -307,13 +307,13 @@ async def test_address_in_use_is_named() -> None:
 
 def test_foreign_address_error_names_the_option() -> None:
     with pytest.raises(BadSetting, match=r"^192.0.2.1:80 \(--listen\): Cannot assign requested"):
-        require_free({"--listen": Address("192.0.2.1", 80)})
+        require_free_addresses({"--listen": Address("192.0.2.1", 80)})
 
 
 def test_two_options_with_one_address_are_refused() -> None:
     address = Address("127.0.0.1", free_port())
 
     with pytest.raises(BadSetting, match=r"\(--admin-listen\): Address already in use"):
-        require_free({"--listen": address, "--admin-listen": address})
+        require_free_addresses({"--listen": address, "--admin-listen": address})
 
-    require_free({"--listen": address, "--admin-listen": Address("127.0.0.1", 0)})
+    require_free_addresses({"--listen": address, "--admin-listen": Address("127.0.0.1", 0)})

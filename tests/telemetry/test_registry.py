@@ -20,7 +20,7 @@ from proxy.telemetry.exposition import Exposition
 from proxy.telemetry.registry import RETIRED_S, Counter, Histogram, Registry
 from proxy.types import Target, Upstream
 from proxy.types.limit import Limit
-from proxy.types.roster import LabelCatalog, ListedDeployment
+from proxy.types.roster import DeploymentLabels, LabelCatalog
 from tests.cache.stores import Clock
 from tests.guards.growth import lines as count_lines
 
@@ -31,7 +31,7 @@ MINUTE = Limit("per-minute", KINDS["requests"], 60, 60)
 
 
 def catalog(*deployments: str) -> LabelCatalog:
-    listed = ListedDeployment(
+    listed = DeploymentLabels(
         targets=(PRICED, LOCAL),
         rules=("public/cheap",),
         guards=(("input", "secrets"),),

@@ -15,7 +15,7 @@ def test_rules_are_identified_by_detector() -> None:
     )
     rules = StageRules.from_rules((own_rule, asks))
 
-    assert rules.every == (own_rule, asks)
+    assert rules.all_rules == (own_rule, asks)
     assert (rules.detectors, rules.services) == ((own_rule,), (asks,))
     assert (rules.contextual, rules.enforces, rules.restores, rules.retries) == (False,) * 4
     assert rules.in_force

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.limits.kinds import KINDS
-from proxy.types.limit import FRESH_FLAG, MAX_AMOUNT, NEVER_FITS, WARNED_FLAG, Limit, to_decision
+from proxy.types.limit import (
+    FRESH_FLAG,
+    MAX_AMOUNT,
+    NEVER_FITS,
+    WARNED_FLAG,
+    Limit,
+    build_limit_decision,
+)
 from proxy.types.windows import Calendar, Unit
 from tests.for_each import for_each
 from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, claims, would_refuse
@@ -68,7 +75,7 @@ def test_longest_wait_refuses(
     readings: list[int],
     refusal: tuple[Limit, float | None] | None,
 ) -> None:
-    decided = to_decision(claims(*requested), readings)
+    decided = build_limit_decision(claims(*requested), readings)
 
     assert decided.admitted is (refusal is None)
     get_used_amount = decided.refusal
@@ -77,7 +84,7 @@ def test_longest_wait_refuses(
 
 def test_shadow_limit_does_not_refuse() -> None:
     shadow = replace(REQUESTS, shadow=True)
-    decided = to_decision(claims((shadow, 1)), [0, -1, 40, 0])
+    decided = build_limit_decision(claims((shadow, 1)), [0, -1, 40, 0])
 
     assert decided.admitted
     assert would_refuse(decided) == ("per-minute",)
@@ -88,7 +95,7 @@ def test_states_show_debt_or_spend() -> None:
     requests = claims((seven, 1), (MONTH, 5), (PLACES, 1))
     readings = [60_001, -1, 0, WARNED_FLAG, 120, 5000, 0, FRESH_FLAG, 3, -1, 0, 0]
 
-    rate, money, places = to_decision(requests, readings).counter_states
+    rate, money, places = build_limit_decision(requests, readings).counter_states
 
     assert (rate.used, rate.remaining, rate.reset_s, rate.is_warned) == (2, 5, 8.572, True)
     assert (money.used, money.remaining, money.reset_s, money.is_fresh) == (120, 0, 5.0, True)
@@ -104,11 +111,11 @@ def test_summary_without_states_is_equal(counted: list[tuple[int, int]], is_shad
     requests = claims(*[(limit, 1) for limit in limits])
     readings = [number for level, wait in counted for number in (level, 9000, wait, 0)]
 
-    decided = to_decision(requests, readings)
+    decided = build_limit_decision(requests, readings)
 
     states = decided.counter_states
-    assert decided.decisions() == [(state.limit, state.would_refuse) for state in states]
-    assert decided.used_amounts() == [state.used for state in states]
+    assert decided.list_decisions() == [(state.limit, state.would_refuse) for state in states]
+    assert decided.get_used_amounts() == [state.used for state in states]
 
 
 UNITS: list[Unit] = ["second", "minute", "hour", "day", "week", "month"]

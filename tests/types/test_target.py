@@ -21,8 +21,8 @@ from proxy.types.passthrough import (
     fill_route,
     make_sample_request,
 )
-from proxy.types.providers import BY_WORD, is_reasoning_model, key_variable
-from proxy.types.roster import LabelCatalog, ListedDeployment
+from proxy.types.providers import BY_WORD, get_key_variable, is_reasoning_model
+from proxy.types.roster import DeploymentLabels, LabelCatalog
 from tests.for_each import for_each
 
 
@@ -84,7 +84,7 @@ def test_providers_are_policy_values(word: str) -> None:
     [("hosted_vllm", "HOSTED_VLLM_API_KEY"), ("openai-eu.1", "OPENAI_EU_1_API_KEY")],
 )
 def test_account_has_its_variable(word: str, variable: str) -> None:
-    assert key_variable(word) == variable
+    assert get_key_variable(word) == variable
 
 
 REASONING = (
@@ -180,7 +180,7 @@ def test_only_safe_methods_are_repeatable() -> None:
 
 ROSTER = LabelCatalog(
     keys=("batch",),
-    deployments={"chat": ListedDeployment(tags=frozenset({("team", "search")}))},
+    deployments={"chat": DeploymentLabels(tags=frozenset({("team", "search")}))},
     tags={"team": frozenset(), "env": frozenset({"prod"})},
 )
 
@@ -201,4 +201,4 @@ ROSTER = LabelCatalog(
     ],
 )
 def test_only_names_of_policies_are_labels(scope: str, owners: dict[str, str]) -> None:
-    assert ROSTER.labels_of_scope(scope) == owners
+    assert ROSTER.get_scope_labels(scope) == owners

@@ -56,11 +56,11 @@ async def frames_of(*answers: Sequence[Sequence[Frame]]) -> list[Frame]:
     async def begin(groups: Sequence[Sequence[Frame]]) -> UpstreamResponse:
         return GivenAnswer(groups)
 
-    async def review(error: ProxyError) -> None:
+    async def redact_error(error: ProxyError) -> None:
         pass
 
     calls = [lambda groups=groups: begin(groups) for groups in answers]
-    async with FanOut(calls, review, HEAD) as fan_out:
+    async with FanOut(calls, redact_error, HEAD) as fan_out:
         return [frame async for group in fan_out.frames() for frame in group]
 
 

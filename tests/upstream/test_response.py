@@ -30,8 +30,8 @@ from proxy.types.events import (
     UsageReport,
 )
 from proxy.upstream.attempt import read_remaining_rate_limit
-from proxy.upstream.background_billing import BackgroundBilling, has_bill
-from proxy.upstream.local_responses import IMAGE_TOKENS, estimate_tokens, is_counted_here
+from proxy.upstream.background_billing import BackgroundBilling, is_billable
+from proxy.upstream.local_responses import IMAGE_TOKENS, estimate_tokens, is_counted_locally
 from proxy.upstream.response import MAX_PREAMBLE_FRAMES, is_preamble
 from tests.conftest import KEY, Proxy
 from tests.doubles import Json, ScriptedUpstream, response
@@ -111,7 +111,7 @@ def background_response(status: str = "completed", **fields: Any) -> Json:
     ],
 )
 def test_finished_background_response_has_a_bill(document: Json, billed: bool) -> None:
-    assert has_bill(document) is billed
+    assert is_billable(document) is billed
 
 
 @dataclass
@@ -268,10 +268,10 @@ def data(media_type: str, size: int) -> dict[str, Any]:
 
 
 def test_tokens_are_estimated_only_for_upstreams_without_count() -> None:
-    assert is_counted_here(plan("openai"), count_call("Hello"))
-    assert not is_counted_here(plan("anthropic"), count_call("Hello"))
+    assert is_counted_locally(plan("openai"), count_call("Hello"))
+    assert not is_counted_locally(plan("anthropic"), count_call("Hello"))
     chat = count_call("Hello", "/v1/messages", max_tokens=4)
-    assert not is_counted_here(plan("openai"), chat)
+    assert not is_counted_locally(plan("openai"), chat)
 
 
 def test_every_text_counts_as_tokens() -> None:

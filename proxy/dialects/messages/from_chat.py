@@ -12,7 +12,7 @@ from typing import Any
 from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES, parse_tool_arguments
 from proxy.dialects.wire.strict_json import MAX_RESPONSE_DEPTH
 from proxy.errors import InvalidField
-from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.errors.field_problems import NOT_SUPPORTED, describe_unsupported_type
 from proxy.fields.field_table import Conversions, convert_to_api
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
@@ -145,7 +145,7 @@ def _convert_tool(index: int, tool: Any) -> Json:
     kind = tool.get("type") if isinstance(tool, dict) else None
     function = tool.get("function") if kind == "function" else None
     if not isinstance(function, dict):
-        problem = NOT_SUPPORTED if kind in (None, "function") else unsupported_type(kind)
+        problem = NOT_SUPPORTED if kind in (None, "function") else describe_unsupported_type(kind)
         raise InvalidField(f"tools.{index}", problem)
     members = {"name": None} | {k: value for k, value in function.items() if value is not None}
     members["parameters"] = members.get("parameters") or {"type": "object", "properties": {}}

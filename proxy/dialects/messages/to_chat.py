@@ -13,7 +13,7 @@ import orjson
 
 from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES
 from proxy.errors import InvalidField
-from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.errors.field_problems import NOT_SUPPORTED, describe_unsupported_type
 from proxy.fields.checks import (
     Fields,
     any_of,
@@ -186,7 +186,7 @@ class _MessagesConversion:
     def _convert_tool(self, index: int, tool: Json) -> Json:
         kind = tool.get("type")
         if kind not in (None, "custom"):  # a tool of Anthropic
-            raise InvalidField(f"tools.{index}", unsupported_type(kind))
+            raise InvalidField(f"tools.{index}", describe_unsupported_type(kind))
         self._record_dropped_members(tool, {"type", *TOOL_MEMBERS.values()})
         function: Json = {"name": None, "parameters": None}
         for name, own_name in TOOL_MEMBERS.items():

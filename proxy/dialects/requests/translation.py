@@ -19,7 +19,7 @@ from proxy.dialects.family import RequestConversion
 from proxy.dialects.requests.field_filter import filter_fields
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
-from proxy.errors.field_problems import NOT_SUPPORTED, no_endpoint
+from proxy.errors.field_problems import NOT_SUPPORTED, describe_missing_endpoint
 from proxy.fields import token_bounds
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import FIELDS, SYNONYM_GROUPS, UNDECLARED
@@ -177,7 +177,7 @@ def _add_required_output_limit(
 def _convert_from_chat(
     families: Families, server: UpstreamDialect, endpoint: Endpoint, body: Json, traits: Provider
 ) -> tuple[Json, Collection[str]]:
-    if endpoint == "chat" and not traits.is_plain:
+    if endpoint == "chat" and not traits.is_openai_compatible:
         return requests.adapt_chat_to_provider(body, traits)
     form = _get_request_conversion(families[1])
     if form is None:
@@ -191,7 +191,7 @@ def get_supported_fields(target: Target, endpoint: Endpoint) -> Fields:
     ranges = dialect.types if target.upstream.open_ranges and dialect.types else dialect.fields
     fields = ranges.get(endpoint)
     if fields is None:
-        raise InvalidField("model", no_endpoint(endpoint))
+        raise InvalidField("model", describe_missing_endpoint(endpoint))
     traits = target.upstream.traits
     if endpoint == "chat" and traits.fields is not None:
         fields = {name: field for name, field in fields.items() if traits.accepts_field(name)}

@@ -32,7 +32,7 @@ from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
 from proxy.dialects.responses.state_refs import make_unknown_id_error, restore_item_ids
 from proxy.dialects.wire.large_json import MAX_DEPTH, check_serializable, serialize_large
 from proxy.errors import InvalidField
-from proxy.errors.field_problems import no_endpoint
+from proxy.errors.field_problems import describe_missing_endpoint
 from proxy.fields.token_bounds import OPTION_GROUPS, count_prompts, max_output_tokens
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
@@ -99,12 +99,12 @@ def make_target_route(
     to_dialect = DIALECTS[upstream.dialect]
     endpoint, server = choose_target_endpoint(client_endpoint, target), to_dialect.server
     if endpoint not in _get_supported_endpoints(target):
-        raise InvalidField("model", no_endpoint(endpoint))
+        raise InvalidField("model", describe_missing_endpoint(endpoint))
     fields = get_supported_fields(target, endpoint)
     checks = {name: field.check for name, field in fields.items()}
     families = from_dialect.families.get(client_endpoint), to_dialect.families.get(endpoint)
     is_same = client_endpoint == endpoint and server.from_chat is None
-    is_same = is_same and (endpoint != "chat" or upstream.traits.is_plain)
+    is_same = is_same and (endpoint != "chat" or upstream.traits.is_openai_compatible)
     passed: Collection[str] = ()
     if is_same and families == (None, None):
         passed = fields.keys() | upstream.accepts

@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.dialects.wire.strict_json import as_object, as_objects
 from proxy.errors import InvalidField
-from proxy.errors.field_problems import NOT_SUPPORTED, unsupported_type
+from proxy.errors.field_problems import NOT_SUPPORTED, describe_unsupported_type
 from proxy.fields.field_table import (
     PATHS_BY_API,
     convert_from_api,
@@ -103,7 +103,7 @@ class _ResponsesConversion:
     def _convert_tool(self, index: int, tool: Json) -> Json:
         kind = tool.get("type")
         if kind not in ("function", "custom"):
-            raise InvalidField(f"tools.{index}", unsupported_type(kind))
+            raise InvalidField(f"tools.{index}", describe_unsupported_type(kind))
         custom = ("name", "description", "format")
         names = tuple(TOOL_MEMBERS) if kind == "function" else custom
         if has_other_members(tool, {"type", *names}):

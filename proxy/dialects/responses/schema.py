@@ -10,7 +10,7 @@ from proxy.dialects.statuses import STATUS_OF_WORD
 from proxy.dialects.wire.sse import encode_named_event
 from proxy.dialects.wire.strict_json import as_object, as_objects, as_text, dump, is_null_or_name
 from proxy.errors import InvalidField
-from proxy.errors.field_problems import missing
+from proxy.errors.field_problems import describe_missing_field
 from proxy.money.usage import Tokens, read_usage
 from proxy.types import Call, Json
 from proxy.types.events import Event, Finish, FinishReason, Kind, ResponseStart, UsageReport
@@ -200,7 +200,7 @@ def check_input_items(body: Json) -> None:
         if is_item_reference(item) or kind not in (None, "message"):
             continue
         if not isinstance(item.get("role"), str):
-            raise InvalidField(f"{place}.role", missing("a string"))
+            raise InvalidField(f"{place}.role", describe_missing_field("a string"))
 
 
 def check_background(body: Json) -> None:

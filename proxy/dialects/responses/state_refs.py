@@ -29,7 +29,11 @@ from proxy.dialects.responses.sealing import (
     ResponseIds,
 )
 from proxy.errors import InvalidField, NotFound
-from proxy.errors.field_problems import STORED_AT_PROVIDER, conflicts_with, missing
+from proxy.errors.field_problems import (
+    STORED_AT_PROVIDER,
+    describe_conflict,
+    describe_missing_field,
+)
 from proxy.errors.words import MAX_ID, shorten_to_ascii
 from proxy.types import Call, Endpoint, Json, RequestHead, StateRef
 
@@ -74,7 +78,7 @@ def resolve_response_id(call: Call, ids: ResponseIds | None) -> Call:
     """Resolve the id of a response in the path or in ``previous_response_id``."""
     head = call.head
     is_stored = head.endpoint == "stored"
-    client_id: Any = head.parameter("id") if is_stored else call.body[PREVIOUS_RESPONSE_ID]
+    client_id: Any = head.get_parameter("id") if is_stored else call.body[PREVIOUS_RESPONSE_ID]
     if ids is None:
         raise InvalidField("response_id" if is_stored else PREVIOUS_RESPONSE_ID, NOT_SEALED)
     ref = ids.open(client_id, call.scheduling_key)
@@ -89,11 +93,11 @@ def resolve_response_id(call: Call, ids: ResponseIds | None) -> Call:
 
 def _resolve_conversation_id(call: Call, ids: ResponseIds | None) -> Call:
     if call.body.get(PREVIOUS_RESPONSE_ID) is not None:
-        raise InvalidField(CONVERSATION, conflicts_with(PREVIOUS_RESPONSE_ID))
+        raise InvalidField(CONVERSATION, describe_conflict(PREVIOUS_RESPONSE_ID))
     conversation = call.body[CONVERSATION]
     client_id = conversation.get("id") if isinstance(conversation, dict) else conversation
     if not isinstance(client_id, str):
-        raise InvalidField(f"{CONVERSATION}.id", missing("a string"))
+        raise InvalidField(f"{CONVERSATION}.id", describe_missing_field("a string"))
     if ids is None:
         raise InvalidField(CONVERSATION, NOT_SEALED)
     ref = ids.open(client_id, call.scheduling_key, CONVERSATIONS)
@@ -154,7 +158,7 @@ def _find_item_ids(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
             if isinstance(text, str) and (text or is_ref):
                 yield f"input.{index}.{name}", text, is_ref and name == "id"
             elif is_ref and name == "id":
-                raise InvalidField(f"input.{index}.{name}", missing("a string"))
+                raise InvalidField(f"input.{index}.{name}", describe_missing_field("a string"))
 
 
 def _replace_item_ids(call: Call, items: list[Json], refs: dict[str, StateRef | None]) -> Call:
@@ -202,7 +206,7 @@ def _replace_ids(item: Json, names: Mapping[str, str | None]) -> Json:
 
 def resolve_page_cursor(call: Call, ids: ResponseIds | None) -> Call:
     """Resolve the item in the query parameter ``after``, if the call's target stores it."""
-    cursor, call_ref = call.head.parameter(CURSOR_NAME), call.state_ref
+    cursor, call_ref = call.head.get_parameter(CURSOR_NAME), call.state_ref
     ref = None if cursor is None or ids is None else ids.open(cursor, call.scheduling_key, ITEMS)
     if ref is None or call_ref is None or not call_ref.is_same_target(ref):
         return call

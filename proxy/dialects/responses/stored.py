@@ -158,7 +158,7 @@ def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
     head = call.head
     if ids is None:
         raise InvalidField("conversation_id", NOT_SEALED)
-    client_id, item_id = head.parameter("id"), head.parameter("item")
+    client_id, item_id = head.get_parameter("id"), head.get_parameter("item")
     if client_id is not None:
         ref = ids.open(client_id, call.scheduling_key, CONVERSATIONS)
         if ref is None:

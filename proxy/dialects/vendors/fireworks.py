@@ -10,7 +10,7 @@ from proxy.dialects.chat import requests
 from proxy.dialects.statuses import DEFAULT_STATUSES
 from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField
-from proxy.errors.field_problems import conflicts_with
+from proxy.errors.field_problems import describe_conflict
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import get_fields
 from proxy.types import Endpoint, Json
@@ -18,7 +18,7 @@ from proxy.types import Endpoint, Json
 
 def check_max_tokens(body: Json) -> None:
     if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
-        raise InvalidField("max_completion_tokens", conflicts_with("max_tokens"))
+        raise InvalidField("max_completion_tokens", describe_conflict("max_tokens"))
 
 
 def to_chat(endpoint: Endpoint, body: Json) -> Json:

@@ -13,7 +13,7 @@ from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, UpstreamD
 from proxy.dialects.chat import requests
 from proxy.dialects.vendors import openai
 from proxy.errors import InvalidField, ProxyError, UpstreamRejected
-from proxy.errors.field_problems import conflicts_with
+from proxy.errors.field_problems import describe_conflict
 from proxy.fields.checks import Fields
 from proxy.fields.field_table import get_fields
 from proxy.types import Endpoint, Json
@@ -37,7 +37,7 @@ FIELDS: dict[Endpoint, Fields] = {
 def check_guided_fields(body: Json) -> None:
     guides = [name for name in GUIDED_FIELDS if body.get(name) is not None]
     if len(guides) > 1:
-        raise InvalidField(guides[1], conflicts_with(guides[0]))
+        raise InvalidField(guides[1], describe_conflict(guides[0]))
 
 
 REQUEST_CHECKS = (openai.check_stream_options, check_guided_fields, openai.check_top_logprobs)

@@ -247,9 +247,9 @@ class RuleBook:
         for rules in self._rules:
             rules.sets  # noqa: B018  # compiled at the first use
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         for rules in self._rules:
-            yield from rules.load_rare_data()
+            yield from rules.iter_loading_steps()
 
     def find(self, text: str) -> Iterator[Finding]:
         """Yield findings that no context makes harmless, in English or their language."""
@@ -290,8 +290,8 @@ class Injection:
     def prepare(self) -> None:
         load_rule_book().prepare()
 
-    def load_rare_data(self) -> Iterator[None]:
-        return load_rule_book().load_rare_data()
+    def iter_loading_steps(self) -> Iterator[None]:
+        return load_rule_book().iter_loading_steps()
 
     def find(self, text: str) -> Sequence[Finding]:
         findings = load_rule_book().find(text)

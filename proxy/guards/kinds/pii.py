@@ -106,10 +106,10 @@ class Pii:
     def prepare(self) -> None:
         self.partial_matcher.prepare()
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         if self._phones is not None:
-            yield from self._phones.load_rare_data()
-        yield from self.partial_matcher.load_rare_data()
+            yield from self._phones.iter_loading_steps()
+        yield from self.partial_matcher.iter_loading_steps()
 
     def find(self, text: str) -> Sequence[Finding]:
         text = text if text.isascii() else text.translate(ASCII_DIGITS)

@@ -105,13 +105,13 @@ class Secrets:
             if rule.kind in SLOW_TO_COMPILE:
                 rule.compiled.prepare()
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         patterns = [self._assignment, self._partial_key]
         patterns += [pattern for rule in self._rules for pattern in rule.patterns]
         for long in self._long:
             patterns += (long.opening, long.full_pattern)
         yield from compile_lazy_patterns(patterns)
-        yield from self.partial_matcher.load_rare_data()
+        yield from self.partial_matcher.iter_loading_steps()
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encode_utf8(text)

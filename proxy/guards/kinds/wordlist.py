@@ -60,8 +60,8 @@ class WordList:
     def prepare(self) -> None:
         self._rules.sets  # noqa: B018  # compiled at the first use
 
-    def load_rare_data(self) -> Iterator[None]:
-        return self._rules.load_rare_data()
+    def iter_loading_steps(self) -> Iterator[None]:
+        return self._rules.iter_loading_steps()
 
     def find(self, text: str) -> Sequence[Finding]:
         return resolve_overlaps(self._rules.find(text))

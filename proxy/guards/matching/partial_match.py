@@ -155,7 +155,7 @@ class StreamPatterns:
     def prepare(self) -> None:
         self._load_unspaced_partials()
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         partials = filter(None, chain.from_iterable(self._partials))
         yield from compile_lazy_patterns(chain(partials, self._compiled))
 
@@ -191,9 +191,9 @@ class PartialMatchers:
         for matcher in self.matchers:
             matcher.prepare()
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         for matcher in self.matchers:
-            yield from matcher.load_rare_data()
+            yield from matcher.iter_loading_steps()
 
     def ends_in_partial_match(self, data: bytes) -> bool:
         for matcher in self.matchers:  # noqa: SIM110  # for each word, and a generator costs more

@@ -53,7 +53,7 @@ class Phones:
             raise ValueError(f"{unknown[0]!r} is not a region code of two capital letters")
         self._regions = tuple(_Region(region) for region in regions)
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         """Load the metadata of all countries, one per step."""
         for region in phonenumbers.SUPPORTED_REGIONS:
             phonenumbers.PhoneMetadata.metadata_for_region(region)

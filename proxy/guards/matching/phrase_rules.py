@@ -86,7 +86,7 @@ class PhraseRules:
     def may_match(self, lines: bytes) -> bool:
         return any(pattern_set.may_match(lines) for pattern_set in self.sets)
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         return compile_lazy_patterns(self._patterns)
 
     def find(self, text: str) -> list[Finding]:

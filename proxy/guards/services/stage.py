@@ -40,7 +40,7 @@ class NoGuardClients:
     request_id: str = ""
     caller: object = None
 
-    def for_record(self, record: Record, *, call_waits: bool = True) -> GuardClient:
+    def build_guard_client(self, record: Record, *, call_waits: bool = True) -> GuardClient:
         return self
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
@@ -85,7 +85,7 @@ class ServiceCalls:
         """
         distinct_texts = [*dict.fromkeys(texts)]
         call_waits = any(rule.enforces for rule in rules)
-        client = self.clients.for_record(self.record, call_waits=call_waits)
+        client = self.clients.build_guard_client(self.record, call_waits=call_waits)
         async with asyncio.TaskGroup() as group:
             jobs = [
                 group.create_task(self._call_service(rule, distinct_texts, client))

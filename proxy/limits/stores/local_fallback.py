@@ -13,7 +13,7 @@ from proxy.types.limit import (
     Claim,
     Limit,
     LimitDecision,
-    to_decision,
+    build_limit_decision,
 )
 
 RETRY_MS = 1000
@@ -124,7 +124,7 @@ class LocalFallback:
                 wait = RETRY_MS if claim.limit.on_store_error == "closed" else 0
                 reading = [0, -1, wait, 0]
             readings += reading
-        return replace(to_decision(shares, readings), store_away=is_closed)
+        return replace(build_limit_decision(shares, readings), is_store_unavailable=is_closed)
 
     async def charge(self, claims: Sequence[Claim], *, is_backfill: bool) -> None:
         """Charge claims locally, against this instance's share of their limits.

@@ -14,7 +14,14 @@ from itertools import chain, islice
 
 from proxy.limits.stores.counters import Budget, Charge, Counter, Leases, Rate, make_counter
 from proxy.limits.stores.store import BillingOwners
-from proxy.types.limit import READING_LENGTH, Claim, CounterState, Limit, LimitDecision, to_decision
+from proxy.types.limit import (
+    READING_LENGTH,
+    Claim,
+    CounterState,
+    Limit,
+    LimitDecision,
+    build_limit_decision,
+)
 
 MAX_COUNTERS = 100_000
 SHARE_AFTER_EVICTION = 0.9
@@ -122,7 +129,7 @@ class MemoryStore:
             counter = self._counters.get((limit.key, claim.scope)) or make_counter(limit)
             wait = counter.get_wait_ms(limit, claim.amount, now_ms, wall_ms)
             counter.append_reading(limit, 0 if claim.is_count_only else wait, wall_ms, readings)
-        return to_decision(claims, readings)
+        return build_limit_decision(claims, readings)
 
     async def settle_unused(self, request_id: str) -> None:
         await self.settle(request_id, ())

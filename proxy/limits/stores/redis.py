@@ -29,7 +29,7 @@ from proxy.limits.stores.redis_script import (
 from proxy.limits.stores.store import BILL_TTL_S, NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.runtime.frozen import frozen
 from proxy.runtime.redis import REDIS_ERRORS, RedisServer, get_fault_cause
-from proxy.types.limit import LEASE_S, Claim, CounterState, LimitDecision, to_decision
+from proxy.types.limit import LEASE_S, Claim, CounterState, LimitDecision, build_limit_decision
 
 TIMEOUT_S = 0.1
 MAX_IN_FLIGHT = 100_000
@@ -89,7 +89,7 @@ class RedisStore:
         except (StoreUnavailable, asyncio.CancelledError):
             self._add_call(request_id, replace(call, state="perhaps_charged"))
             raise
-        decision = to_decision(claims, readings)
+        decision = build_limit_decision(claims, readings)
         if decision.admitted and request_id not in self._calls:
             self._add_call(request_id, call)
         return decision
@@ -214,7 +214,7 @@ class RedisStore:
         readings = await self._batcher.submit(
             ScriptCall(self._encoder.encode_keys("", claims), text)
         )
-        return to_decision(claims, readings).counter_states
+        return build_limit_decision(claims, readings).counter_states
 
     @property
     def is_synchronized(self) -> bool:

@@ -21,7 +21,7 @@ from proxy.policy.files.source import KeyPath
 from proxy.policy.schema.guards import AnyGuard, GuardConfig, PluginGuard
 from proxy.runtime.frozen import frozen
 from proxy.types import guard
-from proxy.types.partial_matcher import partial_matcher_of
+from proxy.types.partial_matcher import get_partial_matcher
 
 PLUGIN_KIND = guard_kind.GuardKind(PluginGuard, lambda config, context: config.make_detector())
 SAMPLE_TEXT = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
@@ -35,7 +35,7 @@ class UnicodeTablesPreparation:
     def prepare(self) -> None:
         get_compositions()
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         return iter(())
 
 
@@ -49,13 +49,13 @@ class PartialMatcherPreparation:
     detector: guard.AnyDetector
 
     def prepare(self) -> None:
-        matcher = partial_matcher_of(self.detector)
+        matcher = get_partial_matcher(self.detector)
         if guard.is_preparable(matcher):
             matcher.prepare()
 
-    def load_rare_data(self) -> Iterator[None]:
-        matcher = partial_matcher_of(self.detector)
-        return matcher.load_rare_data() if guard.is_preparable(matcher) else iter(())
+    def iter_loading_steps(self) -> Iterator[None]:
+        matcher = get_partial_matcher(self.detector)
+        return matcher.iter_loading_steps() if guard.is_preparable(matcher) else iter(())
 
 
 class GuardCompiler:

@@ -146,7 +146,7 @@ class RuleCompiler:
         return GuardPlan(
             input=tuple(rule for part in guards for rule in part.input),
             output=tuple(rule for part in guards for rule in part.output),
-            opaque=any(self._policies[policy].opaque == "allow" for policy in order),
+            allows_opaque=any(self._policies[policy].opaque == "allow" for policy in order),
             cost_caps=tuple(cap for part in guards for cap in part.cost_caps),
             capture=next((compile_capture(c) for c in captures if c is not None), None),
         )

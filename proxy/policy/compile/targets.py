@@ -191,7 +191,7 @@ class TargetCompiler:
     ) -> None:
         limit = next((scoped.limit.name for scoped in limits if scoped.needs_prices), None)
         for path, target in targets if limit is not None else ():
-            missing = target.missing_price()
+            missing = target.find_missing_price()
             if missing is not None:
                 problem = f"model {quote(target.model)} has {missing}"
                 advice = 'Add "price:" to this target, or set "unpriced: allow" on the limit.'

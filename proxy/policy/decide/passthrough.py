@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from proxy.errors import BadRequest, InvalidField, ModelNotFound, NotFound, RequestTooLarge
-from proxy.errors.field_problems import ambiguous, no_deployment, no_model, too_large
+from proxy.errors.field_problems import (
+    describe_ambiguity,
+    describe_large_body,
+    describe_unserved_models,
+    describe_unusable_deployment,
+)
 from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
 from proxy.types import Call
 from proxy.types.passthrough import MAX_QUERY_CHARS, PassthroughPath, PassthroughRequest
@@ -30,15 +35,19 @@ def find_passthrough_path(
     if name is not None:
         paths = [pair for pair in paths if pair[0] is key.by_name.get(name)]
         if not paths:
-            raise NotFound(no_deployment(name, "does not list this path"), param="deployment")
+            raise NotFound(
+                describe_unusable_deployment(name, "does not list this path"), param="deployment"
+            )
     elif call.requested_models:
         paths = [pair for pair in paths if _serves_model(key, pair[0], call.requested_models[0])]
         if not paths:
-            raise ModelNotFound(no_model(call.requested_models, " on this path"), param="model")
+            raise ModelNotFound(
+                describe_unserved_models(call.requested_models, " on this path"), param="model"
+            )
     default = key.find_default_deployment([key_deployment for key_deployment, _ in paths])
     if default is None:
         names = [key_deployment.deployment.name for key_deployment, _ in paths]
-        raise InvalidField("deployment", ambiguous("this path", names))
+        raise InvalidField("deployment", describe_ambiguity("this path", names))
     path = next(path for key_deployment, path in paths if key_deployment is default)
     _check_size(path, call, request)
     return default, path
@@ -47,7 +56,7 @@ def find_passthrough_path(
 def _check_size(path: PassthroughPath, call: Call, request: PassthroughRequest) -> None:
     upload, max_bytes = call.upload, path.max_bytes
     if upload is not None and upload.length is not None and upload.length > max_bytes:
-        raise RequestTooLarge(too_large(max_bytes))
+        raise RequestTooLarge(describe_large_body(max_bytes))
     if len(request.query) > MAX_QUERY_CHARS:
         raise BadRequest(f"The query string must not exceed {MAX_QUERY_CHARS} characters.")
 

@@ -7,7 +7,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from proxy.errors import BadRequest, InvalidField, ModelNotFound, NotFound
-from proxy.errors.field_problems import ambiguous, no_deployment, no_model
+from proxy.errors.field_problems import (
+    describe_ambiguity,
+    describe_unserved_models,
+    describe_unusable_deployment,
+)
 from proxy.errors.words import join_names, shorten_to_ascii
 from proxy.policy.decide.snapshot import KeyDeployment, Snapshot, VirtualKey
 from proxy.types import Call, RequestHead
@@ -30,7 +34,7 @@ def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, Passt
         # A weighted draw chose one of these. The key must have access to all of them.
         for alternative in (head.deployment, *head.alternatives):
             if alternative not in key.by_name:
-                raise BadRequest(no_deployment(alternative), param="deployment")
+                raise BadRequest(describe_unusable_deployment(alternative), param="deployment")
     if head.passthrough is not None:
         from proxy.policy.decide.passthrough import find_passthrough_path  # noqa: PLC0415  # few calls need it
 
@@ -51,16 +55,16 @@ def _select_by_model(key: VirtualKey, call: Call) -> KeyDeployment:
     if key_deployment is not None:
         return key_deployment
     if not candidates:
-        raise ModelNotFound(no_model(call.requested_models), param="model")
+        raise ModelNotFound(describe_unserved_models(call.requested_models), param="model")
     names = [candidate.deployment.name for candidate in candidates]
-    raise InvalidField("model", ambiguous(join_names(call.requested_models), names))
+    raise InvalidField("model", describe_ambiguity(join_names(call.requested_models), names))
 
 
 def _select_named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeployment:
     key_deployment = key.by_name.get(name)
     param = DEPLOYMENT_HEADER if DEPLOYMENT_HEADER in head.headers else "deployment"
     if key_deployment is None:
-        raise NotFound(no_deployment(name), param=param)
+        raise NotFound(describe_unusable_deployment(name), param=param)
     if key_deployment.deployment.only_passthrough:
         message = f'Deployment "{shorten_to_ascii(name)}" serves only its passthrough paths.'
         raise NotFound(message, param=param)
@@ -72,10 +76,10 @@ def list_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
 
     Raise ``ModelNotFound`` if it names a model that the key may not use.
     """
-    model, names = head.parameter("model"), head.parameter("names")
+    model, names = head.get_parameter("model"), head.get_parameter("names")
     if model is not None:
         if model not in key.models:
-            raise ModelNotFound(no_model([model]), param="model")
+            raise ModelNotFound(describe_unserved_models([model]), param="model")
         return (key.models[model],)
     if names not in (None, "all"):
         raise InvalidField("names", 'must be "all"')

@@ -16,7 +16,7 @@ from proxy.policy.decide.routes import Candidates, Routes, StickyRouting
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import KeyPath, SourceLocation
 from proxy.policy.schema.keys import TextPattern
-from proxy.runtime.frozen import frozen, memo
+from proxy.runtime.frozen import cache_field, frozen
 from proxy.types import CacheRule, Plan, RequestHead, Retry, ScopedLimit, Target
 from proxy.types.guard import NO_GUARDS, GuardPlan, Preparable
 from proxy.types.target import ListedModel
@@ -207,7 +207,7 @@ class Snapshot:
     passthrough: PassthroughPaths | None = None
     referenced_names: Mapping[str, Collection[str]] = field(default_factory=dict, repr=False)
     """Names to which other parts refer, by section."""
-    plans: dict[Hashable, Plan] = memo(dict)
+    plans: dict[Hashable, Plan] = cache_field(dict)
     """Shared plans, see ``KeyCaller.decide``."""
     _by_key: Mapping[str, list[Credential]] = field(init=False, repr=False, compare=False)
 
@@ -223,11 +223,11 @@ class Snapshot:
             with suppress(Exception):  # each call reports the error
                 detector.prepare()
 
-    def load_rare_data(self) -> Iterator[None]:
+    def iter_loading_steps(self) -> Iterator[None]:
         """Load the data that few texts need, in steps of a few milliseconds."""
         for detector in self.unprepared_parts:
             with suppress(Exception):  # each call reports the error
-                yield from detector.load_rare_data()
+                yield from detector.iter_loading_steps()
 
     def find_location(self, *path: str | int) -> str | None:
         """Return the ``file:line`` of a part, or of the nearest part around it."""

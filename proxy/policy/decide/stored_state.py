@@ -7,7 +7,7 @@ from dataclasses import replace
 from proxy.dialects.requests.upstream_request import choose_target_endpoint
 from proxy.dialects.responses.state_refs import make_unknown_id_error
 from proxy.errors import InvalidField, NotFound
-from proxy.errors.field_problems import ambiguous
+from proxy.errors.field_problems import describe_ambiguity
 from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
 from proxy.types import Call, Plan, StateRef
 
@@ -56,7 +56,7 @@ def select_conversation_deployment(key: VirtualKey) -> KeyDeployment:
         raise NotFound("No deployment of this key supports conversations.")
     default = key.find_default_deployment(list(stores.values()))
     if default is None:
-        raise InvalidField("deployment", ambiguous("this path", stores))
+        raise InvalidField("deployment", describe_ambiguity("this path", stores))
     return default
 
 

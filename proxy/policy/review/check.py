@@ -40,7 +40,7 @@ PROVIDER_BY_HOST = {
     urlsplit(provider.base_url).hostname: provider.name
     for provider in PROVIDERS.values()
     if provider.base_url and provider.dialect == OPENAI.dialect
-    if not provider.is_plain or provider.endpoints != ENDPOINTS
+    if not provider.is_openai_compatible or provider.endpoints != ENDPOINTS
 }
 """Providers that lack features of OpenAI."""
 MAX_PLAUSIBLE_USD = 1_000  # per million tokens; the dearest models cost a few hundred

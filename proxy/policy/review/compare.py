@@ -210,8 +210,8 @@ def _compare_parameters(
     call: Call, old_call: ModelCall, new_call: ModelCall, old_target: Target, new_target: Target
 ) -> Iterator[Difference]:
     """Yield the parameters, in OpenAI's format, that two targets would get with other values."""
-    old = apply_overrides(call, old_target, old_call.overrides_for(old_target))
-    new = apply_overrides(call, new_target, new_call.overrides_for(new_target))
+    old = apply_overrides(call, old_target, old_call.get_overrides(old_target))
+    new = apply_overrides(call, new_target, new_call.get_overrides(new_target))
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
             names = OUTPUT_LIMIT_FIELDS if name in OUTPUT_LIMIT_FIELDS else (name,)

@@ -260,7 +260,7 @@ def _explain_parameters(
     if not _has_texts(call):
         call = replace(call, body={**call.body, **EMPTY_TEXTS.get(call.head.endpoint, {})})
     try:
-        changes = _find_rule_changes(call, target, plan.model_calls[index].overrides_for(target))
+        changes = _find_rule_changes(call, target, plan.model_calls[index].get_overrides(target))
     except InvalidField as error:
         text = f"{prefix}not supported by {target.id}"
         yield Decision("parameters", text, str(error), state="refused")
@@ -315,7 +315,7 @@ def _explain_guard(
 
 def rejects_opaque_content(guards: GuardPlan) -> bool:
     """Return True if requests with content that guards cannot inspect are rejected."""
-    return not guards.opaque and any(rule.enforces for rule in guards.input)
+    return not guards.allows_opaque and any(rule.enforces for rule in guards.input)
 
 
 def _has_texts(call: Call) -> bool:

@@ -57,7 +57,7 @@ def _check_targets(deployment: Deployment) -> Iterator[Finding]:
     is_refused = deployment.refuse_unpriced
     effect = "it is never used" if is_refused else "the cost of its calls is unknown"
     for path, target in deployment.targets:
-        missing, provider = target.missing_price(), target.upstream.traits
+        missing, provider = target.find_missing_price(), target.upstream.traits
         if missing is not None:
             message = f"model {quote(target.model)} has {missing}, so {effect}."
             yield path, f'{message} Add "price:" here.'
@@ -68,7 +68,7 @@ def _check_targets(deployment: Deployment) -> Iterator[Finding]:
 
 def _check_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield deployments that reject every call, because no target has a known price."""
-    if any(target.missing_price() is None for _, target in deployment.targets):
+    if any(target.find_missing_price() is None for _, target in deployment.targets):
         return
     if deployment.refuse_unpriced:
         message = 'rejects every call, because no target has a known price. Add "price:" to one.'
@@ -197,7 +197,11 @@ def _check_paths(
     binary = _join_matching_routes(
         paths, lambda p: not BINARY_SEGMENTS.isdisjoint(p.route.split("/"))
     )
-    if binary and not guards.opaque and any(r.enforces for r in (*guards.input, *guards.output)):
+    if (
+        binary
+        and not guards.allows_opaque
+        and any(r.enforces for r in (*guards.input, *guards.output))
+    ):
         yield (
             path,
             f"rejects bodies at {binary} that are not JSON, because guards cannot inspect them. To "

@@ -27,7 +27,7 @@ from proxy.types.guard import (
     is_detector,
     is_service,
 )
-from proxy.types.partial_matcher import partial_matcher_of
+from proxy.types.partial_matcher import get_partial_matcher
 
 CHARACTERS_PER_WORD = 6
 """Average number of characters per word, including the space."""
@@ -118,7 +118,7 @@ def _describe_withheld_text(detector: Detector | None) -> str:
         return "streamed responses until their end"
     lookback = detector.lookback
     if (
-        partial_matcher_of(detector) is not None
+        get_partial_matcher(detector) is not None
         and lookback is not None
         and lookback > MIN_LOOKBACK
     ):
@@ -132,7 +132,7 @@ def _format_delay(detectors: Sequence[tuple[str, Detector | None]]) -> str:
     lookbacks = {
         name: detector.lookback or 0
         for name, detector in detectors
-        if detector is not None and partial_matcher_of(detector) is None
+        if detector is not None and get_partial_matcher(detector) is None
     }
     if not lookbacks:
         return "by one or two words, and for longer only where text may become a finding"

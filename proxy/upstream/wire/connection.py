@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(head + body)
             on_sent()
         else:
-            self._keep_duplicate()
+            self._duplicate_socket()
             self._transport.write(head)
             self._unsent, self._on_sent = memoryview(body), on_sent
             self._write_unsent()
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
 
     async def write(self, piece: bytes) -> bool:
         """Write a piece of an upload. Return False once the upstream has responded."""
-        self._keep_duplicate()
+        self._duplicate_socket()
         if self._is_reading and self._poll.poll(0):  # may be an early refusal: read it first
             await asyncio.sleep(0)
         while not self._is_writable and not self._is_upload_over:
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         has_head = self._response is not None and self._response.head is not None
         return has_head or self._fault is not None or self._transport.is_closing()
 
-    def _keep_duplicate(self) -> None:
+    def _duplicate_socket(self) -> None:
         from proxy.upstream.wire.uploads import DuplicateSocket  # noqa: PLC0415  # large bodies
 
         self._duplicate = self._duplicate or DuplicateSocket(self._transport)
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     @property
-    def ended(self) -> bool:
+    def is_response_complete(self) -> bool:
         """True if the response is complete."""
         return self._response is not None and self._response.ended
 
@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
 
     def _count_buffered(self, size: int) -> None:
         self._buffer_bytes += size
-        is_full = self._buffer_bytes > MAX_BUFFER_BYTES and not self.ended
+        is_full = self._buffer_bytes > MAX_BUFFER_BYTES and not self.is_response_complete
         if is_full and self._is_reading and not self._transport.is_closing():
             self._is_reading = False
             self._transport.pause_reading()
@@ -309,7 +309,12 @@ class Connection(asyncio.Protocol):
         self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        while exc is not None and self._duplicate and not self.ended and not self._fault:
+        while (
+            exc is not None
+            and self._duplicate
+            and not self.is_response_complete
+            and not self._fault
+        ):
             data = self._duplicate.read(MAX_BUFFER_BYTES)  # received before a write failed
             if not data or self._buffer_bytes > MAX_BUFFER_BYTES:
                 break

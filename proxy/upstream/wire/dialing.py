@@ -97,7 +97,7 @@ class Resolver:
 
 
 @dataclass(slots=True)
-class NameEntry:
+class DnsEntry:
     """Addresses of a name, their expiry, and the running lookup."""
 
     addresses: list[str] = field(default_factory=list)
@@ -106,7 +106,7 @@ class NameEntry:
     overdue_at: float = 0.0
 
 
-class NameCache:
+class DnsCache:
     """Addresses of hosts, cached for ``NAME_TTL_S``.
 
     Runs one lookup per name at a time. If it fails or is ``overdue_s``, uses the last addresses.
@@ -118,7 +118,7 @@ class NameCache:
         self._resolve = resolve
         self._now = now
         self._overdue_s = overdue_s
-        self._entries: dict[str, NameEntry] = {}
+        self._entries: dict[str, DnsEntry] = {}
 
     async def resolve_addresses(self, host: str, port: int) -> list[str]:
         """Return at least one address, unreachable ones last.
@@ -132,7 +132,7 @@ class NameCache:
         if entry is None:
             if len(self._entries) >= MAX_NAMES:
                 self._entries.clear()
-            entry = self._entries[host] = NameEntry()
+            entry = self._entries[host] = DnsEntry()
         if self._now() >= entry.expires_at:
             lookup = entry.lookup or self._start(entry, host, port)
             if lookup.done():  # its callback has not run yet
@@ -143,13 +143,13 @@ class NameCache:
                 await asyncio.shield(lookup)
         return entry.addresses[:MAX_ADDRESSES]
 
-    def _start(self, entry: NameEntry, host: str, port: int) -> Lookup:
+    def _start(self, entry: DnsEntry, host: str, port: int) -> Lookup:
         entry.overdue_at = self._now() + self._overdue_s
         entry.lookup = self._resolve(host, port, type=socket.SOCK_STREAM)
         entry.lookup.add_done_callback(partial(self._on_done, entry))
         return entry.lookup
 
-    def _on_done(self, entry: NameEntry, lookup: Lookup) -> None:
+    def _on_done(self, entry: DnsEntry, lookup: Lookup) -> None:
         """Store the result once, before the waiting calls are woken."""
         if entry.lookup is not lookup:
             return
@@ -163,7 +163,7 @@ class NameCache:
         else:
             entry.expires_at = self._now() + NAME_RETRY_S if entry.addresses else 0.0
 
-    def try_address_last(self, host: str, address: str) -> None:
+    def demote_address(self, host: str, address: str) -> None:
         """Try an unreachable address last from now on."""
         entry = self._entries.get(host)
         if entry is not None and address in entry.addresses:
@@ -180,7 +180,7 @@ class Origin(NamedTuple):
     tls: bool
 
 
-class Trust:
+class TlsContextLoader:
     """TLS context. Without one, loads the system's certificates in a thread, which takes 25 ms."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
@@ -229,7 +229,7 @@ class DialAttempt:
 class Dialer:
     """Opens connections."""
 
-    def __init__(self, trust: Trust, names: NameCache) -> None:
+    def __init__(self, trust: TlsContextLoader, names: DnsCache) -> None:
         self._trust = trust
         self._names = names
 
@@ -263,7 +263,7 @@ class Dialer:
             except ssl.SSLCertVerificationError:
                 raise
             except OSError:  # includes TimeoutError
-                self._names.try_address_last(attempt.origin.host, address)
+                self._names.demote_address(attempt.origin.host, address)
         return await self._connect(attempt, addresses[-1])
 
     async def _connect(self, attempt: DialAttempt, address: str) -> Connection:

@@ -130,7 +130,7 @@ class PlainBody:
         return self.ended
 
 
-class Chunked:
+class ChunkedBody:
     """Chunked body, otherwise like ``PlainBody``.
 
     Extensions and trailers are validated, bounded and dropped.
@@ -224,7 +224,7 @@ class Response:
 
     def __init__(self) -> None:
         self.head: Http1Head | None = None
-        self.body: PlainBody | Chunked | None = None
+        self.body: PlainBody | ChunkedBody | None = None
         self._buffer = bytearray()
         self._interim_count = 0
 
@@ -262,7 +262,7 @@ class Response:
             offset = end + 4
             if head.status >= 200:
                 self.head = head
-                self.body = Chunked() if head.chunked else PlainBody(head.length)
+                self.body = ChunkedBody() if head.chunked else PlainBody(head.length)
                 if body_start := data[offset:]:
                     self.body.feed(body_start, pieces)
                 return

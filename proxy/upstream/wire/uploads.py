@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from proxy.errors import RequestTimeout, RequestTooLarge, UpstreamTimeout
-from proxy.errors.field_problems import too_large
+from proxy.errors.field_problems import describe_large_body
 from proxy.types.passthrough import BoundedUpload, Upload
 
 WRITE_BYTES = 64 * 1024
@@ -32,7 +32,7 @@ async def send_upload(
     while data := await _read(body.upload, deadline):
         size += len(data)
         if size > body.max_bytes:
-            raise RequestTooLarge(too_large(body.max_bytes))
+            raise RequestTooLarge(describe_large_body(body.max_bytes))
         for start in range(0, len(data), WRITE_BYTES):
             piece = data[start : start + WRITE_BYTES]
             chunk = b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece

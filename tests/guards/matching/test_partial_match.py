@@ -25,7 +25,7 @@ from proxy.guards.matching.partial_match import (
     build_partial_pattern,
 )
 from proxy.guards.matching.pattern_syntax import SPACE_CHARACTERS
-from proxy.types.partial_matcher import PartialMatcher, partial_matcher_of
+from proxy.types.partial_matcher import PartialMatcher, get_partial_matcher
 from tests.for_each import for_each
 from tests.guards.kinds.test_secrets import ELSEWHERE, RULES, pem
 from tests.guards.samples import sample
@@ -76,7 +76,7 @@ def open_part(matcher: PartialMatcher | None, text: str, start: int = 0) -> str:
     ],
 )
 def test_partial_match_at_the_end_is_open(detector: object, text: str, pending: str) -> None:
-    matcher = partial_matcher_of(detector)
+    matcher = get_partial_matcher(detector)
     assert matcher is not None
 
     assert open_part(matcher, text) == pending
@@ -139,7 +139,7 @@ def test_many_long_words_still_have_a_matcher() -> None:
     words = [f"{'word' * 20}{index} {'other' * 20}{index}" for index in range(30)]
 
     assert Keywords("many", words).partial_matcher is not None
-    assert partial_matcher_of(object()) is None
+    assert get_partial_matcher(object()) is None
 
 
 @for_each(

@@ -12,7 +12,14 @@ from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import CLOCK_TOLERANCE_MS, LocalFallback
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import StoreUnavailable
-from proxy.types.limit import FRESH_FLAG, Claim, Limit, LimitDecision, OnStoreError, to_decision
+from proxy.types.limit import (
+    FRESH_FLAG,
+    Claim,
+    Limit,
+    LimitDecision,
+    OnStoreError,
+    build_limit_decision,
+)
 from tests.for_each import for_each
 from tests.limits.sample_limits import (
     MONTH,
@@ -134,7 +141,8 @@ class OutageRun:
         claims = [Claim(REQUESTS, scope, 1), Claim(MONTH, scope, 1)]
         readings = [1, -1, 0, FRESH_FLAG, 1, RESET_MS, wait, FRESH_FLAG if fresh else 0]
         return [
-            claim.limit for claim in self.fallback.record_decision(to_decision(claims, readings))
+            claim.limit
+            for claim in self.fallback.record_decision(build_limit_decision(claims, readings))
         ]
 
 

@@ -97,7 +97,7 @@ def test_every_kind_is_compiled_from_its_config(kind: str, tmp_path: Path) -> No
     last_item = guards.output[-1]
     assert (first_item.name, first_item.kind) == (kind, kind)
     assert guards.input[-1].name == "secrets"
-    assert guards.opaque
+    assert guards.allows_opaque
     assert (last_item.name, last_item.fields) == ("json_schema", frozenset({"content"}))
 
 

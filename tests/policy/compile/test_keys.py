@@ -246,7 +246,7 @@ sys.addaudithook(audit)
 TEXT, NEWLINE = Path(sys.argv[2]).read_text("utf-8"), chr(10)
 snapshot = read_folder(Path(sys.argv[1]), None)
 snapshot.prepare()
-list(snapshot.load_rare_data())
+list(snapshot.iter_loading_steps())
 guards = snapshot.deployments["chat"].guards
 found = {}
 for rule in (*guards.input, *guards.output):

@@ -20,7 +20,7 @@ from proxy.policy.review.call_history import CallHistory, remove_texts
 from proxy.policy.review.explain import CallExplanation
 from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
-from proxy.types.limit import Claim, Limit, to_decision
+from proxy.types.limit import Claim, Limit, build_limit_decision
 from proxy.types.windows import Calendar
 from tests.conftest import KEY, policies_for
 from tests.policy.decisions import decide, read_text
@@ -228,7 +228,9 @@ def test_past_call_shows_claims_with_money_in_usd(snapshot: Snapshot) -> None:
     rate = Limit("rate", KINDS["tokens"], 9000, 60)
     claims = (Claim(month, "all", 1_350), Claim(rate, "all", 90))
     record = record_of(snapshot)
-    record.limit_decision = to_decision(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
+    record.limit_decision = build_limit_decision(
+        claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0)
+    )
 
     explanation = explain_record(record, snapshot)
 
@@ -254,7 +256,7 @@ def test_each_limit_shows_its_decision(
     record = record_of(snapshot)
     claims = [Claim(limit, "all", 1) for limit in limits]
     readings = [number for wait in waits for number in (0, 0, wait, 0)]
-    record.limit_decision = to_decision(claims, readings)
+    record.limit_decision = build_limit_decision(claims, readings)
 
     explanation = explain_record(record, snapshot)
 

@@ -13,7 +13,7 @@ from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient, HttpReply
 from proxy.upstream.reply import do_nothing
 from proxy.upstream.wire.connection import MAX_BUFFER_BYTES
-from proxy.upstream.wire.dialing import Dialer, NameCache, Origin, Resolver, Trust
+from proxy.upstream.wire.dialing import Dialer, DnsCache, Origin, Resolver, TlsContextLoader
 from tests.doubles import (
     PATIENCE_S,
     TRUST,
@@ -42,7 +42,7 @@ async def ask(
 
 
 async def read_body(reply: HttpReply) -> bytes:
-    return await reply.body(2**30)
+    return await reply.read_body(2**30)
 
 
 async def test_exchanges_whole_messages(http: HttpClient, upstream: ScriptedUpstream) -> None:
@@ -319,7 +319,7 @@ async def test_closed_connection_sends_nothing(upstream: ScriptedUpstream) -> No
     address = Origin("127.0.0.1", int(upstream.url.rpartition(":")[2]), tls=False)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    dialer = Dialer(Trust(None), NameCache(Resolver(), loop.time))
+    dialer = Dialer(TlsContextLoader(None), DnsCache(Resolver(), loop.time))
     connection = await dialer.dial(address, 1, lambda _: ended.set())
     connection.abort()
     async with asyncio.timeout(PATIENCE_S):

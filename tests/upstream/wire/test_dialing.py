@@ -17,7 +17,13 @@ from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import Dialer, NameCache, Origin, Trust, load_system_context
+from proxy.upstream.wire.dialing import (
+    Dialer,
+    DnsCache,
+    Origin,
+    TlsContextLoader,
+    load_system_context,
+)
 from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer, hang
 from tests.for_each import for_each
 from tests.servers import program
@@ -36,8 +42,8 @@ async def dialed(book: Book, url: str, patience: float = 2.0) -> str:
     return await dialed_by(book.names(), port, patience)
 
 
-async def dialed_by(names: NameCache, port: int, patience: float = 2.0) -> str:
-    dialer = Dialer(Trust(None), names)
+async def dialed_by(names: DnsCache, port: int, patience: float = 2.0) -> str:
+    dialer = Dialer(TlsContextLoader(None), names)
     connection = await dialer.dial(Origin("openai.test", port, tls=False), patience, close_abruptly)
     address = connection.peer
     connection.abort()
@@ -132,7 +138,7 @@ async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path])
         upstream.then(answer(large), answer(large))
         for _ in range(2):
             async with await http.post(upstream.url, {}, large, TIMEOUTS) as reply:
-                assert await reply.body(2**21) == large
+                assert await reply.read_body(2**21) == large
 
     assert (greeted, upstream.connections) == (["localhost"], 1)
 
@@ -201,7 +207,7 @@ async def test_stuck_tls_shutdown_is_bounded(certificate: tuple[Path, Path]) -> 
 
 
 async def test_system_certificates_are_read_once_in_a_thread() -> None:
-    trust, context = Trust(None), load_system_context()
+    trust, context = TlsContextLoader(None), load_system_context()
     turns = 0
 
     async def count_turns() -> None:
@@ -217,4 +223,4 @@ async def test_system_certificates_are_read_once_in_a_thread() -> None:
     assert turns > 1
     assert all(item is first_context for item in extra)
     assert first_context.verify_mode is ssl.CERT_REQUIRED
-    assert await Trust(context).load_context() is context
+    assert await TlsContextLoader(context).load_context() is context

@@ -15,7 +15,7 @@ from proxy.upstream.wire.http1 import (
     MAX_HEAD_BYTES,
     MAX_INTERIM_RESPONSES,
     MAX_LINE_BYTES,
-    Chunked,
+    ChunkedBody,
     PlainBody,
     Response,
     read_fields,
@@ -156,7 +156,7 @@ WRONG_CHUNKS = {
 
 @for_each("wrong", [pytest.param(v, id=k) for k, v in WRONG_CHUNKS.items()])
 def test_invalid_chunk_keeps_the_data_before_it(wrong: bytes) -> None:
-    body, pieces = Chunked(), list[bytes]()
+    body, pieces = ChunkedBody(), list[bytes]()
 
     with pytest.raises(UpstreamInvalid):
         body.feed(b"4\r\ngood\r\n" + wrong, pieces)
@@ -166,7 +166,7 @@ def test_invalid_chunk_keeps_the_data_before_it(wrong: bytes) -> None:
 
 
 def test_chunk_extensions_and_trailers_are_discarded() -> None:
-    body, pieces = Chunked(), list[bytes]()
+    body, pieces = ChunkedBody(), list[bytes]()
 
     body.feed(b'5;a="b" ; c\r\nhello\r\nA ;x\r\n0123456789\r\n00\r\nx: y\r\nz:\r\n\r\n', pieces)
 
@@ -175,10 +175,10 @@ def test_chunk_extensions_and_trailers_are_discarded() -> None:
 
 @pytest.mark.parametrize(
     ("body", "data"),
-    [(PlainBody(2), b"okEXTRA"), (Chunked(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
+    [(PlainBody(2), b"okEXTRA"), (ChunkedBody(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
     ids=["counted", "chunked"],
 )
-def test_bytes_after_end_are_not_body(body: PlainBody | Chunked, data: bytes) -> None:
+def test_bytes_after_end_are_not_body(body: PlainBody | ChunkedBody, data: bytes) -> None:
     pieces: list[bytes] = []
 
     body.feed(data, pieces)
@@ -188,7 +188,7 @@ def test_bytes_after_end_are_not_body(body: PlainBody | Chunked, data: bytes) ->
 
 def test_close_completes_only_bodies_without_length() -> None:
     pieces: list[bytes] = []
-    bodies = (PlainBody(3), Chunked(), PlainBody(None))
+    bodies = (PlainBody(3), ChunkedBody(), PlainBody(None))
     for body in bodies[::2]:
         body.feed(b"ab", pieces)
     bodies[1].feed(b"5\r\nab", pieces)

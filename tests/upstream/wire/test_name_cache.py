@@ -15,7 +15,7 @@ import pytest
 from proxy.errors import UpstreamTimeout
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
-from proxy.upstream.wire.dialing import MAX_LOOKUPS, NAME_TTL_S, Lookup, NameCache, Resolver
+from proxy.upstream.wire.dialing import MAX_LOOKUPS, NAME_TTL_S, DnsCache, Lookup, Resolver
 from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer
 from tests.for_each import for_each
 
@@ -46,8 +46,8 @@ class Book:
         kind = (socket.AF_INET, type, 6, "")
         return [(*kind, (address, port)) for address in self.addresses for _ in range(2)]
 
-    def names(self, overdue_s: float = 1.0) -> NameCache:
-        return NameCache(self.resolve, lambda: self.now, overdue_s)
+    def names(self, overdue_s: float = 1.0) -> DnsCache:
+        return DnsCache(self.resolve, lambda: self.now, overdue_s)
 
 
 async def test_lookup_is_shared_and_repeated_when_expired() -> None:
@@ -64,7 +64,7 @@ async def test_lookup_is_shared_and_repeated_when_expired() -> None:
 
 async def test_caller_at_the_end_of_a_lookup_gets_its_result() -> None:
     lookup: Lookup = asyncio.get_running_loop().create_future()
-    names = NameCache(lambda host, port, *, type: lookup, lambda: 100.0)
+    names = DnsCache(lambda host, port, *, type: lookup, lambda: 100.0)
     waiting = asyncio.ensure_future(names.resolve_addresses("openai.test", 443))
     await asyncio.sleep(0)
 
@@ -75,7 +75,7 @@ async def test_caller_at_the_end_of_a_lookup_gets_its_result() -> None:
 
 async def test_caller_at_the_failure_of_a_lookup_gets_its_error() -> None:
     lookup: Lookup = asyncio.get_running_loop().create_future()
-    names = NameCache(lambda host, port, *, type: lookup, lambda: 100.0)
+    names = DnsCache(lambda host, port, *, type: lookup, lambda: 100.0)
     lookup.set_exception(UNKNOWN)
 
     with pytest.raises(socket.gaierror):
@@ -180,7 +180,7 @@ async def test_hanging_lookup_blocks_nobody(hanging: Hanging, upstream: Scripted
             assert {type(item) for item in delayed} == {UpstreamTimeout}
         patient = Timeouts(connect=5, total=5)
         async with await http.post(f"http://openai.test:{port}/", {}, b"", patient) as reply:
-            assert await reply.body(9) == b"ok"
+            assert await reply.read_body(9) == b"ok"
 
     assert len(hanging.asked) == 13  # each name once
 

@@ -357,7 +357,7 @@ async def test_reads_early_refusal(answer: bytes, size: int, http: HttpClient) -
     results = []
     with refusing(answer, 30) as url:
         for _ in range(30):
-            async with await http.post(url, {}, b"x" * size, PATIENT, fresh=True) as reply:
+            async with await http.post(url, {}, b"x" * size, PATIENT, new_connection=True) as reply:
                 results.append(reply.status)
 
     assert results == [413] * 30
