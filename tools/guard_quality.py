@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from proxy.guards.kinds import language
-from proxy.guards.kinds.evidence import Grounded, Relevant
+from proxy.guards.kinds.evidence import Groundedness, Relevance
 from proxy.guards.kinds.injection import OTHER_LANGUAGES, Injection, load_language_rules
 from proxy.guards.kinds.topic import Topic
 from proxy.guards.kinds.wordlist import Nsfw, Toxicity
@@ -260,8 +260,8 @@ def topic_rows(topic_texts: dict[str, list[str]]) -> Iterator[list[object]]:
         off_topic = [text for name, texts in measured.items() if name != topic for text in texts]
         accepted = f"{1 - float(share(guard, on_topic)):.3f}"
         likeness = auc(
-            [guard.topic_similarities(text)[topic] for text in on_topic],
-            [guard.topic_similarities(text)[topic] for text in off_topic],
+            [guard.measure_topic_similarities(text)[topic] for text in on_topic],
+            [guard.measure_topic_similarities(text)[topic] for text in off_topic],
         )
         rejected = share(guard, off_topic)
         yield [topic, accepted, len(on_topic), rejected, len(off_topic), f"{likeness:.3f}"]
@@ -292,7 +292,7 @@ def grounded() -> Iterator[str]:
     contexts = yaml.safe_load(GROUNDED.read_text("utf-8"))
     scores: dict[str, list[float]] = {"supported": [], "unsupported": []}
     for context in contexts:
-        guard = Grounded(context["context"])
+        guard = Groundedness(context["context"])
         for key, key_scores in scores.items():
             for text in context[key]:
                 sentences = english.split_sentences(text)
@@ -303,7 +303,7 @@ def grounded() -> Iterator[str]:
         for answered in contexts:
             answer_scores = relevant if answered is context else irrelevant
             answer_scores.append(
-                Relevant(context["question"]).score_irrelevance(answered["answer"])
+                Relevance(context["question"]).score_irrelevance(answered["answer"])
             )
     rows = []
     for name, threshold, bad, good in (
@@ -333,7 +333,7 @@ def triples() -> Iterator[str]:
     for line in TRIPLES.read_text("utf-8").splitlines():
         if not line.startswith("#"):
             context, *sentences = line.split("\t")
-            guard = Grounded(context)
+            guard = Groundedness(context)
             for kind, sentence in zip(kinds, sentences, strict=True):
                 results.setdefault(kind, []).append(bool(guard.find(sentence)))
     rows = [(kind, wilson(sum(hits), len(hits))) for kind, hits in results.items()]

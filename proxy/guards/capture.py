@@ -22,7 +22,7 @@ from proxy.guards.stream.frame_texts import (
     iter_non_delta_texts,
     list_delta_texts,
 )
-from proxy.guards.text.documents import walk_non_chat
+from proxy.guards.text.documents import walk_response_document
 from proxy.guards.text.walk import Path, Text, find_joined_parts_depth, walk_request
 from proxy.types import Json
 from proxy.types.events import TOOL_CALL_KINDS, Frame, Part, ResponseEnd
@@ -144,7 +144,7 @@ def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
         any(isinstance(event, ResponseEnd) for event in frame.events) and frame.doc is not None
     )
     walk = (
-        walk_non_chat(frame.doc or {}, frame.family, is_event=False)
+        walk_response_document(frame.doc or {}, frame.family, is_event=False)
         if is_whole
         else iter_non_delta_texts(frame)
     )

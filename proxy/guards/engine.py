@@ -27,7 +27,7 @@ from proxy.guards.services.stage import (
     build_uncalled_tallies,
 )
 from proxy.guards.text import documents
-from proxy.guards.text.walk import Found, Path, Text, Texts
+from proxy.guards.text.walk import Path, Text, Texts, WalkItem
 from proxy.guards.whole.joined_parts import iter_joined_message_parts, iter_joined_texts
 from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.guards.whole.text_batches import (
@@ -136,9 +136,9 @@ class Engine:
     ) -> Inspection:
         opaque = bool(walked_texts.opaque)
         tallies = [findings.RuleTally(rule, self.clock, opaque=opaque) for rule in rules]
-        if walked_texts.unread is not None:
+        if walked_texts.incomplete_reason is not None:
             return _build_failed_inspection(
-                tallies, walked_texts.unread, walked_texts.texts, replace
+                tallies, walked_texts.incomplete_reason, walked_texts.texts, replace
             )
         if not self._is_heavy(rules, walked_texts):
             return inspect_now(tallies, walked_texts.texts, replace)
@@ -161,7 +161,7 @@ class Engine:
         if documents.TEXT_WEIGHT * len(walked_texts.texts) > self.max_loop_weight:
             return True
         remaining = self.max_loop_weight - _estimate_inspection_weight(rules, walked_texts.texts)
-        if remaining < 0 or walked_texts.apart:
+        if remaining < 0 or walked_texts.has_no_joined_texts:
             return remaining < 0
         # Short messages of one role are joined twice, with a space between them and without.
         joined = iter_joined_texts(walked_texts.texts)
@@ -179,7 +179,7 @@ class Engine:
 
     async def read_texts(
         self,
-        walk: Callable[[Json], Iterator[Found]],
+        walk: Callable[[Json], Iterator[WalkItem]],
         data: Json,
         size: int,
         caller: object = None,
@@ -192,8 +192,8 @@ class Engine:
         if self.pool is None or size <= LARGE_BYTES:
             read_plain = documents.PLAIN_READERS.get(walk)
             plain = read_plain(data) if read_plain else None
-            return plain or await documents.collect_in_steps(walk(data), self.max_texts)
-        walker = documents.WalkCollector(walk(data), self.max_texts)
+            return plain or await documents.collect_texts_in_steps(walk(data), self.max_texts)
+        walker = documents.WalkTextCollector(walk(data), self.max_texts)
         threads = self.get_threads(caller)
         is_unfinished = True
         while is_unfinished:  # each step takes a turn, and a canceled call takes no more
@@ -210,9 +210,11 @@ class Engine:
     ) -> Inspection:
         """Inspect whole texts by rules that call services, otherwise like ``inspect``."""
         texts = walked_texts.texts
-        if walked_texts.unread is not None:
+        if walked_texts.incomplete_reason is not None:
             uncalled = build_uncalled_tallies(rules, self.clock)
-            return _build_failed_inspection(uncalled, walked_texts.unread, texts, replace)
+            return _build_failed_inspection(
+                uncalled, walked_texts.incomplete_reason, texts, replace
+            )
 
         def collect() -> list[Text]:
             views = [

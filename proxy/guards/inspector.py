@@ -18,15 +18,22 @@ from proxy.guards.text.documents import (
     TEXT_WEIGHT,
     collect_texts,
     is_non_chat,
-    walk_non_chat,
+    walk_response_document,
 )
 from proxy.guards.text.replace import replace_texts
-from proxy.guards.text.walk import Found, Path, Text, Texts, find_joined_parts_depth, walk_response
+from proxy.guards.text.walk import (
+    Path,
+    Text,
+    Texts,
+    WalkItem,
+    find_joined_parts_depth,
+    walk_response,
+)
 from proxy.types import Call, Json
 from proxy.types.events import VISIBLE_KINDS, Delta, Fault, Frame, ResponseEnd
 from proxy.types.guard import GuardRule, Stage, StageRules
 
-Walk = Callable[[Json], Iterator[Found]]
+Walk = Callable[[Json], Iterator[WalkItem]]
 
 
 def require_document(frame: Frame) -> Json | None:
@@ -75,7 +82,7 @@ def restore_placeholders(frame: Frame, masks: Masks, call: Call) -> Frame:
     document_before = require_document(frame)
     if document_before is None:
         return frame
-    texts = collect_texts(walk_non_chat(document_before, frame.family, is_event=False))
+    texts = collect_texts(walk_response_document(document_before, frame.family, is_event=False))
     doc = masks.unmask_document(document_before, texts)
     return frame if doc is document_before else replace_document(frame, doc, call)
 
@@ -226,7 +233,7 @@ class WholeResponseInspector:
             engine=self.engine,
             record=self.record,
             stage="output",
-            walk=partial(walk_non_chat, family=frame.family, is_event=False)
+            walk=partial(walk_response_document, family=frame.family, is_event=False)
             if is_non_chat(frame.family)
             else self.walk,
             frame=frame,

@@ -214,7 +214,7 @@ class GuardedCall:
             self.record.live_guard_results = inspector.get_results
             return inspector
         is_unknown = call.head.passthrough is not None
-        walk = partial(walk_response, unknown="content") if is_unknown else walk_response
+        walk = partial(walk_response, unknown_kind="content") if is_unknown else walk_response
         return WholeResponseInspector(
             engine=engine, record=self.record, rules=rules, call=call, walk=walk
         )

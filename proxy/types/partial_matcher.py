@@ -18,10 +18,10 @@ class PartialMatcher(Protocol):
     def ends_in_partial_match(self) -> PrefilterFunction:
         """Return False only if no match is in a UTF-8 text or starts at its end."""
 
-    def may_continue(self, text: str) -> bool:
+    def may_end_in_partial_match(self, text: str) -> bool:
         """Apply ``ends_in_partial_match`` to a text that is not encoded."""
 
-    def may_match(self, text: str) -> bool:
+    def may_contain_match(self, text: str) -> bool:
         """Return False only if the text certainly contains no match."""
 
     def find_partial_match(self, text: str, start: int) -> int:

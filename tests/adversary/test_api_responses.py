@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.guards.stream.frame_texts import iter_non_delta_texts, list_delta_texts
-from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_non_chat
+from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_response_document
 from proxy.guards.text.walk import Text
 from proxy.types.events import FamilyName
 from tests.adversary.api_responses import (
@@ -156,7 +156,7 @@ def require_kinds(
         )
     ]
     sources: Iterable[Sequence[Text]] = (
-        collect_texts(walk_non_chat(document, family, is_event=False)).texts,
+        collect_texts(walk_response_document(document, family, is_event=False)).texts,
         collect_request_texts(request).texts,
         streamed,
     )

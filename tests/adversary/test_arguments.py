@@ -161,7 +161,7 @@ def test_number_and_memory_of_values_are_bounded(kind: str) -> None:
 
     texts = collect_request_texts(body)
 
-    assert texts.unread == "too_many_texts"
+    assert texts.incomplete_reason == "too_many_texts"
     assert len(texts.texts) <= MAX_TEXTS + 9  # and the names of the call
     if "strings" in kind:
         _, peak = tracemalloc.get_traced_memory()
@@ -172,8 +172,8 @@ def test_number_and_memory_of_values_are_bounded(kind: str) -> None:
 def test_values_of_all_arguments_are_counted_together() -> None:
     arguments = [repeat_value("1,", 2 * MAX_TEXTS // 10)] * 12
 
-    assert collect_request_texts(build_request(*arguments[:9])).unread is None
-    assert collect_request_texts(build_request(*arguments)).unread == "too_many_texts"
+    assert collect_request_texts(build_request(*arguments[:9])).incomplete_reason is None
+    assert collect_request_texts(build_request(*arguments)).incomplete_reason == "too_many_texts"
 
 
 def test_object_arguments_are_values_of_the_body() -> None:
@@ -185,7 +185,7 @@ def test_object_arguments_are_values_of_the_body() -> None:
         collect_response_texts(document),
         collect_response_texts(document, is_event=True),
     ):
-        assert texts.unread is None
+        assert texts.incomplete_reason is None
         assert len(texts.texts) > 2 * MAX_TEXTS
 
 
@@ -194,7 +194,7 @@ def test_string_of_escapes_is_one_value() -> None:
     started_at = time.process_time()
     texts = collect_request_texts(body)
 
-    assert texts.unread is None
+    assert texts.incomplete_reason is None
     assert len(texts.texts) < 9
     assert time.process_time() - started_at < 1.0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guards.text.base64_text import parse_data
+from proxy.guards.text.base64_text import parse_encoded_data
 from tests.adversary.hostile_texts import HOSTILE_TEXTS, repeat_text
 from tests.conftest import Proxy
 from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, chat_events, stream
@@ -137,7 +137,7 @@ def measure_charset(charset: str, size: int) -> float:
     """Return the CPU seconds of reading ``size`` bytes of data with a charset."""
     data = base64.b64encode(b"xn--" + b"a" * size).decode()
     started_at = time.process_time()
-    parse_data(f"data:text/plain;charset={charset};base64,{data}", bare=False)
+    parse_encoded_data(f"data:text/plain;charset={charset};base64,{data}", allow_bare_base64=False)
     return time.process_time() - started_at
 
 

@@ -16,7 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guards.engine import Engine, Inspection
-from proxy.guards.text.documents import VALUES_PER_STEP, collect_in_steps, collect_request_texts
+from proxy.guards.text.documents import (
+    VALUES_PER_STEP,
+    collect_request_texts,
+    collect_texts_in_steps,
+)
 from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import walk_request
 from proxy.types.guard import Finding, GuardRule
@@ -131,7 +135,7 @@ async def test_body_of_many_small_texts_yields_to_others(pool: ThreadPoolExecuto
             await asyncio.sleep(0)
 
     task = asyncio.ensure_future(others())
-    read = await collect_in_steps(walk_request(body))
+    read = await collect_texts_in_steps(walk_request(body))
     read_turns = turns
     rules = [
         GuardRule("slow", Slow(0, threads), deadline_s=600),

@@ -14,7 +14,7 @@ from proxy.guards.inspector import replace_document, restore_placeholders
 from proxy.guards.kinds.keywords import Keywords
 from proxy.guards.run import PolicyGuards
 from proxy.guards.stream.placeholders import Masks
-from proxy.guards.text.documents import collect_texts, walk_non_chat
+from proxy.guards.text.documents import collect_texts, walk_response_document
 from proxy.ports import OutputGuards
 from proxy.types import Json, Plan, ResponseHead
 from proxy.types.events import Delta, FamilyName, Fault, Frame
@@ -192,7 +192,7 @@ def test_document_keeps_the_index_of_its_response() -> None:
 @pytest.mark.parametrize("family", DOCUMENTS)
 async def test_every_family_is_read_in_time_slices(family: FamilyName) -> None:
     document = DOCUMENTS[family]
-    walk = partial(walk_non_chat, family=family, is_event=False)
+    walk = partial(walk_response_document, family=family, is_event=False)
 
     texts = await Engine(Ticks()).read_texts(walk, document, 0)
 

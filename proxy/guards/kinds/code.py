@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proxy.config.scalars import Section
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.partial_match import StreamPattern, StreamPatterns
+from proxy.guards.matching.partial_match import StreamPattern, StreamPatternMatcher
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.re2set import CharacterOffsets, Pattern, encode_utf8
 from proxy.types.guard import Finding
@@ -47,12 +47,12 @@ class Code:
     def __init__(self) -> None:
         cues = [f"(?m){'|'.join(cues)}" for cues in LINE_PATTERNS.values()]
         self._kinds = [*LINE_PATTERNS, UNKNOWN_LANGUAGE]
-        self.partial_matcher = StreamPatterns(
+        self.partial_matcher = StreamPatternMatcher(
             [
                 StreamPattern(pattern, compiled=Pattern(pattern))
                 for pattern in (*cues, FENCE_PATTERN)
             ],
-            partial_finders={FENCE_INDEX: self._find_open_block},
+            partial_finders={FENCE_INDEX: self._find_unclosed_block},
         )
         self.prefilter = self.partial_matcher.prefilter
         self._fence, self._blank_line = Pattern(FENCE_PATTERN), Pattern(BLANK_LINE)
@@ -70,13 +70,13 @@ class Code:
         if b"```" in data or b"~~~" in data:
             matches += [
                 (start, end, LANGUAGE_BY_NAME.get(language, UNKNOWN_LANGUAGE), 1.0)
-                for start, end, language, _ in self._iter_blocks(data, 0)
+                for start, end, language, _ in self._iter_fenced_blocks(data, 0)
                 if language not in PROSE_LANGUAGES
             ]
         characters = CharacterOffsets(text, data)
         return resolve_overlaps(characters.to_finding(*match) for match in sorted(matches))
 
-    def _iter_blocks(self, data: bytes, start: int) -> Iterator[tuple[int, int, str, bool]]:
+    def _iter_fenced_blocks(self, data: bytes, start: int) -> Iterator[tuple[int, int, str, bool]]:
         """Yield the span and the language of each block, and True if later text may change it."""
         end = start
         while opened := self._fence.search(data, end):
@@ -94,8 +94,8 @@ class Code:
             is_closed = closing is not None and data[end - 1 : end] == b"\n"
             yield start, end, language, not is_closed and limit > len(data)
 
-    def _find_open_block(self, data: bytes, start: int) -> int:
-        blocks = self._iter_blocks(data, start)
+    def _find_unclosed_block(self, data: bytes, start: int) -> int:
+        blocks = self._iter_fenced_blocks(data, start)
         return next((block[0] for block in blocks if block[3]), len(data))
 
 

@@ -24,7 +24,7 @@ from proxy.config.scalars import PositiveShare, Section
 from proxy.dialects.findings import get_inverse_flag, make_inverse_score_formatter
 from proxy.guards.guard_kind import GuardKind, PromptDetectorFactory
 from proxy.guards.guard_threads import GuardThreads
-from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, CannotClassify, Model, load_model
+from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, CannotClassify, OnnxModel, load_model
 from proxy.guards.matching import english
 from proxy.guards.matching.english import Sentence
 from proxy.guards.matching.re2set import replace_surrogates
@@ -44,7 +44,7 @@ MAX_MODEL_PAIRS = 400  # per text
 ENTAILMENT_PREFIX, CONTRADICTION_PREFIX = "entail", "contra"  # prefixes of the labels
 
 
-class Grounded:
+class Groundedness:
     """Detector for the responses to one context.
 
     Finds sentences with a doubt of at least ``threshold``. The context is parsed with the first
@@ -202,7 +202,7 @@ def _pair_with_nearest(
     return list(zip(claims, premises, strict=True))
 
 
-def _find_label(model: Model, prefix: str) -> str | None:
+def _find_label(model: OnnxModel, prefix: str) -> str | None:
     return next((label for label in model.labels if label.lower().startswith(prefix)), None)
 
 
@@ -220,23 +220,23 @@ class GroundedConfig(Section):
     """Folder with an ONNX model that judges entailment, contradiction or both."""
 
 
-def build_grounded_detector(
+def build_groundedness_detector(
     keys: GroundedConfig,
-) -> PromptDetectorFactory[Grounded | EntailmentModel]:
+) -> PromptDetectorFactory[Groundedness | EntailmentModel]:
     """Return a detector for each call with a context."""
     model = EntailmentModel(keys.nli, keys.threshold) if keys.nli else None
 
-    def build_detector(prompt: PromptContext) -> Grounded | EntailmentModel | None:
+    def build_detector(prompt: PromptContext) -> Groundedness | EntailmentModel | None:
         if not prompt.context.strip():
             return None
-        return model or Grounded(prompt.context, keys.threshold)
+        return model or Groundedness(prompt.context, keys.threshold)
 
     return PromptDetectorFactory(build_detector)
 
 
 GROUNDED_GUARD = GuardKind(
     GroundedConfig,
-    lambda keys, context: build_grounded_detector(keys),
+    lambda keys, context: build_groundedness_detector(keys),
     fields=frozenset({"content"}),
     is_output_only=True,
     detections=(
@@ -253,7 +253,7 @@ GROUNDED_GUARD = GuardKind(
 )
 
 
-class Relevant:
+class Relevance:
     """Detector for the responses to one question.
 
     Finds responses with an irrelevance of at least ``threshold``. The question and the context are
@@ -294,13 +294,13 @@ class Relevant:
         return round(1 - max(shared, context_share), 2)
 
 
-def build_relevant_detector(threshold: float) -> PromptDetectorFactory[Relevant]:
+def build_relevance_detector(threshold: float) -> PromptDetectorFactory[Relevance]:
     """Return a detector for each call with a question."""
 
-    def build_detector(prompt: PromptContext) -> Relevant | None:
+    def build_detector(prompt: PromptContext) -> Relevance | None:
         if not prompt.user_message.strip():
             return None
-        return Relevant(
+        return Relevance(
             prompt.user_message[:MAX_CONTEXT_CHARS], prompt.context[:MAX_CONTEXT_CHARS], threshold
         )
 
@@ -318,7 +318,7 @@ class RelevantConfig(Section):
 
 RELEVANT_GUARD = GuardKind(
     RelevantConfig,
-    lambda keys, context: build_relevant_detector(keys.threshold),
+    lambda keys, context: build_relevance_detector(keys.threshold),
     fields=frozenset({"content"}),
     is_output_only=True,
     detections=(

@@ -21,7 +21,7 @@ import re2
 
 from proxy.config.scalars import PositiveShare, Section
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.partial_match import PartialMatchers
+from proxy.guards.matching.partial_match import CombinedPartialMatcher
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.phrase_rules import (
     DATA_FOLDER,
@@ -30,7 +30,7 @@ from proxy.guards.matching.phrase_rules import (
     PhraseRules,
     build_partial_matcher,
     build_phrase_pattern,
-    expand_letter_case,
+    fix_class_letter_case,
     join_alternatives,
     read_rules,
     replace_lists,
@@ -88,25 +88,25 @@ class InstructionContext:
         preceding = _SENTENCE_END.split(text[max(0, start - CHARS_BEFORE) : start])[-1]
         instruction, following = text[start:end], text[end : end + CHARS_AFTER]
         clause_end = _SENTENCE_END.split(following)[0]
-        if self._search_role("revoked", following):
+        if self._search_pattern("revoked", following):
             return False
         if self._is_forbidden(preceding, instruction, clause_end):
             return not following[len(clause_end) :].startswith(_QUESTION)
-        if self._search_role("refused", clause_end) and self._search_role("asked", preceding):
+        if self._search_pattern("refused", clause_end) and self._search_pattern("asked", preceding):
             return True
-        if self._search_role("prohibited", clause_end):
-            return not self._is_reversed(preceding)
-        return bool(self._search_role("quoted", preceding)) and self._is_guarded(
+        if self._search_pattern("prohibited", clause_end):
+            return not self._has_reversal(preceding)
+        return bool(self._search_pattern("quoted", preceding)) and self._has_demand_to_resist(
             f"{preceding} {following}"
         )
 
-    def _search_role(self, role: str, text: str) -> Any:
+    def _search_pattern(self, role: str, text: str) -> Any:
         pattern = self._patterns.get(role)
         return None if pattern is None else pattern.search(text)
 
-    def _is_reversed(self, text: str) -> bool:
+    def _has_reversal(self, text: str) -> bool:
         """Return True if a text turns or negates the prohibition behind it."""
-        return bool(self._search_role("turned", text) or self._search_role("negated", text))
+        return bool(self._search_pattern("turned", text) or self._search_pattern("negated", text))
 
     def _is_forbidden(self, preceding: str, instruction: str, following: str) -> bool:
         parenthetical = self._patterns.get("aside")
@@ -117,26 +117,28 @@ class InstructionContext:
         for match in self._patterns["forbidden"].finditer(preceding + instruction + following):
             if match.start() < end <= match.end():
                 _, comma, last_item = match.groupdict().get("listed", "").rpartition(",")
-                if comma and not self._search_role("choice", f"{last_item} "):
+                if comma and not self._search_pattern("choice", f"{last_item} "):
                     return False
-                return not self._is_reversed(preceding[: match.start()])
+                return not self._has_reversal(preceding[: match.start()])
         return False
 
-    def _is_guarded(self, sentence: str) -> bool:
+    def _has_demand_to_resist(self, sentence: str) -> bool:
         """Return True if a sentence with a quoted instruction demands to resist it."""
-        if not self._search_role("guarded", sentence) or self._search_role("unguarded", sentence):
+        if not self._search_pattern("guarded", sentence) or self._search_pattern(
+            "unguarded", sentence
+        ):
             return False
-        return not self._search_role("obeyed", self._patterns["guarded"].sub(" ", sentence))
+        return not self._search_pattern("obeyed", self._patterns["guarded"].sub(" ", sentence))
 
 
 @frozen
 class LanguageRules:
-    """Rules of one language. A text that does not match ``opening`` matches no rule."""
+    """Rules of one language. A text that does not match ``prefilter_pattern`` matches no rule."""
 
     name: str
     rules: tuple[PhraseRule, ...]
     context: InstructionContext
-    opening: str
+    prefilter_pattern: str
 
 
 @cache
@@ -162,8 +164,8 @@ def load_language_rules(language: str) -> LanguageRules:
         name=language,
         rules=rules,
         context=InstructionContext(data["context"], operands, _accept_ascii_spelling),
-        opening=_accept_ascii_spelling(
-            build_phrase_pattern("|".join(dict.fromkeys(map(_longest_literal_part, openings))))
+        prefilter_pattern=_accept_ascii_spelling(
+            build_phrase_pattern("|".join(dict.fromkeys(map(_find_longest_literal, openings))))
         ),
     )
 
@@ -180,7 +182,7 @@ _OPERANDS = (
 """Lists that an instruction of a context may contain, by their name there."""
 
 
-def _longest_literal_part(alternative: str) -> str:
+def _find_longest_literal(alternative: str) -> str:
     """Return the longest piece between gaps: all matches contain it, and it compiles faster."""
     pieces = _GAP.split(alternative)
     if any(piece.count("(") != piece.count(")") for piece in pieces):
@@ -190,19 +192,21 @@ def _longest_literal_part(alternative: str) -> str:
 
 def _accept_ascii_spelling(pattern: str) -> str:
     """Return a pattern in which accented letters also match their ASCII spelling."""
-    return _ACCENTED.sub(_accented_or_ascii, pattern)
+    return _ACCENTED.sub(_build_accent_alternatives, pattern)
 
 
-def _accented_or_ascii(match: re.Match[str]) -> str:
+def _build_accent_alternatives(match: re.Match[str]) -> str:
     text = match[0]
     if text[0] == "[":
-        return text if text.isascii() else "".join(letter + _ascii_form(letter) for letter in text)
-    form = _ascii_form(text)
+        return (
+            text if text.isascii() else "".join(letter + _get_ascii_form(letter) for letter in text)
+        )
+    form = _get_ascii_form(text)
     return f"(?:{text}|{form})" if form else text
 
 
 @cache
-def _ascii_form(letter: str) -> str:
+def _get_ascii_form(letter: str) -> str:
     base = unicodedata.normalize("NFD", letter)[0]
     form = _ASCII_FORMS.get(letter, base if base.isascii() and base.isalpha() else letter)
     return "" if form == letter else form
@@ -221,31 +225,35 @@ class RuleBook:
             PhraseRules(language.rules, MAX_FINDING_CHARS, CHARS_AFTER)
             for language in self._languages
         ]
-        self.openings = PatternSet(
-            f"(?i){expand_letter_case(language.opening)}" for language in self._languages[1:]
+        self.language_prefilter = PatternSet(
+            f"(?i){fix_class_letter_case(language.prefilter_pattern)}"
+            for language in self._languages[1:]
         )
 
     @property
     def prefilter(self) -> PrefilterFunction:
-        return Prefilter([*self._rules[0].sets, self.openings], confirm=self.may_match)
+        return Prefilter(
+            [*self._rules[0].pattern_sets, self.language_prefilter], confirm=self.may_contain_match
+        )
 
     @cached_property
-    def partial_matcher(self) -> PartialMatchers:
+    def partial_matcher(self) -> CombinedPartialMatcher:
         patterns = [pattern for rules in self._rules for pattern in rules.stream_patterns]
         return build_partial_matcher(patterns)
 
     def _find_candidate_languages(self, data: bytes) -> list[int]:
         """Return the indexes of English and of the languages that a text may contain."""
-        return [0, *(index + 1 for index in self.openings.find_matching(data))]
+        return [0, *(index + 1 for index in self.language_prefilter.find_matching(data))]
 
-    def may_match(self, lines: bytes) -> bool:
+    def may_contain_match(self, lines: bytes) -> bool:
         return any(
-            self._rules[index].may_match(lines) for index in self._find_candidate_languages(lines)
+            self._rules[index].may_contain_match(lines)
+            for index in self._find_candidate_languages(lines)
         )
 
     def prepare(self) -> None:
         for rules in self._rules:
-            rules.sets  # noqa: B018  # compiled at the first use
+            rules.pattern_sets  # noqa: B018  # compiled at the first use
 
     def iter_loading_steps(self) -> Iterator[None]:
         for rules in self._rules:
@@ -284,7 +292,7 @@ class Injection:
         return load_rule_book().prefilter
 
     @property
-    def partial_matcher(self) -> PartialMatchers:
+    def partial_matcher(self) -> CombinedPartialMatcher:
         return load_rule_book().partial_matcher
 
     def prepare(self) -> None:

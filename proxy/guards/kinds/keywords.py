@@ -11,7 +11,7 @@ from pydantic import Field
 from proxy.config.scalars import FileName, Reference, Section, TextList
 from proxy.dialects.findings import make_counts_formatter
 from proxy.guards.guard_kind import GuardContext, GuardKind
-from proxy.guards.matching.partial_match import PartialMatchers
+from proxy.guards.matching.partial_match import CombinedPartialMatcher
 from proxy.guards.matching.patterns import Patterns, resolve_overlaps
 from proxy.guards.matching.re2set import build_prefilter
 from proxy.guards.text.normalize import normalize_word
@@ -56,7 +56,9 @@ class Keywords:
         matchers = [g.partial_matcher for g in self._groups if g.partial_matcher is not None]
         self.partial_matcher: PartialMatcher | None = None
         if len(matchers) == len(self._groups):
-            self.partial_matcher = matchers[0] if len(matchers) == 1 else PartialMatchers(matchers)
+            self.partial_matcher = (
+                matchers[0] if len(matchers) == 1 else CombinedPartialMatcher(matchers)
+            )
 
     def find(self, text: str) -> Sequence[Finding]:
         return resolve_overlaps(
@@ -102,7 +104,7 @@ class KeywordsConfig(Section):
     """Match whole words only."""
 
 
-def _make_keywords(keys: KeywordsConfig, context: GuardContext) -> Keywords:
+def _build_keywords_detector(keys: KeywordsConfig, context: GuardContext) -> Keywords:
     lines = context.texts[keys.words_from].splitlines() if keys.words_from else []
     words = [
         form for word in (*keys.words, *parse_words(lines)) for form in (word, normalize_word(word))
@@ -112,7 +114,7 @@ def _make_keywords(keys: KeywordsConfig, context: GuardContext) -> Keywords:
 
 KIND = GuardKind(
     KeywordsConfig,
-    _make_keywords,
+    _build_keywords_detector,
     cased=False,
     detections=(
         DetectionFormat(

@@ -39,7 +39,7 @@ class CannotClassify(Exception):
 
 
 @dataclass(eq=False)
-class Model:
+class OnnxModel:
     """A loaded model, shared by all guards with the same files.
 
     With ``is_multi_label``, a text may have several labels.
@@ -119,7 +119,7 @@ class Onnx:
             raise CannotClassify
         findings: list[Finding] = []
         for window in await in_thread(partial(self._model.tokenize_windows, text)):
-            span = _window_span(window)
+            span = _get_window_span(window)
             if span is not None:  # one job each, so that a late call stops soon
                 probabilities = await in_thread(partial(self._model.classify, window))
                 findings += (
@@ -130,18 +130,18 @@ class Onnx:
         return resolve_overlaps(findings)
 
 
-def _window_span(window: Any) -> tuple[int, int] | None:
+def _get_window_span(window: Any) -> tuple[int, int] | None:
     """Return the span of a window in characters, or None if it contains only special tokens."""
     pairs = zip(window.offsets, window.special_tokens_mask, strict=True)
     spans = [offsets for offsets, special in pairs if not special and offsets[0] < offsets[1]]
     return (spans[0][0], spans[-1][1]) if spans else None
 
 
-_loaded: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
+_loaded: WeakValueDictionary[tuple[object, ...], OnnxModel] = WeakValueDictionary()
 """Models by the identity of their files, as long as an active policy or a call uses them."""
 
 
-def load_model(folder: Path) -> Model:
+def load_model(folder: Path) -> OnnxModel:
     """Load and warm up the model of a folder.
 
     Guards with the same files share one model, so that a policy reload does not load it again.
@@ -166,7 +166,7 @@ def load_model(folder: Path) -> Model:
     return model
 
 
-def _load_model_files(folder: Path) -> Model:
+def _load_model_files(folder: Path) -> OnnxModel:
     import onnxruntime  # noqa: PLC0415  # an extra
     from tokenizers import Tokenizer  # noqa: PLC0415  # an extra
 
@@ -188,7 +188,7 @@ def _load_model_files(folder: Path) -> Model:
         positions = int(config.get("max_position_embeddings", WINDOW_TOKENS + 2))
         size = min(WINDOW_TOKENS, max(2 * OVERLAP_TOKENS, positions - 2))
     tokenizer.enable_truncation(size, stride=OVERLAP_TOKENS)
-    model = Model(
+    model = OnnxModel(
         session=session,
         tokenizer=tokenizer,
         inputs=frozenset(tensor.name for tensor in session.get_inputs()),

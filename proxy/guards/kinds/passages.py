@@ -72,12 +72,12 @@ class Passages:
         text_words = WORD_PATTERN.findall(text.lower()) if text.isascii() else ()
         if text_words and len(text_words) < self._words and text_words[-1] not in self._known:
             return False  # the usual case
-        return self.may_continue(text)
+        return self.may_end_in_partial_match(text)
 
-    def may_continue(self, text: str) -> bool:
-        return self.find_partial_match(text, 0) < len(text) or self.may_match(text)
+    def may_end_in_partial_match(self, text: str) -> bool:
+        return self.find_partial_match(text, 0) < len(text) or self.may_contain_match(text)
 
-    def may_match(self, text: str) -> bool:
+    def may_contain_match(self, text: str) -> bool:
         return bool(self.find(text))
 
     def find_partial_match(self, text: str, start: int) -> int:

@@ -18,8 +18,8 @@ from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import identifiers, numbers, phones
 from proxy.guards.matching.identifiers import ID_COUNTRIES, build_national_id_detectors
-from proxy.guards.matching.numbers import DigitRun, MessageBoundaries, is_value_split_at
-from proxy.guards.matching.partial_match import StreamPattern, StreamPatterns
+from proxy.guards.matching.numbers import DigitRun, MessageBoundaries, is_split_across_messages
+from proxy.guards.matching.partial_match import StreamPattern, StreamPatternMatcher
 from proxy.guards.matching.pattern_syntax import UNSPACED_SCRIPTS
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.phones import Phones
@@ -70,7 +70,7 @@ ASCII_DIGITS = {
     0xFF0B: "+", 0xFF08: "(", 0xFF09: ")", 0xFF20: "@", 0xFF0E: ".",
 }  # fmt: skip
 
-MatchJudge = Callable[[str, int, int], Iterable[Finding]]
+EntityFinder = Callable[[str, int, int], Iterable[Finding]]
 """Yields the findings of an entity in a match from a start to an end."""
 
 
@@ -98,7 +98,7 @@ class Pii:
         self._phones = Phones(regions) if "phone" in entities else None
         patterns = [*_build_entity_patterns(frozenset(entities), self._phones)]
         self._finders = [find for _, find in patterns]
-        self.partial_matcher = StreamPatterns(
+        self.partial_matcher = StreamPatternMatcher(
             [pattern for pattern, _ in patterns], translation=ASCII_DIGITS
         )
         self.prefilter = self.partial_matcher.prefilter
@@ -125,21 +125,21 @@ class Pii:
         base = max(0, finding.start - CONTEXT_CHARS)
         translated = text[base : finding.end + CONTEXT_CHARS].translate(ASCII_DIGITS)
         boundaries = [(end - base, start - base) for end, start in ends]
-        return is_value_split_at(
+        return is_split_across_messages(
             finding.kind, translated, finding.start - base, finding.end - base, boundaries
         )
 
 
 def _build_entity_patterns(
     entities: frozenset[str], phone_detector: Phones | None
-) -> Iterator[tuple[StreamPattern, MatchJudge]]:
+) -> Iterator[tuple[StreamPattern, EntityFinder]]:
     """Yield the patterns of the entities, each with the function that scores a match."""
     if "email" in entities:
         yield StreamPattern(EMAIL_PATTERN), _find_email
     if entities & {"phone", "card"}:
         yield (
             StreamPattern(numbers.DIGIT_RUN, CONTEXT_CHARS),
-            _build_run_finder(phone_detector, cards="card" in entities),
+            _build_digit_run_finder(phone_detector, cards="card" in entities),
         )
     if "iban" in entities:
         yield (
@@ -159,7 +159,7 @@ def _build_entity_patterns(
                 yield StreamPattern(detector.regex, numbers.CHARS_AFTER), detector.find
 
 
-def _build_run_finder(phones: Phones | None, *, cards: bool) -> MatchJudge:
+def _build_digit_run_finder(phones: Phones | None, *, cards: bool) -> EntityFinder:
     def find(text: str, start: int, end: int) -> Iterator[Finding]:
         if cards:
             yield from identifiers.find_cards(DigitRun(text, start, end))

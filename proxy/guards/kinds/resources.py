@@ -104,29 +104,32 @@ def slice_text(text: str, size: int = SLICE_LENGTH) -> Iterator[str]:
 class Sponge:
     """Detector of runs of one character, and of texts whose words or bytes repeat.
 
-    - ``run`` is the minimum length of a run.
-    - ``share`` is the minimum share of the words in repetitions of one sequence of ``words`` words.
-    - ``ratio`` is the minimum compression ratio of a normal text.
-    - Texts shorter than ``least`` characters are checked for runs only.
+    - ``min_run_chars`` is the minimum length of a run.
+    - ``min_repeated_share`` is the minimum share of the words in repetitions of one sequence of
+      ``sequence_words`` words.
+    - ``min_compression_ratio`` is the minimum compression ratio of a normal text.
+    - Texts shorter than ``min_text_chars`` characters are checked for runs only.
     """
 
-    run: int = 500
-    words: int = 3
-    share: float = 0.7
-    ratio: float = 0.06
-    least: int = 1000
+    min_run_chars: int = 500
+    sequence_words: int = 3
+    min_repeated_share: float = 0.7
+    min_compression_ratio: float = 0.06
+    min_text_chars: int = 1000
 
     lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
-        if len(text) >= self.least:
+        if len(text) >= self.min_text_chars:
             if self._has_repeated_words(text):
                 return (Finding(0, len(text), "repetition"),)
             data = text.encode("utf-8", "replace")
-            if len(zlib.compress(data, 1)) < self.ratio * len(data):
+            if len(zlib.compress(data, 1)) < self.min_compression_ratio * len(data):
                 return (Finding(0, len(text), "compression"),)
         runs = (match.span() for match in CHARACTER_RUN.finditer(text))
-        return [Finding(start, end, "run") for start, end in runs if end - start >= self.run]
+        return [
+            Finding(start, end, "run") for start, end in runs if end - start >= self.min_run_chars
+        ]
 
     def _has_repeated_words(self, text: str) -> bool:
         counts: Counter[tuple[str, ...]] = Counter()
@@ -136,15 +139,15 @@ class Sponge:
             piece_words = WORD.findall(piece.casefold())
             word_count += len(piece_words)
             row = carried + piece_words
-            counts.update(zip(*(row[i:] for i in range(self.words)), strict=False))
-            carried = row[len(row) - self.words + 1 :] if self.words > 1 else []
-        if word_count < 10 * self.words:
+            counts.update(zip(*(row[i:] for i in range(self.sequence_words)), strict=False))
+            carried = row[len(row) - self.sequence_words + 1 :] if self.sequence_words > 1 else []
+        if word_count < 10 * self.sequence_words:
             return False
         highest = 0
         for count in counts.values():  # ``max`` would hold the GIL for millions
             highest = count if count > highest else highest
         # A rotating sequence counts once for each of its words.
-        return highest * self.words >= self.share * word_count
+        return highest * self.sequence_words >= self.min_repeated_share * word_count
 
 
 class SpongeConfig(Section):

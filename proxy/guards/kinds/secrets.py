@@ -19,9 +19,9 @@ from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import gitleaks
 from proxy.guards.matching.gitleaks import VALUE_START, SecretRule
 from proxy.guards.matching.partial_match import (
-    PartialMatchers,
+    CombinedPartialMatcher,
     StreamPattern,
-    StreamPatterns,
+    StreamPatternMatcher,
     build_partial_pattern,
 )
 from proxy.guards.matching.re2set import (
@@ -57,7 +57,7 @@ class LongSecret:
     """A secret with a distinctive beginning, and any length up to the lookback."""
 
     kind: str
-    opening: Pattern
+    opening_pattern: Pattern
     full_pattern: Pattern
 
 
@@ -71,30 +71,38 @@ class Secrets:
     def __init__(self, reach: int = DEFAULT_LOOKBACK) -> None:
         self.lookback = max(reach, MIN_LOOKBACK)
         self._long = [
-            LongSecret(kind, Pattern(opening, lazy=True), Pattern(LONG_PATTERNS[kind], lazy=True))
-            for kind, opening in LONG_OPENINGS.items()
+            LongSecret(
+                kind, Pattern(opening_pattern, lazy=True), Pattern(LONG_PATTERNS[kind], lazy=True)
+            )
+            for kind, opening_pattern in LONG_OPENINGS.items()
         ]
-        rules = [rule for rule in gitleaks.read_all_rules() if rule.kind not in LONG_OPENINGS]
-        self._assigned = [rule for rule in rules if rule.names]
-        known = [rule for rule in rules if not rule.names]
+        rules = [
+            rule for rule in gitleaks.read_third_party_rules() if rule.kind not in LONG_OPENINGS
+        ]
+        self._assigned = [rule for rule in rules if rule.name_pattern]
+        known = [rule for rule in rules if not rule.name_pattern]
         own = gitleaks.read_rules(gitleaks.OWN_RULES)
         self._rules = [*known, *own, *self._assigned]
-        names = [rule.names for rule in rules if rule.names]
+        names = [rule.name_pattern for rule in rules if rule.name_pattern]
         assignment = gitleaks.build_assignment_pattern(names)
         partial_key = build_partial_pattern(LONG_PATTERNS["private-key"]) or ""
         self._partial_key = Pattern(partial_key, lazy=True)
         self._names = PatternSet(f"(?i){name}" for name in names)
         self._assignment = Pattern(assignment, lazy=True)
         # One automaton for all groups would have a state for each combination of their states.
-        self._openings = StreamPatterns(
+        self._openings = StreamPatternMatcher(
             [*map(StreamPattern, (assignment, *LONG_OPENINGS.values()))],
-            partial_finders={0: self._find_partial_value, 1: self._find_partial_key},
+            partial_finders={
+                0: self._find_partial_assigned_value,
+                1: self._find_partial_private_key,
+            },
         )
         self._groups = [
-            (rules, StreamPatterns([*map(_build_stream_pattern, rules)])) for rules in (known, own)
+            (rules, StreamPatternMatcher([*map(_build_stream_pattern, rules)]))
+            for rules in (known, own)
         ]
         groups = [self._openings, *(group for _, group in self._groups)]
-        self.partial_matcher = PartialMatchers(groups)
+        self.partial_matcher = CombinedPartialMatcher(groups)
         self.prefilter = build_prefilter([group.pattern_set for group in groups])
         self.kinds = LONG_OPENINGS.keys() | {rule.kind for rule in self._rules}
 
@@ -109,7 +117,7 @@ class Secrets:
         patterns = [self._assignment, self._partial_key]
         patterns += [pattern for rule in self._rules for pattern in rule.patterns]
         for long in self._long:
-            patterns += (long.opening, long.full_pattern)
+            patterns += (long.opening_pattern, long.full_pattern)
         yield from compile_lazy_patterns(patterns)
         yield from self.partial_matcher.iter_loading_steps()
 
@@ -135,7 +143,7 @@ class Secrets:
 
     def _find_long_secrets(self, long: LongSecret, data: bytes) -> Iterator[SecretMatch]:
         start = 0
-        while opened := long.opening.search(data, start):
+        while opened := long.opening_pattern.search(data, start):
             start, end = opened[-1]
             if span := long.full_pattern.match(data[start : start + self.lookback]):
                 end = start + span[1]
@@ -166,16 +174,16 @@ class Secrets:
                     yield rule, begin, spans
             start = max(end - VALUE_START_BYTES, begin + 1)
 
-    def _find_partial_value(self, data: bytes, start: int) -> int:
+    def _find_partial_assigned_value(self, data: bytes, start: int) -> int:
         """Return the offset of a value that an allowlist may cover when more text arrives."""
         for rule, begin, spans in self._find_assigned_values(data, start):
             if rule.may_be_allowed(data, spans[0]):
                 return begin
         return len(data)
 
-    def _find_partial_key(self, data: bytes, start: int) -> int:
+    def _find_partial_private_key(self, data: bytes, start: int) -> int:
         long = self._long[0]
-        while opened := long.opening.search(data, start):
+        while opened := long.opening_pattern.search(data, start):
             begin, start = opened[-1]
             tail = data[begin : begin + self.lookback]
             span = long.full_pattern.match(tail)

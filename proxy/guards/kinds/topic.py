@@ -38,8 +38,8 @@ class Topic:
     allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     banned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     threshold: float = 0.2
-    _rarity: Vector = field(init=False, repr=False, compare=False)
-    _examples: dict[str, list[Vector]] = field(init=False, repr=False, compare=False)
+    _idf_by_stem: Vector = field(init=False, repr=False, compare=False)
+    _example_vectors: dict[str, list[Vector]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         topics = {**self.allowed, **self.banned}
@@ -47,9 +47,9 @@ class Topic:
             raise ValueError("each topic must have examples")
         if self.allowed.keys() & self.banned.keys():
             raise ValueError("a topic must not be both allowed and banned")
-        object.__setattr__(self, "_rarity", _stem_rarities(topics))
+        object.__setattr__(self, "_idf_by_stem", _compute_stem_idf(topics))
         vectors = {name: [self._build_vector(t) for t in texts] for name, texts in topics.items()}
-        object.__setattr__(self, "_examples", vectors)
+        object.__setattr__(self, "_example_vectors", vectors)
 
     lookback = None
 
@@ -57,7 +57,7 @@ class Topic:
         if len(set(english.find_content_stems(text))) < MIN_TOPIC_STEMS:
             return []
         start, end = len(text) - len(text.lstrip()), len(text.rstrip())
-        similarity = self.topic_similarities(text)
+        similarity = self.measure_topic_similarities(text)
         name = max(self.banned, key=lambda topic: similarity[topic], default="")
         if name and similarity[name] >= max(self.threshold, *similarity.values()):
             return [Finding(start, end, kind=f"{BANNED_KIND}:{name}", score=similarity[name])]
@@ -66,11 +66,11 @@ class Topic:
             return [Finding(start, end, kind=OFF_TOPIC, score=round(1 - nearest, 3))]
         return []
 
-    def topic_similarities(self, text: str) -> dict[str, float]:
+    def measure_topic_similarities(self, text: str) -> dict[str, float]:
         vector = self._build_vector(text)
         return {
-            name: round(_max_similarity(vector, examples), 3)
-            for name, examples in self._examples.items()
+            name: round(_measure_max_similarity(vector, examples), 3)
+            for name, examples in self._example_vectors.items()
         }
 
     def _build_vector(self, text: str) -> Vector:
@@ -79,21 +79,21 @@ class Topic:
         A stem of no example has the highest rarity, so that unrelated texts are similar to no
         topic.
         """
-        rarest = max(self._rarity.values(), default=1.0)
+        rarest = max(self._idf_by_stem.values(), default=1.0)
         counts = Counter(english.find_content_stems(text))
-        raw = {s: (1 + math.log(n)) * self._rarity.get(s, rarest) for s, n in counts.items()}
+        raw = {s: (1 + math.log(n)) * self._idf_by_stem.get(s, rarest) for s, n in counts.items()}
         length = math.sqrt(sum(weight * weight for weight in raw.values())) or 1.0
         return {stem: weight / length for stem, weight in raw.items()}
 
 
-def _stem_rarities(topics: Mapping[str, Sequence[str]]) -> Vector:
+def _compute_stem_idf(topics: Mapping[str, Sequence[str]]) -> Vector:
     counts = Counter(
         s for texts in topics.values() for s in set(english.find_content_stems(" ".join(texts)))
     )
     return {stem: 1 + math.log((1 + len(topics)) / (1 + count)) for stem, count in counts.items()}
 
 
-def _max_similarity(vector: Vector, examples: Sequence[Vector]) -> float:
+def _measure_max_similarity(vector: Vector, examples: Sequence[Vector]) -> float:
     """Return the similarity to the nearest example, or to the stems of all examples combined."""
     similarities = [sum(w * example.get(s, 0.0) for s, w in vector.items()) for example in examples]
     stems = {stem for example in examples for stem in example}

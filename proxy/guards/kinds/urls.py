@@ -14,9 +14,14 @@ from pydantic import Field
 
 from proxy.config.scalars import Section, TextList
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.partial_match import StreamPattern, StreamPatterns
+from proxy.guards.matching.partial_match import StreamPattern, StreamPatternMatcher
 from proxy.guards.matching.re2set import CharacterOffsets, Pattern, encode_utf8
-from proxy.guards.text.hosts import is_at_or_below_entry, list_hosts, matches_entry, normalize_entry
+from proxy.guards.text.hosts import (
+    is_at_or_below_entry,
+    list_hosts,
+    matches_host_entry,
+    normalize_entry,
+)
 from proxy.types.guard import Finding
 
 LOOKBACK = 2048
@@ -43,7 +48,7 @@ class Urls:
         self._deny = frozenset(map(normalize_entry, deny))
         self._url_start = Pattern(URL_START)
         self._url_rest = Pattern(rf"[^{URL_STOPS}]*")
-        self.partial_matcher = StreamPatterns(
+        self.partial_matcher = StreamPatternMatcher(
             [StreamPattern(URL_START)], partial_finders={0: self._find_partial_url}
         )
         self.prefilter = self.partial_matcher.prefilter
@@ -80,7 +85,7 @@ class Urls:
         names = list_hosts(url)
         if any(is_at_or_below_entry(name, self._deny) for name in names):
             return "denied"
-        if self._allow and not all(matches_entry(name, self._allow) for name in names):
+        if self._allow and not all(matches_host_entry(name, self._allow) for name in names):
             return "unlisted"
         return None
 

@@ -15,7 +15,7 @@ import re2
 from proxy.config.scalars import Section, Share
 from proxy.dialects.findings import TOXICITY, round_score
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.partial_match import PartialMatchers
+from proxy.guards.matching.partial_match import CombinedPartialMatcher
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.matching.phrase_rules import (
     DATA_FOLDER,
@@ -47,10 +47,10 @@ class WordList:
 
     @property
     def prefilter(self) -> PrefilterFunction | None:
-        return build_prefilter(self._rules.sets)
+        return build_prefilter(self._rules.pattern_sets)
 
     @property
-    def partial_matcher(self) -> PartialMatchers:
+    def partial_matcher(self) -> CombinedPartialMatcher:
         return self._rules.partial_matcher
 
     @property
@@ -58,7 +58,7 @@ class WordList:
         return _compile_rules(self.kinds, self.threshold)
 
     def prepare(self) -> None:
-        self._rules.sets  # noqa: B018  # compiled at the first use
+        self._rules.pattern_sets  # noqa: B018  # compiled at the first use
 
     def iter_loading_steps(self) -> Iterator[None]:
         return self._rules.iter_loading_steps()

@@ -137,7 +137,8 @@ _NEGATED_IDIOMS = re.compile(
     rf"\b(?:{'|'.join(_DATA['negated_idioms'])})\b|\bno\. ?(?=\d)", re.IGNORECASE
 )
 NEGATE_FOLLOWING, NEGATE_CLAUSE, NEGATE_PRECEDING = (
-    frozenset(_DATA["negations"][scope].split()) for scope in ("following", "whole", "preceding")
+    frozenset(_DATA["negations"][negation_scope].split())
+    for negation_scope in ("following", "whole", "preceding")
 )
 NEGATIONS = NEGATE_FOLLOWING | NEGATE_CLAUSE | NEGATE_PRECEDING
 _SKIPPED_BY_NEGATION = frozenset({"longer", "any", "anymore", "more"})  # no longer, not any more
@@ -167,12 +168,12 @@ class Clause:
     """The comparable facts of a part of a sentence."""
 
     stems: frozenset[str]
-    heads: frozenset[str]  # first stems in the scope of its negations
-    scope: frozenset[str]  # all stems in their scope
+    negation_heads: frozenset[str]  # first stems in the scope of its negations
+    negation_scope: frozenset[str]  # all stems in their scope
     is_negated: bool  # True for an odd number of negations
-    antonyms: frozenset[str]  # stems with an opposite
+    stems_with_opposite: frozenset[str]  # stems with an opposite
     counts: frozenset[tuple[str, str]]  # numbers with the stem that they count
-    days: frozenset[str]
+    calendar_words: frozenset[str]
 
 
 def parse_clauses(sentence: str) -> tuple[Clause, ...]:
@@ -199,15 +200,15 @@ def _parse_clause(text: str) -> Clause:
     pieces = [match[0].lower().replace("’", "'") for match in _WORD_OR_NUMBER.finditer(text)]  # noqa: RUF001
     all_stems = frozenset(stem_word(piece) for piece in pieces)
     clause_stems = frozenset(find_content_stems(text)) - _NEGATION_STEMS
-    heads, scope, is_negated = _find_negation_scope(pieces, clause_stems)
+    negation_heads, negation_scope, is_negated = _find_negation_scope(pieces, clause_stems)
     return Clause(
         stems=clause_stems,
-        heads=heads,
-        scope=scope,
+        negation_heads=negation_heads,
+        negation_scope=negation_scope,
         is_negated=is_negated,
-        antonyms=all_stems & OPPOSITES.keys(),
+        stems_with_opposite=all_stems & OPPOSITES.keys(),
         counts=frozenset(_find_numbers_with_units(pieces)),
-        days=CALENDAR_WORDS.intersection(pieces),
+        calendar_words=CALENDAR_WORDS.intersection(pieces),
     )
 
 
@@ -215,13 +216,13 @@ def _find_negation_scope(
     pieces: Sequence[str], clause_stems: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str], bool]:
     """Return the heads and the scope of the negations, and True if their number is odd."""
-    heads, scope, remaining, is_negated = set[str](), set[str](), 0, False
+    negation_heads, negation_scope, remaining, is_negated = set[str](), set[str](), 0, False
     for piece in pieces:
         if piece in NEGATIONS or piece.endswith("n't"):
             is_negated, remaining = not is_negated, NEGATION_SCOPE
             if piece in NEGATE_CLAUSE or piece in NEGATE_PRECEDING:
-                heads |= clause_stems
-                scope |= clause_stems
+                negation_heads |= clause_stems
+                negation_scope |= clause_stems
                 remaining = 0
         elif (
             remaining
@@ -229,10 +230,10 @@ def _find_negation_scope(
             and (stemmed := stem_word(piece)) in clause_stems
         ):
             if remaining == NEGATION_SCOPE:
-                heads.add(stemmed)
-            scope.add(stemmed)
+                negation_heads.add(stemmed)
+            negation_scope.add(stemmed)
             remaining -= 1
-    return frozenset(heads), frozenset(scope), is_negated
+    return frozenset(negation_heads), frozenset(negation_scope), is_negated
 
 
 def _find_numbers_with_units(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -268,9 +269,13 @@ def _measure_stem_overlap(clause: Clause, reference: Clause) -> tuple[float, flo
 def _classify_contradiction(clause: Clause, reference: Clause) -> str | None:
     units = {unit for _, unit in clause.counts} & {unit for _, unit in reference.counts}
     for unit in units:
-        if not _numbers_with_unit(clause, unit) & _numbers_with_unit(reference, unit):
+        if not _get_numbers_with_unit(clause, unit) & _get_numbers_with_unit(reference, unit):
             return "number"
-    if clause.days and reference.days and not clause.days & reference.days:
+    if (
+        clause.calendar_words
+        and reference.calendar_words
+        and not clause.calendar_words & reference.calendar_words
+    ):
         return "name"
     return (
         "negation"
@@ -279,7 +284,7 @@ def _classify_contradiction(clause: Clause, reference: Clause) -> str | None:
     )
 
 
-def _numbers_with_unit(clause: Clause, unit: str) -> set[str]:
+def _get_numbers_with_unit(clause: Clause, unit: str) -> set[str]:
     return {number for number, counted in clause.counts if counted == unit}
 
 
@@ -292,19 +297,26 @@ def _contradicts_by_negation(clause: Clause, reference: Clause) -> bool:
     shared |= _find_opposites(clause, reference) | _find_opposites(reference, clause)
     if clause.is_negated == reference.is_negated:
         negations = (
-            (clause.heads & shared, reference.scope),
-            (reference.heads & shared, clause.scope),
+            (clause.negation_heads & shared, reference.negation_scope),
+            (reference.negation_heads & shared, clause.negation_scope),
         )
-        return any(heads and not heads & scope for heads, scope in negations)
-    if (clause.heads | reference.heads) & shared:
+        return any(
+            negation_heads and not negation_heads & negation_scope
+            for negation_heads, negation_scope in negations
+        )
+    if (clause.negation_heads | reference.negation_heads) & shared:
         return True
     return len(shared) >= MIN_NEGATED_SHARE * len(clause.stems | reference.stems)
 
 
 def _find_opposites(clause: Clause, reference: Clause) -> frozenset[str]:
     """Return the stems of a clause for which the other clause contains an opposite instead."""
-    candidates = reference.antonyms - clause.antonyms
-    return frozenset(s for s in clause.antonyms - reference.antonyms if OPPOSITES[s] & candidates)
+    candidates = reference.stems_with_opposite - clause.stems_with_opposite
+    return frozenset(
+        s
+        for s in clause.stems_with_opposite - reference.stems_with_opposite
+        if OPPOSITES[s] & candidates
+    )
 
 
 def _has_opposite(clause: Clause, reference: Clause) -> bool:

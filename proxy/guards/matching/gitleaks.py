@@ -177,15 +177,17 @@ class Allowlist:
     partial_patterns: Sequence[Pattern] = ()
 
     def covers(self, data: bytes, match: Span, secret: Span) -> bool:
-        span = self._target_span(data, match, secret)
-        return _match_before(self.patterns, data, span, match[1])
+        span = self._get_target_span(data, match, secret)
+        return _has_match_before(self.patterns, data, span, match[1])
 
     def may_cover(self, data: bytes, match: Span) -> bool:
         """Return True if the allowlist may cover a match when more text arrives."""
-        span = self._target_span(data, match, match)
-        return span[1] >= len(data) and _match_before(self.partial_patterns, data, span, match[1])
+        span = self._get_target_span(data, match, match)
+        return span[1] >= len(data) and _has_match_before(
+            self.partial_patterns, data, span, match[1]
+        )
 
-    def _target_span(self, data: bytes, match: Span, secret: Span) -> Span:
+    def _get_target_span(self, data: bytes, match: Span, secret: Span) -> Span:
         if self.target == "secret":
             return secret
         start, end = match
@@ -198,7 +200,7 @@ class Allowlist:
         return start - chars_before, end + (NEAR_BYTES if chars_after < 0 else chars_after)
 
 
-def _match_before(patterns: Sequence[Pattern], data: bytes, span: Span, limit: int) -> bool:
+def _has_match_before(patterns: Sequence[Pattern], data: bytes, span: Span, limit: int) -> bool:
     """Return True if one of the patterns matches in a span, from a start before ``limit``."""
     start, end = span
     matches = (pattern.search(data[start:end]) for pattern in patterns)
@@ -209,8 +211,8 @@ def _match_before(patterns: Sequence[Pattern], data: bytes, span: Span, limit: i
 class SecretRule:
     """Rule for one kind of secret.
 
-    ``names`` is a pattern of the names that the secret is assigned to, or None for a secret with a
-    distinctive format. ``accepts`` checks the span of the secret in the data.
+    ``name_pattern`` matches the names that the secret is assigned to. It is None for a secret with
+    a distinctive format. ``is_secret_value`` checks the span of the secret in the data.
     """
 
     kind: str
@@ -219,10 +221,10 @@ class SecretRule:
     keywords: Sequence[bytes] = ()
     min_entropy: float = 0.0
     group: int | None = None
-    names: str | None = None
+    name_pattern: str | None = None
     allowlists: Sequence[Allowlist] = ()
     score: float = 1.0
-    accepts: Callable[[bytes, Span], bool] | None = None
+    is_secret_value: Callable[[bytes, Span], bool] | None = None
 
     @property
     def patterns(self) -> Iterator[Pattern]:
@@ -236,19 +238,19 @@ class SecretRule:
 
     def find_secret(self, data: bytes, spans: Sequence[Span]) -> Span | None:
         """Return the span of the secret in a match, or None if the match is not a secret."""
-        match, secret = spans[0], self._secret_span(spans)
+        match, secret = spans[0], self._get_secret_span(spans)
         if self.keywords:
             context = data[max(0, match[0] - NEAR_BYTES) : match[1] + NEAR_BYTES].lower()
             if not any(keyword in context for keyword in self.keywords):
                 return None
         if self.min_entropy and shannon_entropy(data[slice(*secret)]) <= self.min_entropy:
             return None
-        if self.accepts is not None and not self.accepts(data, secret):
+        if self.is_secret_value is not None and not self.is_secret_value(data, secret):
             return None
         is_allowed = any(allowlist.covers(data, match, secret) for allowlist in self.allowlists)
         return None if is_allowed else secret
 
-    def _secret_span(self, spans: Sequence[Span]) -> Span:
+    def _get_secret_span(self, spans: Sequence[Span]) -> Span:
         if self.group is not None:
             return spans[self.group]
         if self.compiled.has_named_groups:
@@ -276,15 +278,15 @@ def read_rules(path: Path = GITLEAKS_RULES) -> Sequence[SecretRule]:
     ]
 
 
-def read_all_rules() -> Sequence[SecretRule]:
+def read_third_party_rules() -> Sequence[SecretRule]:
     """Return the rules of gitleaks and betterleaks."""
     return [*read_rules(), *read_rules(BETTERLEAKS_RULES)]
 
 
-def build_assignment_pattern(names: Iterable[str]) -> str:
+def build_assignment_pattern(name_patterns: Iterable[str]) -> str:
     """Return a pattern for a value assigned to one of the names, up to its first 10 bytes."""
     return (
-        rf"(?i)(?:{'|'.join(dict.fromkeys(names))})[ \t\w.-]{{0,20}}[\s'\"]{{0,3}}"
+        rf"(?i)(?:{'|'.join(dict.fromkeys(name_patterns))})[ \t\w.-]{{0,20}}[\s'\"]{{0,3}}"
         r"(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)[\x60'\"\s=]{0,5}[\w.=+/:-]{10}"
     )
 
@@ -294,11 +296,11 @@ def _parse_rule(entry: Mapping[str, Any], global_allowlists: Sequence[Allowlist]
     assignment = ASSIGNMENT_LEAD.match(regex)
     pattern = OPTIONAL_LEAD.sub("", regex) if assignment else regex
     # A rule that also matches the value without a name is searched by itself.
-    names = None if assignment is None or r"|\b(" in regex else assignment[1]
+    name_pattern = None if assignment is None or r"|\b(" in regex else assignment[1]
     if regex.startswith(r"\bcurl\b"):
         pattern = CURL_SPACE + regex.partition(CURL_SPACE)[2]
     pattern = re.sub(r"\{(\d+),\}", rf"{{\1,{MAX_REPEAT}}}", pattern)
-    if names is None and kind not in RULES_WITHOUT_PREFIX:
+    if name_pattern is None and kind not in RULES_WITHOUT_PREFIX:
         pattern, group = _adapt_pattern_to_prose(pattern, group)
     is_generic = kind == "generic-api-key"  # recognized by its name only
     return SecretRule(
@@ -308,14 +310,14 @@ def _parse_rule(entry: Mapping[str, Any], global_allowlists: Sequence[Allowlist]
         keywords=[keyword.encode() for keyword in entry.get("keywords", ())],
         min_entropy=entry.get("entropy", 0.0),
         group=group,
-        names=names,
+        name_pattern=name_pattern,
         allowlists=[
             *_parse_allowlists(entry.get("allowlists", ())),
             *global_allowlists,
             *(GENERIC_KEY_ALLOWLISTS if is_generic else ()),
         ],
         score=0.5 if is_generic else entry.get("score", 1.0),
-        accepts=VALUE_CHECKS[entry["accepts"]] if "accepts" in entry else None,
+        is_secret_value=VALUE_CHECKS[entry["accepts"]] if "accepts" in entry else None,
     )
 
 

@@ -105,14 +105,14 @@ def _has_card_grouping(
 
 
 def _has_adjacent_groups(preceding: str, following: str) -> bool:
-    groups_before = _count_neighbors(GROUPS_BEFORE.search(preceding))
-    groups_after = _count_neighbors(GROUPS_AFTER.match(following))
+    groups_before = _count_adjacent_groups(GROUPS_BEFORE.search(preceding))
+    groups_after = _count_adjacent_groups(GROUPS_AFTER.match(following))
     if groups_before and groups_after:
         return True
     return groups_before > MAX_GROUPS_BEFORE or groups_after > MAX_GROUPS_AFTER
 
 
-def _count_neighbors(match: re.Match[str] | None) -> int:
+def _count_adjacent_groups(match: re.Match[str] | None) -> int:
     """Return the number of adjacent groups, or 0 if they form a card number."""
     groups = numbers.DIGIT_GROUP.findall(match[0]) if match else []
     return len(groups) if _is_not_card("".join(groups)) else 0
@@ -213,7 +213,7 @@ class NationalIdDetector:
     """Finds one kind of national ID among the matches of its ``regex``."""
 
     def __init__(self, kind: str, form: NationalIdFormat) -> None:
-        self._kind, self._names = kind, numbers.parse_word_set(form.names)
+        self._kind, self._names = kind, numbers.split_word_set(form.names)
         self._is_valid, self._unsure = load_validator(form), re.compile(form.unsure)
         self.regex = rf"(?:\b|{ESCAPED_LINE_END})(?:{form.pattern})\b"
 

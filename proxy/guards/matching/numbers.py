@@ -39,12 +39,12 @@ DATE = re.compile(
 TIMESTAMP = re.compile(rf"(?:19|20)[0-9]{{2}}{_MONTH_DAY}(?:[ -]?{_HOUR_MINUTE}(?:[0-5][0-9])?)?")
 
 
-def parse_word_set(listed: str) -> frozenset[str]:
+def split_word_set(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
 CONTEXT_WORDS = {
-    name: parse_word_set(listed)
+    name: split_word_set(listed)
     for name, listed in tomllib.loads(
         (DATA_FOLDER / "number_words.toml").read_text("utf-8")
     ).items()
@@ -79,12 +79,12 @@ class DigitRun:
         return "" if prefix in ESCAPED_SPACES else prefix
 
     @property
-    def ends_token(self) -> bool:
+    def ends_longer_token(self) -> bool:
         """True if the characters before the run make it the end of a code, a path or an amount."""
         return bool(TOKEN_BEFORE.search(self.prefix))
 
     @property
-    def starts_token(self) -> bool:
+    def begins_longer_token(self) -> bool:
         """True if the characters after the run make it the start of a code, a time or an amount."""
         return bool(TOKEN_AFTER.match(self.text[self.end : self.end + 4]))
 
@@ -124,22 +124,24 @@ def split_digit_run(text: str, start: int, end: int) -> Iterator[DigitRun]:
     if end - start > LONG_RUN_CHARS:
         yield DigitRun(text, start, end)
         return
-    for part_start, part_end in _split_at(DATE, text, start, end, is_dropped=True):
-        for span in _split_at(NUMBER_BORDER, text, part_start, part_end, is_dropped=False):
-            yield from _split_at_groups(text, *span)
+    for part_start, part_end in _split_at_matches(DATE, text, start, end, drops_matches=True):
+        for span in _split_at_matches(
+            NUMBER_BORDER, text, part_start, part_end, drops_matches=False
+        ):
+            yield from _split_at_number_starts(text, *span)
 
 
-def _split_at(
-    pattern: re.Pattern[str], text: str, start: int, end: int, *, is_dropped: bool
+def _split_at_matches(
+    pattern: re.Pattern[str], text: str, start: int, end: int, *, drops_matches: bool
 ) -> Iterator[tuple[int, int]]:
     """Yield the spans before and after each match. They contain the matches unless dropped."""
     for match in pattern.finditer(text, start, end):
         yield start, match.start()
-        start = match.end() if is_dropped else match.start()
+        start = match.end() if drops_matches else match.start()
     yield start, end
 
 
-def _split_at_groups(text: str, start: int, end: int) -> Iterator[DigitRun]:
+def _split_at_number_starts(text: str, start: int, end: int) -> Iterator[DigitRun]:
     """Split before a 0 or a bracket if both parts have enough digits."""
     groups = list(DIGIT_GROUP.finditer(text, start, end))
     digits_left = sum(len(group[0]) for group in groups)
@@ -225,7 +227,9 @@ COMPLETE_NUMBER_BEFORE = re.compile(r"(?:^|[^0-9+.])-?[0-9]+(?:[.,:][0-9]+)+$")
 COMPLETE_NUMBER_AFTER = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")
 
 
-def is_value_split_at(kind: str, text: str, start: int, end: int, ends: MessageBoundaries) -> bool:
+def is_split_across_messages(
+    kind: str, text: str, start: int, end: int, ends: MessageBoundaries
+) -> bool:
     """Return True if a finding across the ends of messages is one value that was split.
 
     Messages often start and end with numbers, such as tool results. A finding at a boundary is one

@@ -66,7 +66,7 @@ class StreamPattern:
     compiled: Pattern | None = None
 
 
-class StreamPatterns:
+class StreamPatternMatcher:
     """Detects matches of several patterns, and their partial matches at the end of a text.
 
     ``pattern_set`` selects the patterns that match a text, or may match when it continues.
@@ -93,11 +93,14 @@ class StreamPatterns:
         self._owners = [*range(len(patterns)), *(index for index, _ in partials)]
         sources = [item.marker or item.pattern for item in patterns]
         self.pattern_set = PatternSet(sources, memory, [partial for _, partial in partials])
-        self.ends_in_partial_match = self.pattern_set.may_match
+        self.ends_in_partial_match = self.pattern_set.may_contain_match
         self.prefilter = build_prefilter([self.pattern_set], translation)
         self._unspaced: tuple[PatternSet, list[int]] | None = None
         self._partials = [
-            [_build_partial_search(item.pattern, unspaced=unspaced) for unspaced in (False, True)]
+            [
+                _compile_partial_pattern(item.pattern, unspaced=unspaced)
+                for unspaced in (False, True)
+            ]
             for item in patterns
         ]
         self._compiled = [item.compiled or Pattern(item.pattern, lazy=True) for item in patterns]
@@ -108,7 +111,7 @@ class StreamPatterns:
             for spans in self._compiled[index].find_all(data):
                 yield index, spans
 
-    def may_match(self, text: str) -> bool:
+    def may_contain_match(self, text: str) -> bool:
         return bool(self.pattern_set.find_matching(self._encode(text)))
 
     def _encode(self, text: str) -> bytes:
@@ -116,10 +119,11 @@ class StreamPatterns:
             text = text.translate(self._translation)
         return encode_utf8(text)
 
-    def may_continue(self, text: str) -> bool:
+    def may_end_in_partial_match(self, text: str) -> bool:
         data = self._encode(text)
         return self.ends_in_partial_match(data) or (
-            _ends_in_unspaced_script(text) and self._load_unspaced_partials()[0].may_match(data)
+            _ends_in_unspaced_script(text)
+            and self._load_unspaced_partials()[0].may_contain_match(data)
         )
 
     def find_partial_match(self, text: str, start: int) -> int:
@@ -167,7 +171,7 @@ class StreamPatterns:
         return self._unspaced
 
 
-def _build_partial_search(pattern: str, *, unspaced: bool) -> Pattern | None:
+def _compile_partial_pattern(pattern: str, *, unspaced: bool) -> Pattern | None:
     """Return the pattern of partial matches, relaxed if it compiles too slowly."""
     partial = build_partial_pattern(pattern, unspaced=unspaced)
     if partial is None:
@@ -182,10 +186,10 @@ def _ends_in_unspaced_script(text: str) -> bool:
 
 
 @frozen
-class PartialMatchers:
+class CombinedPartialMatcher:
     """Combines several partial matchers."""
 
-    matchers: Sequence[StreamPatterns]
+    matchers: Sequence[StreamPatternMatcher]
 
     def prepare(self) -> None:
         for matcher in self.matchers:
@@ -201,11 +205,11 @@ class PartialMatchers:
                 return True
         return False
 
-    def may_continue(self, text: str) -> bool:
-        return any(matcher.may_continue(text) for matcher in self.matchers)
+    def may_end_in_partial_match(self, text: str) -> bool:
+        return any(matcher.may_end_in_partial_match(text) for matcher in self.matchers)
 
-    def may_match(self, text: str) -> bool:
-        return any(matcher.may_match(text) for matcher in self.matchers)
+    def may_contain_match(self, text: str) -> bool:
+        return any(matcher.may_contain_match(text) for matcher in self.matchers)
 
     def find_partial_match(self, text: str, start: int) -> int:
         return min(matcher.find_partial_match(text, start) for matcher in self.matchers)
@@ -227,8 +231,8 @@ def _build_partial_patterns(pattern: str) -> tuple[str | None, str | None]:
     with_space, with_letter = (
         _build_prefix_pattern(tree, MIN_PARTIAL_CHARS, ending, is_followed=False)
         for ending in (
-            lambda character: character.text if character.takes_space else None,
-            lambda character: character.unspaced,
+            lambda character: character.text if character.can_be_space else None,
+            lambda character: character.unspaced_pattern,
         )
     )
     return (

@@ -51,13 +51,13 @@ PATTERN_TOKENS = re.compile(
 )
 
 
-def find_last_unspaced_letter(text: str, start: int, end: int) -> int:
+def rfind_unspaced_script_letter(text: str, start: int, end: int) -> int:
     """Return the index of the last letter of a script without spaces in a span, or -1."""
     match = _LAST_UNSPACED.match(text, start, end)
     return -1 if match is None else match.end() - 1
 
 
-def check_syntax(pattern: str) -> None:
+def reject_unsupported_syntax(pattern: str) -> None:
     r"""Raise ``ValueError`` for groups nested more than 64 deep and for ``\C``.
 
     ``\C`` matches a single byte.
@@ -96,13 +96,13 @@ def _relax_repetition(token: re.Match[str]) -> str:
 class Character:
     """One character.
 
-    ``takes_space`` is True if the character may be white space. ``unspaced`` is the pattern of its
-    letters of scripts without spaces, or None.
+    ``can_be_space`` is True if the character may be white space. ``unspaced_pattern`` matches its
+    letters of scripts without spaces. It is None if there are none.
     """
 
     text: str
-    takes_space: bool
-    unspaced: str | None
+    can_be_space: bool
+    unspaced_pattern: str | None
 
     def __str__(self) -> str:
         return self.text
@@ -219,21 +219,23 @@ def _parse_characters(
 
 
 @lru_cache(maxsize=4096)
-def _build_character(text: str, flagged: str) -> Character:
+def _build_character(text: str, pattern_with_flags: str) -> Character:
     if len(text) == 1 and text != ".":
         return Character(
-            flagged, text in SPACE_CHARACTERS, flagged if UNSPACED_LETTER.match(text) else None
+            pattern_with_flags,
+            text in SPACE_CHARACTERS,
+            pattern_with_flags if UNSPACED_LETTER.match(text) else None,
         )
-    regex = re2.compile(flagged)
-    takes_space = any(regex.fullmatch(space) is not None for space in SPACE_CHARACTERS)
-    if regex.search(_unspaced_letters()) is None:
-        return Character(flagged, takes_space, None)
-    unspaced = f"[{UNSPACED_SCRIPTS}]" if regex.fullmatch("a") else flagged
-    return Character(flagged, takes_space, unspaced)
+    regex = re2.compile(pattern_with_flags)
+    can_be_space = any(regex.fullmatch(space) is not None for space in SPACE_CHARACTERS)
+    if regex.search(_list_unspaced_script_letters()) is None:
+        return Character(pattern_with_flags, can_be_space, None)
+    unspaced_pattern = f"[{UNSPACED_SCRIPTS}]" if regex.fullmatch("a") else pattern_with_flags
+    return Character(pattern_with_flags, can_be_space, unspaced_pattern)
 
 
 @lru_cache(maxsize=1)
-def _unspaced_letters() -> str:
+def _list_unspaced_script_letters() -> str:
     return "".join(UNSPACED_LETTER.findall("".join(map(chr, range(0x0E00, 0xFB00)))))
 
 

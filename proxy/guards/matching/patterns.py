@@ -14,12 +14,12 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from proxy.guards.matching.partial_match import StreamPattern, StreamPatterns
+from proxy.guards.matching.partial_match import StreamPattern, StreamPatternMatcher
 from proxy.guards.matching.pattern_syntax import (
     UNSPACED_SCRIPTS,
-    check_syntax,
     max_match_length,
     parse_pattern,
+    reject_unsupported_syntax,
 )
 from proxy.guards.matching.re2set import (
     SET_MEMORY_BYTES,
@@ -59,9 +59,11 @@ class Patterns:
     ) -> None:
         self._kind, self._whole_words = kind, whole_words
         self._compiled = [_compile_nonempty(kind, regex) for regex in regexes]
-        self.partial_matcher: StreamPatterns | None = None
+        self.partial_matcher: StreamPatternMatcher | None = None
         try:
-            self.partial_matcher = StreamPatterns([*map(StreamPattern, regexes)], memory_bytes)
+            self.partial_matcher = StreamPatternMatcher(
+                [*map(StreamPattern, regexes)], memory_bytes
+            )
             self.pattern_set = self.partial_matcher.pattern_set
         except ValueError:  # the set is too large with partial matches
             self.pattern_set = PatternSet(regexes, memory_bytes)
@@ -112,7 +114,7 @@ def _compile_nonempty(kind: str, regex: str) -> tuple[Any, float]:
     excerpt = regex[:80]
     try:
         compiled = compile_pattern(regex)
-        check_syntax(regex)
+        reject_unsupported_syntax(regex)
     except ValueError as error:
         raise ValueError(f"{kind}: {excerpt} is not a valid RE2 pattern: {error}") from None
     max_chars = max_match_length(parse_pattern(regex))

@@ -63,7 +63,7 @@ class Phones:
         if BINARY_DIGITS.fullmatch(part.digits):
             return
         # A number that begins inside of a code or a path belongs to it.
-        if TIMESTAMP.fullmatch(part.raw) or (part.ends_token and "+" not in part.raw):
+        if TIMESTAMP.fullmatch(part.raw) or (part.ends_longer_token and "+" not in part.raw):
             return
         for number, score in find_numbers(part, 7, 15, self._score, PHONE_FORMAT):
             yield Finding(
@@ -72,12 +72,12 @@ class Phones:
 
     def _score(self, part: DigitRun) -> float:
         is_international = part.raw.startswith(("+", "(+"))
-        has_exit_code = part.raw.startswith(("00", "(00")) and not part.ends_token
+        has_exit_code = part.raw.startswith(("00", "(00")) and not part.ends_longer_token
         if is_international or (has_exit_code and len(part.digits) > 9):
             return _score_international(part, part.digits if is_international else part.digits[2:])
         if (
-            part.ends_token
-            or DigitRun(part.text, part.start, _find_end_with_extension(part)).starts_token
+            part.ends_longer_token
+            or DigitRun(part.text, part.start, _find_end_with_extension(part)).begins_longer_token
         ):
             return 0.0
         has_phone_word = part.has_keyword_nearby(CONTEXT_WORDS["phone"])

@@ -12,7 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from proxy.guards.matching.partial_match import PartialMatchers, StreamPattern, StreamPatterns
+from proxy.guards.matching.partial_match import (
+    CombinedPartialMatcher,
+    StreamPattern,
+    StreamPatternMatcher,
+)
 from proxy.guards.matching.re2set import (
     SET_MEMORY_BYTES,
     CharacterOffsets,
@@ -55,20 +59,22 @@ class PhraseRules:
     """Compiled rules.
 
     Matches of more than ``max_chars`` characters are ignored. ``context_chars`` is the number of
-    characters behind a match that may change the decision. ``sets`` raises ``ValueError`` for a
-    pattern that RE2 does not accept.
+    characters behind a match that may change the decision. ``pattern_sets`` raises ``ValueError``
+    for a pattern that RE2 does not accept.
     """
 
     def __init__(self, rules: Sequence[PhraseRule], max_chars: int, context_chars: int = 0) -> None:
         self._rules, self._max_chars = rules, max_chars
         self._patterns = [
-            Pattern(f"(?i){expand_letter_case(rule.pattern)}", lazy=True, memory=SET_MEMORY_BYTES)
+            Pattern(
+                f"(?i){fix_class_letter_case(rule.pattern)}", lazy=True, memory=SET_MEMORY_BYTES
+            )
             for rule in rules
         ]
         self._context_chars = context_chars
 
     @cached_property
-    def sets(self) -> Sequence[PatternSet]:
+    def pattern_sets(self) -> Sequence[PatternSet]:
         sources = [pattern.source for pattern in self._patterns]
         return [*map(PatternSet, _batch(sources, RULES_PER_SET))]
 
@@ -80,11 +86,11 @@ class PhraseRules:
         ]
 
     @cached_property
-    def partial_matcher(self) -> PartialMatchers:
+    def partial_matcher(self) -> CombinedPartialMatcher:
         return build_partial_matcher(self.stream_patterns)
 
-    def may_match(self, lines: bytes) -> bool:
-        return any(pattern_set.may_match(lines) for pattern_set in self.sets)
+    def may_contain_match(self, lines: bytes) -> bool:
+        return any(pattern_set.may_contain_match(lines) for pattern_set in self.pattern_sets)
 
     def iter_loading_steps(self) -> Iterator[None]:
         return compile_lazy_patterns(self._patterns)
@@ -93,7 +99,7 @@ class PhraseRules:
         """Return all findings by their start. Findings of two rules may overlap."""
         data = encode_utf8(text)
         findings = []
-        for number, pattern_set in enumerate(self.sets):
+        for number, pattern_set in enumerate(self.pattern_sets):
             for hit in pattern_set.find_matching(data):
                 index = number * RULES_PER_SET + hit
                 rule, characters = self._rules[index], CharacterOffsets(text, data)
@@ -104,8 +110,10 @@ class PhraseRules:
         return sorted(findings, key=lambda finding: finding.start)
 
 
-def build_partial_matcher(patterns: Sequence[StreamPattern]) -> PartialMatchers:
-    return PartialMatchers([*map(StreamPatterns, _batch(patterns, RULES_PER_PARTIAL_SET))])
+def build_partial_matcher(patterns: Sequence[StreamPattern]) -> CombinedPartialMatcher:
+    return CombinedPartialMatcher(
+        [*map(StreamPatternMatcher, _batch(patterns, RULES_PER_PARTIAL_SET))]
+    )
 
 
 def _batch(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -141,7 +149,7 @@ def replace_lists(text: str, lists: Mapping[str, str]) -> str:
     return text
 
 
-def expand_letter_case(pattern: str) -> str:
+def fix_class_letter_case(pattern: str) -> str:
     """Return an equivalent case-insensitive pattern that compiles faster.
 
     RE2 looks up the other case of each letter of a class, and these classes contain both cases.

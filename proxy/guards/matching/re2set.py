@@ -70,7 +70,7 @@ def compile_pattern(pattern: str, memory: int = PATTERN_MEMORY_BYTES) -> re2._Re
     """
     try:
         with throttle_compilation():
-            return re2.compile(pattern, _re2_options(memory))
+            return re2.compile(pattern, _build_re2_options(memory))
     except re2.error as error:
         message = error.args[0] if error.args else ""
         text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
@@ -109,15 +109,15 @@ class Pattern:
         An unmatched group has the span (-1, -1).
         """
         match = (self._regex or self.prepare()).search(data, start, end)
-        return None if match is None else _spans(match)
+        return None if match is None else _get_group_spans(match)
 
     def match(self, data: bytes) -> Span | None:
         match = (self._regex or self.prepare()).match(data)
-        return None if match is None else _spans(match)[0]
+        return None if match is None else _get_group_spans(match)[0]
 
     def find_all(self, data: bytes) -> Iterator[Sequence[Span]]:
         """Return all matches without overlaps, from left to right."""
-        return map(_spans, (self._regex or self.prepare()).finditer(data))
+        return map(_get_group_spans, (self._regex or self.prepare()).finditer(data))
 
     @property
     def has_named_groups(self) -> bool:
@@ -156,7 +156,7 @@ class PatternSet:
         memory: int = SET_MEMORY_BYTES,
         partial_patterns: Iterable[str] = (),
     ) -> None:
-        set_ = re2.Set.SearchSet(_re2_options(memory))
+        set_ = re2.Set.SearchSet(_build_re2_options(memory))
         self._count = 0
         self.by_lines = True
         for pattern in patterns:
@@ -191,15 +191,15 @@ class PatternSet:
         """Return the indexes of patterns that may match; partial patterns follow the others."""
         return sorted(self.shared_prefilter.match(data) or range(self._all + 1))[:-1]
 
-    def may_match(self, data: bytes) -> bool:
+    def may_contain_match(self, data: bytes) -> bool:
         return self.shared_prefilter.match(data) != self.shared_prefilter.nothing
 
 
-def _add_pattern(set_: re2.Set, pattern: str, written: str) -> None:
+def _add_pattern(set_: re2.Set, pattern: str, source_pattern: str) -> None:
     try:
         set_.Add(pattern)
     except re2.error as error:
-        raise ValueError(f"not a valid RE2 pattern: {written[:80]}") from error
+        raise ValueError(f"not a valid RE2 pattern: {source_pattern[:80]}") from error
 
 
 def _to_line_pattern(pattern: str) -> str:
@@ -278,11 +278,11 @@ class CharacterOffsets:
         return self._byte
 
 
-def _spans(match: re2._Match) -> Sequence[Span]:
+def _get_group_spans(match: re2._Match) -> Sequence[Span]:
     return [match.span(group) for group in range(match.re.groups + 1)]
 
 
-def _re2_options(memory: int) -> re2.Options:
+def _build_re2_options(memory: int) -> re2.Options:
     options = re2.Options()
     options.max_mem = memory
     options.log_errors = False

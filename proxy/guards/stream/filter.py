@@ -43,8 +43,8 @@ from proxy.guards.text.documents import (
     BATCH_CHARS,
     LOOP_WEIGHT,
     TEXT_WEIGHT,
-    collect_in_steps,
     collect_texts,
+    collect_texts_in_steps,
     estimate_weight,
     split_batches,
 )
@@ -139,7 +139,7 @@ class StreamFilter:
         """Take the next frame, and inspect it in a job if that is much work."""
         walked_texts = None
         if any(isinstance(event, _EVENTS_WITH_TEXTS) for event in frame.events):
-            walked_texts = await collect_in_steps(iter_non_delta_texts(frame))
+            walked_texts = await collect_texts_in_steps(iter_non_delta_texts(frame))
             self.opaque = self.opaque or bool(walked_texts.opaque)
         if walked_texts is not None and TEXT_WEIGHT * len(walked_texts.texts) > LOOP_WEIGHT:
             texts = await self._run_job(partial(self.read_texts, frame, walked_texts))

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from proxy.dialects.wire.strict_json import is_null_or_name
-from proxy.guards.text.documents import walk_non_chat, walk_value
+from proxy.guards.text.documents import walk_response_document, walk_value
 from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.replace import map_paths_to_copy, replace_texts
 from proxy.guards.text.walk import (
-    Found,
     MemberName,
     Opaque,
     Path,
     Text,
+    WalkItem,
     find_joined_parts_depth,
-    iter_logprob_nodes,
+    iter_unshown_logprob_nodes,
 )
 from proxy.types import Json
 from proxy.types.events import (
@@ -104,7 +104,7 @@ def get_delta(frame: Frame, path: Path) -> Delta | None:
     return None
 
 
-def iter_non_delta_texts(frame: Frame) -> Iterator[Found]:
+def iter_non_delta_texts(frame: Frame) -> Iterator[WalkItem]:
     """Walk over the texts of a frame outside of its deltas."""
     doc, natives = frame.doc, [event for event in frame.events if isinstance(event, Native)]
     is_walked = doc is not None and bool(natives)
@@ -113,7 +113,7 @@ def iter_non_delta_texts(frame: Frame) -> Iterator[Found]:
         delta_slots |= {
             event.slot for event in frame.events if isinstance(event, Delta) and event.slot
         }
-        for item in walk_non_chat(doc, frame.family, is_event=True):
+        for item in walk_response_document(doc, frame.family, is_event=True):
             path = item.path if isinstance(item, Text | Opaque) else ()
             # The path of a segment is the path of its arguments and its index.
             is_segment = path and isinstance(path[-1], int) and path[:-1] in delta_slots
@@ -209,7 +209,7 @@ def _iter_text_like_ids(path: Path, **ids: str | None) -> Iterator[Text]:
 
 def _iter_event_texts(
     frame: Frame, path: Path, event: ResponseStart | PartStart | Attach | Extension
-) -> Iterator[Found]:
+) -> Iterator[WalkItem]:
     if isinstance(event, ResponseStart):
         yield from _iter_text_like_ids(path, id=event.id, model=event.model)
     elif isinstance(event, PartStart):
@@ -220,7 +220,7 @@ def _iter_event_texts(
         yield from walk_value(path, event.value, "other" if event.choice is None else "content")
     elif event.name == "logprobs":
         delta_text = "".join(delta.text for delta in frame.events if isinstance(delta, Delta))
-        for node in iter_logprob_nodes(path, event.value, delta_text):
+        for node in iter_unshown_logprob_nodes(path, event.value, delta_text):
             yield Text(node.path, node.value, node.kind, role=node.role)
     else:
         if event.name == "audio":

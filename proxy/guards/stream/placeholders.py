@@ -18,8 +18,8 @@ from urllib.parse import quote
 from proxy.guards.findings import RuleTally, replace_by_kind
 from proxy.guards.stream.arguments import ArgumentsFilter
 from proxy.guards.stream.text_filter import ReleasedText, TextFilter
-from proxy.guards.text.hosts import matches_entry
-from proxy.guards.text.link_addresses import MAILTO, Addresses, EscapedAddresses
+from proxy.guards.text.hosts import matches_host_entry
+from proxy.guards.text.link_addresses import MAILTO, AddressScanner, EscapedAddressScanner
 from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import Text, Texts
 from proxy.types import Json
@@ -264,7 +264,7 @@ class Unmasker:
     __slots__ = ("_addresses", "_addresses_of", "_before", "_escaped", "_held", "_values", "names")
 
     def __init__(self, values: Values, names: PlaceholderNames, *, escaped: bool = False) -> None:
-        self._addresses_of = EscapedAddresses if escaped else Addresses
+        self._addresses_of = EscapedAddressScanner if escaped else AddressScanner
         self._addresses = self._addresses_of()
         self._escaped = escaped
         self._values = values
@@ -326,16 +326,16 @@ class Unmasker:
             past = occurrence.end
             pieces.append(ReleasedText(gap, len(gap), is_changed=False))
             value, hosts = self._values[occurrence.name]
-            is_kept = self._addresses.within and not matches_entry(
+            is_kept = self._addresses.is_inside and not matches_host_entry(
                 self._addresses.host or "", hosts
             )
             if text[max(occurrence.start - len(MAILTO), 0) : occurrence.start].lower() == MAILTO:
                 is_whole = _ENDS_MAIL_ADDRESS.match(text, occurrence.end) is not None
-                is_kept = not (is_whole and self._addresses.begins_mailto)
+                is_kept = not (is_whole and self._addresses.ends_with_mailto)
                 if is_kept:
-                    self._addresses.keep_word()
+                    self._addresses.treat_word_as_address()
             restored = placeholder if is_kept else self._encode_value(value, occurrence)
-            if self._addresses.within:
+            if self._addresses.is_inside:
                 self._addresses.feed(placeholder)
             pieces.append(ReleasedText(restored, len(placeholder), is_changed=not is_kept))
         self._addresses.feed(text[past:])

@@ -43,7 +43,7 @@ from proxy.guards.text.documents import (
     WEIGHT_PER_SECOND,
     split_batches,
 )
-from proxy.guards.text.normalize import read_beginning
+from proxy.guards.text.normalize import build_partial_readings
 from proxy.types.guard import has_context_chars
 
 MAX_WHOLE_CHARS = 8 * 1024 * 1024  # maximum characters kept for a rule that needs the whole text
@@ -320,10 +320,10 @@ class Window:
         text = text[start:] if start else text
         torn = starts_in_base64(preceding, text)
         max_run = None if self._needs_whole else MAX_RUN_CHARS
-        read = read_beginning(
+        read = build_partial_readings(
             text,
             escaped=escaped,
-            is_remainder=torn,
+            begins_in_base64=torn,
             max_run=max_run,
             min_run=self._min_run,
             is_final=final,

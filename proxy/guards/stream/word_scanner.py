@@ -14,12 +14,12 @@ from proxy.guards.findings import CONTEXT_MARGIN, RuleCursor, TextMatch, find_ma
 from proxy.guards.matching.pattern_syntax import (
     SPACE_CHARACTERS,
     UNSPACED_LETTER,
-    find_last_unspaced_letter,
+    rfind_unspaced_script_letter,
 )
 from proxy.guards.text.base64_text import BASE64_ALPHABET, MAX_RUN_CHARS
-from proxy.guards.text.disguises import find_trailing_marks, has_one_reading
+from proxy.guards.text.disguises import find_trailing_markup, has_no_disguise
 from proxy.guards.text.documents import BATCH_CHARS
-from proxy.guards.text.normalize import PartialReadings, View, build_views, read_beginning
+from proxy.guards.text.normalize import PartialReadings, View, build_partial_readings, build_views
 from proxy.types.partial_matcher import PartialMatcher
 
 
@@ -31,8 +31,8 @@ def find_undecided_matches(
     The text begins at ``base`` and follows the character ``preceding``.
     """
     torn = starts_in_base64(preceding, text)
-    views = read_beginning(
-        text, escaped=escaped, is_remainder=torn, max_run=MAX_RUN_CHARS, is_final=True
+    views = build_partial_readings(
+        text, escaped=escaped, begins_in_base64=torn, max_run=MAX_RUN_CHARS, is_final=True
     ).views
     return [
         replace(match, start=match.start + base, end=match.end + base)
@@ -91,8 +91,8 @@ class WordScanner:
         """
         start = max(0, start_at - CONTEXT_MARGIN)
         tail = text[start : end + 1]
-        plain = text[end + 1].isascii() and tail.isascii() and has_one_reading(tail.encode())
-        if not plain or find_trailing_marks(tail) < len(tail):
+        plain = text[end + 1].isascii() and tail.isascii() and has_no_disguise(tail.encode())
+        if not plain or find_trailing_markup(tail) < len(tail):
             return self._advance_in_readings(text, start_at, start, base)
         if tail[-2:-1].isalpha() and not tail[-3:-2].isalpha():
             return []  # a single letter, which may start a longer word
@@ -122,8 +122,8 @@ class WordScanner:
         """
         tail = text[start:]
         torn = starts_in_base64(text[start - 1 : start], tail)
-        partial_readings = read_beginning(
-            tail, escaped=self._escaped, is_remainder=torn, max_run=MAX_RUN_CHARS
+        partial_readings = build_partial_readings(
+            tail, escaped=self._escaped, begins_in_base64=torn, max_run=MAX_RUN_CHARS
         )
         end = find_last_word_end(
             tail,
@@ -144,7 +144,7 @@ class WordScanner:
                 _cut_reading(view, cursor, cursor_at, end) for view in partial_readings.views
             ]
             if not cursor.has_open_match and not any(
-                not is_word_end(reading[-1:]) or matcher.may_continue(reading)
+                not is_word_end(reading[-1:]) or matcher.may_end_in_partial_match(reading)
                 for reading in readings
             ):
                 cursor.final_end = base + start + end
@@ -152,7 +152,9 @@ class WordScanner:
             place = find_undecided_position(partial_readings, cursor, matcher, cursor_at)
             if place <= cursor_at:
                 continue
-            if cursor.has_open_match or any(matcher.may_match(reading) for reading in readings):
+            if cursor.has_open_match or any(
+                matcher.may_contain_match(reading) for reading in readings
+            ):
                 unclear.append(cursor)
             else:
                 cursor.final_end = base + start + place
@@ -181,7 +183,7 @@ def _try_move_to_partial_match(
     place = min(matcher.find_partial_match(text, start_at), len(text) - 1)
     if place <= start_at:
         return True
-    if cursor.has_open_match or matcher.may_match(text):
+    if cursor.has_open_match or matcher.may_contain_match(text):
         return False
     cursor.final_end = base + place
     return True
@@ -205,7 +207,7 @@ def find_last_word_end(text: str, start_at: int, end: int) -> int:
     return (
         position
         if text.isascii()
-        else max(position, find_last_unspaced_letter(text, max(start_at, position), end))
+        else max(position, rfind_unspaced_script_letter(text, max(start_at, position), end))
     )
 
 

@@ -34,53 +34,59 @@ _HEX_DIGITS = "0123456789abcdefABCDEF"
 _RUNNING = bytes(0x61 if chr(i) in BASE64_ALPHABET else 0x20 for i in range(256))
 
 
-def find_base64_runs(text: str, min_size: int = MIN_RUN_CHARS) -> Iterator[re.Match[str]]:
-    """Yield base64 runs of at least ``min_size`` characters, and declared shorter ones."""
-    if min_size == MIN_RUN_CHARS and "64," in text and "base64," in text.lower():
+def find_base64_runs(text: str, min_run: int = MIN_RUN_CHARS) -> Iterator[re.Match[str]]:
+    """Yield base64 runs of at least ``min_run`` characters, and declared shorter ones."""
+    if min_run == MIN_RUN_CHARS and "64," in text and "base64," in text.lower():
         yield from _NAMED_RUNS.finditer(text)
         return
-    running, long = text.encode("utf-8", "surrogatepass").translate(_RUNNING), b"a" * min_size
+    running, long = (text.encode("utf-8", "surrogatepass").translate(_RUNNING), b"a" * min_run)
     position = running.find(long)
     if position >= 0 and len(running) != len(text):
-        yield from (run for run in _RUNS.finditer(text) if len(run.group()) >= min_size)
+        yield from (run for run in _RUNS.finditer(text) if len(run.group()) >= min_run)
         return
     while position >= 0 and (match := _RUNS.match(text, position)) is not None:
         yield match
         position = running.find(long, match.end())
 
 
-def find_open_run(text: str, *, torn: bool, max_size: int | None, min_size: int = 0) -> int:
+def find_open_base64_run(
+    text: str, *, begins_in_base64: bool, max_run: int | None, min_run: int = 0
+) -> int:
     """Return the start of a run at the end that may encode text, or the end of the text.
 
-    A run of up to ``min_size`` characters is ignored, because that many are held anyway.
+    A run of up to ``min_run`` characters is ignored, because that many are held anyway.
     """
     for start, decode in (
-        (len(text.rstrip("=").rstrip(BASE64_ALPHABET)), partial(decode_base64, cut=True)),
+        (len(text.rstrip("=").rstrip(BASE64_ALPHABET)), partial(decode_base64, is_cut=True)),
         (len(text.rstrip(_HEX_DIGITS)), decode_hex),
     ):
         size = len(text) - start
-        if size <= min_size or (torn and not start) or (max_size is not None and size > max_size):
+        if (
+            size <= min_run
+            or (begins_in_base64 and not start)
+            or (max_run is not None and size > max_run)
+        ):
             continue
         if decode(text[start:]) is not None:
             return start
     return len(text)
 
 
-def decode_run(
-    run: str, max_size: int | None = None, *, is_remainder: bool = False
+def decode_base64_or_hex(
+    run: str, max_run: int | None = None, *, is_remainder: bool = False
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the spans of base64 and hex in a run with their decoded text.
 
-    At most ``max_size`` characters of an encoding are decoded. If the run ``is_remainder`` of a
+    At most ``max_run`` characters of an encoding are decoded. If the run ``is_remainder`` of a
     longer one, encodings that may begin before it are skipped.
     """
-    size = len(run) if max_size is None else min(len(run), max_size)
-    if not is_remainder and (text := decode_base64(run[:size], cut=size < len(run))):
+    size = len(run) if max_run is None else min(len(run), max_run)
+    if not is_remainder and (text := decode_base64(run[:size], is_cut=size < len(run))):
         yield 0, size, text
     for match in _HEX.finditer(run):
         start, end = match.span()
-        if max_size is not None:
-            end = min(end, start + max_size)
+        if max_run is not None:
+            end = min(end, start + max_run)
         if not (is_remainder and start == 0) and (text := decode_hex(run[start:end])):
             yield start, end, text
 
@@ -90,10 +96,10 @@ def decode_hex(run: str) -> str | None:
     return _decode_printable(bytes.fromhex(run[: len(run) - len(run) % 2]))
 
 
-def decode_base64(run: str, *, cut: bool = False) -> str | None:
+def decode_base64(run: str, *, is_cut: bool = False) -> str | None:
     """Return the text of a run in either alphabet; None unless all of it is text."""
     run = run.rstrip("=")
-    raw = _decode_base64_bytes(run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)])
+    raw = _decode_base64_bytes(run[: len(run) - (len(run) % 4 if is_cut else len(run) % 4 == 1)])
     return None if raw is None else _decode_printable(raw)
 
 
@@ -182,10 +188,10 @@ class Payload:
 
 
 @frozen
-class Data:
+class EncodedData:
     """Data of a string, with its ``text`` or None.
 
-    - ``odd_head``: the head, if it contains text of the client.
+    - ``head_with_text``: the head, if it contains text of the client.
     - ``is_plain_utf8``: UTF-8 without controls, so the base64 itself is probably no text.
     - ``has_white_space``: only decoders that skip white space read it.
     - ``has_known_type``: it has a media type, or the signature of a known file type.
@@ -194,20 +200,24 @@ class Data:
 
     payload: Payload
     text: str | None
-    odd_head: str = ""
+    head_with_text: str = ""
     is_plain_utf8: bool = False
     has_white_space: bool = False
     has_known_type: bool = False
     has_invalid_bytes: bool = False
 
 
-def parse_data(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
-    """Return the data of a data URL, or with ``bare`` of base64; None for any other string.
+def parse_encoded_data(
+    string: str, *, allow_bare_base64: bool, claim: TextClaim = None
+) -> EncodedData | None:
+    """Return the data of a data URL, or None for any other string.
+
+    With ``allow_bare_base64``, base64 without the head of a data URL is also data.
 
     ``claim`` is the declared type. Short data without one may be a text.
     """
     url = _URL.match(string)
-    if url is None and not bare:
+    if url is None and not allow_bare_base64:
         return None
     if claim is None:
         claim = len(string) <= MIN_OPAQUE_CHARS or None
@@ -216,16 +226,20 @@ def parse_data(string: str, *, bare: bool, claim: TextClaim = None) -> Data | No
     raw = _decode_base64_bytes(run)
     if raw is None:
         close = "".join(run.split())
-        tight = None if close == run else parse_data(head + close, bare=bare, claim=claim)
+        tight = (
+            None
+            if close == run
+            else parse_encoded_data(head + close, allow_bare_base64=allow_bare_base64, claim=claim)
+        )
         if tight is None or tight.text is None:
             return None
-        return Data(
+        return EncodedData(
             tight.payload,
             tight.text,
             has_white_space=True,
             has_invalid_bytes=tight.has_invalid_bytes,
         )
-    odd_head, signed = "", True
+    head_with_text, signed = "", True
     if url is None:
         declared: TextClaim = None
         charset = claim if isinstance(claim, str) else ""
@@ -234,14 +248,14 @@ def parse_data(string: str, *, bare: bool, claim: TextClaim = None) -> Data | No
         declared = get_declared_type({"media_type": url["type"]}, None)
         charset = (url["charset"] or "").lower()
         is_known = url["type"] in MEDIA_TYPES
-        odd_head = "" if is_known and charset in SUPPORTED_CHARSETS | {""} else head
+        head_with_text = "" if is_known and charset in SUPPORTED_CHARSETS | {""} else head
         head = f"data:{url['type'] if is_known else 'text/plain'};charset=utf-8;base64,"
     text, rough = _decode_bytes(raw, charset, is_text=bool(claim if declared is None else declared))
     is_written_so = url is None and charset in SUPPORTED_CHARSETS and not rough
-    return Data(
+    return EncodedData(
         Payload(head, charset=charset if is_written_so else "utf-8"),
         text,
-        odd_head=odd_head,
+        head_with_text=head_with_text,
         is_plain_utf8=_is_plain_utf8(raw, text),
         has_known_type=signed,
         has_invalid_bytes=rough and not declared,

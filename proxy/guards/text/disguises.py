@@ -68,7 +68,7 @@ def find_escapes(text: str, escapes: re.Pattern[str] = ESCAPES) -> Iterator[tupl
     for match in escapes.finditer(text):
         escape = match.group()
         if escape[0] == "%":
-            yield from _decode_percents(escape, match.start())
+            yield from _decode_percent_escapes(escape, match.start())
             continue
         try:
             decoded = _decode_escape(escape)
@@ -88,7 +88,7 @@ def _decode_escape(escape: str) -> str:
     return chr(int(escape[3:-1], 16)) if escape[2:3] == "{" else str(json.loads(f'"{escape}"'))
 
 
-def _decode_percents(escapes: str, offset: int) -> Iterator[tuple[int, int, str]]:
+def _decode_percent_escapes(escapes: str, offset: int) -> Iterator[tuple[int, int, str]]:
     """Decode UTF-8 character by character. Invalid bytes stay escaped."""
     raw = bytes.fromhex(escapes.replace("%", ""))
     place = 0
@@ -104,7 +104,7 @@ def _decode_percents(escapes: str, offset: int) -> Iterator[tuple[int, int, str]
         place += size
 
 
-def find_pending_escape(text: str, *, in_json: bool = False) -> int:
+def find_incomplete_escape(text: str, *, in_json: bool = False) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
     tail = text[-_MAX_ESCAPE_CHARS:]
     if has_escapes(tail):
@@ -132,7 +132,7 @@ def _may_compose(character: str) -> bool:
     return combining(base) > 0 or COMPOSING.match(base) is not None
 
 
-def _iter_changed_characters() -> Iterator[str]:
+def _iter_nfkc_affected_characters() -> Iterator[str]:
     """Yield the characters that NFKC changes or composes, in order."""
     for begin, end in _CHANGING_RANGES:
         for character in map(chr, range(begin, end)):
@@ -140,7 +140,7 @@ def _iter_changed_characters() -> Iterator[str]:
                 yield character
 
 
-def _build_class(characters: Iterable[str], gap: int = 1) -> str:
+def _build_character_class(characters: Iterable[str], gap: int = 1) -> str:
     """Return the inside of a character class, with characters that may occur between two others."""
     ranges: list[list[str]] = []
     for character in sorted(characters):
@@ -152,44 +152,47 @@ def _build_class(characters: Iterable[str], gap: int = 1) -> str:
 
 
 @frozen
-class Compositions:
+class NfkcEffects:
     """Effects of NFKC normalization.
 
-    ``singles`` maps code points to characters, and ``single`` matches a run of them.
-    ``cluster`` matches a letter with marks or one that becomes several, and ``marks_before``
-    the marks at the end of a reversed text.
+    - ``single_replacements`` maps code points to characters, and ``single_pattern`` matches a run
+      of these code points.
+    - ``cluster_pattern`` matches a letter with marks, or a letter that becomes several.
+    - ``reversed_marks_pattern`` matches the trailing marks of a text, in reverse order.
     """
 
-    singles: Mapping[int, str]
-    single: re.Pattern[str]
-    cluster: re.Pattern[str]
-    marks_before: re.Pattern[str]
+    single_replacements: Mapping[int, str]
+    single_pattern: re.Pattern[str]
+    cluster_pattern: re.Pattern[str]
+    reversed_marks_pattern: re.Pattern[str]
 
 
 @cache
-def get_compositions() -> Compositions:
+def get_nfkc_effects() -> NfkcEffects:
     """Return the effects of NFKC in this version of Unicode.
 
     Computing them takes 15 ms. If there are guards, a thread computes them at the start.
     """
-    every = [*_iter_changed_characters()]
+    every = [*_iter_nfkc_affected_characters()]
     alone = {
         character: normalize("NFKC", character)
         for character in every
         if not _may_compose(character)
     }
-    singles = {
+    single_replacements = {
         ord(character): composed
         for character, composed in alone.items()
         if len(composed) == 1 and composed != character
     }
     several = [character for character, composed in alone.items() if len(composed) > 1]
-    joined = _build_class(character for character in every if _may_compose(character))
-    return Compositions(
-        singles=singles,
-        single=re.compile(f"[{_build_class(map(chr, singles), _MAX_RANGE_GAP)}]+"),
-        cluster=re.compile(f".?[{joined}]+|[{_build_class(several)}]", re.DOTALL),
-        marks_before=re.compile(f"[{joined}]*"),
+    joined = _build_character_class(character for character in every if _may_compose(character))
+    return NfkcEffects(
+        single_replacements=single_replacements,
+        single_pattern=re.compile(
+            f"[{_build_character_class(map(chr, single_replacements), _MAX_RANGE_GAP)}]+"
+        ),
+        cluster_pattern=re.compile(f".?[{joined}]+|[{_build_character_class(several)}]", re.DOTALL),
+        reversed_marks_pattern=re.compile(f"[{joined}]*"),
     )
 
 
@@ -198,50 +201,53 @@ _MARK = re.compile(f"[{MARKS}]")
 _ALL_MARKS = re.compile(f"[{MARKS}]+")
 
 
-def has_marks(text: str) -> bool:
+def has_combining_marks(text: str) -> bool:
     """Return True if a text has combining marks."""
     return _MARK.search(text) is not None
 
 
-def replace_singles(text: str) -> str:
+def normalize_single_characters(text: str) -> str:
     """Replace each character that NFKC maps to exactly one character.
 
     Characters that become several, or that compose with neighbors, stay.
     """
-    table = get_compositions()
-    return table.single.sub(lambda match: match.group().translate(table.singles), text)
+    table = get_nfkc_effects()
+    return table.single_pattern.sub(
+        lambda match: match.group().translate(table.single_replacements), text
+    )
 
 
-def find_clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
+def find_nfkc_edits(text: str, *, strip_marks: bool) -> Iterator[tuple[int, int, str]]:
     """Yield the spans of all other changes of NFKC with their replacement.
 
-    ``bare`` removes combining marks from Latin letters. Marks beyond ``MAX_MARKS`` stay, except in
-    the bare reading.
+    Marks beyond ``MAX_MARKS`` stay. ``strip_marks`` removes all combining marks of Latin letters.
     """
-    cluster = get_compositions().cluster
+    cluster_pattern = get_nfkc_effects().cluster_pattern
     for run in _FOREIGN.finditer(text):
-        if is_normalized("NFKC", run.group()) and not (bare and has_marks(run.group())):
+        if is_normalized("NFKC", run.group()) and not (
+            strip_marks and has_combining_marks(run.group())
+        ):
             continue
-        for match in cluster.finditer(text, *run.span()):
+        for match in cluster_pattern.finditer(text, *run.span()):
             letter, extra_marks = match.group()[: 1 + MAX_MARKS], match.group()[1 + MAX_MARKS :]
             middle = match.start() + len(letter)
-            composed = _remove_marks(letter) if bare else normalize("NFKC", letter)
+            composed = _remove_combining_marks(letter) if strip_marks else normalize("NFKC", letter)
             if composed != letter:
                 yield match.start(), middle, composed
-            if bare and has_marks(extra_marks):
+            if strip_marks and has_combining_marks(extra_marks):
                 yield middle, match.end(), _MARK.sub("", extra_marks)
 
 
-def find_open_cluster(text: str) -> int:
+def find_last_marked_letter(text: str) -> int:
     """Return the start of the last letter with its marks, which a following mark may change."""
     if not text or text[-1] < "\u0300":
         return max(0, len(text) - 1)
-    match = get_compositions().marks_before.match(text[: -MAX_MARKS - 2 : -1])
+    match = get_nfkc_effects().reversed_marks_pattern.match(text[: -MAX_MARKS - 2 : -1])
     marks = match.end() if match else 0
     return len(text) if marks > MAX_MARKS else max(0, len(text) - marks - 1)
 
 
-def _remove_marks(cluster: str) -> str:
+def _remove_combining_marks(cluster: str) -> str:
     base = normalize("NFKC", cluster[0]).translate(LOOK_ALIKES)
     marks = _ALL_MARKS.fullmatch(cluster, 1)
     return base if marks and base.isascii() else normalize("NFKC", cluster)
@@ -294,7 +300,7 @@ DISGUISES = PatternSet(
 """Prefilter of all disguises except characters beyond ASCII. It may match texts without any."""
 
 
-def has_one_reading(raw: bytes) -> bool:
+def has_no_disguise(raw: bytes) -> bool:
     """Return True if an ASCII text, and each of its lines, has no other reading.
 
     May be False for several lines although it is True for each line.
@@ -309,12 +315,12 @@ def find_letter_gaps(text: str) -> Iterator[tuple[int, int, str]]:
         yield from ((gap, gap + 1, "") for gap in range(match.start() + 1, match.end(), 2))
 
 
-def find_marks_in_words(text: str) -> Iterator[tuple[int, int, str]]:
+def find_markup_in_words(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield the edits that remove marks within words, such as ``**`` in ``pass**word``."""
     return ((match.start(), match.end(), "") for match in _WITHIN.finditer(text))
 
 
-def find_trailing_marks(text: str) -> int:
+def find_trailing_markup(text: str) -> int:
     """Return the start of trailing marks that may be within a word, or the length of the text."""
     if text[-1:].isalnum() and "<" not in text[-_MAX_MARK_CHARS:]:
         return len(text)

@@ -17,14 +17,14 @@ from proxy.guards.text.walk import (
     KIND_BY_FIELD,
     KNOWN_MEMBERS,
     TYPE_WORDS,
-    Found,
     Node,
     Opaque,
     Path,
     Text,
     Texts,
-    iter_logprob_nodes,
+    WalkItem,
     iter_members,
+    iter_unshown_logprob_nodes,
     walk_request,
     walk_response,
 )
@@ -40,34 +40,38 @@ def is_non_chat(family: FamilyName) -> bool:
     return family not in _CHAT_FAMILIES
 
 
-def walk_non_chat(document: Json, family: FamilyName, *, is_event: bool) -> Iterator[Found]:
-    """Walk over a document of a response. ``is_event``: it is an event of a stream."""
+def walk_response_document(
+    document: Json, family: FamilyName, *, is_event: bool
+) -> Iterator[WalkItem]:
+    """Walk over a response of any API family, or with ``is_event`` over one event of a stream."""
     if is_non_chat(family):
         root = Node(path=(), value=document, kind="content", role="assistant")
-        return walk(_iter_members(root, document), _iter_members, answer=True, is_event=False)
+        return walk(_iter_members(root, document), _iter_members, is_response=True, is_event=False)
     return walk_response(document, is_event=is_event)
 
 
-def walk_value(path: Path, value: Any, kind: str) -> Iterator[Found]:
+def walk_value(path: Path, value: Any, kind: str) -> Iterator[WalkItem]:
     """Walk over a value of a document."""
     node = Node(path=path, value=value, kind=kind, role="assistant")
-    return walk(iter((node,)), _iter_members, answer=True, is_event=False)
+    return walk(iter((node,)), _iter_members, is_response=True, is_event=False)
 
 
-def _iter_members(place: Node, value: Json) -> Iterator[Node | Opaque]:
-    remaining = value
-    names = (step for step in place.path if isinstance(step, str))
-    if place.kind == "content" and all(name in MEMBERS["container"] for name in names):
-        remaining = {
+def _iter_members(node: Node, value: Json) -> Iterator[Node | Opaque]:
+    remaining_members = value
+    names = (step for step in node.path if isinstance(step, str))
+    if node.kind == "content" and all(name in MEMBERS["container"] for name in names):
+        remaining_members = {
             name: item
             for name, item in value.items()
             if not (name in MEMBERS["identifier"] and is_null_or_name(item))
         }
-    if place.kind == "content" and "logprobs" in remaining:
-        path, shown_text = (*place.path, "logprobs"), value.get("text", value.get("delta"))
-        yield from iter_logprob_nodes(path, value["logprobs"], shown_text)
-        remaining = {name: item for name, item in remaining.items() if name != "logprobs"}
-    yield from iter_members(place, remaining, inside=True)
+    if node.kind == "content" and "logprobs" in remaining_members:
+        path, shown_text = (*node.path, "logprobs"), value.get("text", value.get("delta"))
+        yield from iter_unshown_logprob_nodes(path, value["logprobs"], shown_text)
+        remaining_members = {
+            name: item for name, item in remaining_members.items() if name != "logprobs"
+        }
+    yield from iter_members(node, remaining_members, is_message_part=True)
 
 
 VALUES_PER_STEP = 1024  # values that are read before other tasks run
@@ -97,28 +101,28 @@ def collect_response_texts(data: Json, *, is_event: bool = False) -> Texts:
     return collect_texts(walk_response(data, is_event=is_event))
 
 
-def collect_texts(walk: Iterator[Found]) -> Texts:
-    (walker := WalkCollector(walk)).advance()
+def collect_texts(walk: Iterator[WalkItem]) -> Texts:
+    (walker := WalkTextCollector(walk)).advance()
     return walker.texts
 
 
-async def collect_in_steps(walk: Iterator[Found], max_values: int = MAX_TEXTS) -> Texts:
+async def collect_texts_in_steps(walk: Iterator[WalkItem], max_values: int = MAX_TEXTS) -> Texts:
     """Return the texts of a walk. Yields to other tasks between its steps."""
-    walker = WalkCollector(walk, max_values)
+    walker = WalkTextCollector(walk, max_values)
     while walker.advance(VALUES_PER_STEP):  # noqa: ASYNC110  # lets other tasks run
         await asyncio.sleep(0)
     return walker.texts
 
 
 @dataclass(slots=True)
-class WalkCollector:
-    """Collects texts step by step, up to ``remaining`` values within arguments.
+class WalkTextCollector:
+    """Collects texts step by step, up to ``remaining_argument_values``.
 
-    Only this class counts those, because such values are inside of a text.
+    Only this class counts values within arguments, because they are inside of a text.
     """
 
-    walk: Iterator[Found]
-    remaining: int = MAX_TEXTS
+    walk: Iterator[WalkItem]
+    remaining_argument_values: int = MAX_TEXTS
     _texts: list[Text] = field(default_factory=list)
     _opaque: list[Opaque] = field(default_factory=list)
 
@@ -132,16 +136,16 @@ class WalkCollector:
             elif isinstance(item, Opaque):
                 self._opaque.append(item)
             elif item is not None:
-                self.remaining -= 1
-            if self.remaining < 0:
+                self.remaining_argument_values -= 1
+            if self.remaining_argument_values < 0:
                 return False
         return count == steps
 
     @property
     def texts(self) -> Texts:
         """The texts collected so far."""
-        unread = "too_many_texts" if self.remaining < 0 else None
-        return Texts(tuple(self._texts), tuple(self._opaque), unread)
+        incomplete_reason = "too_many_texts" if self.remaining_argument_values < 0 else None
+        return Texts(tuple(self._texts), tuple(self._opaque), incomplete_reason)
 
 
 MAX_MESSAGES = 256  # a chat with more messages is walked in steps
@@ -166,13 +170,13 @@ _MEMBERS = _KINDS.keys() | {
 }  # fmt: skip
 
 
-def read_plain_request(body: Json) -> Texts | None:
+def collect_plain_request_texts(body: Json) -> Texts | None:
     """Return the texts of a chat whose messages are a role and a text, else None."""
     texts: list[Text] = []
     is_apart = True
     for name, value in body.items():
         if name == "messages":
-            roles = _read_messages(value, texts)
+            roles = _collect_plain_messages(value, texts)
             if roles is None:
                 return None
             is_apart = roles
@@ -187,10 +191,10 @@ def read_plain_request(body: Json) -> Texts | None:
             or (name == "stream_options" and value == _USAGE)
         ):
             return None
-    return Texts(tuple(texts), apart=is_apart)
+    return Texts(tuple(texts), has_no_joined_texts=is_apart)
 
 
-def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
+def _collect_plain_messages(messages: Any, texts: list[Text]) -> bool | None:
     """Append the texts of messages.
 
     Return True if consecutive messages differ in role, False if not, None for other messages.
@@ -214,7 +218,7 @@ def _read_messages(messages: Any, texts: list[Text]) -> bool | None:
     return is_apart
 
 
-def read_plain_response(data: Json) -> Texts | None:
+def collect_plain_response_texts(data: Json) -> Texts | None:
     """Return the texts of a response or chunk with one choice of plain texts, else None."""
     choices = data.get(CHOICES)
     if choices.__class__ is not list or len(choices) != 1:
@@ -228,31 +232,33 @@ def read_plain_response(data: Json) -> Texts | None:
         return None
     texts: list[Text] = []
     for name, value in choice.items():
-        if value and not _read_plain_message(name, value, texts):
+        if value and not _collect_plain_choice_member(name, value, texts):
             return None
-    return Texts(tuple(texts), apart=True)
+    return Texts(tuple(texts), has_no_joined_texts=True)
 
 
-def _read_plain_message(form: str, message: Any, texts: list[Text]) -> bool:
-    if form in _SILENT_CHOICE:
-        return is_ignored_member(_LEVEL, form, message)
-    if form == "text" and message.__class__ is str:
-        texts.append(Text((CHOICES, 0, form), message, "content", role="assistant"))
+def _collect_plain_choice_member(choice_member: str, message: Any, texts: list[Text]) -> bool:
+    if choice_member in _SILENT_CHOICE:
+        return is_ignored_member(_LEVEL, choice_member, message)
+    if choice_member == "text" and message.__class__ is str:
+        texts.append(Text((CHOICES, 0, choice_member), message, "content", role="assistant"))
         return True
-    if form not in _MESSAGES or message.__class__ is not dict:
+    if choice_member not in _MESSAGES or message.__class__ is not dict:
         return False
     for name, value in message.items():
         if value and name in _KINDS:
             if value.__class__ is not str:
                 return False
-            texts.append(Text((CHOICES, 0, form, name), value, _KINDS[name], role="assistant"))
+            texts.append(
+                Text((CHOICES, 0, choice_member, name), value, _KINDS[name], role="assistant")
+            )
         elif (value and (name != "role" or value != "assistant")) or name not in _MEMBERS:
             return False
     return True
 
 
-PLAIN_READERS: Mapping[Callable[[Json], Iterator[Found]], Callable[[Json], Texts | None]] = {
-    walk_request: read_plain_request,
-    walk_response: read_plain_response,
+PLAIN_READERS: Mapping[Callable[[Json], Iterator[WalkItem]], Callable[[Json], Texts | None]] = {
+    walk_request: collect_plain_request_texts,
+    walk_response: collect_plain_response_texts,
 }
 """The reader of plain documents for a walk."""

@@ -23,19 +23,19 @@ def list_hosts(url: str) -> set[str]:
 
 def normalize_host(authority: str) -> str:
     """Return the normalized host of ``user:password@host:port``."""
-    name = authority.rpartition("@")[2]
-    if literal := re.match(r"\[([^\]]*)\]", name):
-        return _normalize_ip(literal[1])
-    name = unicodedata.normalize("NFKC", unquote(name.partition(":")[0]).translate(INVISIBLE))
-    name = name.translate(FULL_STOPS).casefold().rstrip(".")
+    host = authority.rpartition("@")[2]
+    if literal := re.match(r"\[([^\]]*)\]", host):
+        return _normalize_ip_literal(literal[1])
+    host = unicodedata.normalize("NFKC", unquote(host.partition(":")[0]).translate(INVISIBLE))
+    host = host.translate(FULL_STOPS).casefold().rstrip(".")
     try:
-        name = name.encode("idna").decode()
+        host = host.encode("idna").decode()
     except UnicodeError:
-        return name
-    return _parse_ipv4(name) or name
+        return host
+    return _parse_ipv4(host) or host
 
 
-def _normalize_ip(literal: str) -> str:
+def _normalize_ip_literal(literal: str) -> str:
     try:
         address = ipaddress.IPv6Address(literal.partition("%")[0])
     except ValueError:
@@ -43,9 +43,9 @@ def _normalize_ip(literal: str) -> str:
     return str(address.ipv4_mapped or address)
 
 
-def _parse_ipv4(name: str) -> str | None:
+def _parse_ipv4(host: str) -> str | None:
     """Return an IPv4 address in any notation: ``127.1``, ``0x7f.0.0.1``, ``2130706433``."""
-    parts = name.split(".")
+    parts = host.split(".")
     if len(parts) > 4 or not all(IPV4_NUMBER.fullmatch(part) and len(part) < 20 for part in parts):
         return None
     try:
@@ -63,18 +63,20 @@ def _parse_ipv4_part(part: str) -> int:
     return int(part, 8 if part.startswith("0") else 10)
 
 
-def matches_entry(name: str, entries: Collection[str]) -> bool:
+def matches_host_entry(host: str, entries: Collection[str]) -> bool:
     """Return True if a host matches one of the entries of a policy."""
-    return name in entries or any(f"*.{parent}" in entries for parent in _parents(name))
+    return host in entries or any(f"*.{parent}" in entries for parent in _parent_domains(host))
 
 
-def is_at_or_below_entry(name: str, entries: Collection[str]) -> bool:
+def is_at_or_below_entry(host: str, entries: Collection[str]) -> bool:
     """Return True if a host matches one of the entries of a policy, or is below one of them."""
-    return matches_entry(name, entries) or any(parent in entries for parent in _parents(name))
+    return matches_host_entry(host, entries) or any(
+        parent in entries for parent in _parent_domains(host)
+    )
 
 
-def _parents(name: str) -> Iterator[str]:
-    labels = name.split(".")
+def _parent_domains(host: str) -> Iterator[str]:
+    labels = host.split(".")
     return (".".join(labels[start:]) for start in range(1, len(labels)))
 
 
@@ -83,7 +85,7 @@ def normalize_entry(entry: str) -> str:
     prefix, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
     if re.search(r"[\s/\\@?#]|^$", bare):
         raise ValueError(f"{entry[:80]!r} is not a host name")
-    name = _normalize_ip(bare.strip("[]")) if bare.count(":") > 1 else normalize_host(bare)
-    if not re.fullmatch(r"[a-z0-9_.:-]+", name):
+    host = _normalize_ip_literal(bare.strip("[]")) if bare.count(":") > 1 else normalize_host(bare)
+    if not re.fullmatch(r"[a-z0-9_.:-]+", host):
         raise ValueError(f"{entry[:80]!r} is not a host name")
-    return prefix + name
+    return prefix + host

@@ -43,59 +43,61 @@ MAILTO_LOOKBACK = 20  # characters that are searched for its beginning
 _HOST = re.compile(r"https?://([A-Za-z0-9.-]{1,253})(?::[0-9]{1,5})?[/?#]", re.IGNORECASE)
 
 
-class Addresses:
+class AddressScanner:
     """Reads a text in pieces.
 
-    ``within`` is True if the next character is within an address, and ``host`` is the host of
+    ``is_inside`` is True if the next character is within an address, and ``host`` is the host of
     that address.
     """
 
     __slots__ = ("_recent", "_tags", "_targets", "_urls", "_words")
 
     def __init__(self, pattern: re.Pattern[str] = _URL) -> None:
-        self._urls = _Urls(pattern)
-        self._targets = _Targets()
-        self._tags = _Tags()
-        self._words = _Words()
+        self._urls = _UrlScanner(pattern)
+        self._targets = _LinkTargetScanner()
+        self._tags = _TagScanner()
+        self._words = _BareAddressScanner()
         self._recent = ""
 
     @property
-    def within(self) -> bool:
-        return any(reader.within for reader in (self._urls, self._targets, self._tags, self._words))
+    def is_inside(self) -> bool:
+        return any(
+            reader.is_inside for reader in (self._urls, self._targets, self._tags, self._words)
+        )
 
     @property
-    def begins_mailto(self) -> bool:
+    def ends_with_mailto(self) -> bool:
         """True if a ``mailto:`` ends here that is in no other address."""
         match = _MAILTO.search(self._recent)
-        if match is None or self.is_beyond_scheme:
+        if match is None or self.is_past_scheme:
             return False
-        if self._targets.is_angle and not match[0].startswith("<"):
+        if self._targets.is_in_angle_brackets and not match[0].startswith("<"):
             return False
-        return not self._tags.within or self._tags.is_value(match[1])
+        return not self._tags.is_inside or self._tags.is_in_attribute_value(match[1])
 
     @property
-    def is_beyond_scheme(self) -> bool:
+    def is_past_scheme(self) -> bool:
         """True if the position is within an address, but not directly behind a scheme."""
-        is_target = self._targets.within and not self._targets.is_angle
+        is_target = self._targets.is_inside and not self._targets.is_in_angle_brackets
         return (
-            self._words.within
-            or (self._urls.within and self._urls.address.lower() != MAILTO)
+            self._words.is_inside
+            or (self._urls.is_inside and self._urls.address.lower() != MAILTO)
             or (is_target and self._targets.address.lower() != MAILTO)
         )
 
     @property
     def host(self) -> str | None:
         """The host of the address, or None if it is uncertain."""
-        if self._targets.unsure or (self._tags.within and not self._tags.is_link):
+        if self._targets.is_uncertain or (self._tags.is_inside and not self._tags.is_link):
             return None
         addresses = (self._urls, self._targets, self._words)
-        matches = [_HOST.match(address.address) for address in addresses if address.within]
+        matches = [_HOST.match(address.address) for address in addresses if address.is_inside]
         hosts = {match and match[1].lower().rstrip(".") for match in matches}
         return hosts.pop() if len(hosts) == 1 else None
 
-    def keep_word(self) -> None:
+    def treat_word_as_address(self) -> None:
         """Treat the word at this position as an address until it ends."""
-        self._words.within, self._words.address = True, UNKNOWN_HOST
+        self._words.is_inside, self._words.address = True, UNKNOWN_HOST
 
     def feed(self, text: str) -> None:
         self._urls.feed(text)
@@ -105,27 +107,27 @@ class Addresses:
         self._recent = (self._recent + text)[-MAILTO_LOOKBACK:]
 
 
-class EscapedAddresses:
+class EscapedAddressScanner:
     """Reads a text within a JSON string, both escaped and unescaped."""
 
     __slots__ = ("_cut", "_read", "_written")
 
     def __init__(self) -> None:
-        self._written = Addresses(_URL_IN_JSON)
-        self._read = Addresses()
+        self._written = AddressScanner(_URL_IN_JSON)
+        self._read = AddressScanner()
         self._cut = ""
 
     @property
-    def within(self) -> bool:
-        return self._written.within or self._read.within
+    def is_inside(self) -> bool:
+        return self._written.is_inside or self._read.is_inside
 
     @property
-    def begins_mailto(self) -> bool:
-        return self._read.begins_mailto and not self._written.is_beyond_scheme
+    def ends_with_mailto(self) -> bool:
+        return self._read.ends_with_mailto and not self._written.is_past_scheme
 
-    def keep_word(self) -> None:
-        self._written.keep_word()
-        self._read.keep_word()
+    def treat_word_as_address(self) -> None:
+        self._written.treat_word_as_address()
+        self._read.treat_word_as_address()
 
     @property
     def host(self) -> str | None:
@@ -138,20 +140,20 @@ class EscapedAddresses:
         match = _WHOLE.match(text)
         end = match.end() if match else 0  # an escape may be cut
         self._cut = text[end:]
-        self._read.feed(_ESCAPE.sub(_decode_escape, text[:end]))
+        self._read.feed(_ESCAPE.sub(_decode_json_escape, text[:end]))
 
 
-class _Urls:
+class _UrlScanner:
     """Addresses with a scheme or two slashes.
 
     They end with a space, or with the quote before them.
     """
 
-    __slots__ = ("_before", "_pattern", "_quote", "_spaced", "address", "within")
+    __slots__ = ("_before", "_pattern", "_quote", "_spaced", "address", "is_inside")
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
-        self.within = False
+        self.is_inside = False
         self.address = ""
         self._before = ""
         self._quote = ""
@@ -160,13 +162,13 @@ class _Urls:
     def feed(self, text: str) -> None:
         position = 0
         while position < len(text):
-            read = self._read_address if self.within else self._find_address
+            read = self._read_address if self.is_inside else self._find_address
             position = read(text, position)
 
     def _read_address(self, text: str, position: int) -> int:
         local = _LOCAL_PATH.match(self.address + text[position : position + MAX_LOCAL_PATH_CHARS])
         if local is not None:
-            self.within, shift = False, position - len(self.address)
+            self.is_inside, shift = False, position - len(self.address)
             return shift + local.end()
         end = (_QUOTES[self._quote] if self._quote else _SPACE).search(text, position)
         upto = end.start() if end else len(text)
@@ -178,7 +180,7 @@ class _Urls:
         if self._quote and self._spaced:  # the last word may be an address that continues
             self._begin_address(UNKNOWN_HOST, "")
         else:
-            self.within = False
+            self.is_inside = False
             self._before = ""
         return end.end()
 
@@ -196,20 +198,20 @@ class _Urls:
         return max(position, shift + begin.end())
 
     def _begin_address(self, address: str, quote: str) -> None:
-        self.within, self.address, self._quote = True, address, quote
+        self.is_inside, self.address, self._quote = True, address, quote
         self._before, self._spaced = "", False
 
 
-class _Words:
+class _BareAddressScanner:
     """Words that look like an address, such as ``a.example/b`` and ``mailto:a?b``.
 
     A label with a value, such as ``Email:``, needs a delimiter.
     """
 
-    __slots__ = ("_before", "_quote", "address", "within")
+    __slots__ = ("_before", "_quote", "address", "is_inside")
 
     def __init__(self) -> None:
-        self.within = False
+        self.is_inside = False
         self.address = self._before = self._quote = ""
 
     def feed(self, text: str) -> None:
@@ -225,7 +227,7 @@ class _Words:
 
     def _read_part(self, part: str) -> None:
         if self.address:
-            self.within = self.within or _DELIMITER.search(part) is not None
+            self.is_inside = self.is_inside or _DELIMITER.search(part) is not None
             self.address += part[: MAX_HOST_CHARS - len(self.address)]
             return
         word = self._before + part
@@ -234,13 +236,13 @@ class _Words:
             self._before = word[-LOOKBACK:]
             return
         self.address = word[begin.start() :][:MAX_HOST_CHARS]
-        self.within = _DELIMITER.search(word, begin.end() - 1) is not None
+        self.is_inside = _DELIMITER.search(word, begin.end() - 1) is not None
 
     def _end_word(self, quote: str) -> None:
-        self.within, self.address, self._before, self._quote = False, "", "", quote
+        self.is_inside, self.address, self._before, self._quote = False, "", "", quote
 
 
-class _Targets:
+class _LinkTargetScanner:
     """Targets of links and images in Markdown, and of their definitions."""
 
     __slots__ = ("_angle", "_bare", "_begun", "_last", "address")
@@ -253,15 +255,15 @@ class _Targets:
         self.address = ""
 
     @property
-    def within(self) -> bool:
+    def is_inside(self) -> bool:
         return self._begun or self._angle or self._bare
 
     @property
-    def unsure(self) -> bool:
+    def is_uncertain(self) -> bool:
         return self._begun or self._angle
 
     @property
-    def is_angle(self) -> bool:
+    def is_in_angle_brackets(self) -> bool:
         return self._angle and not self._bare
 
     def feed(self, text: str) -> None:
@@ -286,7 +288,7 @@ class _Targets:
             self.address += part[: MAX_HOST_CHARS - len(self.address)]
 
 
-class _Tags:
+class _TagScanner:
     """Tags of HTML, from their name on.
 
     A quote opens a value only behind ``=``. A tag may also begin within a value, because the
@@ -302,10 +304,10 @@ class _Tags:
         self.is_link = False  # a tag-like text in brackets may be no tag
 
     @property
-    def within(self) -> bool:
+    def is_inside(self) -> bool:
         return bool(self._states)
 
-    def is_value(self, quote: str | None) -> bool:
+    def is_in_attribute_value(self, quote: str | None) -> bool:
         """Return True if the position can only be in a value that is delimited by ``quote``."""
         return quote in self._states and self._states <= {"inside", quote}
 
@@ -313,7 +315,9 @@ class _Tags:
         for match in _IN_TAGS.finditer(text):
             part = match[0]
             self._states = frozenset(
-                next_state for state in self._states for next_state in _next_states(state, part)
+                next_state
+                for state in self._states
+                for next_state in _find_next_tag_states(state, part)
             )
             self.is_link = self.is_link and part[0] > " " and bool(self._states)
             self._read_tag_name(part)
@@ -335,7 +339,7 @@ class _Tags:
             self._name = (self._name + part)[:LOOKBACK]
 
 
-def _next_states(state: str, part: str) -> tuple[str, ...]:
+def _find_next_tag_states(state: str, part: str) -> tuple[str, ...]:
     """Return the possible states of a tag after another part of it."""
     character = part[0]
     if state in _QUOTES:
@@ -347,6 +351,6 @@ def _next_states(state: str, part: str) -> tuple[str, ...]:
     return ("inside", "value") if character == "=" else ("inside",)
 
 
-def _decode_escape(escape: re.Match[str]) -> str:
+def _decode_json_escape(escape: re.Match[str]) -> str:
     code, letter = escape.groups()
     return chr(int(code, 16)) if code else _ESCAPED.get(letter, letter)

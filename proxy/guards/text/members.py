@@ -9,7 +9,7 @@ import orjson
 
 from proxy.dialects.family import COUNT_NAMES, allow_null, is_count_tree, is_number, make_word_check
 from proxy.dialects.wire.strict_json import is_null_or_name
-from proxy.guards.text.base64_text import MIN_OPAQUE_CHARS, parse_data
+from proxy.guards.text.base64_text import MIN_OPAQUE_CHARS, parse_encoded_data
 from proxy.guards.text.member_names import MEMBERS, VALUES
 from proxy.types import Json
 
@@ -18,7 +18,7 @@ DATA_MEMBERS = OPAQUE_MEMBERS | PAYLOAD_MEMBERS | {"url"}
 _SOURCE = "source"  # member with the content of a part
 
 
-def get_content_kind(name: str) -> str:
+def get_opaque_kind(name: str) -> str:
     """Return the kind of content that reports give for a member."""
     return name if name in OPAQUE_MEMBERS else "file"
 
@@ -37,12 +37,12 @@ def is_data_object(value: Any) -> bool:
     return not MEMBERS["media"].isdisjoint(names) and not PAYLOAD_MEMBERS.isdisjoint(names)
 
 
-def holds_data(path: Sequence[object]) -> bool:
+def is_data_member_path(path: Sequence[object]) -> bool:
     """Return True if the innermost name of a path is a member for data."""
     return next((step for step in reversed(path) if isinstance(step, str)), "") in DATA_MEMBERS
 
 
-def may_be_text(names: Iterable[object]) -> bool:
+def may_be_text_data(names: Iterable[object]) -> bool:
     """Return True unless one of the member names around data belongs to an image or audio."""
     return MEMBERS["never_text"].isdisjoint(names)
 
@@ -73,7 +73,7 @@ def get_item_role(item: Mapping[str, Any]) -> str | None:
     return "tool" if kind.endswith("_output") else "assistant"
 
 
-def get_chat_name(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
+def get_chat_member_name(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
     """Return the chat name of a member of an item.
 
     Its texts have the same kind in every API family.
@@ -104,7 +104,7 @@ def _is_vector(value: Any) -> bool:
 
 def _is_opaque_base64(value: str) -> bool:
     """Return True if a value is base64 without a text."""
-    data = parse_data(value, bare=True)
+    data = parse_encoded_data(value, allow_bare_base64=True)
     return data is not None and data.text is None and not value.startswith("data:")
 
 
@@ -184,26 +184,27 @@ _LISTS = ("tokens", "content", "refusal")
 def list_unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
     """Return the texts of log probabilities that the text ``shown_text`` does not contain."""
     lists = [logprobs.get(name) for name in _LISTS] if isinstance(logprobs, dict) else [logprobs]
-    chosen = [item for items in lists if isinstance(items, list) for item in items]
-    tokens = [_read_token(entry) for entry in chosen]
+    chosen_entries = [item for items in lists if isinstance(items, list) for item in items]
+    tokens = [_read_token(entry) for entry in chosen_entries]
     spelled = raw = "".join(tokens)
-    runs = [_read_token_bytes(entry) for entry in chosen]
+    runs = [_read_token_bytes(entry) for entry in chosen_entries]
     if any(run is not None for run in runs):  # a character may be split over several tokens
         raw = b"".join(
             token.encode("utf-8", "surrogatepass") if run is None else run
             for token, run in zip(tokens, runs, strict=True)
         ).decode("utf-8", "replace")
-    strings = _unshown_strings(logprobs, set(tokens), set(map(id, chosen)))
+    strings = _iter_unshown_strings(logprobs, set(tokens), set(map(id, chosen_entries)))
     return [
         *dict.fromkeys(text for text in (spelled, raw) if text != shown_text),
         *dict.fromkeys(strings),
     ]
 
 
-def _unshown_strings(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Iterator[str]:
-    """Yield the strings and unknown member names of log probabilities that are not in ``tokens``.
+def _iter_unshown_strings(logprobs: Any, tokens: Set[str], chosen_ids: Set[int]) -> Iterator[str]:
+    """Yield strings and undocumented member names of log probabilities that are not in ``tokens``.
 
-    The bytes of tokens that were not chosen are included.
+    The bytes of an entry whose id is not in ``chosen_ids`` are included if they differ from its
+    token.
     """
     stack: list[Any] = [logprobs]
     while stack:  # no recursion: an upstream chooses the depth
@@ -214,7 +215,7 @@ def _unshown_strings(logprobs: Any, tokens: Set[str], chosen: Set[int]) -> Itera
         elif isinstance(value, list):
             stack += value
         elif isinstance(value, dict):
-            run = None if id(value) in chosen else _read_token_bytes(value)
+            run = None if id(value) in chosen_ids else _read_token_bytes(value)
             if run is not None and run != _read_token(value).encode("utf-8", "surrogatepass"):
                 yield run.decode("utf-8", "replace")
             yield from (

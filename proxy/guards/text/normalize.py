@@ -36,9 +36,9 @@ MAX_LAYERS = 4  # maximum depth of nested encodings
 
 
 class Edit(NamedTuple):
-    """Maps ``size`` characters of a reading, at ``at``, to a span of the reading below."""
+    """Maps ``size`` characters of a reading, at ``position``, to a span of the reading below."""
 
-    at: int
+    position: int
     size: int
     start: int
     end: int
@@ -65,10 +65,11 @@ class View:
     _folded: str | None = field(default=None, init=False)
 
     @classmethod
-    def normalized(cls, text: str, *, escaped: bool = False) -> View:
+    def from_normalized_text(cls, text: str, *, escaped: bool = False) -> View:
         """Return the normalized reading; ``escaped``: of a text inside of a JSON string."""
-        return _compose(
-            _remove_invisible(_decode_escapes(_decode_json_escapes(text, escaped))), bare=False
+        return _apply_nfkc(
+            _remove_invisible(_decode_escapes(_decode_json_escapes(text, escaped))),
+            strip_marks=False,
         )
 
     def with_characters(self, cased: str) -> View:
@@ -102,11 +103,11 @@ class View:
             start, end = self._map_position(start)[0], self._map_position(end - 1)[1]
         return (start, end) if self._below is None else self._below.span(start, end)
 
-    def original_start(self, place: int) -> int:
+    def original_start(self, position: int) -> int:
         """Return the start of a character in the original, or its end after the last one."""
-        if place < len(self.cased):
-            return self.span(place, place + 1)[0]
-        return self.span(place - 1, place)[1] if place else 0
+        if position < len(self.cased):
+            return self.span(position, position + 1)[0]
+        return self.span(position - 1, position)[1] if position else 0
 
     def index_of_original(self, original: int) -> int:
         """Return the first position whose character starts at ``original`` or later."""
@@ -114,12 +115,12 @@ class View:
             return min(original, len(self.cased))
         return bisect_left(range(len(self.cased)), original, key=self.original_start)
 
-    def _map_position(self, place: int) -> tuple[int, int]:
-        index = bisect_right(self._edits, place, key=lambda edit: edit.at) - 1
+    def _map_position(self, position: int) -> tuple[int, int]:
+        index = bisect_right(self._edits, position, key=lambda edit: edit.position) - 1
         if index < 0:
-            return place, place + 1
+            return position, position + 1
         edit = self._edits[index]
-        distance = place - edit.at - edit.size
+        distance = position - edit.position - edit.size
         if distance < 0:
             return edit.start, edit.end
         return edit.end + distance, edit.end + distance + 1
@@ -132,12 +133,12 @@ def build_views(
 
     Of a base64 run, ``max_run`` characters are decoded.
     """
-    return _build_views(text, escaped, is_remainder=False, max_run=max_run)[0]
+    return _build_views(text, escaped, begins_in_base64=False, max_run=max_run)[0]
 
 
-def decode_run_views(run: str, span: tuple[int, int]) -> Iterator[View]:
+def build_base64_views(run: str, span: tuple[int, int]) -> Iterator[View]:
     """Yield all readings of a run of base64, and of hex in it. ``span`` is the place of the run."""
-    for start, end, text in base64_text.decode_run(run):
+    for start, end, text in base64_text.decode_base64_or_hex(run):
         yield from _iter_nested_views(text, (span[0] + start, span[0] + end), MAX_LAYERS)
 
 
@@ -155,11 +156,11 @@ class PartialReadings(NamedTuple):
     extra_weight: int = 0
 
 
-def read_beginning(
+def build_partial_readings(
     text: str,
     *,
     escaped: bool = False,
-    is_remainder: bool = False,
+    begins_in_base64: bool = False,
     max_run: int | None = None,
     min_run: int = 0,
     is_final: bool = False,
@@ -170,23 +171,25 @@ def read_beginning(
     letters.
 
     - If the text ``is_final``, base64 at its end is decoded.
-    - If it ``is_remainder``, it begins within base64, which is not decoded.
+    - If it ``begins_in_base64``, that base64 is not decoded.
     - At most ``max_run`` characters of one run of base64 are held and decoded.
     - A run of up to ``min_run`` characters is ignored, because that many are held anyway.
     """
     views, bare, visible, opened = _build_views(
-        text, escaped, is_remainder, max_run, min_run=None if is_final else min_run
+        text, escaped, begins_in_base64, max_run, min_run=None if is_final else min_run
     )
-    end = _find_pending_escape(text, escaped)
+    end = _find_incomplete_escape(text, escaped)
     is_cut = end < len(text)
-    letter = disguises.find_open_cluster(
+    letter = disguises.find_last_marked_letter(
         visible.cased[: visible.index_of_original(end)] if is_cut else visible.cased
     )
     sure = bare.cased[: bare.index_of_original(end)] if is_cut else bare.cased
-    run = base64_text.find_open_run(sure, torn=is_remainder, max_size=max_run, min_size=min_run)
+    run = base64_text.find_open_base64_run(
+        sure, begins_in_base64=begins_in_base64, max_run=max_run, min_run=min_run
+    )
     marks = min(
-        bare.original_start(_find_separated_letters(sure)),
-        bare.original_start(disguises.find_trailing_marks(sure)),
+        bare.original_start(_find_trailing_separated_letters(sure)),
+        bare.original_start(disguises.find_trailing_markup(sure)),
     )
     tags = opened.original_start(len(opened.cased.rstrip(_TAG_CHARACTERS)))
     settled_end = min(end, visible.original_start(letter), marks, tags)
@@ -202,7 +205,7 @@ def read_beginning(
 def _build_views(
     text: str,
     escaped: bool,
-    is_remainder: bool,
+    begins_in_base64: bool,
     max_run: int | None,
     *,
     min_run: int | None = None,
@@ -217,25 +220,29 @@ def _build_views(
     if _NUMBER.fullmatch(text):
         return (itself,), itself, itself, itself
     ascii_only = text.isascii()
-    if ascii_only and disguises.has_one_reading(text.encode()):
+    if ascii_only and disguises.has_no_disguise(text.encode()):
         return (itself,), itself, itself, itself
     unquoted = _decode_json_escapes(text, escaped)
     opened = _decode_escapes(unquoted)
     visible = _remove_invisible(opened)
-    normal = _compose(visible, bare=False)
+    normal = _apply_nfkc(visible, strip_marks=False)
     views = [itself] if unquoted.is_unchanged else [View(text, is_escaped_form=True), unquoted]
     if normal.cased != unquoted.cased or (not ascii_only and _LOOK_ALIKE.search(unquoted.folded)):
         views.append(normal)
-    bare = _compose(visible, bare=True) if disguises.has_marks(visible.cased) else normal
+    bare = (
+        _apply_nfkc(visible, strip_marks=True)
+        if disguises.has_combining_marks(visible.cased)
+        else normal
+    )
     hits = disguises.DISGUISES.find_matching(encode_utf8(bare.cased))
     gaps = disguises.find_letter_gaps(bare.cased) if disguises.SEPARATED in hits else ()
     close = _apply_edits(bare, gaps)
     if close.cased != normal.cased:
         views.append(close)
     if disguises.MARKED in hits:
-        views += _iter_without_marks(bare)
+        views += _iter_views_without_markup(bare)
     if disguises.ENCODED in hits:
-        views += _iter_decoded_views(bare, is_remainder, max_run, min_run, layers)
+        views += _iter_decoded_views(bare, begins_in_base64, max_run, min_run, layers)
     for shadow in () if opened.cased.isascii() else _TAG_RUN.finditer(opened.cased):
         tags = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
         views.append(View(tags, encoded_span=opened.span(*shadow.span())))
@@ -244,7 +251,7 @@ def _build_views(
 
 def normalize_word(word: str) -> str:
     """Return a word of a policy as in the normalized reading of a text."""
-    return View.normalized(word).folded
+    return View.from_normalized_text(word).folded
 
 
 def _fold_case(text: str) -> str:
@@ -267,7 +274,7 @@ def _apply_edits(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     for start, end, replacement in changes:
         position += start - past
         parts += (text[past:start], replacement)
-        edits.append(Edit(at=position, size=len(replacement), start=start, end=end))
+        edits.append(Edit(position=position, size=len(replacement), start=start, end=end))
         position += len(replacement)
         past = end
     if not edits:
@@ -291,16 +298,16 @@ def _decode_escapes(view: View) -> View:
     return _apply_edits(view, disguises.find_escapes(view.cased)) if has_escapes else view
 
 
-def _find_pending_escape(text: str, escaped: bool) -> int:
+def _find_incomplete_escape(text: str, escaped: bool) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
     if not (escaped and "\\" in text):
-        return disguises.find_pending_escape(text)
-    end = disguises.find_pending_escape(text, in_json=True)
+        return disguises.find_incomplete_escape(text)
+    end = disguises.find_incomplete_escape(text, in_json=True)
     view = _decode_json_escapes(text, escaped)
     return min(
         end,
         view.original_start(
-            disguises.find_pending_escape(view.cased[: view.index_of_original(end)])
+            disguises.find_incomplete_escape(view.cased[: view.index_of_original(end)])
         ),
     )
 
@@ -313,13 +320,15 @@ def _remove_invisible(view: View) -> View:
     return _apply_edits(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(text)))
 
 
-def _compose(view: View, *, bare: bool) -> View:
-    """Apply NFKC and fold look-alikes; ``bare`` removes combining marks from Latin letters."""
+def _apply_nfkc(view: View, *, strip_marks: bool) -> View:
+    """Apply NFKC and fold look-alikes; ``strip_marks`` removes the marks of Latin letters."""
     text = view.cased
     if text.isascii():
         return view
-    text = disguises.replace_singles(text)
-    composed = _apply_edits(view.with_characters(text), disguises.find_clusters(text, bare=bare))
+    text = disguises.normalize_single_characters(text)
+    composed = _apply_edits(
+        view.with_characters(text), disguises.find_nfkc_edits(text, strip_marks=strip_marks)
+    )
     folded = composed.cased
     if _LOOK_ALIKE.search(folded):
         folded = folded.translate(disguises.LOOK_ALIKES)
@@ -327,9 +336,9 @@ def _compose(view: View, *, bare: bool) -> View:
     return View(folded, composed._edits, composed._below, is_normalized=True)
 
 
-def _iter_without_marks(view: View) -> Iterator[View]:
+def _iter_views_without_markup(view: View) -> Iterator[View]:
     """Drop marks within words, with and without a hyphen at the end of a line."""
-    changes = [*disguises.find_marks_in_words(view.cased)]
+    changes = [*disguises.find_markup_in_words(view.cased)]
     if changes:
         yield _apply_edits(view, changes)
         with_hyphens = [(start + (view.cased[start] == "-"), end, "") for start, end, _ in changes]
@@ -338,22 +347,22 @@ def _iter_without_marks(view: View) -> Iterator[View]:
 
 
 def _iter_decoded_views(
-    view: View, is_remainder: bool, max_run: int | None, min_run: int | None, layers: int
+    view: View, begins_in_base64: bool, max_run: int | None, min_run: int | None, layers: int
 ) -> Iterator[View]:
     """Yield readings of base64 runs, with ``min_run`` except of a run that may continue."""
     if max_run == 0 or not layers:
         return
     upto = len(view.cased)
     if min_run is not None:
-        upto = base64_text.find_open_run(
-            view.cased, torn=is_remainder, max_size=max_run, min_size=min_run
+        upto = base64_text.find_open_base64_run(
+            view.cased, begins_in_base64=begins_in_base64, max_run=max_run, min_run=min_run
         )
     for match in base64_text.find_base64_runs(view.cased):
         run, offset = match.group(), match.start()
         if offset >= upto:
             return
-        for start, end, text in base64_text.decode_run(
-            run, max_run, is_remainder=is_remainder and offset == 0
+        for start, end, text in base64_text.decode_base64_or_hex(
+            run, max_run, is_remainder=begins_in_base64 and offset == 0
         ):
             if offset + start < upto:
                 yield from _iter_nested_views(text, view.span(offset + start, offset + end), layers)
@@ -362,7 +371,7 @@ def _iter_decoded_views(
 def _iter_nested_views(text: str, span: tuple[int, int], layers: int) -> Iterator[View]:
     """Yield all readings of a decoded text, which may contain further encodings."""
     for view in _build_views(
-        text, escaped=False, is_remainder=False, max_run=None, layers=layers - 1
+        text, escaped=False, begins_in_base64=False, max_run=None, layers=layers - 1
     )[0]:
         yield View(
             view.cased,
@@ -373,7 +382,7 @@ def _iter_nested_views(text: str, span: tuple[int, int], layers: int) -> Iterato
         )
 
 
-def _find_separated_letters(text: str) -> int:
+def _find_trailing_separated_letters(text: str) -> int:
     """Return the start of separated letters at the end, or the end of the text."""
     if text[-2:].isalpha() and len(text) > 1:
         return len(text)  # the usual case: a word

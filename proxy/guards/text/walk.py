@@ -17,7 +17,7 @@ from proxy.guards.text.base64_text import (
     Payload,
     TextClaim,
     get_declared_type,
-    parse_data,
+    parse_encoded_data,
 )
 from proxy.guards.text.json_strings import split_values
 from proxy.guards.text.member_names import MEMBERS, VALUES
@@ -26,16 +26,16 @@ from proxy.guards.text.members import (
     ITEM_LISTS,
     MEMBERS_WITHOUT_TEXT,
     PAYLOAD_MEMBERS,
-    get_chat_name,
-    get_content_kind,
+    get_chat_member_name,
     get_item_role,
-    holds_data,
+    get_opaque_kind,
+    is_data_member_path,
     is_data_object,
     is_ignored_member,
     is_in_choice,
     is_opaque_member,
     list_unshown_logprobs,
-    may_be_text,
+    may_be_text_data,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -112,22 +112,22 @@ class Opaque:
 class Texts:
     """Texts in order, and unreadable content.
 
-    ``unread`` is the reason if texts are missing. ``apart`` is True if no text is joined with
-    another.
+    ``incomplete_reason`` is the reason if texts are missing. ``has_no_joined_texts`` is True if no
+    text is joined with another.
     """
 
     texts: tuple[Text, ...]
     opaque: tuple[Opaque, ...] = ()
-    unread: str | None = None
-    apart: bool = False
+    incomplete_reason: str | None = None
+    has_no_joined_texts: bool = False
 
 
 @frozen
-class Value:
+class ArgumentValue:
     """A value within arguments that are a string; its text follows, if it has one."""
 
 
-VALUE = Value()
+ARGUMENT_VALUE = ArgumentValue()
 
 
 class Node(NamedTuple):
@@ -141,22 +141,27 @@ class Node(NamedTuple):
     data_claim: TextClaim = None  # declared type of the data around the value
 
 
-Found = Text | Opaque | Value | None
+WalkItem = Text | Opaque | ArgumentValue | None
 """Result for one value of a walk."""
 Members = Callable[[Node, Json], Iterator[Node | Opaque]]
 
 
-def walk_request(body: Json, unknown: str = "other", role: str | None = None) -> Iterator[Found]:
+def walk_request(
+    body: Json, unknown_kind: str = "other", role: str | None = None
+) -> Iterator[WalkItem]:
     """Walk over a request in order.
 
-    Unknown fields have the kind ``unknown`` and the role ``role``.
+    Unknown fields have the kind ``unknown_kind`` and the role ``role``.
     """
     return walk_values(
-        _iter_request_fields(body, unknown, role), iter_members, answer=False, is_event=False
+        _iter_request_fields(body, unknown_kind, role),
+        iter_members,
+        is_response=False,
+        is_event=False,
     )
 
 
-def walk_passthrough_request(body: Json) -> Iterator[Found]:
+def walk_passthrough_request(body: Json) -> Iterator[WalkItem]:
     """Walk over a request of an unknown form.
 
     Unknown fields are texts of the user, so that no rule for other roles skips them.
@@ -175,35 +180,39 @@ def find_joined_parts_depth(path: Path) -> int | None:
     return None
 
 
-def walk_response(data: Json, *, is_event: bool = False, unknown: str = "other") -> Iterator[Found]:
+def walk_response(
+    data: Json, *, is_event: bool = False, unknown_kind: str = "other"
+) -> Iterator[WalkItem]:
     """Walk over a response, or with ``is_event`` over one event of a stream."""
-    nodes = _iter_response_members(data, unknown)
-    return walk_values(nodes, partial(iter_members, answer=True), answer=True, is_event=is_event)
+    nodes = _iter_response_members(data, unknown_kind)
+    return walk_values(
+        nodes, partial(iter_members, is_response=True), is_response=True, is_event=is_event
+    )
 
 
-def _iter_response_members(data: Json, unknown: str) -> Iterator[Node]:
+def _iter_response_members(data: Json, unknown_kind: str) -> Iterator[Node]:
     for name, value in data.items():
         if is_ignored_member((), name, value):
             continue
-        kind = "content" if name == CHOICES else unknown
+        kind = "content" if name == CHOICES else unknown_kind
         if name not in KNOWN_MEMBERS:
             yield Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
         yield Node(path=(name,), value=value, kind=kind, role="assistant")
 
 
 def _iter_request_fields(
-    body: Json, unknown: str, unknown_role: str | None
+    body: Json, unknown_kind: str, unknown_role: str | None
 ) -> Iterator[Node | Opaque]:
     plain = get_declared_type(body, None)
     for name, value in body.items():
         if name in IGNORED_FIELDS:
             continue
-        kind, role = KIND_BY_FIELD.get(name, unknown), ROLE_BY_FIELD.get(name, unknown_role)
+        kind, role = KIND_BY_FIELD.get(name, unknown_kind), ROLE_BY_FIELD.get(name, unknown_role)
         sealed = (
             name != "audio" and kind not in _FREE_FORM_KINDS and is_opaque_member(name, value, body)
         )
         if sealed and value:  # ``audio`` of a request names the voice of the response
-            yield Opaque((name,), get_content_kind(name))
+            yield Opaque((name,), get_opaque_kind(name))
         if name not in KNOWN_MEMBERS:
             yield Node(path=(MemberName(name),), value=name, kind="other", role=None)
         yield Node(
@@ -212,152 +221,177 @@ def _iter_request_fields(
 
 
 def walk_values(
-    places: Iterator[Node | Opaque], members: Members, *, answer: bool, is_event: bool
-) -> Iterator[Found]:
-    """Walk over values, and over members of objects by ``members``."""
-    stack = [places]  # no recursion: an upstream chooses the depth
+    nodes: Iterator[Node | Opaque],
+    iter_object_members: Members,
+    *,
+    is_response: bool,
+    is_event: bool,
+) -> Iterator[WalkItem]:
+    """Walk over values, and over members of objects by ``iter_object_members``."""
+    stack = [nodes]  # no recursion: an upstream chooses the depth
     while stack:
-        place = next(stack[-1], None)
-        if place is None:
+        node = next(stack[-1], None)
+        if node is None:
             stack.pop()
-        elif isinstance(place, Opaque):
-            yield place
-        elif isinstance(place.value, str):
-            yield from _read_string(place, answer, is_event)
-        elif isinstance(place.value, dict):
-            stack.append(members(place, place.value))
+        elif isinstance(node, Opaque):
+            yield node
+        elif isinstance(node.value, str):
+            yield from _read_string(node, is_response, is_event)
+        elif isinstance(node.value, dict):
+            stack.append(iter_object_members(node, node.value))
             yield None
-        elif isinstance(place.value, list) and not _is_token_list(place, place.value):
-            stack.append(_iter_items(place, place.value))
+        elif isinstance(node.value, list) and not _is_token_list(node, node.value):
+            stack.append(_iter_items(node, node.value))
             yield None
         else:
-            yield _read_number(place, is_event)
+            yield _read_number(node, is_event)
 
 
-def _read_number(place: Node, is_event: bool) -> Found:
+def _read_number(node: Node, is_event: bool) -> WalkItem:
     """Return the text of a number in arguments, which may be a card number.
 
     In a stream, only a complete event has it.
     """
-    if isinstance(place.value, list):
-        return Opaque(place.path, "tokens")
-    if place.kind != "arguments" or place.value.__class__ not in (int, float):
+    if isinstance(node.value, list):
+        return Opaque(node.path, "tokens")
+    if node.kind != "arguments" or node.value.__class__ not in (int, float):
         return None
-    if is_event and place.path[4:5] not in (("event",), ("start",)):
+    if is_event and node.path[4:5] not in (("event",), ("start",)):
         return None
-    return Text(place.path, str(place.value), place.kind, role=place.role)
+    return Text(node.path, str(node.value), node.kind, role=node.role)
 
 
-def _read_string(place: Node, answer: bool, is_event: bool) -> Iterator[Found]:
-    text, path, role = place.value, place.path, place.role
+def _read_string(node: Node, is_response: bool, is_event: bool) -> Iterator[WalkItem]:
+    text, path, role = node.value, node.path, node.role
     name = path[-1]
     if not text or (text in TYPE_WORDS and name in MEMBERS["type"]):
         return
-    decoded = placed = False
-    bare = name in PAYLOAD_MEMBERS and (place.in_opaque or bool(place.data_claim))
-    data = None if answer else parse_data(text, bare=bare, claim=place.data_claim)
+    has_decoded_text = in_data_member = False
+    bare = name in PAYLOAD_MEMBERS and (node.in_opaque or bool(node.data_claim))
+    data = (
+        None
+        if is_response
+        else parse_encoded_data(text, allow_bare_base64=bare, claim=node.data_claim)
+    )
     if data is not None:  # responses are inspected completely
-        unsaid = place.data_claim is None and not data.has_known_type and may_be_text(path)
-        sure = not data.has_white_space and (data.is_plain_utf8 or not (place.data_claim or unsaid))
+        unsaid = node.data_claim is None and not data.has_known_type and may_be_text_data(path)
+        sure = not data.has_white_space and (data.is_plain_utf8 or not (node.data_claim or unsaid))
         in_place = (
-            place.in_opaque and sure and not isinstance(name, MemberName) and holds_data(path)
+            node.in_opaque
+            and sure
+            and not isinstance(name, MemberName)
+            and is_data_member_path(path)
         )
-        if in_place and data.odd_head:
-            yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, role=role)
+        if in_place and data.head_with_text:
+            yield Text(
+                (*path, Payload(data.head_with_text, True)),
+                data.head_with_text,
+                node.kind,
+                role=role,
+            )
         if data.text is not None:
             yield Text(
                 (*path, data.payload),
                 data.text,
-                place.kind,
+                node.kind,
                 role=role,
                 in_data_member=data.has_invalid_bytes,
             )
         elif in_place and len(text) > MIN_OPAQUE_CHARS:
             return
-        decoded, placed = data.is_plain_utf8, in_place
+        has_decoded_text, in_data_member = data.is_plain_utf8, in_place
     if name == "arguments" and not is_event:
-        yield from _read_arguments(place, decoded, placed)
+        yield from _read_arguments(node, has_decoded_text, in_data_member)
     else:
         yield Text(
-            path, text, place.kind, role=role, has_decoded_text=decoded, in_data_member=placed
+            path,
+            text,
+            node.kind,
+            role=role,
+            has_decoded_text=has_decoded_text,
+            in_data_member=in_data_member,
         )
 
 
-def _read_arguments(place: Node, decoded: bool, placed: bool) -> Iterator[Found]:
+def _read_arguments(node: Node, has_decoded_text: bool, in_data_member: bool) -> Iterator[WalkItem]:
     number = 0
-    for value in split_values(place.value):
-        yield VALUE
+    for value in split_values(node.value):
+        yield ARGUMENT_VALUE
         if value is None:
             continue
         yield Text(
-            (*place.path, number),
-            place.value[value.start : value.end],
+            (*node.path, number),
+            node.value[value.start : value.end],
             kind="arguments",
-            role=place.role,
+            role=node.role,
             escaped=value.kind == "string",
-            has_decoded_text=decoded,
-            in_data_member=placed,
+            has_decoded_text=has_decoded_text,
+            in_data_member=in_data_member,
         )
         number += 1
 
 
-def _is_token_list(place: Node, value: list[Any]) -> bool:
-    if not value or place.kind in _FREE_FORM_KINDS or place.path[-1] == "stop_token_ids":
+def _is_token_list(node: Node, value: list[Any]) -> bool:
+    if not value or node.kind in _FREE_FORM_KINDS or node.path[-1] == "stop_token_ids":
         return False
     return all(type(item) is int for item in value)
 
 
-def _iter_items(place: Node, value: list[Any]) -> Iterator[Node | Opaque]:
+def _iter_items(node: Node, value: list[Any]) -> Iterator[Node | Opaque]:
     for number, item in enumerate(value):
-        path = (*place.path, number)
-        sealed = place.in_opaque or (place.kind not in _FREE_FORM_KINDS and is_data_object(item))
-        if sealed and not place.in_opaque:
+        path = (*node.path, number)
+        sealed = node.in_opaque or (node.kind not in _FREE_FORM_KINDS and is_data_object(item))
+        if sealed and not node.in_opaque:
             yield Opaque(path, "file")
-        kind = "content" if path[:-1] == ("input",) and isinstance(item, dict) else place.kind
-        yield Node(path, item, kind, role=place.role, in_opaque=sealed, data_claim=place.data_claim)
+        kind = "content" if path[:-1] == ("input",) and isinstance(item, dict) else node.kind
+        yield Node(path, item, kind, role=node.role, in_opaque=sealed, data_claim=node.data_claim)
 
 
 def iter_members(
-    place: Node, value: Json, *, answer: bool = False, inside: bool = False
+    node: Node, value: Json, *, is_response: bool = False, is_message_part: bool = False
 ) -> Iterator[Node | Opaque]:
-    """Yield the members of an object. ``inside`` is True for a part of a message."""
-    role = place.role
-    if len(place.path) == 2 and place.path[0] in ("messages", "input"):
+    """Yield the members of an object. ``is_message_part`` is True for a part of a message."""
+    role = node.role
+    if len(node.path) == 2 and node.path[0] in ("messages", "input"):
         role = get_item_role(value) or role
-    plain = get_declared_type(value, place.data_claim)
-    level = _get_level(place.path) if answer and len(place.path) < _MAX_IGNORED_DEPTH else ()
+    plain = get_declared_type(value, node.data_claim)
+    level = (
+        _get_path_names(node.path) if is_response and len(node.path) < _MAX_IGNORED_DEPTH else ()
+    )
     for name, item in value.items():
-        path = (*place.path, name)
+        path = (*node.path, name)
         if level and is_ignored_member(level, name, item):
             continue
         if name == "logprobs" and is_in_choice(path):
             message = value.get("message") or value.get("delta") or value
             if not isinstance(message, dict):
                 message = {}
-            yield from iter_logprob_nodes(path, item, message.get("content", message.get("text")))
+            yield from iter_unshown_logprob_nodes(
+                path, item, message.get("content", message.get("text"))
+            )
             continue
         if name not in KNOWN_MEMBERS:
-            key = (*place.path, MemberName(name))
-            yield Node(key, name, kind=place.kind, role=role, in_opaque=place.in_opaque)
-        sealed = place.in_opaque or (
-            place.kind not in _FREE_FORM_KINDS and is_opaque_member(name, item, value)
+            key = (*node.path, MemberName(name))
+            yield Node(key, name, kind=node.kind, role=role, in_opaque=node.in_opaque)
+        sealed = node.in_opaque or (
+            node.kind not in _FREE_FORM_KINDS and is_opaque_member(name, item, value)
         )
-        if sealed and not place.in_opaque and item:
-            yield Opaque(path, get_content_kind(name))
-        chat_name = get_chat_name(name, value, place.path)
-        has_kind = inside or place.path[0] in ITEM_LISTS
-        has_kind = (has_kind and place.kind not in _FREE_FORM_KINDS) or chat_name == "arguments"
-        kind = KIND_BY_MEMBER.get(chat_name, place.kind) if has_kind else place.kind
+        if sealed and not node.in_opaque and item:
+            yield Opaque(path, get_opaque_kind(name))
+        chat_name = get_chat_member_name(name, value, node.path)
+        has_kind = is_message_part or node.path[0] in ITEM_LISTS
+        has_kind = (has_kind and node.kind not in _FREE_FORM_KINDS) or chat_name == "arguments"
+        kind = KIND_BY_MEMBER.get(chat_name, node.kind) if has_kind else node.kind
         yield Node(path=path, value=item, kind=kind, role=role, in_opaque=sealed, data_claim=plain)
 
 
-def _get_level(path: Path) -> tuple[str, ...]:
+def _get_path_names(path: Path) -> tuple[str, ...]:
     """Return the names in the path of a list item of a response, empty for any other value."""
     names = tuple(step for step in path if isinstance(step, str))
     return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
 
 
-def iter_logprob_nodes(path: Path, logprobs: Any, shown_text: Any) -> Iterator[Node]:
+def iter_unshown_logprob_nodes(path: Path, logprobs: Any, shown_text: Any) -> Iterator[Node]:
     """Yield the texts of log probabilities that ``shown_text`` does not contain, as one text."""
     lines = list_unshown_logprobs(logprobs, shown_text)
     if any(lines):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.guards.findings import Clock
-from proxy.guards.text.disguises import has_one_reading
+from proxy.guards.text.disguises import has_no_disguise
 from proxy.guards.text.documents import NON_ASCII_WEIGHT, TEXT_WEIGHT
 from proxy.guards.text.normalize import View
 from proxy.guards.text.walk import Text, Texts
@@ -37,7 +37,7 @@ def prefilter_rules(
     """
     all_rules: list[GuardResult | None] = [None] * len(rules)
     remaining = max_weight - TEXT_WEIGHT * len(walked_texts.texts)
-    if remaining < 0 or walked_texts.opaque or walked_texts.unread:
+    if remaining < 0 or walked_texts.opaque or walked_texts.incomplete_reason:
         return all_rules
     texts = [text.text for text in walked_texts.texts]
     size = sum(map(len, texts))
@@ -46,7 +46,7 @@ def prefilter_rules(
     try:
         joined = (
             ()
-            if walked_texts.apart
+            if walked_texts.has_no_joined_texts
             else [joined_text.text.text for joined_text in iter_joined_texts(walked_texts.texts)]
         )
         lines = "\n".join([*texts, *joined] if joined else texts)
@@ -54,7 +54,7 @@ def prefilter_rules(
         if weight > remaining:
             return all_rules
         raw, is_plain = lines.encode(), lines.isascii()
-        if is_plain and has_one_reading(raw):
+        if is_plain and has_no_disguise(raw):
             return _prefilter_lines(
                 rules, (raw, raw.lower(), True), walked_texts.texts, size, clock
             )
@@ -126,7 +126,7 @@ def _encode_readings(walked_texts: Texts) -> Lines:
         if part.is_long:
             raise ValueError("a long text is read piece by piece")
         views += part.views
-    if not walked_texts.apart:
+    if not walked_texts.has_no_joined_texts:
         for joined in iter_joined_texts(walked_texts.texts):
             views += joined.build_views()
     cased = "\n".join([view.cased for view in views])

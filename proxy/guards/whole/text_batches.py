@@ -22,9 +22,9 @@ from proxy.guards.text.documents import BATCH_CHARS, TEXT_WEIGHT
 from proxy.guards.text.normalize import (
     PartialReadings,
     View,
+    build_base64_views,
+    build_partial_readings,
     build_views,
-    decode_run_views,
-    read_beginning,
 )
 from proxy.guards.text.walk import Text
 from proxy.guards.whole.joined_parts import JoinedParts, MergedSpans, iter_joined_texts
@@ -265,7 +265,7 @@ def _iter_long_base64_runs(part: TextViews) -> Iterator[Base64Run]:
     for run in (
         () if part.text.has_decoded_text else find_base64_runs(part.text.text, MAX_RUN_CHARS + 1)
     ):
-        for view in decode_run_views(run.group(), run.span()):
+        for view in build_base64_views(run.group(), run.span()):
             yield Base64Run(part.text_index, part.text, view)
 
 
@@ -293,10 +293,10 @@ def _iter_long_text_pieces(
         torn = base > 0 and text[base - 1] in BASE64_ALPHABET and piece[0] in BASE64_ALPHABET
         is_last = base + size >= len(text)
         escaped = part.text.escaped
-        partial_readings = read_beginning(
+        partial_readings = build_partial_readings(
             piece,
             escaped=escaped,
-            is_remainder=torn,
+            begins_in_base64=torn,
             max_run=max_run,
             min_run=min_run,
             is_final=is_last,

@@ -11,7 +11,7 @@ from proxy.config.scalars import iter_references, list_referring_keys
 from proxy.errors.words import quote
 from proxy.guards import guard_kind
 from proxy.guards.kinds import KINDS
-from proxy.guards.text.disguises import get_compositions
+from proxy.guards.text.disguises import get_nfkc_effects
 from proxy.guards.text.hosts import normalize_entry
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
@@ -33,7 +33,7 @@ class UnicodeTablesPreparation:
     """Loads tables that all guards need for text beyond ASCII."""
 
     def prepare(self) -> None:
-        get_compositions()
+        get_nfkc_effects()
 
     def iter_loading_steps(self) -> Iterator[None]:
         return iter(())

@@ -12,7 +12,7 @@ import pytest
 from proxy.dialects.responses.sealing import ITEMS, DocumentSealer, ResponseIds
 from proxy.dialects.responses.state_refs import MAX_IDS, resolve_state_refs, restore_item_ids
 from proxy.errors import InvalidField, NotFound
-from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_non_chat
+from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_response_document
 from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.responses.test_sealing import CALL, IDS, PLACE, STORED_AT, THOUGHT
@@ -59,7 +59,7 @@ def test_item_id_shows_its_kind_and_opens_only_for_its_key(own_text: str) -> Non
 def test_openai_ids_are_not_inspected_as_text() -> None:
     sealed = IDS.seal(*PLACE, "msg_" + "68a0c1d2" * 6 + "ff", kind=ITEMS)
     document = response(text_item("x", sealed))
-    full_value = collect_texts(walk_non_chat(document, "responses", is_event=False))
+    full_value = collect_texts(walk_response_document(document, "responses", is_event=False))
 
     assert len(sealed) <= 128
     assert sealed not in [text.text for text in full_value.texts]

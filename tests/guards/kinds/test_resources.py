@@ -85,7 +85,7 @@ def test_words_in_slices_equal_those_of_the_whole_text(parts: list[str], size: i
 
 @pytest.mark.parametrize("words", [1, 3])
 def test_repetition_across_slices_is_found(words: int) -> None:
-    repeats = Sponge(words=words, share=0.999, ratio=0.0)
+    repeats = Sponge(sequence_words=words, min_repeated_share=0.999, min_compression_ratio=0.0)
     text = "so it goes " * SLICE_LENGTH if words == 3 else "so " * SLICE_LENGTH
 
     assert [finding.kind for finding in repeats.find(text)] == ["repetition"]

@@ -80,8 +80,10 @@ def test_samples_of_each_rule_are_found(secrets: Secrets, kind: str) -> None:
 
 IN_PROSE = {
     rule.kind: rule.pattern.removeprefix("(?i)")
-    for rule in (*gitleaks.read_all_rules(), *gitleaks.read_rules(gitleaks.OWN_RULES))
-    if rule.names is None and VALUE_START in rule.pattern and rule.pattern.endswith(VALUE_END)
+    for rule in (*gitleaks.read_third_party_rules(), *gitleaks.read_rules(gitleaks.OWN_RULES))
+    if rule.name_pattern is None
+    and VALUE_START in rule.pattern
+    and rule.pattern.endswith(VALUE_END)
 }
 VALUE_BEFORE = (
     "", "(", "[", "`", "**", "'", "|", "\\n", "key=", "https://api.example/v1?k=", "is:",

@@ -52,7 +52,7 @@ def test_finding_is_the_whole_text_with_a_score() -> None:
     (finding,) = GUARD.find(text)
 
     assert text[finding.start : finding.end] == text.strip()
-    assert finding.score == GUARD.topic_similarities(text)["medicine"] >= GUARD.threshold
+    assert finding.score == GUARD.measure_topic_similarities(text)["medicine"] >= GUARD.threshold
 
 
 @for_each(

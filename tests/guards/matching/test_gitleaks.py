@@ -23,8 +23,8 @@ from proxy.guards.matching.gitleaks import (
     is_generated_token,
     is_literal,
     is_password,
-    read_all_rules,
     read_rules,
+    read_third_party_rules,
     shannon_entropy,
 )
 from proxy.guards.matching.re2set import compile_lazy_patterns
@@ -81,13 +81,13 @@ def test_every_content_rule_of_the_file_is_loaded() -> None:
     assert len(read) == gitleaks.GITLEAKS_RULES.read_text().count("\nregex = ") == 221
     assert len(newer) == gitleaks.BETTERLEAKS_RULES.read_text().count("\nregex = ") == 20
     assert not {rule.kind for rule in read} & {rule.kind for rule in newer}
-    assert sum(1 for entry in read if entry.names) == 100
+    assert sum(1 for entry in read if entry.name_pattern) == 100
 
 
 def test_unbounded_repetition_is_only_of_character_classes() -> None:
     assert [
         secret_rule.kind
-        for secret_rule in gitleaks.read_all_rules()
+        for secret_rule in gitleaks.read_third_party_rules()
         if re.search(r"\{\d+,\}|(?<!@)\.[*+]", secret_rule.pattern)
     ] == []
 
@@ -156,7 +156,7 @@ def test_rule_invalid_in_re2_is_reported(tmp_path: Path) -> None:
 
 
 def test_every_rule_is_valid_in_re2() -> None:
-    for secret_rule in gitleaks.read_all_rules():
+    for secret_rule in gitleaks.read_third_party_rules():
         list(compile_lazy_patterns(secret_rule.patterns))
 
 
@@ -251,7 +251,7 @@ SHAPES = [
 
 def test_no_kind_is_one_of_another_file() -> None:
     assert not {rule.kind for rule in read_rules(OWN_RULES)} & {
-        rule.kind for rule in read_all_rules()
+        rule.kind for rule in read_third_party_rules()
     }
     assert len(SHAPES) == 12
 

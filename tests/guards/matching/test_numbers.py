@@ -8,9 +8,9 @@ from proxy.guards.matching.numbers import (
     DigitRun,
     find_numbers,
     has_keyword_nearby,
-    is_value_split_at,
-    parse_word_set,
+    is_split_across_messages,
     split_digit_run,
+    split_word_set,
 )
 from tests.for_each import for_each
 
@@ -78,7 +78,7 @@ def test_long_run_matches_only_by_shape() -> None:
 def test_context_word_must_be_near(text: str, was_called: bool) -> None:
     start = text.index("5550123")
 
-    assert has_keyword_nearby(text, start, start + 7, parse_word_set("phone 电话")) == was_called
+    assert has_keyword_nearby(text, start, start + 7, split_word_set("phone 电话")) == was_called
 
 
 @for_each(
@@ -98,7 +98,7 @@ def test_adjacent_characters_extend_a_number(
     start = text.index("5550123")
     part = DigitRun(text, start, start + 7)
 
-    assert (part.is_isolated, part.ends_token, part.starts_token) == (
+    assert (part.is_isolated, part.ends_longer_token, part.begins_longer_token) == (
         alone,
         flag_before,
         flag_after,
@@ -110,7 +110,7 @@ def is_cut_in(kind: str, marked: str) -> bool:
     signs = [match.start() for match in re.finditer(r"[<|>]", marked)]
     start, *cuts, end = [place - number for number, place in enumerate(signs)]
     text = re.sub(r"[<|>]", "", marked)
-    return is_value_split_at(kind, text, start, end, [(cut, cut) for cut in cuts])
+    return is_split_across_messages(kind, text, start, end, [(cut, cut) for cut in cuts])
 
 
 @for_each(

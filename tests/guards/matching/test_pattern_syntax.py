@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from proxy.guards.matching.pattern_syntax import (
     UNSPACED_LETTER,
-    check_syntax,
-    find_last_unspaced_letter,
     max_match_length,
     parse_pattern,
+    reject_unsupported_syntax,
     relax_repetitions,
+    rfind_unspaced_script_letter,
 )
 from tests.for_each import for_each
 
@@ -39,12 +39,12 @@ def test_longest_match_is_computed(pattern: str, length: int | None) -> None:
 
 def test_deeply_nested_groups_are_refused() -> None:
     with pytest.raises(ValueError, match="nested more than 64 deep"):
-        check_syntax("(?:" * 5000 + "a" + ")" * 5000)
+        reject_unsupported_syntax("(?:" * 5000 + "a" + ")" * 5000)
 
 
 def test_surrogates_are_refused() -> None:
     with pytest.raises(ValueError, match="byte"):
-        check_syntax(r"a\Cb")
+        reject_unsupported_syntax(r"a\Cb")
 
 
 PIECES = st.recursive(
@@ -77,7 +77,7 @@ def test_no_match_is_longer_than_computed(pattern: str, text: str) -> None:
     ],
 )  # fmt: skip
 def test_last_unspaced_letter_is_found(text: str, start: int, end: int, place: int) -> None:
-    assert find_last_unspaced_letter(text, start, end) == place
+    assert rfind_unspaced_script_letter(text, start, end) == place
 
 
 def test_letters_of_spaced_scripts_are_not_unspaced() -> None:

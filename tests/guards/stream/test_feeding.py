@@ -10,7 +10,7 @@ import pytest
 
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
-from proxy.guards.kinds.evidence import Grounded
+from proxy.guards.kinds.evidence import Groundedness
 from proxy.guards.output import MAX_OPENING_FRAMES, DeadlineJobRunner, StreamInspector
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.documents import BATCH_CHARS, LOOP_WEIGHT, WEIGHT_PER_SECOND
@@ -214,7 +214,7 @@ async def test_end_of_a_text_is_as_heavy_as_all_of_it() -> None:
 
 
 async def test_context_of_a_rule_has_weight() -> None:
-    grounded = Grounded("The sky is blue. " * 100, 0.5)
+    grounded = Groundedness("The sky is blue. " * 100, 0.5)
     docs = [choice({"role": "assistant"}), content("The sea is red."), choice({}, "stop")]
 
     jobs = await jobs_of(docs, *tallies(GuardRule("grounded", grounded, "flag")))

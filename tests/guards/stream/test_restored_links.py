@@ -6,7 +6,7 @@ import json
 from itertools import product
 
 from proxy.guards.stream.placeholders import Masks
-from proxy.guards.text.link_addresses import Addresses, EscapedAddresses
+from proxy.guards.text.link_addresses import AddressScanner, EscapedAddressScanner
 from proxy.guards.text.walk import Text
 from tests.for_each import for_each
 from tests.guards.doubles import short_digests
@@ -206,12 +206,12 @@ def test_held_mail_address_is_bounded(text: str) -> None:
 
 @for_each("escapes", ["\\" * 99, "\\uzzzz" * 9, "\\u00", "\\ud83d\\ude00"])
 def test_incomplete_escape_is_held_for_its_length(escapes: str) -> None:
-    addresses = EscapedAddresses()
+    addresses = EscapedAddressScanner()
     for letter in escapes:
         addresses.feed(letter)
     addresses.feed(" https://good.test/")
 
-    assert addresses.within
+    assert addresses.is_inside
     assert addresses.host == "good.test"
 
 
@@ -236,14 +236,14 @@ def test_host_is_parsed_only_if_unambiguous(text: str, host: str | None) -> None
 @for_each("part", ["](", "]:<", "<a ", '<a b="', "\\", "http://a", '"http:a ', "\\u"])
 def test_text_of_many_placeholders_takes_linear_time(part: str) -> None:
     def work(size: int) -> None:
-        EscapedAddresses().feed(part * size)
+        EscapedAddressScanner().feed(part * size)
         read([part * size])
 
     assert lines(lambda: work(400)) < 3 * lines(lambda: work(200))
 
 
-def read(parts: list[str]) -> Addresses:
-    addresses = Addresses()
+def read(parts: list[str]) -> AddressScanner:
+    addresses = AddressScanner()
     for part in parts:
         addresses.feed(part)
     return addresses

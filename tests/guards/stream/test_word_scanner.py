@@ -342,9 +342,9 @@ class Counted:
         self.read += len(data)
         return bool(self.detector.partial_matcher.ends_in_partial_match(data))  # type: ignore[union-attr]
 
-    def may_continue(self, text: str) -> bool:
+    def may_end_in_partial_match(self, text: str) -> bool:
         self.read += len(text)
-        return bool(self.detector.partial_matcher.may_continue(text))  # type: ignore[union-attr]
+        return bool(self.detector.partial_matcher.may_end_in_partial_match(text))  # type: ignore[union-attr]
 
     def find_partial_match(self, text: str, start: int) -> int:
         self.read += len(text)

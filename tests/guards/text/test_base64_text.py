@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from proxy.guards.text import base64_text
-from proxy.guards.text.base64_text import SUPPORTED_CHARSETS, Payload, parse_data
+from proxy.guards.text.base64_text import SUPPORTED_CHARSETS, Payload, parse_encoded_data
 from proxy.guards.text.documents import collect_request_texts
-from proxy.guards.text.normalize import build_views, read_beginning
+from proxy.guards.text.normalize import build_partial_readings, build_views
 from proxy.types import Json
 from tests.for_each import for_each
 from tests.guards.text.test_normalize import spots
@@ -34,7 +34,7 @@ def test_text_of_two_bytes_per_letter_is_decoded(codec: str, text: str) -> None:
 
     assert spots(f"look: {run} here", "secret") == [run]
     for size in range(16, len(run)):
-        assert base64_text.decode_base64(run[:size], cut=True) is not None
+        assert base64_text.decode_base64(run[:size], is_cut=True) is not None
         assert base64_text.decode_base64(run[:size]) is not None
 
 
@@ -57,8 +57,8 @@ def test_partly_binary_data_is_no_text() -> None:
 def test_long_run_is_settled_at_its_bound() -> None:
     run = base64.b64encode(b"all of it is text " * 20).decode().rstrip("=")
 
-    assert read_beginning(run).open_run_start == 0
-    assert read_beginning(run, max_run=64).open_run_start == len(run)
+    assert build_partial_readings(run).open_run_start == 0
+    assert build_partial_readings(run, max_run=64).open_run_start == len(run)
 
 
 ENCODED = base64.b64encode(b"a text").decode()
@@ -78,7 +78,7 @@ ENCODED = base64.b64encode(b"a text").decode()
     ],
 )
 def test_data_is_returned_with_its_text(source: str, bare: bool, text: str | None) -> None:
-    data = parse_data(source, bare=bare)
+    data = parse_encoded_data(source, allow_bare_base64=bare)
 
     assert data is not None
     assert data.text == text
@@ -95,13 +95,13 @@ def test_data_is_returned_with_its_text(source: str, bare: bool, text: str | Non
     ],
 )
 def test_partial_data_is_text(source: str, bare: bool) -> None:
-    assert parse_data(source, bare=bare) is None
+    assert parse_encoded_data(source, allow_bare_base64=bare) is None
 
 
 @pytest.mark.parametrize("extra", [" and extra", "\n", " YQ=="])
 def test_data_with_white_space_is_read_in_both_ways(extra: str) -> None:
     source = f"data:text/plain;base64,{ENCODED[:4]} {ENCODED[4:]}{extra}"
-    data = parse_data(source, bare=False)
+    data = parse_encoded_data(source, allow_bare_base64=False)
 
     assert data is None or (data.text or "").startswith("a text")
     texts = collect_request_texts({"prompt": source}).texts
@@ -114,7 +114,7 @@ def url(raw: bytes, media: str, charset: str) -> str:
 
 
 def read(source: str) -> str | None:
-    data = parse_data(source, bare=False)
+    data = parse_encoded_data(source, allow_bare_base64=False)
     assert data is not None
     return data.text
 

@@ -23,13 +23,13 @@ from proxy.guards.text.disguises import (
     MARKED,
     MAX_MARKS,
     SEPARATED,
-    find_clusters,
     find_escapes,
     find_letter_gaps,
-    find_marks_in_words,
-    find_trailing_marks,
-    has_one_reading,
-    replace_singles,
+    find_markup_in_words,
+    find_nfkc_edits,
+    find_trailing_markup,
+    has_no_disguise,
+    normalize_single_characters,
 )
 from proxy.guards.text.normalize import build_views
 from tests.for_each import for_each
@@ -60,10 +60,10 @@ def test_only_json_escapes_are_decoded_in_json() -> None:
     ]
 
 
-def composed(text: str, *, bare: bool = False) -> str:
-    text, past = replace_singles(text), 0
+def composed(text: str, *, strip_marks: bool = False) -> str:
+    text, past = normalize_single_characters(text), 0
     parts: list[str] = []
-    for start, end, result in find_clusters(text, bare=bare):
+    for start, end, result in find_nfkc_edits(text, strip_marks=strip_marks):
         parts += (text[past:start], result)
         past = end
     return "".join((*parts, text[past:]))
@@ -86,7 +86,7 @@ def test_number_of_composed_marks_is_bounded(marks: int) -> None:
     text = "e" + "\u0315\u0316" * marks
 
     assert composed(text) == normalize("NFKC", text[: MAX_MARKS + 1]) + text[MAX_MARKS + 1 :]
-    assert composed(text, bare=True) == "e"
+    assert composed(text, strip_marks=True) == "e"
 
 
 EVERY = [chr(code) for code in range(sys.maxunicode + 1)]
@@ -136,7 +136,7 @@ ODD = st.lists(
 
 
 def dropped(text: str) -> list[str]:
-    return [text[start:end] for start, end, _ in find_marks_in_words(text)]
+    return [text[start:end] for start, end, _ in find_markup_in_words(text)]
 
 
 @for_each(
@@ -163,10 +163,10 @@ def test_only_characters_within_words_are_dropped(text: str, inner: list[str]) -
 
 @given(ODD, ODD)
 def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> None:
-    sure = find_trailing_marks(text)
+    sure = find_trailing_markup(text)
 
-    assert [within_word for within_word in find_marks_in_words(text) if within_word[0] < sure] == [
-        within_word for within_word in find_marks_in_words(text + more) if within_word[0] < sure
+    assert [within_word for within_word in find_markup_in_words(text) if within_word[0] < sure] == [
+        within_word for within_word in find_markup_in_words(text + more) if within_word[0] < sure
     ]
 
 
@@ -194,7 +194,7 @@ def test_prefilter_matches_each_disguise(text: str) -> None:
     assert ENCODED in hits or not [*base64_text.find_base64_runs(text)]
     assert MARKED in hits or not dropped(text)
     assert SEPARATED in hits or not [*find_letter_gaps(text)]
-    assert hits or not text.isascii() or has_one_reading(text.encode())
+    assert hits or not text.isascii() or has_no_disguise(text.encode())
 
 
 @for_each(
@@ -206,5 +206,5 @@ def test_prefilter_passes_plain_text(text: str) -> None:
 
 @given(st.lists(TEXT, max_size=3))
 def test_lines_with_one_reading_have_no_other(texts: list[str]) -> None:
-    if has_one_reading("\n".join(texts).encode()):
+    if has_no_disguise("\n".join(texts).encode()):
         assert all(len(build_views(text)) == 1 for text in texts)

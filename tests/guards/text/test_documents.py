@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from proxy.guards.text.documents import (
     MAX_MESSAGES,
     NON_ASCII_WEIGHT,
+    collect_plain_request_texts,
+    collect_plain_response_texts,
     collect_request_texts,
     collect_response_texts,
     collect_texts,
     estimate_weight,
-    read_plain_request,
-    read_plain_response,
-    walk_non_chat,
+    walk_response_document,
     walk_value,
 )
 from proxy.guards.text.members import OPAQUE_MEMBERS, PAYLOAD_MEMBERS
 from proxy.guards.text.replace import replace_texts
-from proxy.guards.text.walk import KIND_BY_FIELD, KNOWN_MEMBERS, Texts, iter_logprob_nodes
+from proxy.guards.text.walk import KIND_BY_FIELD, KNOWN_MEMBERS, Texts, iter_unshown_logprob_nodes
 from proxy.guards.whole.joined_parts import iter_joined_message_parts
 from proxy.types import Json
 from proxy.types.events import FamilyName
@@ -33,7 +33,7 @@ TOKEN = {"token": "Paris", "logprob": -0.1, "bytes": [80], "top_logprobs": []}
 
 
 def texts_of(document: Json, family: FamilyName = "responses") -> dict[tuple[Any, ...], str]:
-    texts = collect_texts(walk_non_chat(document, family, is_event=True)).texts
+    texts = collect_texts(walk_response_document(document, family, is_event=True)).texts
     return {text.path: text.kind for text in texts}
 
 
@@ -112,7 +112,7 @@ def test_tokens_that_spell_the_text_are_not_inspected() -> None:
 
     assert ("part", "logprobs") not in texts_of({"part": part})
     assert ("part", "logprobs") in texts_of({"part": other_value})
-    assert [*iter_logprob_nodes(("logprobs",), [TOKEN], "Paris")]
+    assert [*iter_unshown_logprob_nodes(("logprobs",), [TOKEN], "Paris")]
 
 
 def test_value_is_walked_at_its_place() -> None:
@@ -222,9 +222,9 @@ def compared(texts: Texts) -> tuple[Any, Any]:
 @pytest.mark.parametrize("document", [CHAT, ANSWER, CHUNK], ids=["chat", "answer", "chunk"])
 def test_plain_reader_agrees_with_the_walk(document: Json) -> None:
     read, walked = (
-        (read_plain_request, collect_request_texts)
+        (collect_plain_request_texts, collect_request_texts)
         if document is CHAT
-        else (read_plain_response, collect_response_texts)
+        else (collect_plain_response_texts, collect_response_texts)
     )
     assert read(document) is not None
     plain_documents = 0
@@ -246,8 +246,8 @@ def test_plain_reader_agrees_with_the_walk(document: Json) -> None:
 )
 def test_plain_reader_agrees_on_random_documents(body: Json, data: Json, cut: bool) -> None:
     for plain, walked in (
-        (read_plain_request(body), collect_request_texts(body)),
-        (read_plain_response(data), collect_response_texts(data, is_event=cut)),
+        (collect_plain_request_texts(body), collect_request_texts(body)),
+        (collect_plain_response_texts(data), collect_response_texts(data, is_event=cut)),
     ):
         if plain is not None:
             assert compared(plain) == compared(walked)
@@ -257,8 +257,8 @@ def test_plain_reader_agrees_on_random_documents(body: Json, data: Json, cut: bo
 def test_long_chat_is_walked() -> None:
     messages = [{"role": "user", "content": "Hi"}] * (MAX_MESSAGES + 1)
 
-    assert read_plain_request({"messages": messages[:-1]}) is not None
-    assert read_plain_request({"messages": messages}) is None
+    assert collect_plain_request_texts({"messages": messages[:-1]}) is not None
+    assert collect_plain_request_texts({"messages": messages}) is None
 
 
 def test_letters_beyond_ascii_have_more_weight() -> None:

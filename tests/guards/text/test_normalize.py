@@ -19,10 +19,10 @@ from proxy.guards.text.normalize import (
     View,
     _apply_edits,
     _build_views,
-    _iter_without_marks,
+    _iter_views_without_markup,
+    build_partial_readings,
     build_views,
     normalize_word,
-    read_beginning,
 )
 from tests.for_each import for_each
 
@@ -132,19 +132,19 @@ def test_policy_words_are_folded_like_texts() -> None:
 
 
 def test_digits_of_other_scripts_are_digits() -> None:
-    assert View.normalized("٤١١١").cased == "4111"
+    assert View.from_normalized_text("٤١١١").cased == "4111"
 
 
 def test_json_escapes_are_decoded_in_strings_only() -> None:
-    assert View.normalized(r"a\/b\n\\u0073 \\\x73", escaped=True).cased == "a/b\ns \\s"
-    assert View.normalized(r"a\/b").cased == r"a\/b"
+    assert View.from_normalized_text(r"a\/b\n\\u0073 \\\x73", escaped=True).cased == "a/b\ns \\s"
+    assert View.from_normalized_text(r"a\/b").cased == r"a\/b"
 
 
 def test_incomplete_run_is_not_decoded() -> None:
     run = base64.b64encode(b"a secret, it is").decode()
 
     assert len(build_views(run)) == 2
-    assert len(read_beginning(run, is_remainder=True).views) == 1
+    assert len(build_partial_readings(run, begins_in_base64=True).views) == 1
 
 
 @given(st.text())
@@ -157,7 +157,7 @@ def test_clusters_compose_as_the_whole_text_does(text: str) -> None:
     full_text = normalize("NFKC", re.sub(f"[{INVISIBLE}]", "", text)).translate(LOOK_ALIKES)
     digits = "".join(str(decimal(name, name)) for name in full_text)
 
-    assert View.normalized(text).cased == digits
+    assert View.from_normalized_text(text).cased == digits
 
 
 @given(ODD)
@@ -189,10 +189,10 @@ def test_positions_of_a_reading_are_ordered(text: str) -> None:
 @example("a" + "\u0315" * 31, "\u0316" * 3)
 @example("\u0105" + "\u0336\u200b" * 31, "\u0316")
 def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> None:
-    upto = read_beginning(text).settled_end
+    upto = build_partial_readings(text).settled_end
 
     for now, view in (
-        (View.normalized(text), View.normalized(text + more)),
+        (View.from_normalized_text(text), View.from_normalized_text(text + more)),
         *zip(_closest(text), _closest(text + more), strict=True),
     ):
         stored_text = now.cased[: now.index_of_original(upto)]
@@ -202,9 +202,9 @@ def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> No
 def _closest(text: str) -> tuple[View, View, View]:
     """Return the readings that are farthest from a text, be they the same: letters apart joined,
     what stands within words dropped, and of hyphens the end of the line alone."""
-    bare = _build_views(text, escaped=False, is_remainder=False, max_run=None)[1]
-    joined = [*_iter_without_marks(bare), bare, bare][:2]
-    if len([*_iter_without_marks(bare)]) == 1:
+    bare = _build_views(text, escaped=False, begins_in_base64=False, max_run=None)[1]
+    joined = [*_iter_views_without_markup(bare), bare, bare][:2]
+    if len([*_iter_views_without_markup(bare)]) == 1:
         joined = joined[:1] * 2
     return _apply_edits(bare, find_letter_gaps(bare.cased)), joined[0], joined[1]
 
@@ -257,7 +257,7 @@ def test_hyphen_at_a_line_end_is_optional() -> None:
     st.text(alphabet="QUJD ", max_size=8),
 )
 def test_ended_base64_is_settled(text: str, more: str) -> None:
-    read = read_beginning(text)
+    read = build_partial_readings(text)
     upto, open_run = read.settled_end, read.open_run_start
     ended = [view.encoded_span for view in build_views(text + more) if view.encoded_span]
 
@@ -267,7 +267,7 @@ def test_ended_base64_is_settled(text: str, more: str) -> None:
 @for_each("number", ["0", "-1.5", "+123456789e+12", "1234567890", "1.2.3.4", "1e5"])
 def test_number_has_one_reading(number: str) -> None:
     assert [view.cased for view in build_views(number)] == [number]
-    assert View.normalized(number).cased == number
+    assert View.from_normalized_text(number).cased == number
     assert len(number) < MIN_RUN_CHARS
 
 

@@ -13,10 +13,10 @@ from proxy.dialects import DIALECTS, RequestContext, parse_request_head, read_ca
 from proxy.fields.checks import FieldType
 from proxy.guards.text.documents import (
     VALUES_PER_STEP,
-    collect_in_steps,
     collect_request_texts,
     collect_response_texts,
     collect_texts,
+    collect_texts_in_steps,
 )
 from proxy.guards.text.members import is_ignored_member, list_unshown_logprobs
 from proxy.guards.text.normalize import build_views
@@ -289,7 +289,7 @@ async def test_large_body_is_read_in_steps() -> None:
             await asyncio.sleep(0)
 
     task = asyncio.ensure_future(others())
-    read = await collect_in_steps(walk_request(body))
+    read = await collect_texts_in_steps(walk_request(body))
     task.cancel()
 
     assert read == collect_request_texts(body)
@@ -462,7 +462,7 @@ def test_unknown_request_text_has_the_role_user() -> None:
 def test_unknown_response_text_has_the_role_assistant() -> None:
     data = {"id": "a", "text": "heard", "segments": [{"text": "seen"}], "": ["item"]}
 
-    texts = collect_texts(walk_response(data, unknown="content")).texts
+    texts = collect_texts(walk_response(data, unknown_kind="content")).texts
 
     results = {text.text: (text.kind, text.role) for text in texts}
     assert {results[text] for text in ("heard", "seen", "item")} == {("content", "assistant")}

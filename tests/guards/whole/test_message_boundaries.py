@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from proxy.guards.engine import Engine, Inspection
 from proxy.guards.findings import TextMatch
 from proxy.guards.kinds import keywords, pii, secrets
-from proxy.guards.text.documents import collect_request_texts, read_plain_request
+from proxy.guards.text.documents import collect_plain_request_texts, collect_request_texts
 from proxy.guards.text.replace import replace_texts
 from proxy.guards.text.walk import Texts
 from proxy.guards.whole.joined_parts import (
@@ -57,7 +57,7 @@ async def inspected(request: dict[str, Any], *rules: GuardRule) -> Inspection:
 
 
 def read(request: dict[str, Any]) -> Texts:
-    return read_plain_request(request) or collect_request_texts(request)
+    return collect_plain_request_texts(request) or collect_request_texts(request)
 
 
 async def masked_texts(request: dict[str, Any], *rules: GuardRule) -> list[Any]:
@@ -339,10 +339,12 @@ def test_many_messages_take_linear_time(
     [("user", True), ("system user assistant user", True), ("user user", False)],
 )
 def test_plain_reader_detects_adjacent_messages(roles: str, separate: bool) -> None:
-    usual = read_plain_request({"messages": [message_of("Hi", role) for role in roles.split()]})
+    usual = collect_plain_request_texts(
+        {"messages": [message_of("Hi", role) for role in roles.split()]}
+    )
 
     assert usual is not None
-    assert usual.apart is separate
+    assert usual.has_no_joined_texts is separate
     assert ([*chain(iter_message_boundaries(usual.texts))] == []) is separate
 
 

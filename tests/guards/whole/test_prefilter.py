@@ -119,7 +119,7 @@ def read(*texts: str) -> Texts:
     placed = (
         Text(("messages", index, "content"), text, "content") for index, text in enumerate(texts)
     )
-    return Texts(tuple(placed), apart=True)
+    return Texts(tuple(placed), has_no_joined_texts=True)
 
 
 def test_prefilter_clears_clean_texts_for_all_rules() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds import KINDS
 from proxy.guards.stream.window import Window
-from proxy.guards.text.base64_text import find_open_run
+from proxy.guards.text.base64_text import find_open_base64_run
 from proxy.policy.files.source import Problem, SourceLocation
 from proxy.policy.review.check import FORMATS, CheckReport, check_folder
 from proxy.policy.review.lint_guards import iter_stream_delay_notes
@@ -227,8 +227,8 @@ def test_no_guard_withholds_more_than_noted(text: str, cuts: list[int], rule: Gu
     for piece in pieces(text, cuts):
         window.feed(piece)
         fed += piece
-        base64 = len(fed) - find_open_run(
-            fed, torn=False, max_size=None
+        base64 = len(fed) - find_open_base64_run(
+            fed, begins_in_base64=False, max_run=None
         )  # withheld with any lookback
         maximum = max(reach or 0, base64) + 2  # a cut letter may be withheld too
         assert reach is None or window.held_size <= maximum
