@@ -21,11 +21,7 @@ from proxy.call.record import Record
 from proxy.errors import GuardBlocked
 from proxy.guards import findings
 from proxy.guards.guard_threads import GuardThreads, ignore_wait_time
-from proxy.guards.services.stage import (
-    NoGuardClients,
-    ServiceCalls,
-    build_uncalled_tallies,
-)
+from proxy.guards.services.stage import NoGuardClients, ServiceCalls, build_uncalled_tallies
 from proxy.guards.text import documents
 from proxy.guards.text.walk import Path, Text, Texts, WalkItem
 from proxy.guards.whole.joined_parts import iter_joined_message_parts, iter_joined_texts
@@ -193,7 +189,7 @@ class Engine:
             read_plain = documents.PLAIN_READERS.get(walk)
             plain = read_plain(data) if read_plain else None
             return plain or await documents.collect_texts_in_steps(walk(data), self.max_texts)
-        walker = documents.WalkTextCollector(walk(data), self.max_texts)
+        walker = documents.WalkCollector(walk(data), self.max_texts)
         threads = self.get_threads(caller)
         is_unfinished = True
         while is_unfinished:  # each step takes a turn, and a canceled call takes no more

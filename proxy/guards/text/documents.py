@@ -102,20 +102,20 @@ def collect_response_texts(data: Json, *, is_event: bool = False) -> Texts:
 
 
 def collect_texts(walk: Iterator[WalkItem]) -> Texts:
-    (walker := WalkTextCollector(walk)).advance()
+    (walker := WalkCollector(walk)).advance()
     return walker.texts
 
 
 async def collect_texts_in_steps(walk: Iterator[WalkItem], max_values: int = MAX_TEXTS) -> Texts:
     """Return the texts of a walk. Yields to other tasks between its steps."""
-    walker = WalkTextCollector(walk, max_values)
+    walker = WalkCollector(walk, max_values)
     while walker.advance(VALUES_PER_STEP):  # noqa: ASYNC110  # lets other tasks run
         await asyncio.sleep(0)
     return walker.texts
 
 
 @dataclass(slots=True)
-class WalkTextCollector:
+class WalkCollector:
     """Collects texts step by step, up to ``remaining_argument_values``.
 
     Only this class counts values within arguments, because they are inside of a text.
