@@ -206,22 +206,23 @@ def _iter_unshown_strings(logprobs: Any, tokens: Set[str], chosen_ids: Set[int])
     The bytes of an entry whose id is not in ``chosen_ids`` are included if they differ from its
     token.
     """
-    stack: list[Any] = [logprobs]
+    stack, known_names = [logprobs], MEMBERS["logprob"]
     while stack:  # no recursion: an upstream chooses the depth
         value = stack.pop()
         if isinstance(value, str):
             if value not in tokens:
                 yield value
         elif isinstance(value, list):
-            stack += value
+            stack += [item for item in value if item.__class__ not in TEXTLESS_TYPES]
         elif isinstance(value, dict):
             run = None if id(value) in chosen_ids else _read_token_bytes(value)
             if run is not None and run != _read_token(value).encode("utf-8", "surrogatepass"):
                 yield run.decode("utf-8", "replace")
-            yield from (
-                name for name in value if name not in tokens and name not in MEMBERS["logprob"]
-            )
-            stack += value.values()
+            if not known_names.issuperset(value):
+                yield from (
+                    name for name in value if name not in tokens and name not in known_names
+                )
+            stack += [item for item in value.values() if item.__class__ not in TEXTLESS_TYPES]
 
 
 def _read_token(item: Any) -> str:
@@ -233,4 +234,7 @@ def _read_token_bytes(item: Any) -> bytes | None:
     steps = item.get("bytes") if isinstance(item, dict) else None
     if not isinstance(steps, list):
         return None
-    return bytes(step for step in steps if isinstance(step, int) and 0 <= step < 256)
+    try:
+        return bytes(steps)
+    except (TypeError, ValueError):
+        return bytes(step for step in steps if isinstance(step, int) and 0 <= step < 256)
