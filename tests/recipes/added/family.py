@@ -17,18 +17,7 @@ from proxy.fields.checks import make_required, object_array
 from proxy.fields.field_table import get_fields
 from proxy.money.usage import read_usage
 from proxy.types import Json, events
-from proxy.types.events import (
-    TOOL_CALL_KINDS,
-    Delta,
-    Event,
-    Finish,
-    Frame,
-    Part,
-    PartEnd,
-    PartStart,
-    ResponseStart,
-    Slot,
-)
+from proxy.types.events import Delta, Event, Finish, Frame, Part, Slot
 
 WORDS: dict[str, str] = {"stop": "said", "length": "full", "tool_calls": "called"}
 REASONS: dict[str, events.FinishReason] = {"said": "stop", "full": "length", "called": "tool_calls"}
@@ -61,16 +50,16 @@ class NoteReader:
         place: Slot = ("notes", len(self._parts)) if whole else ("open",)
         match doc:
             case {"begin": name, "model": model}:
-                return [ResponseStart(name, model, None)]
+                return [events.ResponseStart(name, model, None)]
             case {"open": _}:
                 note = doc["open"]
                 call = events.ToolCall(note["call"], note["tool"]) if "tool" in note else None
                 self._parts.append(Part("arguments" if call else "text", len(self._parts)))
-                return [PartStart(self._parts[-1], call, (*place, "tool") if call else ())]
+                return [events.PartStart(self._parts[-1], call, (*place, "tool") if call else ())]
             case {"at": int(at), "text": str(text)} if at < len(self._parts):
                 return [Delta(self._parts[at], text, ("notes", at, "text") if whole else ("text",))]
             case {"close": int(at)} if at < len(self._parts):
-                return [PartEnd(self._parts[at])]
+                return [events.PartEnd(self._parts[at])]
             case {"end": str(word), "used": used}:
                 usage = events.UsageReport(read_usage(used), used)
                 return [Finish(0, REASONS.get(word, "other"), word), usage, events.RESPONSE_END]
@@ -103,15 +92,17 @@ class NoteWriter:
 
     def _doc(self, event: Event) -> Json | None:
         match event:
-            case ResponseStart(name, model):
+            case events.ResponseStart(name, model):
                 return {"begin": name, "model": model}
-            case PartStart(part, call) if part.kind == "text" or part.kind in TOOL_CALL_KINDS:
+            case events.PartStart(part, call) if (
+                part.kind == "text" or part.kind in events.TOOL_CALL_KINDS
+            ):
                 self._numbers[part] = len(self._numbers)
                 tool = {"tool": call.name, "call": call.id} if call else {}
                 return {"open": {"text": "", **tool}}
             case Delta(part, text) if part in self._numbers:
                 return {"at": self._numbers[part], "text": text}
-            case PartEnd(part) if part in self._numbers:
+            case events.PartEnd(part) if part in self._numbers:
                 return {"close": self._numbers[part]}
             case events.UsageReport(native=native):
                 self._end["used"] = native
@@ -147,12 +138,7 @@ def from_chat(body: Json) -> Json:
 
 REQUEST = RequestConversion(to_chat=to_chat, from_chat=from_chat, rename_chat_fields=dict)
 NOTES = Family(
-    "notes",
-    NoteReader,
-    NoteWriter,
-    marks_parts=True,
-    result_list="notes",
-    request_conversion=REQUEST,
+    "notes", NoteReader, NoteWriter, True, result_list="notes", request_conversion=REQUEST
 )
 SAME = {name: get_fields("chat")[name] for name in ("model", "stream", "max_tokens", "tools")}
 DIALECT = Dialect(
