@@ -85,7 +85,7 @@ class AnswerRecorder:
             self.is_complete = is_cacheable and self._started == self._finished
 
     def _add(self, encoded: bytes) -> None:
-        for line in _split_documents(encoded) if self.streamed else (encoded,) * bool(encoded):
+        for line in _read_sse_documents(encoded) if self.streamed else (encoded,) * bool(encoded):
             self.size += len(line) + 1
             self.lines.append(line)
         if self.size > self.rule.max_bytes:
@@ -115,7 +115,7 @@ class AnswerRecorder:
                 pass
 
 
-def _split_documents(encoded: bytes) -> list[bytes]:
+def _read_sse_documents(encoded: bytes) -> list[bytes]:
     """Return the documents of server-sent events, without comments and the end marker."""
     lines = [
         line[len(_DATA_PREFIX) :] for line in encoded.split(b"\n") if line.startswith(_DATA_PREFIX)

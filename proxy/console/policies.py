@@ -19,7 +19,7 @@ from proxy.policy.files.load import load_policies_with_problems
 from proxy.policy.files.source import KeyPath, PolicyError
 
 HOUR_S = 3600.0
-Uses = Callable[..., Mapping[tuple[str, ...], int]]
+CountUses = Callable[..., Mapping[tuple[str, ...], int]]
 """Returns the increase of a counter in the last hour, by the labels at positions."""
 
 
@@ -49,7 +49,7 @@ class PolicyPage:
         config = None if texts is None else texts.config
         earlier, totals = sources.series.find_totals_before(HOUR_S), sources.series.make_totals()
 
-        def uses(name: str, *positions: int) -> dict[tuple[str, ...], int]:
+        def count_uses(name: str, *positions: int) -> dict[tuple[str, ...], int]:
             increase = totals.compute_increase(earlier, name, *positions)
             return {labels: round(count) for labels, count in increase.items()}
 
@@ -57,9 +57,11 @@ class PolicyPage:
             "now": to_epoch_ms(sources.now()),
             **make_revision_data(sources.policies),
             "folder": str(sources.folder),
-            "deployments": list(_make_deployment_rows(snapshot, uses, config)),
-            "rules": list(_make_rule_rows(snapshot, uses, config)),
-            "guards": None if config is None else list(_make_guard_rows(snapshot, uses, config)),
+            "deployments": list(_make_deployment_rows(snapshot, count_uses, config)),
+            "rules": list(_make_rule_rows(snapshot, count_uses, config)),
+            "guards": None
+            if config is None
+            else list(_make_guard_rows(snapshot, count_uses, config)),
             "keys": list(_make_key_rows(sources, snapshot)),
             "tags": [
                 {
@@ -129,9 +131,9 @@ def _make_candidate_data(sources: Sources) -> Data | None:
 
 
 def _make_deployment_rows(
-    snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig | None
+    snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig | None
 ) -> Iterator[Data]:
-    calls = uses("headrace_requests_total", 0)
+    calls = count_uses("headrace_requests_total", 0)
     for name, deployment in snapshot.deployments.items():
         section = config.deployments.get(name) if config is not None else None
         path, candidates = ("deployments", name), deployment.routes.candidates
@@ -163,10 +165,10 @@ def _make_deployment_rows(
 
 
 def _make_rule_rows(
-    snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig | None
+    snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig | None
 ) -> Iterator[Data]:
-    applied = uses("headrace_policy_rules_total", 1)
-    shadowed = uses("headrace_policy_shadow_rules_total", 1)
+    applied = count_uses("headrace_policy_rules_total", 1)
+    shadowed = count_uses("headrace_policy_shadow_rules_total", 1)
     conditions = dict(_format_conditions(config))
     deployments = snapshot.deployments.values()
     rules = {rule.name: rule for deployment in deployments for rule in deployment.rules}
@@ -193,10 +195,10 @@ def _format_conditions(config: schema.PoliciesConfig | None) -> Iterator[tuple[s
 
 
 def _make_guard_rows(
-    snapshot: Snapshot, uses: Uses, config: schema.PoliciesConfig
+    snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig
 ) -> Iterator[Data]:
     """Yield the guards of the policies, with their verdicts in the last hour."""
-    verdicts = uses("headrace_guard_decisions_total", 0, 1, 2)
+    verdicts = count_uses("headrace_guard_decisions_total", 0, 1, 2)
     for owner, path, is_shadow, stage, guards in _iter_guard_lists(config):
         for index, guard in enumerate(guards):
             key = guard.name or guard.guard, stage

@@ -318,7 +318,7 @@ def _drop_credentials(headers: Headers, credential: Secret | None) -> Headers:
 
 
 def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
-    """Validate a body and convert it to OpenAI's format. Raises ``InvalidField``.
+    """Validate a body and convert its dialect's fields to those of its API family.
 
     ``size`` is in bytes. ``caller`` identifies the client in the fair queue.
     """

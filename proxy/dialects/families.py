@@ -55,7 +55,7 @@ def _read_embeddings_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
 
 def _read_document_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
     if options.call.head.endpoint == "count_tokens" and type(doc.get(COUNT_MEMBER)) is not int:
-        raise UpstreamInvalid(f"The upstream's response lacks the field {COUNT_MEMBER}.")
+        raise UpstreamInvalid(f"The upstream's response lacks the integer {COUNT_MEMBER}.")
     return DocumentUsage()
 
 

@@ -97,7 +97,7 @@ def check_option_groups(body: Json) -> None:
                 check_spelling(COMMON_TYPES, KNOWN_SPELLINGS, name, path)
 
 
-def get_count_role(path: str, name: str) -> str:
+def unify_budget_name(path: str, name: str) -> str:
     """Return ``budget_tokens`` for a reasoning budget in any group, else the name."""
     if not path:
         return "budget_tokens" if name in REASONING_BUDGET_FIELDS else name
@@ -127,7 +127,7 @@ def max_output_tokens(
             value = group[field]
             if value is None:
                 continue
-            name = get_count_role(path, field)
+            name = unify_budget_name(path, field)
             if name in CHOICE_COUNT_FIELDS:
                 choices = max(choices, value)
             elif name in REASONING_BUDGET_FIELDS:
@@ -176,7 +176,7 @@ def max_reasoning_tokens(body: Json) -> int:
         for path, group in list_option_groups(body)
         for name, value in group.items()
         if name in TOKEN_FIELDS
-        and get_count_role(path, name) in REASONING_BUDGET_FIELDS
+        and unify_budget_name(path, name) in REASONING_BUDGET_FIELDS
         and type(value) is int
     ]
     return max(0, *budgets) if budgets else 0

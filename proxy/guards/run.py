@@ -19,7 +19,7 @@ from proxy.guards.findings import Replace, RuleTally, replace_by_kind
 from proxy.guards.inspector import DocumentInspector, Walk, WholeResponseInspector
 from proxy.guards.output import FrameInspector, OutputInspector, StreamInspector, ValueRestorer
 from proxy.guards.signed_thoughts import (
-    ShownThoughts,
+    DeliveredThoughts,
     ThoughtRecorder,
     drop_texts_of_blocks,
     remove_changed_thoughts,
@@ -65,7 +65,7 @@ class PolicyGuards:
 
     engine: Engine
     placeholder_key: bytes = field(default_factory=derive_placeholder_key, repr=False)
-    thoughts: ShownThoughts = field(default_factory=ShownThoughts, repr=False)
+    thoughts: DeliveredThoughts = field(default_factory=DeliveredThoughts, repr=False)
 
     def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         return GuardedCall(guards=self, plan=plan, call=call, record=record)
@@ -95,7 +95,7 @@ class GuardedCall:
             return await self._inspect_request(rules, walk_passthrough_request, walked_texts)
         walk: Walk = walk_request if call.head.passthrough is None else walk_passthrough_request
         walked_texts = await engine.read_texts(walk, call.body, call.size, self.record.key)
-        blocks = self.guards.thoughts.find_shown_blocks(call.body, self.plan, self.record.key)
+        blocks = self.guards.thoughts.find_delivered_blocks(call.body, self.plan, self.record.key)
         if blocks and not any(rule.action == "route" for rule in rules.all_rules):
             walked_texts = drop_texts_of_blocks(walked_texts, blocks)
         return await self._inspect_request(rules, walk, walked_texts)

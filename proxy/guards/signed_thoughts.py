@@ -23,7 +23,7 @@ _SIGNATURE_MEMBERS = frozenset({"encrypted_content", "signature"})
 _BLOCK_STEPS = 4  # steps to a block of a message: ``messages``, its index, ``content``, its index
 
 
-class ShownThoughts:
+class DeliveredThoughts:
     """Digests of thoughts that were sent to clients, by virtual key and upstream."""
 
     __slots__ = ("_digests",)
@@ -38,7 +38,7 @@ class ShownThoughts:
         if len(self._digests) > MAX_THOUGHTS:
             del self._digests[next(iter(self._digests))]
 
-    def find_shown_blocks(self, body: Json, plan: Plan, key: str | None) -> frozenset[Path]:
+    def find_delivered_blocks(self, body: Json, plan: Plan, key: str | None) -> frozenset[Path]:
         """Return the paths of thoughts that every upstream of the plan has sent to the key."""
         if not self._digests:
             return frozenset()
@@ -65,7 +65,7 @@ class ThoughtRecorder:
 
     __slots__ = ("_record", "_shown", "_texts")
 
-    def __init__(self, shown: ShownThoughts, record: Record) -> None:
+    def __init__(self, shown: DeliveredThoughts, record: Record) -> None:
         self._shown = shown
         self._record = record
         self._texts: list[str] = []  # texts of the open block
@@ -143,14 +143,14 @@ def remove_changed_thoughts(document_before: Json, document_after: Json) -> Json
             items = [
                 item
                 for item_before, item_after in pairs
-                for item in _remove_changed_blocks(item_before, item_after)
+                for item in _remove_changed_thoughts(item_before, item_after)
             ]
             document_after = {**document_after, name: items}
     return document_after
 
 
-def _remove_changed_blocks(item_before: Any, item_after: Any) -> list[Any]:
-    """Return an item of a request without its changed blocks, or nothing if no block remains."""
+def _remove_changed_thoughts(item_before: Any, item_after: Any) -> list[Any]:
+    """Return the item without its changed signed blocks, or nothing if no block remains."""
     if item_after is item_before or not isinstance(item_after, dict):
         return [item_after]
     if item_after.get("encrypted_content") != item_before.get("encrypted_content"):

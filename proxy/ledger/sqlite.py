@@ -149,7 +149,7 @@ class SqliteStore:
         self._disconnect()
 
     def _is_file_replaced(self) -> bool:
-        """Return True if another file is at the path. Return False if that is unknown."""
+        """Return True if another file, or none, is at the path. Return False if unknown."""
         try:
             return self._file_identity != get_file_identity(self.path)
         except OSError:

@@ -46,7 +46,7 @@ class Sessions:
         return self._ends.get(session, 0.0) > self.now()
 
     def end(self, session: str) -> None:
-        """End a session before its time."""
+        """End a session before it expires."""
         self._ends.pop(session, None)
 
 

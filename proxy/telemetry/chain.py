@@ -259,7 +259,7 @@ def verify_chain(path: Path, known_hashes: Iterable[str] = ()) -> Verification:
     if broken is None and not reader.seq:
         broken = 1, "is missing: the log is empty or was truncated"
     if broken is None and missing:
-        broken = number, f"is the last line, but no line has the known hash {min(missing)}"
+        broken = number, f"is the last line, but no line has the hash {min(missing)} of --holds"
     return Verification(
         lines=reader.seq,
         last_hash=reader.last_hash,

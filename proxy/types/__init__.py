@@ -148,7 +148,7 @@ class RequestHead:
 
 @frozen
 class Call:
-    """A request in the form of OpenAI's API, independent of the client's dialect.
+    """A request in the format of its API family, without extensions of the client's dialect.
 
     - ``body``: never modified. Policies decide on the body that is forwarded.
     - ``requested_models``: several names only in the multi-model dialect.

@@ -213,7 +213,7 @@ class Pool:
         self._slots.release(self)
 
     def _on_close(self, origin: Origin, connection: Connection) -> None:
-        """Drop an idle connection that has ended. A request gives back a connection in use."""
+        """Drop an idle connection that has ended. A connection in use is not in the pool."""
         idle = self._idle.get(origin)
         if idle is not None:
             if connection in idle:

@@ -277,16 +277,16 @@ def _needs_own_batch(frame: Frame) -> bool:
 
 
 def is_preamble(frames: Sequence[Frame]) -> bool:
-    """Return True if the frames have no content and are few enough to be held."""
-    return len(frames) <= MAX_PREAMBLE_FRAMES and not any(map(_has_content, frames))
+    """Return True if the frames have no content and no end, and are few enough to be held."""
+    return len(frames) <= MAX_PREAMBLE_FRAMES and not any(map(_contains_preamble_end, frames))
 
 
-def _has_content(frame: Frame) -> bool:
+def _contains_preamble_end(frame: Frame) -> bool:
     is_unread = frame.doc is None and frame.raw is not None
-    return bool(frame.size) or is_unread or any(map(_is_content, frame.events))
+    return bool(frame.size) or is_unread or any(map(_ends_preamble, frame.events))
 
 
-def _is_content(event: Event) -> bool:
+def _ends_preamble(event: Event) -> bool:
     if type(event) is Delta:
         return bool(event.text)
     if type(event) is PartStart:

@@ -339,7 +339,7 @@ def test_explanation_has_the_rule_under_every_name(name: str) -> None:
     assert ("limits" in kinds) is not request.is_later
     assert applied.reason is not None
     for note in (
-        "limit added-limit (no effect: another model is tried first)",
+        "limit added-limit (no effect: the model that is tried first does not match)",
         "cap max_tokens 7 (applies only to a later target)",
     ):
         assert (note in applied.reason) is request.is_later

@@ -10,7 +10,7 @@ from proxy.call.attempts import Attempt
 from proxy.call.record import new_record
 from proxy.guards.signed_thoughts import (
     MAX_THOUGHTS,
-    ShownThoughts,
+    DeliveredThoughts,
     ThoughtRecorder,
     remove_changed_thoughts,
 )
@@ -183,27 +183,29 @@ def plan_of(*upstreams: str) -> Plan:
 def test_thought_is_known_by_key_and_upstream(
     key: str, upstreams: list[str], block: Json, is_known: bool
 ) -> None:
-    output = ShownThoughts()
+    output = DeliveredThoughts()
     output.add("a", "one", THINKING["thinking"], THINKING["signature"])
     body = {"messages": [{"role": "assistant", "content": [block]}]}
 
-    paths = output.find_shown_blocks(body, plan_of(*upstreams), key)
+    paths = output.find_delivered_blocks(body, plan_of(*upstreams), key)
 
     assert paths == ({("messages", 0, "content", 0)} if is_known else set())
 
 
 def test_oldest_thoughts_are_forgotten() -> None:
-    output = ShownThoughts()
+    output = DeliveredThoughts()
     for number in range(MAX_THOUGHTS + 1):
         output.add("a", "one", "", str(number))
     blocks = [{"type": "redacted_thinking", "data": item} for item in ("0", "1")]
     body = {"messages": [{"role": "assistant", "content": blocks}]}
 
-    assert output.find_shown_blocks(body, plan_of("one"), "a") == {("messages", 0, "content", 1)}
+    assert output.find_delivered_blocks(body, plan_of("one"), "a") == {
+        ("messages", 0, "content", 1)
+    }
 
 
 def test_thoughts_of_frames_are_noted() -> None:
-    output, record = ShownThoughts(), new_record()
+    output, record = DeliveredThoughts(), new_record()
     record.key = "a"
     [call] = plan_of("one").model_calls
     record.used_attempts[0] = Attempt(call.targets[0], 0, "b" * 16, started=0.0)
@@ -218,7 +220,7 @@ def test_thoughts_of_frames_are_noted() -> None:
         reader.feed(frame)
 
     body = {"messages": [{"role": "assistant", "content": [THINKING, REDACTED, CHANGED]}]}
-    paths = output.find_shown_blocks(body, plan_of("one"), "a")
+    paths = output.find_delivered_blocks(body, plan_of("one"), "a")
     assert paths == {("messages", 0, "content", 0), ("messages", 0, "content", 1)}
 
 

@@ -76,7 +76,7 @@ def _find_delta(events: tuple[Event, ...]) -> Delta:
 
 
 def _relocate_event(event: Event, unit: MessageUnit, depth: int, number: int) -> Event:
-    """Return an event with its slot in the document of text `number` of a unit."""
+    """Return an event with its slot in the split document, which has text `number` of a unit."""
     if type(event) not in (Attach, PartStart, Delta) or not event.slot:  # type: ignore[union-attr]
         return event
     slot: Slot = event.slot  # type: ignore[union-attr]

@@ -108,20 +108,20 @@ class MessageReader:
         # Before the start, it may be a stream of another family.
         if kind == schema.KEEPALIVE_EVENTS or not self._has_started:
             return []
-        return self._make_document_frames((), doc, raw)
+        return self._frame_document((), doc, raw)
 
     def _make_frame(self, events: tuple[Event, ...], doc: Json | None, raw: bytes | None) -> Frame:
         if self._options.inspect:  # ``raw`` may repeat a member, and guards read only one
             raw = None
         return Frame(events, "messages", doc, raw=raw, model_call=self._options.model_call)
 
-    def _make_document_frames(
-        self, events: tuple[Event, ...], doc: Json, raw: bytes, usual: Shape | None = None
+    def _frame_document(
+        self, events: tuple[Event, ...], doc: Json, raw: bytes, usual_shape: Shape | None = None
     ) -> list[Frame]:
-        """Return the frame of a document. Guards read all of a document with an unusual shape."""
+        """Return the frame of one document, or none. Guards read all of one in another shape."""
         if self._options.crossing:
             return [self._make_frame(events, doc, raw)] if events else []
-        if self._options.inspect and (usual is None or not has_shape(doc, usual)):
+        if self._options.inspect and (usual_shape is None or not has_shape(doc, usual_shape)):
             parts = (e.part for e in events if isinstance(e, PartStart | Delta | Attach))
             events = (*events, Native(next(parts, None)))
         return [self._make_frame(events, doc, raw)]
@@ -145,7 +145,7 @@ class MessageReader:
         if self._has_started:
             if self._splits:
                 raise UpstreamInvalid("The upstream started a second message in one stream.")
-            return self._make_document_frames((), doc, raw)
+            return self._frame_document((), doc, raw)
         self._has_started = True
         message = as_object(doc.get("message"))
         self._add_usage(message.get("usage"))
@@ -155,7 +155,7 @@ class MessageReader:
             None,
         )
         events = (start, *self._make_usage_report(is_final=False))
-        return self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_START])
+        return self._frame_document(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_START])
 
     def _read_message_delta(self, doc: Json, raw: bytes) -> list[Frame]:
         self._add_usage(doc.get("usage"))
@@ -169,7 +169,7 @@ class MessageReader:
             doc = {**doc, "usage": dict(self._usage)}
         return [
             *frames,
-            *self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_DELTA]),
+            *self._frame_document(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_DELTA]),
         ]
 
     def _read_message_stop(self, doc: Json, raw: bytes) -> list[Frame]:
@@ -257,7 +257,7 @@ class MessageReader:
         signature = block.get("signature")
         if signature and not self._options.crossing:
             events += (Attach(part, "signature", signature, slot=("content_block", "signature")),)
-        return self._make_document_frames(events, doc, raw, schema.USUAL_BLOCKS.get(block_type))
+        return self._frame_document(events, doc, raw, schema.USUAL_BLOCKS.get(block_type))
 
     def _read_tool_call_start(
         self, part: Part, doc: Json, raw: bytes, events: tuple[Event, ...]
@@ -266,9 +266,9 @@ class MessageReader:
         name, arguments = block.get("name"), block.get("input")
         call = ToolCall(part.id, name if name.__class__ is str else "")
         events += (PartStart(part, call, ("content_block", "name") if call.name else ()),)
-        usual = schema.USUAL_BLOCKS["tool_use"]
+        usual_shape = schema.USUAL_BLOCKS["tool_use"]
         if not arguments:
-            return self._make_document_frames(events, doc, raw, usual)
+            return self._frame_document(events, doc, raw, usual_shape)
         text = dump(arguments, 0).decode()
         if not self._splits:
             return [
@@ -279,7 +279,7 @@ class MessageReader:
         delta = {"type": schema.BLOCK_DELTA, "index": doc.get("index"), "delta": inner}
         event = Delta(part, text, ("delta", "partial_json"))
         frames = [
-            *self._make_document_frames(events, start, raw, usual),
+            *self._frame_document(events, start, raw, usual_shape),
             self._make_frame((event,), delta, raw),
         ]
         return [frame._replace(raw=None) for frame in frames]
@@ -300,18 +300,18 @@ class MessageReader:
         if not self._is_sent_to_client(part):
             return [self._make_frame(events, doc, raw)] if events else []
         text, name = delta.get(member), _ATTACHMENT_MEMBERS.get(kind)
-        usual = schema.USUAL_DELTA if len(delta) == 2 and index is not None else None
+        usual_shape = schema.USUAL_DELTA if len(delta) == 2 and index is not None else None
         if name is not None:
             if name in delta and not self._options.crossing:
                 events += (Attach(part, name, delta[name], slot=("delta", name)),)
-            return self._make_document_frames(events, doc, raw, usual if name in delta else None)
+            return self._frame_document(events, doc, raw, usual_shape if name in delta else None)
         if text.__class__ is not str or not self._claim_text_member(part, member):
-            return self._make_document_frames(events, doc, raw)
+            return self._frame_document(events, doc, raw)
         slot = "delta", member
-        if usual is not None:
+        if usual_shape is not None:
             self._part, self._index, self._slot = part, index, slot
             self._delta_type, self._member = kind, member
-        return self._make_document_frames((*events, Delta(part, text, slot)), doc, raw, usual)
+        return self._frame_document((*events, Delta(part, text, slot)), doc, raw, usual_shape)
 
     def _claim_text_member(self, part: Part, member: str) -> bool:
         """Use a member for the text of an inspected block. Return False if the block has another.
@@ -336,7 +336,7 @@ class MessageReader:
             if len(self._ended) > MAX_BLOCKS:
                 raise ResponseTooLarge("The upstream sent too many content blocks.")
         events = () if part is None or not self._is_sent_to_client(part) else (PartEnd(part),)
-        return self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.BLOCK_STOP])
+        return self._frame_document(events, doc, raw, USUAL_EVENTS[schema.BLOCK_STOP])
 
 
 class WholeMessageReader:

@@ -112,11 +112,11 @@ CONVERTED_FIELDS = {"messages", "system", "thinking", "tool_choice", "tools"}.un
 
 def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
     """Return a request as a chat, and the names of dropped fields. Raises ``InvalidField``."""
-    conversion = _MessagesConversion(body, keeps_thoughts=keeps_thoughts)
+    conversion = _MessagesToChatConversion(body, keeps_thoughts=keeps_thoughts)
     return conversion.convert(), tuple(sorted(conversion.dropped))
 
 
-class _MessagesConversion:
+class _MessagesToChatConversion:
     """Conversion of one request. `_place` is the path of the current block."""
 
     def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:

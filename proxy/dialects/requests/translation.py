@@ -340,7 +340,7 @@ def _change_number_fields(body: Json, name: str, change: Change, path: str = "")
     changed: Json = {}
     for field, value in body.items():
         if field in names and type(value) in (int, float):
-            if (new := change(token_bounds.get_count_role(path, field), value)) is not None:
+            if (new := change(token_bounds.unify_budget_name(path, field), value)) is not None:
                 changed[field] = new
         elif field in token_bounds.OPTION_GROUPS and isinstance(value, dict):
             changed[field] = _change_number_fields(value, name, change, f"{path}{field}.")
@@ -377,7 +377,7 @@ def _compute_lowest_output_limit(endpoint: Endpoint, body: Json, maximum: float)
         for name in token_bounds.OUTPUT_LIMIT_FIELDS.keys() & group.keys():
             if (
                 group[name] is not None
-                and token_bounds.get_count_role(path, name) in token_bounds.OUTPUT_LIMIT_FIELDS
+                and token_bounds.unify_budget_name(path, name) in token_bounds.OUTPUT_LIMIT_FIELDS
             ):
                 lowest = min(lowest, group[name])
     return max(1, lowest)

@@ -34,11 +34,11 @@ TOOL_CHOICES = frozenset({"auto", "none", "required"})
 
 def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
     """Return a request as a chat, and the names of dropped fields. Raises ``InvalidField``."""
-    conversion = _ResponsesConversion(body, keeps_thoughts=keeps_thoughts)
+    conversion = _ResponsesToChatConversion(body, keeps_thoughts=keeps_thoughts)
     return conversion.convert(), tuple(sorted(conversion.dropped))
 
 
-class _ResponsesConversion:
+class _ResponsesToChatConversion:
     """Conversion of one request. `_thought` is the reasoning for the next assistant message."""
 
     def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
@@ -168,13 +168,13 @@ class _ResponsesConversion:
             self.dropped.add("reasoning")
 
 
-ITEM_CONVERTERS: Mapping[str, Callable[[_ResponsesConversion, Json, str], None]] = {
-    "message": _ResponsesConversion.add_message,
-    "function_call": _ResponsesConversion.add_tool_call,
-    "function_call_output": _ResponsesConversion.add_tool_result,
-    "custom_tool_call": _ResponsesConversion.add_tool_call,
-    "custom_tool_call_output": _ResponsesConversion.add_tool_result,
-    "reasoning": _ResponsesConversion.add_reasoning,
+ITEM_CONVERTERS: Mapping[str, Callable[[_ResponsesToChatConversion, Json, str], None]] = {
+    "message": _ResponsesToChatConversion.add_message,
+    "function_call": _ResponsesToChatConversion.add_tool_call,
+    "function_call_output": _ResponsesToChatConversion.add_tool_result,
+    "custom_tool_call": _ResponsesToChatConversion.add_tool_call,
+    "custom_tool_call_output": _ResponsesToChatConversion.add_tool_result,
+    "reasoning": _ResponsesToChatConversion.add_reasoning,
 }
 """Conversions of items by type. Other types are refused."""
 

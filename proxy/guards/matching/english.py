@@ -137,8 +137,7 @@ _NEGATED_IDIOMS = re.compile(
     rf"\b(?:{'|'.join(_DATA['negated_idioms'])})\b|\bno\. ?(?=\d)", re.IGNORECASE
 )
 NEGATE_FOLLOWING, NEGATE_CLAUSE, NEGATE_PRECEDING = (
-    frozenset(_DATA["negations"][negation_scope].split())
-    for negation_scope in ("following", "whole", "preceding")
+    frozenset(_DATA["negations"][scope].split()) for scope in ("following", "whole", "preceding")
 )
 NEGATIONS = NEGATE_FOLLOWING | NEGATE_CLAUSE | NEGATE_PRECEDING
 _SKIPPED_BY_NEGATION = frozenset({"longer", "any", "anymore", "more"})  # no longer, not any more
@@ -168,8 +167,8 @@ class Clause:
     """The comparable facts of a part of a sentence."""
 
     stems: frozenset[str]
-    negation_heads: frozenset[str]  # first stems in the scope of its negations
-    negation_scope: frozenset[str]  # all stems in their scope
+    first_negated_stems: frozenset[str]  # those directly after a negation
+    negated_stems: frozenset[str]
     is_negated: bool  # True for an odd number of negations
     stems_with_opposite: frozenset[str]  # stems with an opposite
     counts: frozenset[tuple[str, str]]  # numbers with the stem that they count
@@ -200,11 +199,11 @@ def _parse_clause(text: str) -> Clause:
     pieces = [match[0].lower().replace("’", "'") for match in _WORD_OR_NUMBER.finditer(text)]  # noqa: RUF001
     all_stems = frozenset(stem_word(piece) for piece in pieces)
     clause_stems = frozenset(find_content_stems(text)) - _NEGATION_STEMS
-    negation_heads, negation_scope, is_negated = _find_negation_scope(pieces, clause_stems)
+    first_negated_stems, negated_stems, is_negated = _find_negated_stems(pieces, clause_stems)
     return Clause(
         stems=clause_stems,
-        negation_heads=negation_heads,
-        negation_scope=negation_scope,
+        first_negated_stems=first_negated_stems,
+        negated_stems=negated_stems,
         is_negated=is_negated,
         stems_with_opposite=all_stems & OPPOSITES.keys(),
         counts=frozenset(_find_numbers_with_units(pieces)),
@@ -212,17 +211,20 @@ def _parse_clause(text: str) -> Clause:
     )
 
 
-def _find_negation_scope(
+def _find_negated_stems(
     pieces: Sequence[str], clause_stems: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str], bool]:
-    """Return the heads and the scope of the negations, and True if their number is odd."""
-    negation_heads, negation_scope, remaining, is_negated = set[str](), set[str](), 0, False
+    """Return the first negated stems, all negated stems, and True if negations are odd.
+
+    The first one follows its negation directly. A negation of the clause negates all its stems.
+    """
+    first_negated_stems, negated_stems, remaining, is_negated = set[str](), set[str](), 0, False
     for piece in pieces:
         if piece in NEGATIONS or piece.endswith("n't"):
             is_negated, remaining = not is_negated, NEGATION_SCOPE
             if piece in NEGATE_CLAUSE or piece in NEGATE_PRECEDING:
-                negation_heads |= clause_stems
-                negation_scope |= clause_stems
+                first_negated_stems |= clause_stems
+                negated_stems |= clause_stems
                 remaining = 0
         elif (
             remaining
@@ -230,10 +232,10 @@ def _find_negation_scope(
             and (stemmed := stem_word(piece)) in clause_stems
         ):
             if remaining == NEGATION_SCOPE:
-                negation_heads.add(stemmed)
-            negation_scope.add(stemmed)
+                first_negated_stems.add(stemmed)
+            negated_stems.add(stemmed)
             remaining -= 1
-    return frozenset(negation_heads), frozenset(negation_scope), is_negated
+    return frozenset(first_negated_stems), frozenset(negated_stems), is_negated
 
 
 def _find_numbers_with_units(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -297,14 +299,14 @@ def _contradicts_by_negation(clause: Clause, reference: Clause) -> bool:
     shared |= _find_opposites(clause, reference) | _find_opposites(reference, clause)
     if clause.is_negated == reference.is_negated:
         negations = (
-            (clause.negation_heads & shared, reference.negation_scope),
-            (reference.negation_heads & shared, clause.negation_scope),
+            (clause.first_negated_stems & shared, reference.negated_stems),
+            (reference.first_negated_stems & shared, clause.negated_stems),
         )
         return any(
-            negation_heads and not negation_heads & negation_scope
-            for negation_heads, negation_scope in negations
+            first_negated_stems and not first_negated_stems & negated_stems
+            for first_negated_stems, negated_stems in negations
         )
-    if (clause.negation_heads | reference.negation_heads) & shared:
+    if (clause.first_negated_stems | reference.first_negated_stems) & shared:
         return True
     return len(shared) >= MIN_NEGATED_SHARE * len(clause.stems | reference.stems)
 

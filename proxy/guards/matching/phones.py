@@ -50,7 +50,10 @@ class Phones:
     def __init__(self, regions: Sequence[str]) -> None:
         unknown = [region for region in regions if region not in phonenumbers.SUPPORTED_REGIONS]
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is not a region code of two capital letters")
+            raise ValueError(
+                f"{unknown[0]!r} is not a supported region. "
+                "Use a two-letter country code in capitals, such as DE."
+            )
         self._regions = tuple(_Region(region) for region in regions)
 
     def iter_loading_steps(self) -> Iterator[None]:

@@ -219,10 +219,10 @@ def build_prefilter(
 
 @frozen
 class Prefilter:
-    """Returns True if one of several sets may match texts on separate lines.
+    """Callable that returns True if one of several sets may match one of the lines of a text.
 
     ``translation`` maps code points beyond ASCII to the text that is matched in their place.
-    ``confirm`` is a slower check of lines that match a set.
+    ``confirm`` is a slower check of all lines, called if a set matches.
     """
 
     sets: Sequence[PatternSet]

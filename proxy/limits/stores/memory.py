@@ -155,7 +155,7 @@ class MemoryStore:
     async def charge(
         self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
     ) -> None:
-        """Charge budgets. The id is not stored, because a charge in memory cannot fail halfway."""
+        """Charge budgets. Nobody repeats a charge in memory, so a repeated id is charged again."""
         _, wall_ms = self._read_clocks()
         for claim in claims:
             key = (claim.limit.key, claim.scope)

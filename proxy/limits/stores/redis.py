@@ -97,8 +97,8 @@ class RedisStore:
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
         """Settle a call. After ``StoreUnavailable`` it may be repeated until it succeeds.
 
-        If the store has lost the charge, actual spend is charged. The ledger has the row of a call
-        that was in flight during an outage.
+        If the store has lost the charge, actual spend is charged to the budgets. A settlement that
+        may have succeeded before charges nothing then: the ledger has the row of the call.
         """
         call = self._calls.pop(request_id, None)
         if call is None:

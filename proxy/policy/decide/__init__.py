@@ -159,7 +159,9 @@ def _decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     if head.tags:
         tags, dropped = merge_tags(snapshot, key_deployment, head)
         names = map(shorten_to_ascii, dropped)
-        warnings += tuple(f"tag {tag} ignored: clients may not set this value" for tag in names)
+        warnings += tuple(
+            f"tag {tag} ignored: clients may not set it, or not to this value" for tag in names
+        )
     if len(call.requested_models) > deployment.max_models:
         raise InvalidField("model", f"must have at most {deployment.max_models} models")
     facts = collect_facts(key.name, call, tags)

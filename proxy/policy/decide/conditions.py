@@ -251,7 +251,7 @@ class Not(Condition):
         return None if result is None else not result
 
     def explain_mismatch(self, facts: Facts) -> str:
-        return f"an excluded condition matches: {self.text}"
+        return f"the condition under `not` matches: {self.text}"
 
 
 ALWAYS = AllOf(())

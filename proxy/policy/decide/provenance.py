@@ -121,7 +121,7 @@ class DecidedPlan(Plan):
         ):
             if effect.startswith(PARAMETER_EFFECTS):
                 return "applies only to a later target"
-            return "no effect: another model is tried first"
+            return "no effect: the model that is tried first does not match"
         if kind == "cap":
             changes = (
                 ruled_call.model_call.overrides,

@@ -144,8 +144,8 @@ class TokenSlot:
 class CloudTokens:
     """The tokens of a process. Only the thread that fetches a token waits for its cloud.
 
-    The libraries read more variables than those in ``environ``. ``on_failure`` is called with
-    the reference and the reason if a token cannot be renewed.
+    The libraries also read variables of the process that are not in ``environ``. ``on_failure``
+    is called with the reference and the reason if a token cannot be renewed.
     """
 
     def __init__(

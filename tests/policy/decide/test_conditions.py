@@ -84,7 +84,7 @@ def test_condition_matches(when: dict[str, Any]) -> None:
             {"any": [{"key": "batch"}, {"stream": True}]},
             "no alternative matches: key is widget, expected batch; the call is not streamed",
         ),
-        ({"not": {"key": "widget"}}, "an excluded condition matches: {key: widget}"),
+        ({"not": {"key": "widget"}}, "the condition under `not` matches: {key: widget}"),
         (friday("00:00-23:30"), "the call arrived at Fri 23:30, expected {between: 00:00-23:30}"),
         (
             friday("22:00-06:00", days=["thu", "sat"]),

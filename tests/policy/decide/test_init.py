@@ -136,7 +136,7 @@ def test_caller_may_add_only_allowed_tags(snapshot: Snapshot) -> None:
 
     assert plan.tags == {"beta": "true", "env": "prod", "feature": "search-box", "team": "support"}
     assert plan.dropped_tags == 3
-    assert "tag team ignored: clients may not set this value" in plan.warnings
+    assert "tag team ignored: clients may not set it, or not to this value" in plan.warnings
 
 
 def test_refresh_needs_permission_of_the_key(snapshot: Snapshot) -> None:

@@ -123,7 +123,8 @@ def test_call_is_explained_from_key_to_targets(snapshot: Snapshot) -> None:
         "├─ guards: 0",
         "├─ limits: 0",
         "├─ cache: off",
-        "└─ result: route to openai/m (tag env ignored: clients may not set this value)",
+        "└─ result: route to openai/m "
+        "(tag env ignored: clients may not set it, or not to this value)",
     ]
 
 
