@@ -207,7 +207,7 @@ def from_environment(
     defaults = Settings(policies)
     otel = read_otel_settings(environ)
     file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
-    cache_secret, id_secrets = _read_secrets(environ)
+    cache_secret, id_secrets = _read_cache_and_id_secrets(environ)
     if (file or redis) and not cache_secret:
         raise BadSetting("HEADRACE_CACHE_FILE and HEADRACE_REDIS_URL require HEADRACE_SECRET")
     if (trusted := environ.get("SSL_CERT_FILE")) and not Path(trusted).is_file():
@@ -281,7 +281,7 @@ def _check_admin_token(admin: Address, token: str | None) -> str | None:
     return token
 
 
-def _read_secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
+def _read_cache_and_id_secrets(environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
     """Return the cache secret, and the id secrets: the first one encrypts, all decrypt.
 
     A variable with an older name takes precedence for its purpose. Raises ``BadSetting``.

@@ -214,7 +214,7 @@ def make_revision_data(store: PolicyStore) -> Data:
     return {
         "revision": store.current.revision,
         "since": to_epoch_ms(store.active_since.timestamp()),
-        "rejected": make_rejection_data(store.rejection),
+        "rejected": make_rejected_reload_data(store.rejection),
     }
 
 
@@ -234,7 +234,7 @@ def _find_example_deployment(snapshot: Snapshot) -> str | None:
     return min(served, key=lambda d: len(d.routes.targets)).name if served else None
 
 
-def make_rejection_data(rejection: Rejection | None) -> Data | None:
+def make_rejected_reload_data(rejection: Rejection | None) -> Data | None:
     """Return a rejected reload, with its time in milliseconds since 1970."""
     if rejection is None:
         return None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from proxy.console import Data
-from proxy.console.overview import make_rejection_data, make_revision_data, to_epoch_ms
+from proxy.console.overview import make_rejected_reload_data, make_revision_data, to_epoch_ms
 from proxy.console.series import Sources
 from proxy.policy import schema
 from proxy.policy.decide.snapshot import Snapshot
@@ -124,7 +124,7 @@ def _make_candidate_data(sources: Sources) -> Data | None:
     return {
         "revision": explanation.revision,
         "folder": str(sources.candidate_folder),
-        "rejected": make_rejection_data(sources.candidate.rejection()),
+        "rejected": make_rejected_reload_data(sources.candidate.rejection()),
         "same": round(sum(counter.value for (kind, _), counter in results if kind == "same")),
         "changes": [decision.to_json() for decision in explanation.decisions],
     }

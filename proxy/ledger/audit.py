@@ -92,7 +92,7 @@ CHECK_QUERIES: dict[str, str] = {
     "runs with more or fewer rows than were written": """
         SELECT 'run ' || r.id FROM runs r LEFT JOIN calls c ON c.run = r.id
         GROUP BY r.id HAVING COUNT(c.seq) <> r.written - r.pruned""",
-    "runs with a row number above that of their last call": """
+    "runs with a row number above their number of ended calls": """
         SELECT 'run ' || r.id FROM runs r JOIN calls c ON c.run = r.id
         GROUP BY r.id HAVING MAX(c.seq) > r.ended""",
     "runs that closed without settling every call": """

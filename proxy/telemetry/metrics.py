@@ -53,7 +53,7 @@ class CallMetrics:
         if facts.cache_store is not None or facts.saved is not None:
             self._count_cache(deployment, facts)
         if facts.failure is not None or facts.skips or facts.dropped_tags:
-            self._count_failures(deployment, facts)
+            self._count_skips_and_aborts(deployment, facts)
         if len(facts.attempts) > 1:
             self._count_fallbacks(deployment, [attempt.attempt for attempt in facts.attempts])
 
@@ -206,7 +206,7 @@ class CallMetrics:
         if saved.cost:
             series["headrace_cache_saved_usd_total", deployment].value += saved.cost / NANO_PER_USD
 
-    def _count_failures(self, deployment: str, facts: CallSummary) -> None:
+    def _count_skips_and_aborts(self, deployment: str, facts: CallSummary) -> None:
         """Count skipped targets, dropped tags and aborted streams."""
         for skip in facts.skips:
             target = (skip.target.upstream.name, skip.target.model)

@@ -36,7 +36,7 @@ def get_partial_matcher(detector: object) -> PartialMatcher | None:
     return getattr(detector, "partial_matcher", None)
 
 
-class SplitValueDetector(Protocol):
+class SplitValueChecker(Protocol):
     """A detector of values that may be adjacent: a match across messages may be two values."""
 
     def is_split_value(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
@@ -46,5 +46,5 @@ class SplitValueDetector(Protocol):
         """
 
 
-def is_split_value_detector(detector: object) -> TypeGuard[SplitValueDetector]:
+def is_split_value_checker(detector: object) -> TypeGuard[SplitValueChecker]:
     return hasattr(detector, "is_split_value")

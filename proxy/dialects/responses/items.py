@@ -97,8 +97,8 @@ class OpenItems:
     def open_item_for_text(self, index: int, text_type: TextType) -> OpenItem | None:
         """Return the item of a text. Begin the item if no event has.
 
-        Returns None if the item has ended. If the stream crosses, also if an item of this type
-        cannot have the text, or would be a call without a name.
+        Returns None if the item has ended. For a client of another API family also if an item of
+        this type cannot have the text, or would be a call without a name.
         """
         item = self._items.get(index)
         if item is None:

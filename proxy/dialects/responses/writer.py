@@ -131,7 +131,7 @@ class ResponsesWriter:
         if kind in (schema.ITEM_ADDED, schema.ITEM_DONE):
             self._items[as_int(doc.get(schema.OUTPUT_INDEX))] = as_object(doc.get("item"))
         if kind in schema.RESPONSE_EVENTS:
-            self._store_response(as_object(doc.get("response")), is_final=kind in schema.END_EVENTS)
+            self._set_response(as_object(doc.get("response")), is_final=kind in schema.END_EVENTS)
             doc = {**doc, "response": self._response}
         if not self._rewrites and raw is not None and not self._options.whole:
             self._out.number += 1
@@ -182,7 +182,7 @@ class ResponsesWriter:
                     text.logprobs_count += 1
                     text.logprobs += as_objects(event.value)
 
-    def _store_response(self, response: Json, *, is_final: bool) -> None:
+    def _set_response(self, response: Json, *, is_final: bool) -> None:
         self._response = {**response, **echo_request_members(self._options.call)}
         if is_final:
             self._has_ended = True

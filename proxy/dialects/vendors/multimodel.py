@@ -57,7 +57,7 @@ def _read_integer(usage: Any, name: str) -> int | None:
     return count if type(count) is int else None
 
 
-def _make_model_choice(model: str, part: Json) -> Json:
+def _make_choice(model: str, part: Json) -> Json:
     choices = part.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
     choice = choice if isinstance(choice, dict) else {}
@@ -81,7 +81,7 @@ def compose_response(call: Call, parts: Mapping[int, Json]) -> Json:
     ``prediction_time_ms`` is the maximum, because models run concurrently.
     """
     choices = [
-        _make_model_choice(model, parts[index]) for index, model in enumerate(call.requested_models)
+        _make_choice(model, parts[index]) for index, model in enumerate(call.requested_models)
     ]
     usages = [choice["usage"] for choice in choices if "error" not in choice]
     totals: Json = {}

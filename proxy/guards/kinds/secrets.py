@@ -30,8 +30,8 @@ from proxy.guards.matching.re2set import (
     PatternSet,
     Span,
     build_prefilter,
-    compile_lazy_patterns,
     encode_utf8,
+    iter_compile_steps,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
@@ -118,7 +118,7 @@ class Secrets:
         patterns += [pattern for rule in self._rules for pattern in rule.patterns]
         for long in self._long:
             patterns += (long.opening_pattern, long.full_pattern)
-        yield from compile_lazy_patterns(patterns)
+        yield from iter_compile_steps(patterns)
         yield from self.partial_matcher.iter_loading_steps()
 
     def find(self, text: str) -> Sequence[Finding]:

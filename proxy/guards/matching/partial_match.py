@@ -32,8 +32,8 @@ from proxy.guards.matching.re2set import (
     PatternSet,
     Span,
     build_prefilter,
-    compile_lazy_patterns,
     encode_utf8,
+    iter_compile_steps,
 )
 from proxy.runtime.frozen import frozen
 
@@ -161,7 +161,7 @@ class StreamPatternMatcher:
 
     def iter_loading_steps(self) -> Iterator[None]:
         partials = filter(None, chain.from_iterable(self._partials))
-        yield from compile_lazy_patterns(chain(partials, self._compiled))
+        yield from iter_compile_steps(chain(partials, self._compiled))
 
     def _load_unspaced_partials(self) -> tuple[PatternSet, list[int]]:
         if self._unspaced is None:

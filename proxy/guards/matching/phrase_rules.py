@@ -22,8 +22,8 @@ from proxy.guards.matching.re2set import (
     CharacterOffsets,
     Pattern,
     PatternSet,
-    compile_lazy_patterns,
     encode_utf8,
+    iter_compile_steps,
 )
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
@@ -93,7 +93,7 @@ class PhraseRules:
         return any(pattern_set.may_contain_match(lines) for pattern_set in self.pattern_sets)
 
     def iter_loading_steps(self) -> Iterator[None]:
-        return compile_lazy_patterns(self._patterns)
+        return iter_compile_steps(self._patterns)
 
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""

@@ -124,7 +124,7 @@ class Pattern:
         return bool((self._regex or self.prepare()).groupindex)
 
 
-def compile_lazy_patterns(patterns: Iterable[Pattern]) -> Iterator[None]:
+def iter_compile_steps(patterns: Iterable[Pattern]) -> Iterator[None]:
     """Compile ``lazy`` patterns, one per step. Raises ``ValueError`` for invalid syntax."""
     for pattern in patterns:
         pattern.prepare()

@@ -83,7 +83,7 @@ def _write_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[P
 def _rebuild_data(original: str, parts: Mapping[Payload, str], written: str | None) -> str:
     """Return data with changed parts.
 
-    If ``written`` changed beyond the head, it replaces the base64.
+    If guards also changed the base64, the decoded text replaces it.
     """
     run = original[original.find(";base64,") + 1 :]
     spells = written is not None and not written.endswith(run)

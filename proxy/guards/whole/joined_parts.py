@@ -20,7 +20,7 @@ from proxy.guards.text.normalize import View, build_views
 from proxy.guards.text.walk import Text, find_joined_parts_depth
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
-from proxy.types.partial_matcher import is_split_value_detector
+from proxy.types.partial_matcher import is_split_value_checker
 
 MAX_JOINED_CHARS = 64 * 1024  # maximum characters of a message that are inspected again
 BOUNDARY_CHARS = 256  # characters of a message on either side of a boundary
@@ -124,7 +124,7 @@ class JoinedParts:
 
         At a boundary of messages, a detector may decide that it is two values side by side.
         """
-        if not self.message_spans or not is_split_value_detector(detector):
+        if not self.message_spans or not is_split_value_checker(detector):
             return True
         first_share = bisect_right(self.message_spans, match.start, key=lambda share: share[0]) - 1
         last_share = bisect_right(self.message_spans, match.end - 1, key=lambda share: share[0]) - 1
@@ -150,7 +150,7 @@ class JoinedParts:
         """
         if not self.message_spans:
             return pieces
-        if is_split_value_detector(detector):
+        if is_split_value_checker(detector):
             remaining = [
                 (text_index, piece) for text_index, piece in pieces if text_index < known_text_index
             ]

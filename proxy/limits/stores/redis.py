@@ -142,7 +142,7 @@ class RedisStore:
             await self.settle(request_id, [0] * (len(call.keys) - 1))
 
     async def renew(self) -> None:
-        """Renew leases in batches, so that admissions run in between, then unbooked bills.
+        """Renew leases in batches, so that admissions run in between. Then renew unbooked bills.
 
         A lease that has expired is restored, unless the call was never charged.
         """

@@ -355,7 +355,7 @@ def describe_limit(scoped: ScopedLimit) -> str:
 def _explain_result(plan: Plan, call: Call, is_past: bool) -> Decision:
     if plan.model_list is not None:
         names = format_count(len(plan.model_list), "name")
-        return Decision("result", "list the models of the key", names)
+        return Decision("result", "answered with the models of the key", names)
     if plan.refusal is not None:
         text = f"rejected with {plan.refusal.status} by rule {plan.refusal.rule}"
         return Decision("result", text, plan.refusal.message, state="refused")

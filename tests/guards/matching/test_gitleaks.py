@@ -27,7 +27,7 @@ from proxy.guards.matching.gitleaks import (
     read_third_party_rules,
     shannon_entropy,
 )
-from proxy.guards.matching.re2set import compile_lazy_patterns
+from proxy.guards.matching.re2set import iter_compile_steps
 from tests.for_each import for_each
 from tests.guards.credentials import (
     IN_CONTEXT,
@@ -152,12 +152,12 @@ def test_value_of_low_entropy_is_no_secret(tmp_path: Path) -> None:
 
 def test_rule_invalid_in_re2_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a valid RE2 pattern"):
-        list(compile_lazy_patterns(rule(tmp_path, "(?=order)").patterns))
+        list(iter_compile_steps(rule(tmp_path, "(?=order)").patterns))
 
 
 def test_every_rule_is_valid_in_re2() -> None:
     for secret_rule in gitleaks.read_third_party_rules():
-        list(compile_lazy_patterns(secret_rule.patterns))
+        list(iter_compile_steps(secret_rule.patterns))
 
 
 def test_token_longer_than_the_bound_is_data() -> None:

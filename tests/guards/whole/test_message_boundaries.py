@@ -29,7 +29,7 @@ from proxy.guards.whole.joined_parts import (
     iter_message_boundaries,
 )
 from proxy.types.guard import Finding, GuardRule
-from proxy.types.partial_matcher import is_split_value_detector
+from proxy.types.partial_matcher import is_split_value_checker
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks, pieces, rule
 from tests.guards.growth import LINEAR, grown
@@ -260,7 +260,7 @@ def test_short_messages_are_found_joined_and_alone(
         rows = [part for middle in SEPARATORS for part in row_of(messages, middle, single_rule)]
         letters = letters_of(texts, single_rule)
         assert alone <= letters <= alone.union(*rows)
-        if not is_split_value_detector(single_rule.detector):
+        if not is_split_value_checker(single_rule.detector):
             assert all(part <= letters for part in rows if not part & alone)
 
 

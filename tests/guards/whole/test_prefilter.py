@@ -19,7 +19,7 @@ from proxy.guards.text.documents import collect_request_texts
 from proxy.guards.text.walk import Text, Texts
 from proxy.guards.whole.prefilter import prefilter_rules
 from proxy.types.guard import Action, Detector, Finding, GuardResult, GuardRule, StageRules
-from proxy.types.partial_matcher import is_split_value_detector
+from proxy.types.partial_matcher import is_split_value_checker
 from tests.for_each import for_each
 from tests.golden.pipeline import call_of
 from tests.guards.doubles import Ticks
@@ -70,12 +70,12 @@ class UnpreparedValues(Unprepared):
     """A detector without a prefilter that recognizes values cut between messages."""
 
     def is_split_value(self, text: str, finding: Finding, ends: Sequence[tuple[int, int]]) -> bool:
-        assert is_split_value_detector(self.detector)
+        assert is_split_value_checker(self.detector)
         return self.detector.is_split_value(text, finding, ends)
 
 
 def unprepared_parts(detector: Detector) -> Detector:
-    result = UnpreparedValues if is_split_value_detector(detector) else Unprepared
+    result = UnpreparedValues if is_split_value_checker(detector) else Unprepared
     return result(detector)
 
 

@@ -182,7 +182,7 @@ REPEATED = "/v1/files/{id} (retried after a failure)"
             None,
             f"passthrough: GET {REPEATED}",
         ),
-        (("--path", "/v1/models", "--method", "GET"), None, "list the models of the key"),
+        (("--path", "/v1/models", "--method", "GET"), None, "answered with the models of the key"),
         (
             ("--path", "/v1/conversations", "--deployment", "files"),
             None,
