@@ -39,7 +39,7 @@ MEDDLED = (
     ),
     ("without settling every call", "UPDATE runs SET begun = begun + 1"),
     ("settled more than ended", "UPDATE runs SET settled = settled + 1"),
-    ("of their last call", "UPDATE calls SET seq = 9 WHERE seq = 2"),
+    ("number of ended calls", "UPDATE calls SET seq = 9 WHERE seq = 2"),
     ("without a run", "UPDATE calls SET run = 7 WHERE seq = 1"),
     ("missing run numbers", "UPDATE runs SET id = 3; UPDATE calls SET run = 3"),
     (

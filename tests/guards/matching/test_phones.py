@@ -96,5 +96,5 @@ def test_groups_separated_by_spaces_need_another_sign(text: str, score: float) -
 
 @for_each("region", ["XX", "us", "", "USA"])
 def test_unknown_region_is_refused(region: str) -> None:
-    with pytest.raises(ValueError, match="is not a region code"):
+    with pytest.raises(ValueError, match="is not a supported region"):
         Phones(["US", region])
