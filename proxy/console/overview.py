@@ -54,7 +54,7 @@ def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
     """Return the page for a range of ``RANGES``. Times are milliseconds since 1970."""
     series = sources.series
     earlier = series.find_totals_before(RANGES[range_name][0] * RANGES[range_name][1])
-    totals, sample = series.make_totals(), series.make_sample().counters
+    totals, sample = series.make_totals(), series.make_sample()
     upstreams = list(_make_upstream_rows(sources, earlier, totals))
     return {
         "now": to_epoch_ms(sources.now()),
@@ -67,10 +67,11 @@ def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
         "deployment": _find_example_deployment(sources.snapshot),
         "series": _make_charts(series, range_name),
         "spend": {
-            "nano": round(sample["spend"] * NANO_PER_USD),
-            "saved_nano": round(sample["saved"] * NANO_PER_USD),
+            "nano": round(sample.counters["spend"] * NANO_PER_USD),
+            "saved_nano": round(sample.counters["saved"] * NANO_PER_USD),
         },
         "calls": round(sum(totals.sum_by_labels("headrace_requests_total", 3).values())),
+        "in_flight": sample.in_flight,
         "upstreams": upstreams,
         "outcomes": _unwrap_labels(totals.compute_increase(earlier, "headrace_requests_total", 3)),
         "retries": _unwrap_labels(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.console.shop import (
     running_shop,
     wait_for_ledger,
 )
-from tests.doubles import ScriptedUpstream, answer, chat
+from tests.doubles import ScriptedUpstream, answer, chat, hang
 
 
 async def get_call(proxy: Proxy, number: int) -> Any:
@@ -52,6 +53,20 @@ async def test_overview_counts_all_calls_and_names_what_needs_attention(
     assert upstreams["openai/gpt-4o-mini"]["failed"] == 0
     assert [item["text"] for item in page["attention"]] == ["Circuit open: dead/gpt-4o"]
     assert page["fallbacks"] == 1
+
+
+async def test_calls_in_flight_are_those_of_the_request(
+    shop: Proxy, upstream: ScriptedUpstream
+) -> None:
+    upstream.arrived.clear()
+    upstream.answer_with(hang())
+    running = asyncio.create_task(post_chat(shop))
+    await upstream.arrived.wait()
+
+    assert (await get(shop, "overview?range=5m"))["in_flight"] == 1
+    running.cancel()
+    await shop.sink.wait()
+    assert (await get(shop, "overview?range=1h"))["in_flight"] == 0
 
 
 async def test_decisions_of_calls_have_states(shop: Proxy, upstream: ScriptedUpstream) -> None:

@@ -3,7 +3,7 @@
 import { html, useLayoutEffect, useRef, useState } from './vendor/preact-htm.module.js'
 import { clock, minute } from './format.js'
 
-const LEFT = 48
+const LEFT = 58
 const RIGHT = 4
 const TOP = 6
 const LABELS = 16

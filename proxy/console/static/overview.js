@@ -129,9 +129,9 @@ function Charts({ data, range }) {
       sides=${at == null && byMidnight != null
         ? [{ text: `≈ ${usd(byMidnight)} by midnight`, opt: true }] : []}
       tick=${usd} label="Spend per minute in USD" series=${accent(d.spend.map(perMinute))} />
-    <${Metric} ...${shared} title="In flight" range="now" value=${int(d.in_flight.at(at ?? -1))}
-      unit="calls" tick=${v => (v % 1 ? '' : int(v))} label="Calls in flight"
-      series=${accent(d.in_flight)} />
+    <${Metric} ...${shared} title="In flight" range="now"
+      value=${int(at != null ? d.in_flight[at] : data.in_flight)} unit="calls"
+      tick=${v => (v % 1 ? '' : int(v))} label="Calls in flight" series=${accent(d.in_flight)} />
     <${Metric} ...${shared} title="Cache hits" value=${pct(recent(hits))}
       sides=${[{
         text: `of lookups; ${usd(data.spend.saved_nano / 1e9)} saved since the start`, opt: true
