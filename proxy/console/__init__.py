@@ -6,6 +6,9 @@ files of the console are in ``proxy/server/console.py``.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import orjson
@@ -13,13 +16,37 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.telemetry.lines import redact_line
 
+MAX_JOBS = 16
 Data = dict[str, Any]
 """An object of the JSON API."""
 Query = TypeVar("Query", bound=BaseModel)
+T = TypeVar("T")
 
 
 class InvalidQuery(ValueError):
     """A parameter of a page is invalid. The message names it."""
+
+
+class TooManyPages(Exception):
+    """Too many pages wait for the thread."""
+
+
+class PageThread(ThreadPoolExecutor):
+    """One thread for at most ``MAX_JOBS`` jobs, so that pages delay no call, scrape or reload.
+
+    A job is not started if its request has ended.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(1, name)
+        self._jobs = asyncio.Semaphore(MAX_JOBS)
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Return the result of a job. Raises ``TooManyPages``."""
+        if self._jobs.locked():
+            raise TooManyPages
+        async with self._jobs:
+            return await asyncio.get_running_loop().run_in_executor(self, job)
 
 
 def parse_query(model: type[Query], data: Any) -> Query:

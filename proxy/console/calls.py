@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from proxy.call.attempts import Attempt
 from proxy.call.record import Captured, CapturedText, Record
 from proxy.console import Data, to_redacted_json
 from proxy.errors.words import MAX_NAME, MAX_WORDS
@@ -23,17 +25,11 @@ MAX_CHARS = 16_000
 """Stored characters of a captured prompt, and of a captured response."""
 MAX_REQUEST_BYTES = 65_536
 """Texts of larger requests are not stored, as they need memory and time to redact."""
-STORED_HEADERS = frozenset(
-    {
-        "content-type", "request-id", "retry-after", "retry-after-ms", "x-headrace-cache",
-        "x-headrace-cost-usd", "x-headrace-deployment", "x-headrace-error", "x-headrace-policy",
-        "x-headrace-warning", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens",
-        "x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens",
-        "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens", "x-request-id", "x-should-retry",
-        "x-trace-id",
-    }
-)  # fmt: skip
-"""Response headers that are stored, of those that the proxy sends itself."""
+STORED_HEADERS = re.compile(
+    "content-type|request-id|retry-after(-ms)?|x-(headrace|ratelimit)-[a-z-]+|x-(request|trace)-id|"
+    "x-should-retry"
+)
+"""Response headers that are stored: those that the proxy sends itself."""
 
 
 class CallsQuery(BaseModel):
@@ -46,13 +42,14 @@ class CallsQuery(BaseModel):
 class RecentCall:
     """A call: its id in the console, its log line, and the details that the line lacks.
 
-    ``json`` is its row, once a page has requested it.
+    ``captured`` redacts its texts. ``json`` is its row, once a page has requested it.
     """
 
     number: int
     id: str
     line: Data
     details: Data
+    captured: Callable[[], Captured] | None = None
     json: bytes = b""
 
 
@@ -76,39 +73,30 @@ class RecentCalls:
         self._trace_url = trace_url
         self._calls: deque[RecentCall] = deque(maxlen=MAX_CALLS)
         self._unauthorized: deque[RecentCall] = deque(maxlen=MAX_UNAUTHORIZED)
-        self._captured: deque[Data] = deque(maxlen=MAX_CAPTURED)
+        self._captured: deque[RecentCall] = deque(maxlen=MAX_CAPTURED)
         self._last_number = 0
 
     def add(self, record: Record, line: Data) -> None:
         """Add a finished call, given its log line in the native schema."""
         self._last_number += 1
-        start, sent, headers, attempts = record.started, record.response_headers, {}, []
-        for name in STORED_HEADERS & sent.keys():
-            headers[name] = sent[name][:MAX_NAME]
-        for attempt in record.attempts[:MAX_WORDS]:
-            first_token_at = attempt.meter.first_token_at
-            attempts.append(
-                {
-                    "upstream": attempt.target.upstream.name,
-                    "model": attempt.target.model,
-                    "reason": attempt.reason,
-                    "status": attempt.status,
-                    "error": attempt.error,
-                    "start_ms": (attempt.started - start) * 1000,
-                    "first_token_ms": first_token_at and (first_token_at - start) * 1000,
-                    "end_ms": ((attempt.ended or attempt.started) - start) * 1000,
-                }
-            )
-        details: Data = {"attempt_list": attempts, "response_headers": headers}
-        calls = self._unauthorized if record.key is None else self._calls
-        number, call_id = self._last_number, f"{self.run}-{self._last_number}"
-        calls.append(RecentCall(number=number, id=call_id, line=line, details=details))
+        headers = record.response_headers.items()
+        details: Data = {
+            "attempt_list": [
+                _make_attempt_row(attempt, record.started)
+                for attempt in record.attempts[:MAX_WORDS]
+            ],
+            "response_headers": {
+                name: text[:MAX_NAME] for name, text in headers if STORED_HEADERS.fullmatch(name)
+            },
+        }
+        call = RecentCall(self._last_number, self.last_id, line, details)
+        (self._unauthorized if record.key is None else self._calls).append(call)
         size = 0 if record.call is None else record.call.size
         if record.captured is not None and size <= MAX_REQUEST_BYTES:
             if len(self._captured) == MAX_CAPTURED:
-                del self._captured[0]["captured"]
-            details["captured"] = record.captured
-            self._captured.append(details)
+                self._captured[0].captured = None
+            call.captured = record.captured
+            self._captured.append(call)
 
     @property
     def last_id(self) -> str:
@@ -151,14 +139,28 @@ class RecentCalls:
         """
         line, url = call.line, self._trace_url
         explanation = self._history.explain_span(line["request_id"], line["key"], line["span_id"])
-        details = {**call.details}
         return {
             **self._make_row(call),
-            **details,
-            "captured": _read_captured(details.get("captured")),
+            **call.details,
+            "captured": _read_captured(call.captured),
             "explanation": None if explanation is None else explanation.to_json(),
             "trace_url": None if url is None else url.replace("{trace_id}", line["trace_id"]),
         }
+
+
+def _make_attempt_row(attempt: Attempt, start: float) -> Data:
+    """Return an attempt with its times in milliseconds since the start of the call."""
+    first_token_at = attempt.meter.first_token_at
+    return {
+        "upstream": attempt.target.upstream.name,
+        "model": attempt.target.model,
+        "reason": attempt.reason,
+        "status": attempt.status,
+        "error": attempt.error,
+        "start_ms": (attempt.started - start) * 1000,
+        "first_token_ms": first_token_at and (first_token_at - start) * 1000,
+        "end_ms": ((attempt.ended or attempt.started) - start) * 1000,
+    }
 
 
 def _read_captured(captured: Callable[[], Captured] | None) -> Data | None:

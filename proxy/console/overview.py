@@ -5,42 +5,36 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel
 
 import proxy
+from proxy.call.attempts import CallOutcome
 from proxy.console import Data
 from proxy.console.series import (
-    OUTCOMES,
-    RANGES,
-    VERDICTS,
     Labels,
-    Sample,
+    Period,
     Sources,
     TimeSeries,
-    Totals,
     estimate_quantile,
+    sum_series,
 )
 from proxy.errors.words import format_count
 from proxy.money.usage import NANO_PER_USD
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Rejection
 from proxy.policy.store import PolicyStore
-from proxy.telemetry.catalog.table import (
-    BUCKETS_S,
-    LONG_BUCKETS_S,
-    SHORT_BUCKETS_S,
-)
+from proxy.telemetry.catalog.table import BUCKETS_S, LONG_BUCKETS_S, SHORT_BUCKETS_S
 from proxy.telemetry.metrics import CIRCUIT_VALUES
-from proxy.types import Target
 
+RANGES = {"5m": (5, 60), "15m": (10, 90), "1h": (30, 120)}
+"""Seconds of a point, and number of points, of each range."""
+VERDICTS = ("blocked", "masked", "flagged", "failed")
 NO_FAILURES = frozenset({"1xx", "2xx", "3xx", "4xx", "cancelled"})
 """Results of attempts that are not failures of the upstream."""
 SPENT_SHARE = 0.995
-SECONDS_EDGES_MS, SHORT_EDGES_MS, LONG_EDGES_MS = (
-    [1000 * edge for edge in edges] for edges in (BUCKETS_S, SHORT_BUCKETS_S, LONG_BUCKETS_S)
-)
+CIRCUIT_NAMES = {int(value): name for name, value in CIRCUIT_VALUES.items()}
 Limits = Sequence[Mapping[str, Any]] | None
 
 
@@ -50,12 +44,28 @@ class RangeQuery(BaseModel):
     range: Literal["5m", "15m", "1h"] = "15m"
 
 
+class Problem(NamedTuple):
+    """State that needs attention, with a link of the console and the name of a runbook."""
+
+    level: Literal["error", "warning"]
+    text: str
+    note: str
+    link: str
+    runbook: str
+
+
 def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
     """Return the page for a range of ``RANGES``. Times are milliseconds since 1970."""
-    series = sources.series
-    earlier = series.find_totals_before(RANGES[range_name][0] * RANGES[range_name][1])
-    totals, sample = series.make_totals(), series.make_sample()
-    upstreams = list(_make_upstream_rows(sources, earlier, totals))
+    series, metrics = sources.series, sources.metrics
+    step, count = RANGES[range_name]
+    period = series.get_last(step * count)
+    upstreams = list(_make_upstream_rows(sources, period))
+    outcomes = period.count("headrace_requests_total", 3)
+    reasons = period.count("headrace_upstream_repeats_total", 2)
+    spend, saved = (
+        round(sum_series(metrics, name) * NANO_PER_USD)
+        for name in ("headrace_money_usd_total", "headrace_cache_saved_usd_total")
+    )
     return {
         "now": to_epoch_ms(sources.now()),
         "instance": {
@@ -65,149 +75,141 @@ def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
             "started": to_epoch_ms(series.started_at),
         },
         "deployment": _find_example_deployment(sources.snapshot),
-        "series": _make_charts(series, range_name),
-        "spend": {
-            "nano": round(sample.counters["spend"] * NANO_PER_USD),
-            "saved_nano": round(sample.counters["saved"] * NANO_PER_USD),
-        },
-        "calls": round(sum(totals.sum_by_labels("headrace_requests_total", 3).values())),
-        "in_flight": sample.in_flight,
+        "series": _make_charts(series, step, count),
+        "spend": {"nano": spend, "saved_nano": saved},
+        "calls": round(sum_series(metrics, "headrace_requests_total")),
+        "in_flight": sum_series(metrics, "headrace_inflight_requests"),
         "upstreams": upstreams,
-        "outcomes": _unwrap_labels(totals.compute_increase(earlier, "headrace_requests_total", 3)),
-        "retries": _unwrap_labels(
-            totals.compute_increase(earlier, "headrace_upstream_repeats_total", 2)
-        ),
-        "fallbacks": sum(totals.compute_increase(earlier, "headrace_fallbacks_total").values()),
-        "skipped": sum(
-            totals.compute_increase(earlier, "headrace_upstream_skipped_total").values()
-        ),
+        "outcomes": {outcome: n for (outcome,), n in outcomes.items()},
+        "retries": {reason: n for (reason,), n in reasons.items()},
+        "fallbacks": period.total("headrace_fallbacks_total"),
+        "skipped": period.total("headrace_upstream_skipped_total"),
         "limits": limits,
         "policy": {
             **make_revision_data(sources.policies),
             "candidate": sources.candidate and sources.candidate.current().revision,
         },
-        "attention": list(_find_problems(sources.policies, upstreams, limits)),
+        "attention": [p._asdict() for p in _find_problems(sources.policies, upstreams, limits)],
     }
 
 
-def _make_charts(series: TimeSeries, range_name: str) -> Data:
-    points = list(series.iter_points(range_name))
+def _make_charts(series: TimeSeries, step: int, count: int) -> Data:
+    points = series.split(step, count)
 
-    def values(value: Callable[[Sample, Sample], float | None]) -> list[float | None]:
-        """Return a value of each point, None where one of its samples is unknown."""
-        return [value(a, b) if a is not None and b is not None else None for _, a, b in points]
+    def values(read: Callable[[Period], float | None]) -> list[float | None]:
+        """Return a value of each point, None before the start of the process."""
+        return [read(period) if period.samples else None for _, period in points]
 
-    def changes(name: str) -> list[float | None]:
-        return values(lambda a, b: b.counters.get(name, 0.0) - a.counters.get(name, 0.0))
+    def changes(name: str, *labels: str, first: int = 0) -> list[float | None]:
+        """Return the increases of a counter for the labels from a position on."""
+        positions = range(first, first + len(labels))
+        return values(lambda period: period.count(name, *positions).get(labels, 0))
 
-    def quantiles(name: str, share: float, edges: Sequence[float]) -> list[float | None]:
+    def quantiles(name: str, share: float, edges_s: Sequence[float]) -> list[float | None]:
+        edges = [1000 * edge for edge in edges_s]
         return values(
-            lambda a, b: estimate_quantile(share, edges, a.histograms[name], b.histograms[name])
+            lambda period: estimate_quantile(share, edges, period.sum_amounts(name).get((), ()))
         )
 
-    seconds = values(lambda a, b: max(1.0, b.time - a.time))
+    def rates(outcome: str) -> list[float | None]:
+        return values(
+            lambda period: (
+                period.count("headrace_requests_total", 3).get((outcome,), 0) / period.seconds
+            )
+        )
+
+    lookups, verdicts = "headrace_cache_lookups_total", "headrace_guard_decisions_total"
+    hits = [changes(lookups, name, first=1) for name in ("hit", "hit_semantic")]
+    first_token, overhead = "headrace_time_to_first_token_seconds", "headrace_overhead_seconds"
     return {
-        "step": RANGES[range_name][0] * 1000,
-        "times": [to_epoch_ms(time) for time, _, _ in points],
-        "outcomes": {
-            name: [
-                n if n is None or s is None else n / s
-                for n, s in zip(changes(name), seconds, strict=True)
-            ]
-            for name in OUTCOMES
-        },
-        "verdicts": {name: changes(f"guard_{name}") for name in VERDICTS},
-        **{name: changes(name) for name in ("spend", "lookups", "hits")},
-        "in_flight": [None if end is None else end.in_flight for _, _, end in points],
-        **{
-            f"{name}_{label}_ms": quantiles(name, share, edges)
-            for name, edges in (("first_token", SECONDS_EDGES_MS), ("overhead", SHORT_EDGES_MS))
-            for label, share in (("p50", 0.5), ("p99", 0.99))
-        },
+        "step": step * 1000,
+        "times": [to_epoch_ms(time) for time, _ in points],
+        "outcomes": {name: rates(name) for name in get_args(CallOutcome)},
+        "verdicts": {name: changes(verdicts, name, "false", first=2) for name in VERDICTS},
+        "spend": values(lambda period: period.total("headrace_money_usd_total")),
+        "lookups": changes(lookups),
+        "hits": [None if a is None else a + (b or 0) for a, b in zip(*hits, strict=True)],
+        "in_flight": values(lambda period: period.samples[-1].in_flight),
+        "first_token_p50_ms": quantiles(first_token, 0.5, BUCKETS_S),
+        "first_token_p99_ms": quantiles(first_token, 0.99, BUCKETS_S),
+        "overhead_p50_ms": quantiles(overhead, 0.5, SHORT_BUCKETS_S),
+        "overhead_p99_ms": quantiles(overhead, 0.99, SHORT_BUCKETS_S),
     }
 
 
-def _make_upstream_rows(sources: Sources, earlier: Totals, totals: Totals) -> Iterator[Data]:
+def _make_upstream_rows(sources: Sources, period: Period) -> Iterator[Data]:
     attempts, failures, circuits = Counter[Labels](), Counter[Labels](), dict[Labels, int]()
-    results = totals.compute_increase(earlier, "headrace_upstream_attempts_total", 0, 1, 2)
+    results = period.count("headrace_upstream_attempts_total", 0, 1, 2)
     for (upstream, model, result), count in results.items():
-        attempts[upstream, model] += round(count)
-        failures[upstream, model] += 0 if result in NO_FAILURES else round(count)
+        attempts[upstream, model] += count
+        failures[upstream, model] += 0 if result in NO_FAILURES else count
+    durations = period.sum_amounts("headrace_upstream_request_duration_seconds", 0, 1)
     for labels, gauge in sources.metrics.copy_series("headrace_circuit_state").items():
         circuits[labels[:2]] = max(circuits.get(labels[:2], 0), int(gauge.value))
-    names = {int(value): name for name, value in CIRCUIT_VALUES.items()}
     remaining = sources.metrics.copy_series("headrace_upstream_ratelimit_remaining_requests")
-    for target in _list_targets(sources.snapshot):
+    deployments = sources.snapshot.deployments.values()
+    targets = {target.id: target for deployment in deployments for _, target in deployment.targets}
+    for target in targets.values():
         key = target.upstream.name, target.model
-        durations = earlier.durations.get(key, ()), totals.durations.get(key, ())
         yield {
             "upstream": key[0],
             "model": key[1],
-            "circuit": names[circuits.get(key, 0)],
+            "circuit": CIRCUIT_NAMES[circuits.get(key, 0)],
             "in_flight": sources.health.count_in_flight(*key),
             "max_concurrency": target.upstream.max_concurrency,
-            "per_second": attempts[key] / max(1.0, totals.time - earlier.time),
+            "per_second": attempts[key] / period.seconds,
             "failed": failures[key] / attempts[key] if attempts[key] else None,
-            "p99_ms": estimate_quantile(0.99, LONG_EDGES_MS, *durations),
+            "p99_ms": estimate_quantile(
+                0.99, [1000 * edge for edge in LONG_BUCKETS_S], durations.get(key, ())
+            ),
             "remaining_requests": remaining[key].value if key in remaining else None,
         }
 
 
 def _find_problems(
     policies: PolicyStore, upstreams: Sequence[Data], limits: Limits
-) -> Iterator[Mapping[str, str]]:
-    """Yield states that need attention, each with a link of the console and a runbook."""
+) -> Iterator[Problem]:
     for target in upstreams:
         if target["circuit"] == "open":
-            yield {
-                "level": "error",
-                "text": f"Circuit open: {target['upstream']}/{target['model']}",
-                "note": "Calls go to the other targets of their deployment.",
-                "link": "#/calls?outcome=upstream_error",
-                "runbook": "circuit-open",
-            }
+            yield Problem(
+                "error",
+                f"Circuit open: {target['upstream']}/{target['model']}",
+                "Calls go to the other targets of their deployment.",
+                "#/calls?outcome=upstream_error",
+                "circuit-open",
+            )
     if policies.rejection is not None:
-        problems = len(policies.rejection.problems)
-        yield {
-            "level": "error",
-            "text": f"Policy reload rejected, {format_count(problems, 'problem')}",
-            "note": f"Revision {policies.current.revision} stays active.",
-            "link": "#/policy?at=revision",
-            "runbook": "reload-failing",
-        }
+        yield Problem(
+            "error",
+            f"Policy reload rejected, {format_count(len(policies.rejection.problems), 'problem')}",
+            f"Revision {policies.current.revision} stays active.",
+            "#/policy?at=revision",
+            "reload-failing",
+        )
     if limits is None:
-        yield {
-            "level": "error",
-            "text": "The limit store does not answer",
-            "note": "Limits use their fallback, and their state is unknown.",
-            "link": "#/policy?at=limits",
-            "runbook": "limit-store-away",
-        }
+        yield Problem(
+            "error",
+            "The limit store does not answer",
+            "Limits use their fallback, and their state is unknown.",
+            "#/policy?at=limits",
+            "limit-store-away",
+        )
     for limit in limits or ():
-        if (
-            limit["kind"] == "usd"
-            and limit["mode"] == "enforce"
-            and (texts := _describe_refusal(limit))
-        ):
-            link = "#/calls?outcome=limited"
-            yield {"level": "warning", **texts, "link": link, "runbook": "budget"}
+        if limit["kind"] == "usd" and limit["mode"] == "enforce":
+            yield from _find_refusing_budget(limit)
 
 
-def _describe_refusal(limit: Mapping[str, Any]) -> Mapping[str, str] | None:
-    """Return the texts about a budget that refuses calls, otherwise None."""
+def _find_refusing_budget(limit: Mapping[str, Any]) -> Iterator[Problem]:
     owner = f"Budget {limit['name']} of {limit['scope']}"
     if limit["used"] >= SPENT_SHARE * limit["capacity"]:
-        return {
-            "text": f"{owner} is spent",
-            "note": "Calls that may cost more are refused with 429.",
-        }
-    if not limit["denied"]:
-        return None
-    calls = format_count(limit["denied"], "call")
-    return {
-        "text": f"Budget {limit['name']} refused {calls} in the last hour",
-        "note": f"{owner} has less left than a call may cost, or another owner has.",
-    }
+        text, note = f"{owner} is spent", "Calls that may cost more are refused with 429."
+    elif limit["denied"]:
+        calls = format_count(limit["denied"], "call")
+        text = f"Budget {limit['name']} refused {calls} in the last hour"
+        note = f"{owner} has less left than a call may cost, or another owner has."
+    else:
+        return
+    yield Problem("warning", text, note, "#/calls?outcome=limited", "budget")
 
 
 def make_revision_data(store: PolicyStore) -> Data:
@@ -217,15 +219,6 @@ def make_revision_data(store: PolicyStore) -> Data:
         "since": to_epoch_ms(store.active_since.timestamp()),
         "rejected": make_rejected_reload_data(store.rejection),
     }
-
-
-def _list_targets(snapshot: Snapshot) -> list[Target]:
-    """Return the targets of all deployments, each upstream and model once."""
-    by_id: dict[str, Target] = {}
-    for deployment in snapshot.deployments.values():
-        for _, target in deployment.targets:
-            by_id.setdefault(target.id, target)
-    return list(by_id.values())
 
 
 def _find_example_deployment(snapshot: Snapshot) -> str | None:
@@ -245,7 +238,3 @@ def make_rejected_reload_data(rejection: Rejection | None) -> Data | None:
 def to_epoch_ms(seconds: float) -> int:
     """Return milliseconds since 1970."""
     return round(seconds * 1000)
-
-
-def _unwrap_labels(counts: Mapping[tuple[str, ...], float]) -> dict[str, float]:
-    return {label: count for (label,), count in counts.items()}

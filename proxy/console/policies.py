@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -12,23 +12,22 @@ import yaml
 
 from proxy.console import Data
 from proxy.console.overview import make_rejected_reload_data, make_revision_data, to_epoch_ms
-from proxy.console.series import Sources
+from proxy.console.series import HOUR_S, Sources
 from proxy.policy import schema
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load_policies_with_problems
 from proxy.policy.files.source import KeyPath, PolicyError
 
-HOUR_S = 3600.0
 CountUses = Callable[..., Mapping[tuple[str, ...], int]]
 """Returns the increase of a counter in the last hour, by the labels at positions."""
 
 
 class FileTexts(NamedTuple):
-    """Parts of a revision that only its files contain."""
+    """Parts of a revision that only its files contain. ``warnings`` is None if they are unknown."""
 
     revision: str
     config: schema.PoliciesConfig
-    warnings: list[str]
+    warnings: list[str] | None
 
 
 @dataclass(slots=True)
@@ -45,23 +44,16 @@ class PolicyPage:
     def build_page(self) -> Data:
         """Return the page. It blocks while files are read. Times are milliseconds since 1970."""
         sources, snapshot = self.sources, self.sources.snapshot
-        texts = self._read_texts(snapshot)
-        config = None if texts is None else texts.config
-        earlier, totals = sources.series.find_totals_before(HOUR_S), sources.series.make_totals()
-
-        def count_uses(name: str, *positions: int) -> dict[tuple[str, ...], int]:
-            increase = totals.compute_increase(earlier, name, *positions)
-            return {labels: round(count) for labels, count in increase.items()}
-
+        _, config, warnings = self._read_texts(snapshot)
+        count_uses = sources.series.get_last(HOUR_S).count
+        guards = list(_make_guard_rows(snapshot, count_uses, config))
         return {
             "now": to_epoch_ms(sources.now()),
             **make_revision_data(sources.policies),
             "folder": str(sources.folder),
             "deployments": list(_make_deployment_rows(snapshot, count_uses, config)),
             "rules": list(_make_rule_rows(snapshot, count_uses, config)),
-            "guards": None
-            if config is None
-            else list(_make_guard_rows(snapshot, count_uses, config)),
+            "guards": None if warnings is None else guards,
             "keys": list(_make_key_rows(sources, snapshot)),
             "tags": [
                 {
@@ -72,39 +64,37 @@ class PolicyPage:
                 }
                 for name, tag in snapshot.tags.items()
             ],
-            "warnings": None if texts is None else texts.warnings,
+            "warnings": warnings,
             "candidate": _make_candidate_data(sources),
         }
 
-    def _read_texts(self, snapshot: Snapshot) -> FileTexts | None:
-        """Return the texts of the active revision, None if the files have changed."""
+    def _read_texts(self, snapshot: Snapshot) -> FileTexts:
         if self._texts is not None and self._texts.revision == snapshot.revision:
             return self._texts
         from proxy.policy.review.check import list_warnings  # noqa: PLC0415  # its lints load guards
 
         try:
             loaded = load_policies_with_problems(self.sources.folder)
-            if loaded.revision != snapshot.revision:
-                return None
-            problems = list_warnings(loaded, snapshot, datetime.now(UTC))
+            if loaded.revision == snapshot.revision:
+                problems = list_warnings(loaded, snapshot, datetime.now(UTC))
+                self._texts = FileTexts(loaded.revision, loaded.policies, list(map(str, problems)))
+                return self._texts
         except (PolicyError, OSError):
-            return None
-        self._texts = FileTexts(loaded.revision, loaded.policies, list(map(str, problems)))
-        return self._texts
+            pass
+        return FileTexts(snapshot.revision, schema.PoliciesConfig(), None)
 
 
 def _make_key_rows(sources: Sources, snapshot: Snapshot) -> Iterator[Data]:
-    last_used: dict[str, float] = {}
+    last_used, ends = dict[str, float](), dict[str, float]()
     series = sources.metrics.copy_series("headrace_key_last_used_timestamp_seconds")
     for (name, *_), gauge in series.items():
         last_used[name] = max(last_used.get(name, 0.0), gauge.value)
-    ends: dict[str, list[float]] = {}
     for credential in snapshot.credentials.values():
-        end = credential.expires_at
-        ends.setdefault(credential.key.name, []).append(end.timestamp() if end else math.inf)
+        name, end = credential.key.name, credential.expires_at
+        ends[name] = max(ends.get(name, 0.0), end.timestamp() if end else math.inf)
     now = datetime.fromtimestamp(sources.now(), UTC)
     for name, key in snapshot.keys.items():
-        end_at = max(ends.get(name, ()), default=math.inf)
+        end_at = ends.get(name, math.inf)
         yield {
             "name": name,
             "deployments": list(key.deployments),
@@ -131,11 +121,11 @@ def _make_candidate_data(sources: Sources) -> Data | None:
 
 
 def _make_deployment_rows(
-    snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig | None
+    snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig
 ) -> Iterator[Data]:
     calls = count_uses("headrace_requests_total", 0)
     for name, deployment in snapshot.deployments.items():
-        section = config.deployments.get(name) if config is not None else None
+        section = config.deployments.get(name)
         path, candidates = ("deployments", name), deployment.routes.candidates
         weights = dict(zip(candidates.targets, candidates.weights, strict=False))
         targets = [
@@ -165,67 +155,60 @@ def _make_deployment_rows(
 
 
 def _make_rule_rows(
-    snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig | None
+    snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig
 ) -> Iterator[Data]:
     applied = count_uses("headrace_policy_rules_total", 1)
     shadowed = count_uses("headrace_policy_shadow_rules_total", 1)
-    conditions = dict(_format_conditions(config))
-    deployments = snapshot.deployments.values()
-    rules = {rule.name: rule for deployment in deployments for rule in deployment.rules}
-    for rule in rules.values():
+    conditions = {name: getattr(part, "when", None) for name, _, _, part in _iter_parts(config)}
+    rules = {rule.name: rule for d in snapshot.deployments.values() for rule in d.rules}
+    for name, rule in rules.items():
         yield {
-            "name": rule.name,
-            "when": conditions.get(rule.name),
+            "name": name,
+            "when": _format_condition(conditions[name]) if name in conditions else None,
             "effect": "; ".join(text for _, text in rule.iter_effects()),
             "mode": "shadow" if rule.shadow else "enforce",
-            "applied": (shadowed if rule.shadow else applied).get((rule.name,), 0),
+            "applied": (shadowed if rule.shadow else applied).get((name,), 0),
             "source": snapshot.find_location(*rule.path),
         }
 
 
-def _format_conditions(config: schema.PoliciesConfig | None) -> Iterator[tuple[str, str]]:
-    """Yield the name of each rule, with its condition as in the file."""
-    for name, policy in (config.policies if config is not None else {}).items():
-        for rule in policy.rules:
-            text = "always"
-            if rule.when is not None:
-                condition = rule.when.model_dump(mode="json", exclude_unset=True, by_alias=True)
-                text = yaml.safe_dump(condition, default_flow_style=True, width=1000).strip()
-            yield f"{name}/{rule.name}", text
+def _iter_parts(config: schema.PoliciesConfig) -> Iterator[tuple[str, KeyPath, bool, Any]]:
+    """Yield each policy and each of its rules: full name, path, shadow mode and configuration."""
+    for name, policy in config.policies.items():
+        yield name, ("policies", name), policy.mode == "shadow", policy
+        for index, rule in enumerate(policy.rules):
+            is_shadow, path = (
+                "shadow" in (policy.mode, rule.mode),
+                ("policies", name, "rules", index),
+            )
+            yield f"{name}/{rule.name}", path, is_shadow, rule
+
+
+def _format_condition(when: schema.WhenConfig | None) -> str:
+    """Return a condition as in the file."""
+    if when is None:
+        return "always"
+    condition = when.model_dump(mode="json", exclude_unset=True, by_alias=True)
+    return yaml.safe_dump(condition, default_flow_style=True, width=1000).strip()
 
 
 def _make_guard_rows(
     snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig
 ) -> Iterator[Data]:
-    """Yield the guards of the policies, with their verdicts in the last hour."""
+    """Yield the guards of policies and rules, with their verdicts in the last hour."""
     verdicts = count_uses("headrace_guard_decisions_total", 0, 1, 2)
-    for owner, path, is_shadow, stage, guards in _iter_guard_lists(config):
-        for index, guard in enumerate(guards):
-            key = guard.name or guard.guard, stage
-            counts = {labels[2]: n for labels, n in verdicts.items() if labels[:2] == key}
-            yield {
-                "policy": owner,
-                "stage": stage,
-                "name": guard.name or guard.guard,
-                "action": guard.action,
-                "mode": "shadow" if is_shadow or guard.mode == "shadow" else "enforce",
-                "inspected": sum(counts.values()),
-                "found": sum(counts.get(v, 0) for v in ("flagged", "masked", "blocked")),
-                "source": snapshot.find_location(*path, stage, index),
-            }
-
-
-def _iter_guard_lists(
-    config: schema.PoliciesConfig,
-) -> Iterator[tuple[str, KeyPath, bool, str, Sequence[Any]]]:
-    """Yield the guards of each policy and rule: owner, path, shadow mode, stage and guards."""
-    for name, policy in config.policies.items():
-        owners: list[tuple[str, KeyPath, Any]] = [(name, ("policies", name), policy)]
-        owners += [
-            (f"{name}/{rule.name}", ("policies", name, "rules", index), rule)
-            for index, rule in enumerate(policy.rules)
-        ]
-        for owner, path, part in owners:
-            is_shadow = "shadow" in (policy.mode, part.mode)
-            yield owner, path, is_shadow, "input", part.input or ()
-            yield owner, path, is_shadow, "output", part.output or ()
+    for owner, path, is_shadow, part in _iter_parts(config):
+        for stage in ("input", "output"):
+            for index, guard in enumerate(getattr(part, stage) or ()):
+                key = guard.name or guard.guard, stage
+                counts = {labels[2]: n for labels, n in verdicts.items() if labels[:2] == key}
+                yield {
+                    "policy": owner,
+                    "stage": stage,
+                    "name": key[0],
+                    "action": guard.action,
+                    "mode": "shadow" if is_shadow or guard.mode == "shadow" else "enforce",
+                    "inspected": sum(counts.values()),
+                    "found": sum(counts.get(v, 0) for v in ("flagged", "masked", "blocked")),
+                    "source": snapshot.find_location(*path, stage, index),
+                }

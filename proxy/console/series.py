@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import add, sub
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from threading import Lock
+from typing import Any, NamedTuple
 
-from proxy.call.attempts import CallOutcome
 from proxy.limits.stores.store import CounterStore
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import CandidateSink
@@ -17,163 +19,148 @@ from proxy.telemetry.metrics import Metrics
 from proxy.upstream.health import Health
 
 SAMPLE_S = 5
-MAX_SAMPLES = 3600 // SAMPLE_S + 1
-TOTALS_EVERY = 60 // SAMPLE_S
-"""Samples between two sets of ``Totals``, which are larger."""
-MAX_TOTALS = 62
-MAX_SERIES = 5000
-"""Totals are not stored beyond this number of series."""
-RANGES: Mapping[str, tuple[int, int]] = {"5m": (5, 60), "15m": (10, 90), "1h": (30, 120)}
-"""Seconds of a point, and number of points, of each range."""
-OUTCOMES: tuple[str, ...] = get_args(CallOutcome)
-VERDICTS = ("blocked", "masked", "flagged", "failed")
-HIT_RESULTS = frozenset({"hit", "hit_semantic"})
-TOTALED_COUNTERS = (
-    "headrace_upstream_attempts_total",
-    "headrace_upstream_repeats_total",
-    "headrace_upstream_skipped_total",
+HOUR_S = 3600
+MAX_INCREASES = 300_000
+"""Stored increases of series. Beyond it the oldest samples are dropped."""
+SAMPLED_METRICS = (
+    "headrace_cache_lookups_total",
     "headrace_fallbacks_total",
-    "headrace_policy_rules_total",
-    "headrace_policy_shadow_rules_total",
     "headrace_guard_decisions_total",
     "headrace_limit_decisions_total",
+    "headrace_money_usd_total",
+    "headrace_overhead_seconds",
+    "headrace_policy_rules_total",
+    "headrace_policy_shadow_rules_total",
     "headrace_requests_total",
+    "headrace_time_to_first_token_seconds",
+    "headrace_upstream_attempts_total",
+    "headrace_upstream_repeats_total",
+    "headrace_upstream_request_duration_seconds",
+    "headrace_upstream_skipped_total",
 )
-DURATION_METRIC = "headrace_upstream_request_duration_seconds"
 Labels = tuple[str, ...]
-Buckets = tuple[int, ...]
+Amounts = tuple[float, ...]
+"""Number of a counter, or counts by bucket of a histogram."""
+SeriesByMetric = Mapping[str, Mapping[Labels, Amounts]]
 
 
 class Sample(NamedTuple):
-    """Counters and histograms at a time in seconds since 1970. Money is in USD."""
+    """Increases since the previous sample. Times are seconds since 1970."""
 
-    time: float
-    counters: Mapping[str, float]
-    histograms: Mapping[str, Buckets]
+    start: float
+    end: float
+    increases: SeriesByMetric
     in_flight: float
 
 
-class Totals(NamedTuple):
-    """Counters by metric and labels, and durations of requests by upstream and model."""
+@frozen
+class Period:
+    """Increases of counters and histograms during consecutive samples, if there are any."""
 
-    time: float
-    counters: Mapping[str, Mapping[Labels, float]]
-    durations: Mapping[Labels, Buckets]
+    samples: Sequence[Sample]
 
-    def sum_by_labels(self, name: str, *positions: int) -> dict[Labels, float]:
-        """Return the sums of a counter by the labels at these positions."""
-        sums: dict[Labels, float] = {}
-        for labels, value in self.counters.get(name, {}).items():
-            key = tuple(labels[position] for position in positions)
-            sums[key] = sums.get(key, 0.0) + value
+    @property
+    def seconds(self) -> float:
+        """Duration, at least 1 s so that rates have a divisor."""
+        return max(1.0, sum(sample.end - sample.start for sample in self.samples))
+
+    def sum_amounts(self, name: str, *positions: int) -> dict[Labels, Amounts]:
+        """Return the increase of a metric by the labels at these positions."""
+        sums: dict[Labels, Amounts] = {}
+        for sample in self.samples:
+            for labels, amounts in sample.increases.get(name, {}).items():
+                key = tuple(labels[position] for position in positions)
+                sums[key] = tuple(map(add, sums[key], amounts)) if key in sums else amounts
         return sums
 
-    def compute_increase(self, earlier: Totals, name: str, *positions: int) -> dict[Labels, float]:
-        """Return the increase of a counter since ``earlier``, by the labels at these positions."""
-        counts = earlier.sum_by_labels(name, *positions)
-        return {
-            labels: count - counts.get(labels, 0.0)
-            for labels, count in self.sum_by_labels(name, *positions).items()
-        }
+    def count(self, name: str, *positions: int) -> dict[Labels, int]:
+        """Return the increase of a counter by the labels at these positions."""
+        amounts = self.sum_amounts(name, *positions)
+        return {labels: round(amount) for labels, [amount] in amounts.items()}
+
+    def total(self, name: str) -> float:
+        """Return the increase of a counter over all labels."""
+        return sum(self.sum_amounts(name).get((), ()))
 
 
 class TimeSeries:
-    """Samples of the last hour. ``now`` returns seconds since 1970.
+    """Samples of the last hour. ``now`` returns seconds since 1970. Methods run in any thread."""
 
-    Methods may run in any thread; only one may call ``add_sample``.
-    """
-
-    def __init__(self, metrics: Metrics, now: Callable[[], float]) -> None:
+    def __init__(
+        self, metrics: Metrics, now: Callable[[], float], max_increases: int = MAX_INCREASES
+    ) -> None:
         self._metrics = metrics
         self._now = now
-        self.started_at = now()
-        self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
-        self._totals: deque[Totals] = deque(maxlen=MAX_TOTALS)
-        self._until_totals = 0
+        self._max_increases = max_increases
+        self.started_at = self._sampled_at = now()
+        self._amounts: SeriesByMetric = {}
+        self._samples: deque[Sample] = deque()
+        self._lock = Lock()
 
     def add_sample(self) -> None:
         """Add a sample. Call it every ``SAMPLE_S`` seconds."""
-        self._samples.append(self.make_sample())
-        if self._until_totals <= 0:
-            self._until_totals = TOTALS_EVERY
-            totals = self.make_totals()
-            if sum(map(len, totals.counters.values())) <= MAX_SERIES:
-                self._totals.append(totals)
-        self._until_totals -= 1
+        with self._lock:
+            amounts = self._read_amounts()
+            sample = self._make_sample(amounts)
+            self._samples.append(sample)
+            self._amounts, self._sampled_at = amounts, sample.end
+            size = sum(len(series) for s in self._samples for series in s.increases.values())
+            while (
+                size > self._max_increases or self._samples[0].end < sample.end - HOUR_S - SAMPLE_S
+            ):
+                size -= sum(map(len, self._samples.popleft().increases.values()))
 
-    def make_sample(self) -> Sample:
-        """Return a sample of now."""
-        series = self._metrics.copy_series
-        verdicts = series("headrace_guard_decisions_total").items()
-        enforced = {labels: counter for labels, counter in verdicts if labels[3] == "false"}
-        lookups = _sum_by_label(series("headrace_cache_lookups_total"), 1)
-        return Sample(
-            time=self._now(),
-            counters={
-                **_sum_by_label(series("headrace_requests_total"), 3),
-                **{f"guard_{verdict}": n for verdict, n in _sum_by_label(enforced, 2).items()},
-                "spend": _sum_values(series("headrace_money_usd_total")),
-                "saved": _sum_values(series("headrace_cache_saved_usd_total")),
-                "lookups": sum(lookups.values()),
-                "hits": sum(lookups.get(name, 0.0) for name in HIT_RESULTS),
-            },
-            histograms={
-                "first_token": _sum_buckets(
-                    series("headrace_time_to_first_token_seconds").values()
-                ),
-                "overhead": _sum_buckets(series("headrace_overhead_seconds").values()),
-            },
-            in_flight=_sum_values(series("headrace_inflight_requests")),
-        )
+    def list_samples(self) -> list[Sample]:
+        """Return the samples, and one of the time since the last of them."""
+        with self._lock:
+            return [*self._samples, self._make_sample(self._read_amounts())]
 
-    def make_totals(self, names: Iterable[str] = TOTALED_COUNTERS) -> Totals:
-        """Return the totals of now."""
-        counters = {
-            name: {
-                labels: series.value for labels, series in self._metrics.copy_series(name).items()
-            }
-            for name in names
-        }
-        durations = {
-            labels: tuple(series.counts)
-            for labels, series in self._metrics.copy_series(DURATION_METRIC).items()
-        }
-        return Totals(self._now(), counters, durations)
+    def get_last(self, seconds: float) -> Period:
+        """Return the increases of the last seconds, at most an hour."""
+        first = self._now() - seconds
+        return Period([sample for sample in self.list_samples() if sample.end > first])
 
-    def find_totals_before(self, seconds: float) -> Totals:
-        """Return the totals of at least so many seconds ago, or those of the start."""
-        latest = self._now() - seconds
-        for totals in reversed(tuple(self._totals)):
-            if totals.time <= latest:
-                return totals
-        return Totals(self.started_at, {}, {})
+    def split(self, step: int, count: int) -> list[tuple[float, Period]]:
+        """Return the last periods of ``step`` seconds, each with its end, the oldest first.
+
+        Periods before the start of the process have no samples.
+        """
+        end = self._now() // step * step
+        periods: list[list[Sample]] = [[] for _ in range(count)]
+        for sample in self.list_samples():
+            index = count - 1 + math.ceil((sample.end - SAMPLE_S / 2 - end) / step)
+            if 0 <= index < count:
+                periods[index].append(sample)
+        return [(end + (n + 1 - count) * step, Period(p)) for n, p in enumerate(periods)]
 
     def count_denied_calls(self) -> dict[str, int]:
         """Return how many calls each limit refused in the last hour."""
-        name, earlier = "headrace_limit_decisions_total", self.find_totals_before(3600)
-        increase = self.make_totals([name]).compute_increase(earlier, name, 0, 1)
-        return {limit: round(n) for (limit, decision), n in increase.items() if decision == "deny"}
+        decisions = self.get_last(HOUR_S).count("headrace_limit_decisions_total", 0, 1)
+        return {limit: n for (limit, decision), n in decisions.items() if decision == "deny"}
 
-    def iter_points(self, range_name: str) -> Iterator[tuple[float, Sample | None, Sample | None]]:
-        """Yield the end of each point of a range, with the samples at its start and its end.
+    def _make_sample(self, amounts: SeriesByMetric) -> Sample:
+        increases: dict[str, dict[Labels, Amounts]] = {}
+        for name, series in amounts.items():
+            previous = self._amounts.get(name, {})
+            for labels, new in series.items():
+                old = previous.get(labels, ())
+                if new != old and any(new):
+                    # A series that a reload dropped starts again at zero.
+                    is_new = sum(new) < sum(old) or not old
+                    increase = new if is_new else tuple(map(sub, new, old))
+                    increases.setdefault(name, {})[labels] = increase
+        in_flight = sum_series(self._metrics, "headrace_inflight_requests")
+        return Sample(self._sampled_at, self._now(), increases, in_flight)
 
-        Samples are None before the start of the process.
-        """
-        step, count = RANGES[range_name]
-        samples = [*self._samples, self.make_sample()]
-        end = self._now() // step * step
-        index = 0
-        previous: Sample | None = None
-        for number in range(-count, 1):
-            time = end + number * step
-            while index < len(samples) and samples[index].time <= time + SAMPLE_S / 2:
-                index += 1
-            sample = samples[index - 1] if index else None
-            if previous is None and index > 1:
-                previous = samples[0]  # the start of the process
-            if number > -count:
-                yield time, previous, sample
-            previous = sample
+    def _read_amounts(self) -> SeriesByMetric:
+        def read(series: Any) -> Amounts:
+            return tuple(getattr(series, "counts", ())) or (series.value,)
+
+        copy = self._metrics.copy_series
+        return {
+            name: {labels: read(series) for labels, series in copy(name).items()}
+            for name in SAMPLED_METRICS
+        }
 
 
 @frozen
@@ -201,12 +188,13 @@ class Sources:
         return self.policies.current
 
 
-def estimate_quantile(
-    share: float, edges: Sequence[float], old_buckets: Buckets, new_buckets: Buckets
-) -> float | None:
-    """Return a quantile of the values between two samples of a histogram. None without values."""
-    old_buckets = old_buckets or (0,) * len(new_buckets)
-    counts = [new - old for old, new in zip(old_buckets, new_buckets, strict=True)]
+def sum_series(metrics: Metrics, name: str) -> float:
+    """Return the sum of all series of a counter or gauge."""
+    return sum(float(series.value) for series in metrics.copy_series(name).values())
+
+
+def estimate_quantile(share: float, edges: Sequence[float], counts: Amounts) -> float | None:
+    """Return a quantile of the values of a histogram, given counts by bucket. None without any."""
     rank = share * sum(counts)
     if not rank:
         return None
@@ -217,18 +205,3 @@ def estimate_quantile(
         rank -= count
         low = edge
     return edges[-1]
-
-
-def _sum_by_label(series: Mapping[Labels, Any], position: int) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for labels, counter in series.items():
-        sums[labels[position]] = sums.get(labels[position], 0.0) + counter.value
-    return sums
-
-
-def _sum_values(series: Mapping[Labels, Any]) -> float:
-    return sum([float(counter.value) for counter in series.values()])
-
-
-def _sum_buckets(histograms: Any) -> Buckets:
-    return tuple(map(sum, zip(*(histogram.counts for histogram in histograms), strict=True)))

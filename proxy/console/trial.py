@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import zip_longest
 from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from proxy.console import Data, InvalidQuery
-from proxy.console.limits import LimitStates, make_limit_row
-from proxy.console.page_thread import PageThread
+from proxy.console import Data, InvalidQuery, PageThread
+from proxy.console.limits import make_limit_row, read_states
 from proxy.console.series import Sources
 from proxy.errors import ProxyError
 from proxy.errors.words import quote
@@ -27,13 +27,10 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import explain, explain_future_call
 from proxy.policy.review.sample_call import build_sample_call
-from proxy.runtime.frozen import frozen
 from proxy.types import Call, Plan
-from proxy.types.limit import Claim, CounterState
+from proxy.types.limit import Claim
 
 MAX_HEADERS = 64
-REJECTED_PARTS: Data = {"costs": [], "guards": None}
-"""The parts of a rejected request."""
 
 
 class Trial(BaseModel):
@@ -45,38 +42,32 @@ class Trial(BaseModel):
     path: Annotated[str, Field(pattern="^/")] | None = None
     headers: Annotated[dict[str, str], Field(max_length=MAX_HEADERS)] = Field(default_factory=dict)
     body: dict[str, Any]
-    at: AwareDatetime | None = None
+    at: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
-@frozen
-class TrialPage:
-    """Decides trials under the active policies and the candidate, if there is one."""
+async def run_trial(sources: Sources, thread: PageThread, trial: Trial) -> Data:
+    """Return the decisions under the active policies, and under the candidate if there is one.
 
-    sources: Sources
-    limits: LimitStates
-    thread: PageThread
+    Raises ``InvalidQuery`` and ``RequestError``.
+    """
+    active = sources.snapshot
+    candidate = None if sources.candidate is None else sources.candidate.current()
 
-    async def run(self, trial: Trial, now: datetime) -> Data:
-        """Return the decisions on a trial. Raises ``InvalidQuery`` and ``RequestError``."""
-        active, source = self.sources.snapshot, self.sources.candidate
-        candidate = None if source is None else source.current()
-        trial = trial.model_copy(update={"at": trial.at or now})
-        page: Data = {"active": await self._make_result(active, trial)}
-        if candidate is None or trial.key not in candidate.keys:
-            return {**page, "candidate": None, "differences": []}
-        page["candidate"] = await self._make_result(candidate, trial)
-        job = partial(_list_differences, active, candidate, trial)
-        return {**page, "differences": await self.thread.run(job)}
-
-    async def _make_result(self, snapshot: Snapshot, trial: Trial) -> Data:
-        result, claims = await self.thread.run(partial(_preview_decision, snapshot, trial))
+    async def decide_under(snapshot: Snapshot) -> Data:
+        result, claims = await thread.run(partial(_preview_decision, snapshot, trial))
         counters = [replace(claim, amount=0) for claim in claims]
-        states: Sequence[CounterState | None] | None = await self.limits.read_states(counters)
+        states = await read_states(sources.counters, counters) or ()
         limits = [
             {**make_limit_row(claim.limit, claim.scope, snapshot, state), "claim": claim.amount}
-            for claim, state in zip(claims, states or [None] * len(claims), strict=True)
+            for claim, state in zip_longest(claims, states)
         ]
         return {**result, "limits": limits}
+
+    page: Data = {"active": await decide_under(active), "candidate": None, "differences": []}
+    if candidate is not None and trial.key in candidate.keys:
+        page["candidate"] = await decide_under(candidate)
+        page["differences"] = await thread.run(partial(_list_differences, active, candidate, trial))
+    return page
 
 
 def _preview_decision(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[Claim]]:
@@ -87,16 +78,18 @@ def _preview_decision(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[
     if key is None:
         raise InvalidQuery(f"There is no key {quote(trial.key)}.")
     call = _make_call(snapshot, trial)
-    if snapshot.find_rejection_reason(key.name, call.head.received_at) is not None:
-        return {**explain_future_call(snapshot, key, call).to_json(), **REJECTED_PARTS}, ()
-    data = explain(snapshot, key, call).to_json()
+    is_rejected = snapshot.find_rejection_reason(key.name, call.head.received_at) is not None
+    explanation = (explain_future_call if is_rejected else explain)(snapshot, key, call)
+    data: Data = {**explanation.to_json(), "costs": [], "guards": None}
+    if is_rejected:
+        return data, ()
     try:
         plan = decide(snapshot, key, call)
     except ProxyError:
-        return {**data, **REJECTED_PARTS}, ()
-    guards = asyncio.run(inspect_request(plan, call))
-    costs = list(_make_cost_rows(plan, call))
-    return {**data, "costs": costs, "guards": guards}, estimate_claims(plan, call)
+        return data, ()
+    data["guards"] = asyncio.run(inspect_request(plan, call))
+    data["costs"] = list(_make_cost_rows(plan, call))
+    return data, estimate_claims(plan, call)
 
 
 def _list_differences(active: Snapshot, candidate: Snapshot, trial: Trial) -> list[Data]:
@@ -106,10 +99,8 @@ def _list_differences(active: Snapshot, candidate: Snapshot, trial: Trial) -> li
 
 
 def _make_call(snapshot: Snapshot, trial: Trial) -> Call:
-    at = trial.at or datetime.now(UTC)
-    return build_sample_call(
-        dict(trial.body), trial.headers, at, trial.path, passthrough=snapshot.passthrough
-    )
+    body, passthrough = dict(trial.body), snapshot.passthrough
+    return build_sample_call(body, trial.headers, trial.at, trial.path, passthrough=passthrough)
 
 
 def _make_cost_rows(plan: Plan, call: Call) -> Iterator[Data]:

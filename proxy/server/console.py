@@ -6,8 +6,7 @@ The API is documented in docs/console.md. It only reads: nothing here changes a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,21 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel
 
-from proxy.console import Data, InvalidQuery, parse_query, to_redacted_json
+from proxy.console import (
+    Data,
+    InvalidQuery,
+    PageThread,
+    TooManyPages,
+    parse_query,
+    to_redacted_json,
+)
 from proxy.console.calls import CallsQuery, RecentCalls
-from proxy.console.limits import LimitStates
+from proxy.console.limits import read_limit_rows
 from proxy.console.money import MoneyQuery, build_money_csv, build_money_page
 from proxy.console.overview import RangeQuery, build_overview
-from proxy.console.page_thread import PageThread, TooManyPages
 from proxy.console.policies import PolicyPage
 from proxy.console.series import Sources
-from proxy.console.trial import Trial, TrialPage
+from proxy.console.trial import Trial, run_trial
 from proxy.dialects.wire.strict_json import MAX_VALUES, count_body_values, read_json
 from proxy.errors import BadRequest, ProxyError
 from proxy.ledger.store import LedgerUnusable
@@ -41,13 +46,7 @@ STATIC_FOLDER = Path(__file__).parents[1] / "console" / "static"
 API_PATH = "/api/v1/"
 FILES_PATH = "/console/"
 SESSION_PATH = f"{API_PATH}session"
-STREAM_PATH = f"{API_PATH}calls/stream"
-METHODS_BY_PATH = {
-    f"{API_PATH}try": ("POST",),
-    SESSION_PATH: ("GET", "HEAD", "POST", "DELETE"),
-    STREAM_PATH: ("GET",),
-}
-"""Methods of paths that serve other methods than ``GET`` and ``HEAD``."""
+READ_METHODS = ("GET", "HEAD")
 POLL_S = 0.5
 HEARTBEAT_S = 15.0
 WRITE_S = 30.0
@@ -75,6 +74,9 @@ RESPONSE_HEADERS = {
 }
 
 
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
 class SignIn(BaseModel):
     """Form that begins a session."""
 
@@ -98,16 +100,11 @@ class Console:
         self._calls = calls
         self._thread = PageThread("console")
         self._ledger_thread = PageThread("ledger-pages")  # takes longer
-        self._limits = LimitStates(
-            store=sources.counters,
-            list_counters=lambda: sources.metrics.catalog.counters,
-            get_snapshot=lambda: sources.snapshot,
-            count_denied_calls=sources.series.count_denied_calls,
-        )
         self._policy = PolicyPage(sources)
-        files = (path for path in STATIC_FOLDER.rglob("*") if path.is_file())
         self._files = {
-            f"{FILES_PATH}{path.relative_to(STATIC_FOLDER).as_posix()}": path for path in files
+            f"{FILES_PATH}{path.relative_to(STATIC_FOLDER).as_posix()}": path
+            for path in STATIC_FOLDER.rglob("*")
+            if path.is_file()
         }
         self.sessions = sessions
         self._is_stopping = is_stopping
@@ -115,65 +112,62 @@ class Console:
         self._overviews: dict[str, tuple[float, bytes]] = {}
         self._overview_lock = asyncio.Lock()
         self._bodies = asyncio.Semaphore(MAX_BODIES)
+        self._routes: dict[str, tuple[Handler, tuple[str, ...]]] = {
+            "overview": (self._get_overview, READ_METHODS),
+            "calls": (self._list_calls, READ_METHODS),
+            "calls/stream": (self._stream, ("GET",)),
+            "policy": (self._get_policy, READ_METHODS),
+            "money": (self._get_spend, READ_METHODS),
+            "try": (self._run_trial, ("POST",)),
+            "session": (self._handle_session, (*READ_METHODS, "POST", "DELETE")),
+        }
 
     def close(self) -> None:
         """Stop building pages."""
-        self._thread.close()
-        self._ledger_thread.close()
+        for thread in (self._thread, self._ledger_thread):
+            thread.shutdown(wait=False, cancel_futures=True)
 
     @staticmethod
     def is_console_path(path: str) -> bool:
         return path == "/" or path.startswith((API_PATH, FILES_PATH))
 
     async def handle(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        methods = METHODS_BY_PATH.get(path, ("GET", "HEAD"))
+        name = path.removeprefix(API_PATH)
+        handler, methods = self._routes.get(name, (self._get_file_or_call, READ_METHODS))
         if request.method not in methods:
             return make_problem_response(405, f"Use {methods[0]}.", allow=", ".join(methods))
-        if path.startswith(API_PATH):
-            return await self._api(request, path.removeprefix(API_PATH))
-        file = self._files.get(f"{FILES_PATH}index.html" if path == "/" else path)
-        if file is None:
-            return make_problem_response(404, "The console has no such file.")
-        return web.FileResponse(file, headers=RESPONSE_HEADERS)
-
-    async def _api(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
-        handlers = {
-            "overview": self._get_overview,
-            "calls": self._list_calls,
-            "calls/stream": self._stream,
-            "policy": self._get_policy,
-            "money": self._get_spend,
-            "try": self._run_trial,
-            "session": self._handle_session,
-        }
-        section, _, call_id = name.partition("/")
         try:
-            if handler := handlers.get(name):
-                return await handler(request)
-            if section == "calls" and call_id:
-                return await self._get_call(call_id)
+            return await handler(request)
         except TooManyPages:
-            return make_problem_response(
-                503, "Too many pages are open. Try again.", **{"retry-after": "5"}
-            )
+            text = "Too many pages are open. Try again."
+            return make_problem_response(503, text, **{"retry-after": "5"})
         except InvalidQuery as error:
             return make_problem_response(400, str(error))
         except ProxyError as error:
             return make_problem_response(422, error.message)
         except LedgerUnusable as error:
             return make_problem_response(503, f"The ledger {error}.")
-        return make_problem_response(
-            404, "Unknown path. docs/console.md lists the paths of this API."
-        )
+
+    async def _get_file_or_call(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.raw_path.partition("?")[0]
+        if file := self._files.get(f"{FILES_PATH}index.html" if path == "/" else path):
+            return web.FileResponse(file, headers=RESPONSE_HEADERS)
+        call_id = path.removeprefix(f"{API_PATH}calls/")
+        if call := self._calls.find(call_id):
+            return make_json_response(await self._build(self._calls.build_details, call))
+        text = "Unknown path. docs/console.md lists the paths of this API."
+        if call_id != path:
+            text = f"This call is not stored. The console stores the last {MAX_CALLS:,} calls."
+        return make_problem_response(404, text)
 
     async def _get_overview(self, request: web.BaseRequest) -> web.Response:
         """Return an overview that is at most ``OVERVIEW_S`` old, so all readers share a build."""
         range_name = parse_query(RangeQuery, request.query).range
         async with self._overview_lock:
             now = asyncio.get_running_loop().time()
-            built_at, page = self._overviews.get(range_name, (now - OVERVIEW_S, b""))
-            if now - built_at >= OVERVIEW_S:
-                limits = await self._limits.read_rows()
+            built_at, page = self._overviews.get(range_name, (0.0, b""))
+            if not page or now - built_at >= OVERVIEW_S:
+                limits = await read_limit_rows(self._sources)
                 page = await self._build(build_overview, self._sources, range_name, limits)
                 self._overviews[range_name] = now, page
         return make_json_response(page)
@@ -189,18 +183,10 @@ class Console:
             b'{"last":"%s","calls":[%s]}' % (last_id.encode(), b",".join(rows))
         )
 
-    async def _get_call(self, call_id: str) -> web.Response:
-        call = self._calls.find(call_id)
-        if call is None:
-            text = f"This call is not stored. The console stores the last {MAX_CALLS:,} calls."
-            return make_problem_response(404, text)
-        return make_json_response(await self._build(self._calls.build_details, call))
-
     async def _get_policy(self, request: web.BaseRequest) -> web.Response:
-        limits = await self._limits.read_rows()
-        return make_json_response(
-            await self._build(lambda: {**self._policy.build_page(), "limits": limits})
-        )
+        limits = await read_limit_rows(self._sources)
+        page = await self._build(lambda: {**self._policy.build_page(), "limits": limits})
+        return make_json_response(page)
 
     async def _get_spend(self, request: web.BaseRequest) -> web.Response:
         query = parse_query(MoneyQuery, request.query)
@@ -209,9 +195,8 @@ class Console:
             text = await thread.run(partial(build_money_csv, self._sources, query))
             return web.Response(text=text, headers={**RESPONSE_HEADERS, "content-type": "text/csv"})
         money = await thread.run(partial(build_money_page, self._sources, query))
-        return make_json_response(
-            await self._build(dict, money, limits=await self._limits.read_rows())
-        )
+        limits = await read_limit_rows(self._sources)
+        return make_json_response(await self._build(dict, money, limits=limits))
 
     async def _run_trial(self, request: web.BaseRequest) -> web.Response:
         if self._bodies.locked():
@@ -219,10 +204,8 @@ class Console:
         async with self._bodies:
             body = await read_body(request, MAX_BODY)
             trial = await self._thread.run(lambda: parse_query(Trial, parse_body(body)))
-            page = TrialPage(self._sources, self._limits, self._thread)
-            return make_json_response(
-                await self._build(dict, await page.run(trial, datetime.now(UTC)))
-            )
+            page = await run_trial(self._sources, self._thread, trial)
+            return make_json_response(await self._build(dict, page))
 
     async def _build(self, build: Callable[..., Data], *args: Any, **fields: Any) -> bytes:
         """Build and serialize a page in the thread of the pages."""

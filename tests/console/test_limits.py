@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import cast
 
-from proxy.console.limits import MAX_READ, MAX_SHOWN, LimitStates
+from proxy.console.limits import MAX_READ, MAX_SHOWN, read_limit_rows
+from proxy.console.series import Sources
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
-from proxy.limits.stores.store import CounterStore, StoreUnavailable
+from proxy.limits.stores.store import StoreUnavailable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.types.limit import Claim, CounterState, Limit
 
@@ -33,18 +35,24 @@ class ObservedStore:
         return await self.store.read(claims)
 
 
-def states(store: ObservedStore) -> LimitStates:
+def make_sources(store: ObservedStore) -> Sources:
     snapshot = Snapshot(
         revision="r", keys={}, credentials={}, tags={}, refuse_caller_tags=False, deployments={}
     )
-    counters = [(LIMIT, scope) for scope in SCOPES]
-    return LimitStates(cast(CounterStore, store), lambda: counters, lambda: snapshot, dict)
+    catalog = SimpleNamespace(counters=[(LIMIT, scope) for scope in SCOPES])
+    parts = SimpleNamespace(
+        counters=store,
+        metrics=SimpleNamespace(catalog=catalog),
+        series=SimpleNamespace(count_denied_calls=dict),
+        snapshot=snapshot,
+    )
+    return cast(Sources, parts)
 
 
 async def test_reads_many_counters_in_parts() -> None:
     store, seen = ObservedStore(), list[int]()
     await store.store.admit("a", [Claim(LIMIT, SCOPES[-1], 7)])
-    reading = asyncio.create_task(states(store).read_rows())
+    reading = asyncio.create_task(read_limit_rows(make_sources(store)))
     while not reading.done():
         await asyncio.sleep(0)  # as a call that goes on
         seen.append(len(store.reads))
@@ -58,4 +66,4 @@ async def test_reads_many_counters_in_parts() -> None:
 
 
 async def test_is_unknown_if_the_store_goes_away_meanwhile() -> None:
-    assert await states(ObservedStore(fails_after=2)).read_rows() is None
+    assert await read_limit_rows(make_sources(ObservedStore(fails_after=2))) is None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import closing
 from functools import partial
 
 import pytest
 
-from proxy.console.page_thread import MAX_JOBS, PageThread, TooManyPages
+from proxy.console import MAX_JOBS, PageThread, TooManyPages
 from tests.doubles import PATIENCE_S
 
 
@@ -21,7 +20,7 @@ async def test_bounds_waiting_jobs_and_skips_cancelled_ones() -> None:
         loop.call_soon_threadsafe(started.set)
         release.wait(PATIENCE_S)
 
-    with closing(PageThread("test")) as thread:
+    with PageThread("test") as thread:
         first = asyncio.create_task(thread.run(block))
         await started.wait()  # the loop goes on while the job runs
         waiting = [

@@ -1,8 +1,13 @@
-"""Time series: points, rates and quantiles from the counters of a process."""
+"""Time series: periods, rates and quantiles from the counters of a process."""
 
 from __future__ import annotations
 
-from proxy.console.series import MAX_SERIES, RANGES, SAMPLE_S, TimeSeries, estimate_quantile
+from proxy.console.series import (
+    HOUR_S,
+    SAMPLE_S,
+    TimeSeries,
+    estimate_quantile,
+)
 from proxy.limits.kinds import KINDS
 from proxy.telemetry.metrics import Metrics
 from proxy.types.limit import Limit
@@ -10,60 +15,75 @@ from proxy.types.roster import DeploymentLabels, LabelCatalog
 from tests.for_each import for_each
 
 EDGES = (1.0, 2.0, 4.0)
+REQUESTS = "headrace_requests_total"
+
+
+def count_call(metrics: Metrics, deployment: str = "unknown") -> None:
+    metrics.count(REQUESTS, deployment, "openai", "chat", "success", "false")
 
 
 @for_each(
-    ("share", "before", "after", "expected"),
+    ("share", "counts", "expected"),
     [
-        (0.5, (0, 0, 0, 0), (10, 0, 0, 0), 0.5),
-        (0.5, (10, 0, 0, 0), (10, 10, 0, 0), 1.5),
-        (0.99, (), (50, 49, 1, 0), 2.0),
-        (1.0, (0, 0, 0, 0), (0, 0, 0, 5), 4.0),
-        (0.5, (1, 2, 3, 4), (1, 2, 3, 4), None),
+        (0.5, (10, 0, 0, 0), 0.5),
+        (0.5, (0, 10, 0, 0), 1.5),
+        (0.99, (50, 49, 1, 0), 2.0),
+        (1.0, (0, 0, 0, 5), 4.0),
+        (0.5, (0, 0, 0, 0), None),
+        (0.5, (), None),
     ],
 )
 def test_quantile_interpolates_within_a_bucket(
-    share: float, before: tuple[int, ...], after: tuple[int, ...], expected: float | None
+    share: float, counts: tuple[int, ...], expected: float | None
 ) -> None:
-    assert estimate_quantile(share, EDGES, before, after) == expected
+    assert estimate_quantile(share, EDGES, counts) == expected
 
 
-def test_points_before_the_start_are_unknown_and_others_are_exact() -> None:
+def test_periods_before_the_start_are_unknown_and_others_are_exact() -> None:
     now = [1_000_001.0]
     metrics = Metrics("1")
     series = TimeSeries(metrics, lambda: now[0])
     for _ in range(13):
         series.add_sample()
         now[0] += SAMPLE_S
-        metrics.count("headrace_requests_total", "unknown", "openai", "chat", "success", "false")
-    iter_points = list(series.iter_points("5m"))
+        count_call(metrics)
+    points = series.split(5, 60)
 
-    assert len(iter_points) == RANGES["5m"][1]
-    changes = [
-        None
-        if before is None or after is None
-        else after.counters["success"] - before.counters.get("success", 0.0)
-        for _, before, after in iter_points
-    ]
-    assert sum(change for change in changes if change is not None) == 13
-    assert changes[:46] == [None] * 46
+    assert [time for time, _ in points] == [1_000_065 - 5 * n for n in reversed(range(60))]
+    assert [bool(period.samples) for _, period in points] == [False] * 46 + [True] * 14
+    assert [period.count(REQUESTS, 3) for _, period in points[47:]] == [{("success",): 1}] * 13
+    assert [period.seconds for _, period in points[47:]] == [SAMPLE_S] * 13
 
 
-def test_totals_are_those_of_at_least_so_many_seconds_ago() -> None:
+def test_period_has_only_the_increases_of_its_seconds() -> None:
     now = [0.0]
     metrics = Metrics("1")
     series = TimeSeries(metrics, lambda: now[0])
     for _ in range(800):  # more than an hour
         series.add_sample()
         now[0] += SAMPLE_S
-        metrics.count("headrace_requests_total", "unknown", "openai", "chat", "success", "false")
+        count_call(metrics)
+        metrics.get_series("headrace_overhead_seconds", "unknown", "openai", "chat").observe(1.0)
 
-    before = series.find_totals_before(3600)
-    assert 3600 <= now[0] - before.time <= 3600 + 60
-    assert (
-        sum(before.sum_by_labels("headrace_requests_total", 3).values()) == before.time / SAMPLE_S
-    )
-    assert series.find_totals_before(99_999).time == 0.0
+    for seconds in (60, HOUR_S):
+        period = series.get_last(seconds)
+        assert period.total(REQUESTS) == period.count(REQUESTS)[()] == seconds / SAMPLE_S
+        assert sum(period.sum_amounts("headrace_overhead_seconds")[()]) == seconds / SAMPLE_S
+        assert period.seconds == seconds
+    assert series.get_last(60).total("headrace_fallbacks_total") == 0
+    assert HOUR_S < series.get_last(99_999).seconds <= HOUR_S + 3 * SAMPLE_S
+
+
+def test_series_that_a_reload_dropped_starts_again_at_zero() -> None:
+    now = [0.0]
+    metrics = Metrics("1")
+    labels = REQUESTS, "unknown", "openai", "chat", "success", "false"
+    series = TimeSeries(metrics, lambda: now[0])
+    metrics.get_series(*labels).value = 7.0
+    series.add_sample()
+    metrics.get_series(*labels).value = 3.0
+    series.add_sample()
+    assert series.get_last(60).total(REQUESTS) == 10
 
 
 def test_limits_count_the_denials_of_the_last_hour_only() -> None:
@@ -85,13 +105,12 @@ def test_limits_count_the_denials_of_the_last_hour_only() -> None:
     assert series.count_denied_calls() == {"team-day": 2}
 
 
-def test_totals_of_too_many_series_are_not_kept() -> None:
-    names = [f"d{number}" for number in range(MAX_SERIES)]
+def test_bounds_the_stored_increases() -> None:
+    now = [0.0]
     metrics = Metrics("1")
-    metrics.allow_policy_labels(
-        LabelCatalog(deployments={name: DeploymentLabels() for name in names})
-    )()
-    series = TimeSeries(metrics, lambda: 10_000.0)
-    series.add_sample()
-
-    assert series.find_totals_before(0).counters == {}
+    series = TimeSeries(metrics, lambda: now[0], max_increases=10)
+    for _ in range(25):
+        now[0] += SAMPLE_S
+        count_call(metrics)
+        series.add_sample()
+    assert series.get_last(HOUR_S).total(REQUESTS) == 10
