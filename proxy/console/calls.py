@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,11 +24,17 @@ MAX_CHARS = 16_000
 """Stored characters of a captured prompt, and of a captured response."""
 MAX_REQUEST_BYTES = 65_536
 """Texts of larger requests are not stored, as they need memory and time to redact."""
-STORED_HEADERS = re.compile(
-    "content-type|request-id|retry-after(-ms)?|x-(headrace|ratelimit)-[a-z-]+|x-(request|trace)-id|"
-    "x-should-retry"
-)
-"""Response headers that are stored: those that the proxy sends itself."""
+STORED_HEADERS = frozenset(
+    {
+        "content-type", "request-id", "retry-after", "retry-after-ms", "x-headrace-cache",
+        "x-headrace-cost-usd", "x-headrace-deployment", "x-headrace-error", "x-headrace-policy",
+        "x-headrace-warning", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens",
+        "x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens",
+        "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens", "x-request-id", "x-should-retry",
+        "x-trace-id",
+    }
+)  # fmt: skip
+"""Response headers that are stored, of those that the proxy sends itself."""
 
 
 class CallsQuery(BaseModel):
@@ -79,14 +84,14 @@ class RecentCalls:
     def add(self, record: Record, line: Data) -> None:
         """Add a finished call, given its log line in the native schema."""
         self._last_number += 1
-        headers = record.response_headers.items()
+        headers = record.response_headers
         details: Data = {
             "attempt_list": [
                 _make_attempt_row(attempt, record.started)
                 for attempt in record.attempts[:MAX_WORDS]
             ],
             "response_headers": {
-                name: text[:MAX_NAME] for name, text in headers if STORED_HEADERS.fullmatch(name)
+                name: headers[name][:MAX_NAME] for name in STORED_HEADERS & headers.keys()
             },
         }
         call = RecentCall(self._last_number, self.last_id, line, details)
