@@ -40,7 +40,6 @@ UNTESTED = {
     "proxy/cli/ledger.py": "tests/cli/test_init.py runs its commands",
     "proxy/cli/parameters.py": "tests/cli/test_init.py runs its commands",
     "proxy/cli/policies.py": "tests/cli/test_init.py runs its commands",
-    "proxy/console/__init__.py": "tests/server/test_console.py sends invalid queries",
     "proxy/console/overview.py": "tests/console/test_pages.py reads the page",
     "proxy/console/policies.py": "tests/console/test_pages.py reads the page",
     "proxy/console/trial.py": "tests/console/test_pages.py tries requests",

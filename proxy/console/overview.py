@@ -44,7 +44,7 @@ class RangeQuery(BaseModel):
     range: Literal["5m", "15m", "1h"] = "15m"
 
 
-class Problem(NamedTuple):
+class Alert(NamedTuple):
     """State that needs attention, with a link of the console and the name of a runbook."""
 
     level: Literal["error", "warning"]
@@ -89,7 +89,9 @@ def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
             **make_revision_data(sources.policies),
             "candidate": sources.candidate and sources.candidate.current().revision,
         },
-        "attention": [p._asdict() for p in _find_problems(sources.policies, upstreams, limits)],
+        "attention": [
+            alert._asdict() for alert in _find_alerts(sources.policies, upstreams, limits)
+        ],
     }
 
 
@@ -166,12 +168,12 @@ def _make_upstream_rows(sources: Sources, period: Period) -> Iterator[Data]:
         }
 
 
-def _find_problems(
+def _find_alerts(
     policies: PolicyStore, upstreams: Sequence[Data], limits: Limits
-) -> Iterator[Problem]:
+) -> Iterator[Alert]:
     for target in upstreams:
         if target["circuit"] == "open":
-            yield Problem(
+            yield Alert(
                 "error",
                 f"Circuit open: {target['upstream']}/{target['model']}",
                 "Calls go to the other targets of their deployment.",
@@ -179,7 +181,7 @@ def _find_problems(
                 "circuit-open",
             )
     if policies.rejection is not None:
-        yield Problem(
+        yield Alert(
             "error",
             f"Policy reload rejected, {format_count(len(policies.rejection.problems), 'problem')}",
             f"Revision {policies.current.revision} stays active.",
@@ -187,7 +189,7 @@ def _find_problems(
             "reload-failing",
         )
     if limits is None:
-        yield Problem(
+        yield Alert(
             "error",
             "The limit store does not answer",
             "Limits use their fallback, and their state is unknown.",
@@ -196,10 +198,10 @@ def _find_problems(
         )
     for limit in limits or ():
         if limit["kind"] == "usd" and limit["mode"] == "enforce":
-            yield from _find_refusing_budget(limit)
+            yield from _find_budget_alert(limit)
 
 
-def _find_refusing_budget(limit: Mapping[str, Any]) -> Iterator[Problem]:
+def _find_budget_alert(limit: Mapping[str, Any]) -> Iterator[Alert]:
     owner = f"Budget {limit['name']} of {limit['scope']}"
     if limit["used"] >= SPENT_SHARE * limit["capacity"]:
         text, note = f"{owner} is spent", "Calls that may cost more are refused with 429."
@@ -209,7 +211,7 @@ def _find_refusing_budget(limit: Mapping[str, Any]) -> Iterator[Problem]:
         note = f"{owner} has less left than a call may cost, or another owner has."
     else:
         return
-    yield Problem("warning", text, note, "#/calls?outcome=limited", "budget")
+    yield Alert("warning", text, note, "#/calls?outcome=limited", "budget")
 
 
 def make_revision_data(store: PolicyStore) -> Data:
