@@ -94,7 +94,7 @@ class RecentCalls:
                 name: headers[name][:MAX_NAME] for name in STORED_HEADERS & headers.keys()
             },
         }
-        call = RecentCall(self._last_number, self.last_id, line, details)
+        call = RecentCall(number=self._last_number, id=self.last_id, line=line, details=details)
         (self._unauthorized if record.key is None else self._calls).append(call)
         size = 0 if record.call is None else record.call.size
         if record.captured is not None and size <= MAX_REQUEST_BYTES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
@@ -44,16 +44,6 @@ class RangeQuery(BaseModel):
     range: Literal["5m", "15m", "1h"] = "15m"
 
 
-class Alert(NamedTuple):
-    """State that needs attention, with a link of the console and the name of a runbook."""
-
-    level: Literal["error", "warning"]
-    text: str
-    note: str
-    link: str
-    runbook: str
-
-
 def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
     """Return the page for a range of ``RANGES``. Times are milliseconds since 1970."""
     series, metrics = sources.series, sources.metrics
@@ -89,9 +79,7 @@ def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
             **make_revision_data(sources.policies),
             "candidate": sources.candidate and sources.candidate.current().revision,
         },
-        "attention": [
-            alert._asdict() for alert in _find_alerts(sources.policies, upstreams, limits)
-        ],
+        "attention": list(_find_alerts(sources.policies, upstreams, limits)),
     }
 
 
@@ -170,38 +158,40 @@ def _make_upstream_rows(sources: Sources, period: Period) -> Iterator[Data]:
 
 def _find_alerts(
     policies: PolicyStore, upstreams: Sequence[Data], limits: Limits
-) -> Iterator[Alert]:
+) -> Iterator[Data]:
+    """Yield states that need attention, each with a link of the console and a runbook."""
     for target in upstreams:
         if target["circuit"] == "open":
-            yield Alert(
-                "error",
-                f"Circuit open: {target['upstream']}/{target['model']}",
-                "Calls go to the other targets of their deployment.",
-                "#/calls?outcome=upstream_error",
-                "circuit-open",
-            )
+            yield {
+                "level": "error",
+                "text": f"Circuit open: {target['upstream']}/{target['model']}",
+                "note": "Calls go to the other targets of their deployment.",
+                "link": "#/calls?outcome=upstream_error",
+                "runbook": "circuit-open",
+            }
     if policies.rejection is not None:
-        yield Alert(
-            "error",
-            f"Policy reload rejected, {format_count(len(policies.rejection.problems), 'problem')}",
-            f"Revision {policies.current.revision} stays active.",
-            "#/policy?at=revision",
-            "reload-failing",
-        )
+        problems = len(policies.rejection.problems)
+        yield {
+            "level": "error",
+            "text": f"Policy reload rejected, {format_count(problems, 'problem')}",
+            "note": f"Revision {policies.current.revision} stays active.",
+            "link": "#/policy?at=revision",
+            "runbook": "reload-failing",
+        }
     if limits is None:
-        yield Alert(
-            "error",
-            "The limit store does not answer",
-            "Limits use their fallback, and their state is unknown.",
-            "#/policy?at=limits",
-            "limit-store-away",
-        )
+        yield {
+            "level": "error",
+            "text": "The limit store does not answer",
+            "note": "Limits use their fallback, and their state is unknown.",
+            "link": "#/policy?at=limits",
+            "runbook": "limit-store-away",
+        }
     for limit in limits or ():
         if limit["kind"] == "usd" and limit["mode"] == "enforce":
             yield from _find_budget_alert(limit)
 
 
-def _find_budget_alert(limit: Mapping[str, Any]) -> Iterator[Alert]:
+def _find_budget_alert(limit: Mapping[str, Any]) -> Iterator[Data]:
     owner = f"Budget {limit['name']} of {limit['scope']}"
     if limit["used"] >= SPENT_SHARE * limit["capacity"]:
         text, note = f"{owner} is spent", "Calls that may cost more are refused with 429."
@@ -211,7 +201,8 @@ def _find_budget_alert(limit: Mapping[str, Any]) -> Iterator[Alert]:
         note = f"{owner} has less left than a call may cost, or another owner has."
     else:
         return
-    yield Alert("warning", text, note, "#/calls?outcome=limited", "budget")
+    link = "#/calls?outcome=limited"
+    yield {"level": "warning", "text": text, "note": note, "link": link, "runbook": "budget"}
 
 
 def make_revision_data(store: PolicyStore) -> Data:

@@ -150,7 +150,9 @@ class TimeSeries:
                     increase = new if is_new else tuple(map(sub, new, old))
                     increases.setdefault(name, {})[labels] = increase
         in_flight = sum_series(self._metrics, "headrace_inflight_requests")
-        return Sample(self._sampled_at, self._now(), increases, in_flight)
+        return Sample(
+            start=self._sampled_at, end=self._now(), increases=increases, in_flight=in_flight
+        )
 
     def _read_amounts(self) -> SeriesByMetric:
         def read(series: Any) -> Amounts:
