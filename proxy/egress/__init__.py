@@ -97,9 +97,11 @@ class HttpGuardClient:
         with self._measure_wait():
             try:
                 try:
-                    reply = await http.post(url, headers, body, GUARD_TIMEOUTS)
+                    reply = await http.request(url, headers, body, GUARD_TIMEOUTS)
                 except StaleConnection:
-                    reply = await http.post(url, headers, body, GUARD_TIMEOUTS, new_connection=True)
+                    reply = await http.request(
+                        url, headers, body, GUARD_TIMEOUTS, new_connection=True
+                    )
                 try:
                     while piece := await reply.read():
                         response += piece

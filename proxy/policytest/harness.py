@@ -290,7 +290,7 @@ class _SimulatedUpstreams:
     answers: list[ScriptedAnswer]
     requests: list[SentRequest]
 
-    async def post(  # noqa: PLR0913  # the signature of the HTTP client
+    async def request(  # noqa: PLR0913  # the signature of the HTTP client
         self,
         url: str,
         headers: Mapping[str, str],
@@ -335,7 +335,7 @@ class _SimulatedResponse:
             raise UpstreamInvalid(BROKEN)
         return self.chunks.pop(0) if self.chunks else b""
 
-    def finish(self) -> None:
+    def release_when_complete(self) -> None:
         return None
 
     def release(self) -> None:

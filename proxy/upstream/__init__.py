@@ -71,7 +71,7 @@ class Upstreams:
 
     - ``via``: value of the header that detects loops.
     - ``random``: returns a number from 0 to 1, which jitters retries.
-    - ``offload``: writes large requests and reads large responses.
+    - ``offload``: writes large requests and reads large responses in a thread.
     - ``new_share``: starts counting the memory of a response that is held as a whole. It takes the
       caller. None if such memory is not counted.
     - ``ids``: seals the ids of objects that providers store.
@@ -94,9 +94,9 @@ class Upstreams:
     ) -> Awaitable[UpstreamResponse]:
         if len(plan.model_calls) == 1 and call.head.endpoint != "count_tokens":
             return self._open_model_call(plan, call, record, 0)
-        return self._open_unproxied_or_parallel(plan, call, record, redact_error)
+        return self._open_local_or_parallel(plan, call, record, redact_error)
 
-    async def _open_unproxied_or_parallel(
+    async def _open_local_or_parallel(
         self, plan: Plan, call: Call, record: Record, redact_error: RedactError
     ) -> UpstreamResponse:
         """Return the model list, an estimated count, or the responses of several model calls."""
@@ -129,7 +129,7 @@ class Upstreams:
         self, context: AttemptContext, targets: Sequence[Target], delay_s: float
     ) -> HttpUpstreamResponse:
         """Send a second request to the next target, or to the only one, if the first is slow."""
-        may_hedge = partial(self.health.may_retry, targets[0].upstream)
+        may_hedge = partial(self.health.try_spend_retry, targets[0].upstream)
         has_fallback = len(targets) > 1
         open_first = partial(self._try_targets, context, targets[:1])
         open_second = partial(self._try_targets, context, targets[1:] or targets)
@@ -159,7 +159,7 @@ class Upstreams:
                 reason, new_connection = "retry", True
                 continue
             except (UpstreamError, InvalidField) as failure:
-                delay_s = self._retry_delay(context, target, failure, attempts)
+                delay_s = self._claim_retry(context, target, failure, attempts)
                 drop_tracebacks(failure)
                 if delay_s is None:
                     failures.append(failure)
@@ -172,10 +172,10 @@ class Upstreams:
             if failures[-1].is_final or is_over or not _may_repeat(context, failures[-1]):
                 raise choose_most_useful_error(failures)
 
-    def _retry_delay(
+    def _claim_retry(
         self, context: AttemptContext, target: Target, failure: ProxyError, attempts: int
     ) -> float | None:
-        """Return the seconds before a retry at the same target, None for no retry."""
+        """Return the seconds before a retry of the target, None for no retry. Spends a retry."""
         delay_s = compute_retry_delay(context.plan.retry, failure, attempts, self.random)
         if (
             delay_s is None
@@ -183,7 +183,7 @@ class Upstreams:
             or delay_s >= context.compute_time_left_s()
         ):
             return None
-        return delay_s if self.health.may_retry(target.upstream) else None
+        return delay_s if self.health.try_spend_retry(target.upstream) else None
 
     async def _try_once(
         self,
@@ -254,7 +254,7 @@ class Upstreams:
         )
 
     def _send(
-        self, open_attempt: OpenAttempt, left_s: float, *, new_connection: bool
+        self, open_attempt: OpenAttempt, timeout_s: float, *, new_connection: bool
     ) -> Awaitable[Reply]:
         request, upstream = open_attempt.request, open_attempt.target.upstream
         call = open_attempt.call
@@ -266,11 +266,11 @@ class Upstreams:
         streamed = request.endpoint == "passthrough" or (
             call.stream and DIALECTS[upstream.dialect].server.can_stream
         )
-        return self.http.post(
+        return self.http.request(
             request.url,
             headers,
             request.body if request.upload is None else request.upload,
-            upstream.timeouts.cap_at(left_s, streamed=streamed),
+            upstream.timeouts.cap_at(timeout_s, streamed=streamed),
             open_attempt.on_sent,
             new_connection=new_connection or request.needs_new_connection,
             method=request.method,
@@ -286,7 +286,7 @@ class Upstreams:
         call = open_attempt.call
         streamed, endpoint = call.stream, call.head.endpoint
         if open_attempt.request.endpoint == "passthrough":
-            passthrough_head = passthrough.read_response_head(open_attempt, reply)
+            passthrough_head = passthrough.build_success_head(open_attempt, reply)
             if passthrough_head is None:
                 return None
             head = passthrough_head

@@ -33,7 +33,7 @@ def is_billable(response: Json) -> bool:
 
 @frozen
 class BackgroundBilling:
-    """Decides by ``registry`` which call pays. ``ids`` opens the sealed ids of clients."""
+    """Decides by ``registry`` which call pays. ``ids`` decrypts the sealed ids of clients."""
 
     registry: BillingRegistry
     ids: ResponseIds

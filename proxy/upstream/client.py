@@ -46,7 +46,7 @@ class RequestTarget(NamedTuple):
     host: str
 
 
-def parse_url(url: str, method: str = "POST") -> RequestTarget:
+def build_request_target(url: str, method: str = "POST") -> RequestTarget:
     parts = urlsplit(url)
     tls = parts.scheme == "https"
     default_port = 443 if tls else 80
@@ -56,8 +56,8 @@ def parse_url(url: str, method: str = "POST") -> RequestTarget:
     return RequestTarget(origin, f"{method} {path} HTTP/1.1\r\n", host)
 
 
-def write_head(target: RequestTarget, headers: Mapping[str, str]) -> bytes:
-    """Write the head of a request without its framing header.
+def encode_head(target: RequestTarget, headers: Mapping[str, str]) -> bytes:
+    """Return the head of a request as bytes, without its framing header.
 
     Raises ``UpstreamUnavailable`` if a header contains a line break, NUL or non-ASCII characters.
     """
@@ -70,7 +70,7 @@ def write_head(target: RequestTarget, headers: Mapping[str, str]) -> bytes:
     return text.encode("ascii")
 
 
-def _make_framing_headers(method: str, length: int | None) -> bytes:
+def _encode_framing_header(method: str, length: int | None) -> bytes:
     """Return the framing header and the end of a head. ``length`` is None for a chunked body."""
     if length is None:
         return b"transfer-encoding: chunked\r\n\r\n"
@@ -92,8 +92,8 @@ class Pool:
     """Lends each connection to one request at a time.
 
     At most ``max_connections`` are in use, being opened or idle, over all origins. Further
-    requests wait in order of arrival. A connection may be in use for up to ``linger_s`` after its
-    response, until the end has arrived that allows its reuse.
+    requests wait in order of arrival. After the last frame of a response, its connection stays in
+    use for up to ``linger_s`` until the body ends, so that it can be reused.
     """
 
     def __init__(
@@ -192,10 +192,12 @@ class Pool:
                 idle.pop(0).abort()
                 return
 
-    def finish(self, origin: Origin, connection: Connection) -> None:
-        """Return a connection to the pool once the end of its finished response has arrived."""
+    def return_when_complete(self, origin: Origin, connection: Connection) -> None:
+        """Return a connection to the pool once the body ends, at the latest after ``linger_s``."""
         if connection in self._in_use and not connection.is_response_complete:
-            connection.linger(self._linger_s, partial(self.return_connection, origin, connection))
+            connection.watch_for_end(
+                self._linger_s, partial(self.return_connection, origin, connection)
+            )
         else:
             self.return_connection(origin, connection)
 
@@ -233,7 +235,7 @@ class Pool:
 
 @dataclass(slots=True)
 class HttpReply:
-    """A ``Reply``. Closing it before its end makes the upstream stop working on it."""
+    """A ``Reply``. A release before the end of the body makes the upstream stop its work."""
 
     status: int
     headers: Mapping[str, str]
@@ -254,10 +256,10 @@ class HttpReply:
             body += piece
         return bytes(body[:limit])
 
-    def finish(self) -> None:
+    def release_when_complete(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._pool.finish(self._origin, connection)
+            self._pool.return_when_complete(self._origin, connection)
 
     def release(self) -> None:
         connection, self._connection = self._connection, None
@@ -276,7 +278,7 @@ class HttpClient:
 
     - ``trust``: the TLS context, None for the system's.
     - ``connections``: maximum connections over all upstreams.
-    - ``linger_s``: wait for the end of a response after its last frame.
+    - ``linger_s``: maximum wait for the end of a body after the last frame.
     """
 
     def __init__(
@@ -308,7 +310,7 @@ class HttpClient:
         """Load the TLS certificates."""
         await self._trust.load_context()
 
-    async def post(  # noqa: PLR0913  # a request, and how it is sent
+    async def request(  # noqa: PLR0913  # a request, and how it is sent
         self,
         url: str,
         headers: Mapping[str, str],
@@ -322,10 +324,10 @@ class HttpClient:
         upload: BoundedUpload | None = None
         if not isinstance(body, bytes):
             upload, body, new_connection = body, b"", True
-        target = self._parse_cached_url(url, method)
+        target = self._get_request_target(url, method)
         length = len(body) if upload is None else upload.upload.length
         request, origin = (
-            write_head(target, headers) + _make_framing_headers(method, length),
+            encode_head(target, headers) + _encode_framing_header(method, length),
             target.origin,
         )
         deadline = self._now() + timeouts.total
@@ -356,14 +358,14 @@ class HttpClient:
             _connection=connection,
         )
 
-    def _parse_cached_url(self, url: str, method: str) -> RequestTarget:
+    def _get_request_target(self, url: str, method: str) -> RequestTarget:
         """Parse a URL. Only URLs of POST requests are cached: others contain ids of objects."""
         if method != "POST":
-            return parse_url(url, method)
+            return build_request_target(url, method)
         if url not in self._targets:
             if len(self._targets) >= MAX_URLS:
                 self._targets.clear()
-            self._targets[url] = parse_url(url)
+            self._targets[url] = build_request_target(url)
         return self._targets[url]
 
     async def _connect(

@@ -68,7 +68,7 @@ _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
-    """Return the error for a reply that is not a response. Reads a bounded part of its body."""
+    """Return the error for a reply with an error status. Reads a bounded part of its body."""
     status, server = reply.status, DIALECTS[upstream.dialect].server
     meaning = classify_status(server.statuses, status)
     if meaning == "credential":
@@ -172,7 +172,7 @@ def _is_id(name: str, value: Any) -> bool:
 
 
 def redact_credentials(error: errors.ProxyError, upstream: Upstream) -> None:
-    """Redact our credentials in all text of the upstream. Drops codes that contain a part."""
+    """Redact our credentials in an error's upstream text. Drops codes that contain a part."""
     if error.system_text is not None:
         error.system_text = redact_text(error.system_text, upstream)
     hosts = [*_iter_address_spellings(upstream)]
@@ -180,16 +180,16 @@ def redact_credentials(error: errors.ProxyError, upstream: Upstream) -> None:
         error.set_message(redact_text(error.upstream_message, upstream, hosts))
     if error.param is not None:
         error.param = redact_text(error.param, upstream, hosts)[:MAX_ID]
-    error.upstream_code = _redact_word(error.upstream_code, upstream)
-    error.upstream_type = _redact_word(error.upstream_type, upstream)
+    error.upstream_code = _drop_if_secret(error.upstream_code, upstream)
+    error.upstream_type = _drop_if_secret(error.upstream_type, upstream)
     error.findings = tuple(
         finding
         for finding in error.findings
-        if _redact_word(finding.detector, upstream) is not None
+        if _drop_if_secret(finding.detector, upstream) is not None
     )
 
 
-def _redact_word(word: str | None, upstream: Upstream) -> str | None:
+def _drop_if_secret(word: str | None, upstream: Upstream) -> str | None:
     return word if word is None or redact_text(word, upstream) == word else None
 
 

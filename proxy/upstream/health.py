@@ -30,8 +30,8 @@ RETRY_SHARE = 0.2
 MAX_SAVED_RETRIES = 10.0
 INCONCLUSIVE_ERRORS = (UpstreamForbids, UpstreamNotFound, ResponseTooLarge, PoolExhausted)
 """Failures that depend on the request, caller, policy or proxy rather than on the target."""
-CircuitName = Literal["closed", "half_open", "open"]
-OnChange = Callable[[Target, Endpoint, CircuitName], None]
+CircuitState = Literal["closed", "half_open", "open"]
+OnChange = Callable[[Target, Endpoint, CircuitState], None]
 CallerKey = tuple[str, str, Endpoint, str]
 K = TypeVar("K")
 V = TypeVar("V", "Load", "Circuit")
@@ -61,7 +61,7 @@ class Circuit:
         return not (self.in_flight or self.failures or self.open_until or self.open_callers)
 
     @property
-    def name(self) -> CircuitName:
+    def state(self) -> CircuitState:
         """State shown to operators. A circuit that is open for some callers only is half open."""
         if self.open_until is not None:
             return "half_open" if self.probing_until else "open"
@@ -109,8 +109,8 @@ class TargetSlot:
     def caller_key(self) -> CallerKey:
         return self.target.upstream.name, self.target.model, self.endpoint, self.caller
 
-    def end_probe(self) -> None:
-        """Close the circuit when a response has begun, because its end may be far away."""
+    def record_probe_success(self) -> None:
+        """Close the circuit once the response has begun, because its end may be minutes away."""
         self.has_worked = True
         self.health.record_result(self)
         self.has_worked, self.is_probe, self.is_caller_probe = None, False, False
@@ -155,7 +155,7 @@ class Health:
         target_state, circuit, upstream = states
         is_new_caller = not circuit.is_shared and circuit.only_caller != caller
         if is_new_caller and self._add_caller(circuit, target, caller):
-            self.on_change(target, endpoint, circuit.name)
+            self.on_change(target, endpoint, circuit.state)
         caller_circuit, is_probe, is_caller_probe = None, False, False
         if self._callers or circuit.open_until is not None:
             key = target.upstream.name, target.model, endpoint, caller
@@ -205,7 +205,7 @@ class Health:
             return False
         was_open = circuit.open_until is not None
         circuit.is_shared, circuit.only_caller = True, None
-        circuit.failures = min(circuit.failures, _get_max_caller_failures(target.upstream.breaker))
+        circuit.failures = min(circuit.failures, _get_caller_failure_cap(target.upstream.breaker))
         circuit.open_until, circuit.probing_until = None, 0.0
         return was_open
 
@@ -228,8 +228,8 @@ class Health:
             raise CircuitOpen(BUSY_RETRY_S)
         return True
 
-    def may_retry(self, upstream: Upstream) -> bool:
-        """Spend a saved retry. Return False if there is none."""
+    def try_spend_retry(self, upstream: Upstream) -> bool:
+        """Spend a saved retry of the upstream. Return False if there is none."""
         state = self._get_upstream_load(upstream)
         if state.saved_retries < 1:
             return False
@@ -256,7 +256,7 @@ class Health:
         else:
             self._count_failure(slot, breaker)
         if slot.is_probe or state_before != (circuit.open_until, circuit.open_callers):
-            self.on_change(slot.target, slot.endpoint, circuit.name)
+            self.on_change(slot.target, slot.endpoint, circuit.state)
 
     def _count_failure(self, slot: TargetSlot, breaker: Breaker) -> None:
         """Count a failure for its caller and, up to a share, for all.
@@ -273,7 +273,7 @@ class Health:
         if (
             caller is None
             or not circuit.is_shared
-            or caller.failures <= _get_max_caller_failures(breaker)
+            or caller.failures <= _get_caller_failure_cap(breaker)
         ):
             circuit.failures += 1
         must_open = circuit.open_until is None and circuit.failures >= breaker.failures
@@ -315,20 +315,20 @@ class Health:
         key = (target.upstream.name, target.model, endpoint)
         states = EndpointStates(
             self._get_target_load(target),
-            self._get(self._circuits, key, Circuit),
+            self._get_or_add_state(self._circuits, key, Circuit),
             self._get_upstream_load(target.upstream),
         )
         self._endpoints[key] = states
         return states
 
     def _get_target_load(self, target: Target) -> Load:
-        return self._get(self._targets, (target.upstream.name, target.model), Load)
+        return self._get_or_add_state(self._targets, (target.upstream.name, target.model), Load)
 
     def _get_upstream_load(self, upstream: Upstream) -> Load:
-        return self._get(self._upstreams, upstream.name, Load)
+        return self._get_or_add_state(self._upstreams, upstream.name, Load)
 
-    def _get(self, states: dict[K, V], key: K, new_state: Callable[[], V]) -> V:
-        """Return a state. Drops idle states beyond ``MAX_TARGETS``."""
+    def _get_or_add_state(self, states: dict[K, V], key: K, new_state: Callable[[], V]) -> V:
+        """Return a state, a new one if there is none. Drops idle states beyond ``MAX_TARGETS``."""
         state = states.get(key)
         if state is None:
             if len(states) >= MAX_TARGETS:
@@ -339,7 +339,7 @@ class Health:
         return state
 
 
-def _get_max_caller_failures(breaker: Breaker | None) -> int:
+def _get_caller_failure_cap(breaker: Breaker | None) -> int:
     """Return the maximum number of one caller's failures that count for all callers.
 
     It is too low to open the circuit for all.

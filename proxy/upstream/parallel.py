@@ -152,7 +152,7 @@ def _is_final_failure(task: HedgeTask) -> bool:
 
 
 async def _close(losers: list[HedgeTask]) -> None:
-    """Close responses that had begun."""
+    """Close responses that had begun, and mark their attempts as lost hedges."""
     for task in losers:
         if not task.cancelled() and task.exception() is None:
             response = task.result()

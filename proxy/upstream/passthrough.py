@@ -62,7 +62,7 @@ def may_repeat(context: AttemptContext, path: PassthroughPath, failure: ProxyErr
     return path.may_repeat(method) or is_surely_unprocessed(failure, context.record.attempts)
 
 
-def read_response_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead | None:
+def build_success_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead | None:
     """Return the head of a response, None for an error status."""
     if not 200 <= reply.status < 300:
         return None

@@ -36,12 +36,12 @@ class Reply(Protocol):
         """
         ...
 
-    def finish(self) -> None:
-        """Release a reply after its last frame. Its connection is reusable once the body ends."""
+    def release_when_complete(self) -> None:
+        """Release a reply after its last frame. Its connection is reused if the body ends soon."""
         ...
 
     def release(self) -> None:
-        """Release the reply. Closes the connection unless the body has ended."""
+        """Release a reply now. Closes the connection unless the body has ended."""
         ...
 
 
@@ -57,7 +57,7 @@ class MemoryShare(Protocol):
 class Http(Protocol):
     """HTTP client."""
 
-    async def post(  # noqa: PLR0913  # a request, and how it is sent
+    async def request(  # noqa: PLR0913  # a request, and how it is sent
         self,
         url: str,
         headers: Mapping[str, str],

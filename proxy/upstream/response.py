@@ -33,9 +33,9 @@ Settle = Callable[[OpenAttempt, Sequence[Frame]], Awaitable[None]]
 
 @dataclass(slots=True)
 class HttpUpstreamResponse:
-    """An ``UpstreamResponse``. Its attempt ends when the response is left.
+    """An ``UpstreamResponse``. Leaving its context ends the attempt.
 
-    The response owns the reply once it is entered; before that, its creator does.
+    Once its context is entered, it releases the reply; before that, its creator must.
 
     - ``offload``: reads large documents.
     - ``share``: counts the memory of the response, None if it is not counted.
@@ -54,7 +54,7 @@ class HttpUpstreamResponse:
     _documents: deque[Document] = field(default_factory=deque)
     _frames: Sequence[Frame] = field(default_factory=list)
     _fault: ProxyError | None = None  # raised after the frames
-    _has_read_no_frame: bool = False  # True if the last read made no frame
+    _may_be_ping: bool = False  # bytes have arrived since the last frame
     _is_burst: bool = False
     _state: Literal["open", "closed", "over"] = "open"
     _preamble: Sequence[Frame] = ()
@@ -86,7 +86,7 @@ class HttpUpstreamResponse:
         self._has_begun = True
         slot = self.open_attempt.slot
         if slot.is_probe or slot.is_caller_probe:
-            slot.end_probe()
+            slot.record_probe_success()
 
     def frames(self, feed: Feed | None = None) -> Self:
         self._feed = None if self.reader.buffers_whole_body else feed
@@ -125,7 +125,7 @@ class HttpUpstreamResponse:
             elif self._state == "over" or self.open_attempt.attempt.finished:
                 return ()
             elif self._state == "closed":
-                self._read_end()
+                self._read_final_frames()
             else:
                 data = await self.reply.read(self._on_data if self._feed is not None else None)
                 if data is not None:
@@ -140,7 +140,7 @@ class HttpUpstreamResponse:
             self._read_documents()
         if self._frames:
             if self._frames[-1].last and self._state == "open":
-                self.reply.finish()
+                self.reply.release_when_complete()
             return self._take_frames()
         if self._fault is not None:
             fault, self._fault = self._fault, None  # its traceback will refer to this object
@@ -148,24 +148,24 @@ class HttpUpstreamResponse:
                 raise fault
             finally:
                 del fault
-        if self._has_read_no_frame and not self._documents:
-            self._has_read_no_frame = False
+        if self._may_be_ping and not self._documents:
+            self._may_be_ping = False
             self.open_attempt.record.has_ping = True
         return ()
 
     def _split_into_documents(self, data: bytes) -> None:
-        """Split received bytes into documents. No bytes are the end of the body."""
+        """Split received bytes into documents. Empty bytes mark the end of the body."""
         if not data:
             self._state = "closed"
             self._documents.extend(self.reader.close())
             return
         size = len(data)
-        self._is_burst, self._has_read_no_frame = size > BURST_BYTES, True
+        self._is_burst, self._may_be_ping = size > BURST_BYTES, True
         if self.share is not None:
             self.share.take(size)
         self._documents.extend(self.reader.feed(data))
 
-    def _read_end(self) -> None:
+    def _read_final_frames(self) -> None:
         """Read the frames after the last document."""
         self._state = "over"
         try:
@@ -174,7 +174,7 @@ class HttpUpstreamResponse:
             self._frames, self._fault = self.reader.pop_frames_before_error(), fault
 
     def _on_data(self, data: bytes) -> bool:
-        """Feed the frames in received bytes. Return False if the task has to continue."""
+        """Pass the frames in received bytes to ``feed``. Return False to wake the call's task."""
         try:
             self._split_into_documents(data)
         except ProxyError as fault:
@@ -186,7 +186,7 @@ class HttpUpstreamResponse:
             return False
         if self._feed is None or any(map(_needs_own_batch, frames)):
             return False
-        self._frames, self._has_read_no_frame = [], False
+        self._frames, self._may_be_ping = [], False
         self._pending = self._feed(frames)
         return self._pending is None
 
@@ -217,7 +217,7 @@ class HttpUpstreamResponse:
 
     def _take_frames(self) -> Sequence[Frame]:
         """Return the frames before the next one that needs a batch for itself, or that frame."""
-        self._has_read_no_frame = False
+        self._may_be_ping = False
         frames = self._frames
         for index, frame in enumerate(frames):
             if _needs_own_batch(frame):

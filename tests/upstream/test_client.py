@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.upstream.client import parse_url, write_head
+from proxy.upstream.client import build_request_target, encode_head
 from tests.conftest import Proxy
 from tests.doubles import (
     Script,
@@ -134,14 +134,14 @@ async def test_finish_ends_stream(upstream: ScriptedUpstream, proxy: Proxy) -> N
     ids=["plain", "usual port", "unusual port", "address"],
 )
 def test_url_is_split_into_server_and_path(url: str, place: Any) -> None:
-    assert parse_url(url) == place
+    assert build_request_target(url) == place
 
 
 def test_host_header_of_the_policy_replaces_the_own_one() -> None:
-    place = parse_url("http://10.0.0.1/")
+    place = build_request_target("http://10.0.0.1/")
 
-    assert write_head(place, {"host": "models.test"}).count(b"host: ") == 1
-    assert b"host: 10.0.0.1\r\n" in write_head(place, {})
+    assert encode_head(place, {"host": "models.test"}).count(b"host: ") == 1
+    assert b"host: 10.0.0.1\r\n" in encode_head(place, {})
 
 
 async def test_dropped_fields_are_warned_of(upstream: ScriptedUpstream, proxy: Proxy) -> None:

@@ -137,7 +137,7 @@ def test_probe_with_response_head_admits_others() -> None:
     watched = open_circuit(now=10.0)
 
     probe = watched.health.take_slot(NEAR_TARGET, "chat", FIRST_CALLER)
-    probe.end_probe()
+    probe.record_probe_success()
     watched.health.take_slot(NEAR_TARGET, "chat", FIRST_CALLER)
     watched.health.take_slot(NEAR_TARGET, "chat", SECOND_CALLER)
 
@@ -231,7 +231,7 @@ def test_slow_probe_of_a_failed_caller_delays_no_other() -> None:
     watched.ask(caller=THIRD_CALLER)
 
     assert watched.transitions[-1] == ("here", "half_open")  # for the pending probe
-    slow.end_probe()
+    slow.record_probe_success()
     assert watched.transitions[-1] == ("here", "closed")
 
 
@@ -255,7 +255,7 @@ def test_retry_budget_is_a_fifth_of_traffic_plus_savings(wants: list[bool]) -> N
     for want in wants:
         watched.ask()
         request += 1
-        if want and watched.health.may_retry(UP):
+        if want and watched.health.try_spend_retry(UP):
             watched.ask()
             retried += 1
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
 from proxy.errors.causes import get_cause
 from proxy.upstream.reply import OnData
-from proxy.upstream.wire.http1 import BROKEN, CLOSED, Http1Head, Response, make_protocol_error
+from proxy.upstream.wire.http1 import BROKEN, CLOSED, Http1Head, ResponseParser, make_protocol_error
 
 if TYPE_CHECKING:
     from proxy.upstream.wire.uploads import DuplicateSocket
@@ -40,7 +40,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = self._deadline = self._total_at = 0.0
         self._phase: Phase = "total"
-        self._response: Response | None = None
+        self._response: ResponseParser | None = None
         self._buffer: list[bytes] = []
         self._buffer_bytes = 0
         self._fault: UpstreamError | None = None
@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
 
         Calls ``on_sent`` once it is written. Raises ``UpstreamUnavailable`` on a closed connection.
         """
-        self._response = Response()
+        self._response = ResponseParser()
         self._total_at = deadline
         self.has_response = self._was_read = False
         self.request_count += 1
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
         if self._buffer and self._loop.time() >= self._total_at:
             raise UpstreamTimeout("total")
         while not self._buffer:
-            if response.body.ended:
+            if response.body.is_complete:
                 return b""
             if self._fault is not None:
                 raise self._fault
@@ -186,8 +186,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_response_complete(self) -> bool:
-        """True if the response is complete."""
-        return self._response is not None and self._response.ended
+        return self._response is not None and self._response.is_complete
 
     def release(self, idle_s: float) -> bool:
         """Make the connection idle for up to ``idle_s``. Return False if it cannot be reused."""
@@ -212,8 +211,8 @@ class Connection(asyncio.Protocol):
         self._set_timer(self._loop.time() + idle_s)
         return True
 
-    def linger(self, timeout_s: float, on_end: Callable[[], None]) -> None:
-        """Call ``on_end`` once the end of a finished response has arrived or cannot arrive."""
+    def watch_for_end(self, timeout_s: float, on_end: Callable[[], None]) -> None:
+        """Call ``on_end`` once the body ends, the connection fails, or ``timeout_s`` passes."""
 
         def wake(_: asyncio.Future[None]) -> None:
             self._waiter = None
@@ -269,7 +268,11 @@ class Connection(asyncio.Protocol):
             self._unsent, self._on_sent, self._was_cut_short = _NOTHING, None, True
             self._can_write.set()
         if self._buffer:
-            if self._on_data is not None and not body.ended and self._push_to_reader(self._on_data):
+            if (
+                self._on_data is not None
+                and not body.is_complete
+                and self._push_to_reader(self._on_data)
+            ):
                 return
             self._count_buffered(len(data))  # includes the framing
         self._wake_waiter()
@@ -306,7 +309,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def eof_received(self) -> None:
-        self._end(None)
+        self._handle_end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         while (
@@ -320,17 +323,17 @@ class Connection(asyncio.Protocol):
                 break
             self.data_received(data)
         self._close_duplicate()
-        self._end(exc)
+        self._handle_end(exc)
         if self._timer is not None:
             self._timer.cancel()
         self._on_close(self)
 
-    def _end(self, error: Exception | None) -> None:
+    def _handle_end(self, error: Exception | None) -> None:
         """Handle the end of the connection: complete or fail the response."""
         response = self._response
-        if response is None or response.ended or self._fault is not None:
+        if response is None or response.is_complete or self._fault is not None:
             return
-        if error is None and response.close():
+        if error is None and response.feed_eof():
             self._wake_waiter()
             return
         fault = UpstreamUnavailable(CLOSED) if response.head is None else UpstreamInvalid(BROKEN)

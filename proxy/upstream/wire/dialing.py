@@ -41,7 +41,7 @@ class GetAddrInfo(Protocol):
     def __call__(self, host: str, port: int, *, type: int) -> list[Any]: ...
 
 
-class Resolve(Protocol):
+class StartLookup(Protocol):
     """Starts a lookup without blocking."""
 
     def __call__(self, host: str, port: int, *, type: int) -> Lookup: ...
@@ -61,33 +61,35 @@ class Resolver:
     def __call__(self, host: str, port: int, *, type: int) -> Lookup:
         lookup: Lookup = asyncio.get_running_loop().create_future()
         self._waiting.append((lookup, partial(self._getaddrinfo, host, port, type=type)))
-        self._start()
+        self._start_lookups()
         return lookup
 
-    def _start(self) -> None:
+    def _start_lookups(self) -> None:
         while self._waiting and self._running < self._max_lookups:
             lookup, resolve = self._waiting.popleft()
             if lookup.done():
                 continue
             try:
-                threading.Thread(target=self._run, args=(lookup, resolve), daemon=True).start()
+                threading.Thread(
+                    target=self._run_lookup, args=(lookup, resolve), daemon=True
+                ).start()
             except RuntimeError:
                 lookup.set_exception(OSError("no thread can be started for the DNS lookup"))
             else:
                 self._running += 1
 
-    def _run(self, lookup: Lookup, resolve: Callable[[], list[Any]]) -> None:
+    def _run_lookup(self, lookup: Lookup, resolve: Callable[[], list[Any]]) -> None:
         """Run in a thread. The loop may be closed when the lookup ends."""
         try:
-            finish = partial(self._finish, lookup, resolve(), None)
+            finish = partial(self._finish_lookup, lookup, resolve(), None)
         except (OSError, ValueError, OverflowError) as error:
-            finish = partial(self._finish, lookup, [], error)
+            finish = partial(self._finish_lookup, lookup, [], error)
         with suppress(RuntimeError):
             lookup.get_loop().call_soon_threadsafe(finish)
 
-    def _finish(self, lookup: Lookup, addresses: list[Any], error: Exception | None) -> None:
+    def _finish_lookup(self, lookup: Lookup, addresses: list[Any], error: Exception | None) -> None:
         self._running -= 1
-        self._start()
+        self._start_lookups()
         if lookup.done():
             return
         if error is None:
@@ -98,7 +100,7 @@ class Resolver:
 
 @dataclass(slots=True)
 class DnsEntry:
-    """Addresses of a name, their expiry, and the running lookup."""
+    """Addresses of a name, their expiry, and the running lookup with its ``overdue_s`` deadline."""
 
     addresses: list[str] = field(default_factory=list)
     expires_at: float = 0.0
@@ -109,11 +111,11 @@ class DnsEntry:
 class DnsCache:
     """Addresses of hosts, cached for ``NAME_TTL_S``.
 
-    Runs one lookup per name at a time. If it fails or is ``overdue_s``, uses the last addresses.
+    Runs one lookup per name at a time. If it fails or takes ``overdue_s``, uses the last addresses.
     """
 
     def __init__(
-        self, resolve: Resolve, now: Callable[[], float], overdue_s: float = OVERDUE_S
+        self, resolve: StartLookup, now: Callable[[], float], overdue_s: float = OVERDUE_S
     ) -> None:
         self._resolve = resolve
         self._now = now
@@ -134,22 +136,22 @@ class DnsCache:
                 self._entries.clear()
             entry = self._entries[host] = DnsEntry()
         if self._now() >= entry.expires_at:
-            lookup = entry.lookup or self._start(entry, host, port)
+            lookup = entry.lookup or self._start_lookups(entry, host, port)
             if lookup.done():  # its callback has not run yet
-                self._on_done(entry, lookup)
+                self._on_lookup_done(entry, lookup)
             if entry.addresses:
                 await asyncio.wait({lookup}, timeout=max(0.0, entry.overdue_at - self._now()))
             if not entry.addresses:
                 await asyncio.shield(lookup)
         return entry.addresses[:MAX_ADDRESSES]
 
-    def _start(self, entry: DnsEntry, host: str, port: int) -> Lookup:
+    def _start_lookups(self, entry: DnsEntry, host: str, port: int) -> Lookup:
         entry.overdue_at = self._now() + self._overdue_s
         entry.lookup = self._resolve(host, port, type=socket.SOCK_STREAM)
-        entry.lookup.add_done_callback(partial(self._on_done, entry))
+        entry.lookup.add_done_callback(partial(self._on_lookup_done, entry))
         return entry.lookup
 
-    def _on_done(self, entry: DnsEntry, lookup: Lookup) -> None:
+    def _on_lookup_done(self, entry: DnsEntry, lookup: Lookup) -> None:
         """Store the result once, before the waiting calls are woken."""
         if entry.lookup is not lookup:
             return
@@ -181,7 +183,7 @@ class Origin(NamedTuple):
 
 
 class TlsContextLoader:
-    """TLS context. Without one, loads the system's certificates in a thread, which takes 25 ms."""
+    """Holds a TLS context. Without one, loads the system's in a thread, which takes 25 ms."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self._context = context

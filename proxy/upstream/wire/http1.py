@@ -48,13 +48,13 @@ class Http1Head(NamedTuple):
     keeps_alive: bool
 
 
-def read_head(raw: bytes) -> Http1Head:
+def parse_head(raw: bytes) -> Http1Head:
     """Parse status line and headers. Raises ``UpstreamInvalid``."""
     text = raw.decode("latin-1")
     status_line = _STATUS.match(text)
     if status_line is None or (start := status_line.end()) > MAX_LINE_BYTES + len("\r\n"):
         raise make_protocol_error()
-    status, headers = int(status_line[2]), read_fields(text, start)
+    status, headers = int(status_line[2]), parse_headers(text, start)
     is_1_1 = keeps_alive = status_line[1] == "1"
     if "connection" in headers:
         options = {option.strip() for option in headers["connection"].lower().split(",")}
@@ -76,7 +76,7 @@ def read_head(raw: bytes) -> Http1Head:
     return Http1Head(status, headers, size, chunked=False, keeps_alive=keeps_alive)
 
 
-def read_fields(text: str, start: int = 0) -> dict[str, str]:
+def parse_headers(text: str, start: int = 0) -> dict[str, str]:
     """Parse all header lines from ``start`` on. Raises ``UpstreamInvalid``."""
     lines = _FIELD.findall(text, start)
     count = len(lines)
@@ -98,18 +98,18 @@ def read_fields(text: str, start: int = 0) -> dict[str, str]:
     return fields
 
 
-class PlainBody:
-    """Body of ``length`` bytes, or up to the end of the connection if ``length`` is None.
+class PlainBodyParser:
+    """Parser of a body of ``length`` bytes, or up to the connection's end if it is None.
 
     ``has_surplus`` is True if bytes followed its end. A truncated body without a length is not
     detected.
     """
 
-    __slots__ = ("_remaining", "ended", "has_surplus")
+    __slots__ = ("_remaining", "has_surplus", "is_complete")
 
     def __init__(self, length: int | None) -> None:
         self._remaining = length
-        self.ended = length == 0
+        self.is_complete = length == 0
         self.has_surplus = False
 
     def feed(self, data: bytes, pieces: list[bytes]) -> None:
@@ -120,36 +120,36 @@ class PlainBody:
                 self.has_surplus = True
                 data, remaining = data[:remaining], 0
             self._remaining = remaining
-            self.ended = remaining == 0
+            self.is_complete = remaining == 0
         if data:
             pieces.append(data)
 
-    def close(self) -> bool:
-        """End the connection. Return True if the body is complete."""
-        self.ended = self.ended or self._remaining is None
-        return self.ended
+    def feed_eof(self) -> bool:
+        """Process the end of the connection. Return True if the body is complete."""
+        self.is_complete = self.is_complete or self._remaining is None
+        return self.is_complete
 
 
-class ChunkedBody:
-    """Chunked body, otherwise like ``PlainBody``.
+class ChunkedBodyParser:
+    """Parser of a chunked body, otherwise like ``PlainBodyParser``.
 
     Extensions and trailers are validated, bounded and dropped.
     """
 
-    __slots__ = ("_buffer", "_remaining", "_step", "ended", "has_surplus")
+    __slots__ = ("_buffer", "_remaining", "_step", "has_surplus", "is_complete")
 
     def __init__(self) -> None:
         self._buffer = b""
         self._remaining = 0  # bytes of the current chunk
         self._step = _SIZE_LINE
-        self.ended = self.has_surplus = False
+        self.is_complete = self.has_surplus = False
 
     def feed(self, data: bytes, pieces: list[bytes]) -> None:
         """Append the bytes of the body. Raises ``UpstreamInvalid``; earlier bytes are valid."""
         if self._buffer:
             data, self._buffer = self._buffer + data, b""
         offset, end = 0, len(data)
-        while offset < end and not self.ended:
+        while offset < end and not self.is_complete:
             if self._remaining:
                 piece = data[offset : offset + self._remaining]
                 pieces.append(piece)
@@ -165,8 +165,8 @@ class ChunkedBody:
             offset = next_offset
         self.has_surplus = self.has_surplus or offset < end
 
-    def close(self) -> bool:
-        return self.ended
+    def feed_eof(self) -> bool:
+        return self.is_complete
 
     def _read_chunk(self, data: bytes, offset: int, pieces: list[bytes]) -> int:
         """Append a chunk if it is complete, which is the usual case. Return its end, or 0."""
@@ -204,18 +204,18 @@ class ChunkedBody:
 
     def _read_trailers(self, data: bytes, offset: int) -> int:
         if data.startswith(b"\r\n", offset):
-            self.ended = True
+            self.is_complete = True
             return offset + 2
         end = data.find(b"\r\n\r\n", offset)
         if end < 0:
             return offset
-        read_fields(data[offset : end + 2].decode("latin-1"))
-        self.ended = True
+        parse_headers(data[offset : end + 2].decode("latin-1"))
+        self.is_complete = True
         return end + 4
 
 
-class Response:
-    """One response. ``body`` is set together with ``head``, and may then be fed directly.
+class ResponseParser:
+    """Parser of one response. ``body`` is set with ``head``, and may then be fed directly.
 
     Skips up to ``MAX_INTERIM_RESPONSES`` interim responses.
     """
@@ -224,19 +224,19 @@ class Response:
 
     def __init__(self) -> None:
         self.head: Http1Head | None = None
-        self.body: PlainBody | ChunkedBody | None = None
+        self.body: PlainBodyParser | ChunkedBodyParser | None = None
         self._buffer = bytearray()
         self._interim_count = 0
 
     @property
-    def ended(self) -> bool:
-        return self.body is not None and self.body.ended
+    def is_complete(self) -> bool:
+        return self.body is not None and self.body.is_complete
 
     @property
     def can_reuse_connection(self) -> bool:
         """True if the response is complete and another request may follow."""
         head, body = self.head, self.body
-        is_complete = bool(body and body.ended and not body.has_surplus)
+        is_complete = bool(body and body.is_complete and not body.has_surplus)
         return head is not None and head.keeps_alive and is_complete
 
     def feed(self, data: bytes, pieces: list[bytes]) -> None:
@@ -258,11 +258,11 @@ class Response:
         while (end := data.find(_END, offset)) >= 0:
             if end - offset > MAX_HEAD_BYTES:
                 raise make_protocol_error()
-            head = read_head(data[offset : end + 2])
+            head = parse_head(data[offset : end + 2])
             offset = end + 4
             if head.status >= 200:
                 self.head = head
-                self.body = ChunkedBody() if head.chunked else PlainBody(head.length)
+                self.body = ChunkedBodyParser() if head.chunked else PlainBodyParser(head.length)
                 if body_start := data[offset:]:
                     self.body.feed(body_start, pieces)
                 return
@@ -279,6 +279,6 @@ class Response:
         if not _START.startswith(self._buffer[: len(_START)]):
             raise make_protocol_error()
 
-    def close(self) -> bool:
-        """End the connection. Return True if the response is complete."""
-        return self.body is not None and self.body.close()
+    def feed_eof(self) -> bool:
+        """Process the end of the connection. Return True if the response is complete."""
+        return self.body is not None and self.body.feed_eof()

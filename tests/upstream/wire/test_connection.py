@@ -37,7 +37,7 @@ STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
 async def ask(
     http: HttpClient, url: str, timeouts: Timeouts = PATIENT, body: bytes = b"{}"
 ) -> bytes:
-    async with await http.post(url, {"x": "y"}, body, timeouts) as reply:
+    async with await http.request(url, {"x": "y"}, body, timeouts) as reply:
         return await read_body(reply)
 
 
@@ -64,7 +64,7 @@ async def test_header_with_line_break_is_refused(
     value: str, http: HttpClient, upstream: ScriptedUpstream
 ) -> None:
     with pytest.raises(UpstreamUnavailable):
-        await http.post(upstream.url, {"x": value}, b"", PATIENT)
+        await http.request(upstream.url, {"x": value}, b"", PATIENT)
 
     assert upstream.connections == 0
 
@@ -190,7 +190,7 @@ async def test_total_timeout_always_applies(http: HttpClient, upstream: Scripted
     upstream.answer_with(hang(OK[:-1]))
     short = Timeouts(connect=1, first_byte=1, idle=1, total=0.1)
 
-    async with await http.post(upstream.url, {}, b"", short) as reply:
+    async with await http.request(upstream.url, {}, b"", short) as reply:
         await asyncio.sleep(0.15)
         with pytest.raises(UpstreamTimeout) as timeout_error:
             await reply.read()
@@ -240,7 +240,7 @@ async def test_reset_is_not_end_of_body(http: HttpClient, upstream: ScriptedUpst
     go_on = asyncio.Event()
     upstream.answer_with(reset)
 
-    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+    async with await http.request(upstream.url, {}, b"", PATIENT) as reply:
         assert await reply.read() == b"ok"
         go_on.set()
         with pytest.raises(UpstreamInvalid):
@@ -250,7 +250,7 @@ async def test_reset_is_not_end_of_body(http: HttpClient, upstream: ScriptedUpst
 async def test_bytes_before_fault_are_read(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(closes(STREAM + piece(b"good") + b"zz\r\n"))
 
-    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+    async with await http.request(upstream.url, {}, b"", PATIENT) as reply:
         assert await reply.read() == b"good"
         with pytest.raises(UpstreamInvalid):
             await reply.read()
@@ -258,10 +258,10 @@ async def test_bytes_before_fault_are_read(http: HttpClient, upstream: ScriptedU
 
 async def test_abandoned_reply_is_closed(http: HttpClient, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(sends(OK))
-    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+    async with await http.request(upstream.url, {}, b"", PATIENT) as reply:
         await read_body(reply)
 
-    reply.finish()
+    reply.release_when_complete()
     with pytest.raises(RuntimeError):
         await reply.read()
 
@@ -277,7 +277,7 @@ async def test_idle_reader_pauses_upstream(http: HttpClient, upstream: ScriptedU
             sent_value += len(block)
 
     upstream.answer_with(endless)
-    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+    async with await http.request(upstream.url, {}, b"", PATIENT) as reply:
         value_before = -1
         while value_before < sent_value:  # until the buffers of both sockets are full
             value_before = sent_value
@@ -295,7 +295,7 @@ async def test_buffered_bytes_outlive_connection(upstream: ScriptedUpstream) -> 
     upstream.answer_with(hang(STREAM, piece(b"x" * 2**20)))
 
     async with HttpClient(TRUST) as http:
-        reply = await http.post(upstream.url, {}, b"", PATIENT)
+        reply = await http.request(upstream.url, {}, b"", PATIENT)
         await asyncio.sleep(0.1)  # until more arrived than the buffer holds, so reading paused
 
     assert set(await reply.read() or b"") == {ord("x")}
@@ -312,7 +312,7 @@ async def test_connection_closed_on_accept_is_an_upstream_error(http: HttpClient
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         for _ in range(20):
             with pytest.raises(UpstreamUnavailable):
-                await http.post(url, {}, b"x" * 2**20, PATIENT)
+                await http.request(url, {}, b"x" * 2**20, PATIENT)
 
 
 async def test_closed_connection_sends_nothing(upstream: ScriptedUpstream) -> None:

@@ -62,7 +62,7 @@ async def test_failed_address_moves_to_the_end(upstream: ScriptedUpstream) -> No
 async def test_unreachable_host_is_an_error(host: str) -> None:
     async with HttpClient(TRUST) as http:
         with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
-            await http.post(f"http://{host}/", {}, b"", TIMEOUTS)
+            await http.request(f"http://{host}/", {}, b"", TIMEOUTS)
 
 
 @contextmanager
@@ -91,7 +91,7 @@ async def test_connecting_is_bounded(timeouts: Timeouts, phase: str) -> None:
     with black_hole() as port:
         async with HttpClient(TRUST) as http, asyncio.timeout(PATIENCE_S):
             with pytest.raises(UpstreamTimeout) as timeout_error:
-                await http.post(f"http://127.0.0.1:{port}/", {}, b"", timeouts)
+                await http.request(f"http://127.0.0.1:{port}/", {}, b"", timeouts)
 
     assert timeout_error.value.code == f"upstream_{phase}_timeout"
 
@@ -137,7 +137,7 @@ async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path])
     async with tls_upstream(certificate, greeted) as upstream, HttpClient(trust) as http:
         upstream.then(answer(large), answer(large))
         for _ in range(2):
-            async with await http.post(upstream.url, {}, large, TIMEOUTS) as reply:
+            async with await http.request(upstream.url, {}, large, TIMEOUTS) as reply:
                 assert await reply.read_body(2**21) == large
 
     assert (greeted, upstream.connections) == (["localhost"], 1)
@@ -151,7 +151,7 @@ async def test_invalid_certificate_is_rejected(event: bool, certificate: tuple[P
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
         url = upstream.url.replace("localhost", "127.0.0.1") if event else upstream.url
         with pytest.raises(UpstreamUnavailable, match="certificate is invalid") as failed:
-            await http.post(url, {}, b"", TIMEOUTS)
+            await http.request(url, {}, b"", TIMEOUTS)
 
     assert failed.value.cause == "tls_certificate"
     assert "CERTIFICATE_VERIFY_FAILED" in (failed.value.system_text or "")
@@ -187,7 +187,7 @@ async def test_failed_tls_handshake_is_an_error(serve: Any, cause: str, text: st
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, HttpClient(TRUST) as http:
         with pytest.raises(UpstreamError) as failed:
-            await http.post(url, {}, b"", Timeouts(connect=0.3))
+            await http.request(url, {}, b"", Timeouts(connect=0.3))
 
     assert failed.value.cause == cause
     assert text in (failed.value.system_text or "")
@@ -199,7 +199,7 @@ async def test_stuck_tls_shutdown_is_bounded(certificate: tuple[Path, Path]) -> 
     async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
         timeouts = Timeouts(connect=2, first_byte=0.1, idle=0.1, total=2)
         upstream.answer_with(hang(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"))
-        async with await http.post(upstream.url, {}, b"", timeouts) as reply:
+        async with await http.request(upstream.url, {}, b"", timeouts) as reply:
             with pytest.raises(UpstreamTimeout):
                 await reply.read()
         async with asyncio.timeout(PATIENCE_S):

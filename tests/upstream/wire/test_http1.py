@@ -15,11 +15,11 @@ from proxy.upstream.wire.http1 import (
     MAX_HEAD_BYTES,
     MAX_INTERIM_RESPONSES,
     MAX_LINE_BYTES,
-    ChunkedBody,
-    PlainBody,
-    Response,
-    read_fields,
-    read_head,
+    ChunkedBodyParser,
+    PlainBodyParser,
+    ResponseParser,
+    parse_head,
+    parse_headers,
 )
 from tests.for_each import for_each
 
@@ -61,11 +61,11 @@ WRONG = {
 @for_each("raw", [pytest.param(v, id=k) for k, v in WRONG.items()])
 def test_ambiguous_message_is_refused(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
-        read_head(raw)
+        parse_head(raw)
 
 
 def test_header_names_are_lower_case_and_repeats_joined() -> None:
-    head = read_head(written("X-One: 1", "x-one:\t 2 ", "Empty:", "y: ca\u00e9: z"))
+    head = parse_head(written("X-One: 1", "x-one:\t 2 ", "Empty:", "y: ca\u00e9: z"))
 
     assert head.headers == {"x-one": "1, 2", "empty": "", "y": "ca\u00e9: z"}
 
@@ -96,7 +96,7 @@ FRAMINGS = {
 def test_head_determines_body_length_and_keepalive(
     fields: tuple[str, ...], line: str, length: int | None, chunked: bool, keeps: bool
 ) -> None:
-    head = read_head(written(*fields, line=line))
+    head = parse_head(written(*fields, line=line))
 
     assert (head.length, head.chunked, head.keeps_alive) == (length, chunked, keeps)
 
@@ -105,8 +105,8 @@ def test_largest_allowed_head_is_read() -> None:
     count = "".join(f"x{n}: y\r\n" for n in range(MAX_FIELDS))
     long = "x: " + "y" * (MAX_LINE_BYTES - 4) + "\r\n"
 
-    assert len(read_fields(count)) == MAX_FIELDS
-    assert len(read_fields(long)["x"]) == MAX_LINE_BYTES - 4
+    assert len(parse_headers(count)) == MAX_FIELDS
+    assert len(parse_headers(long)["x"]) == MAX_LINE_BYTES - 4
 
 
 spaces = st.text(" \t", max_size=3)
@@ -125,8 +125,8 @@ def test_fast_header_parser_equals_the_line_parser(lines: list[tuple[str, str, s
         for name, text_before, value, text_after in lines
     )
 
-    assert read_fields(text) == plain
-    assert read_head(written() + text.encode("latin-1")).headers == plain
+    assert parse_headers(text) == plain
+    assert parse_head(written() + text.encode("latin-1")).headers == plain
 
 
 @pytest.mark.parametrize("end", ["\n", "\0", ""])
@@ -135,7 +135,7 @@ def test_run_of_spaces_takes_linear_time(end: str) -> None:
     line = "x:" + " " * 2**20
 
     with pytest.raises(UpstreamInvalid):
-        read_fields("\r\n".join([line + end] * 4) + "\r\n")
+        parse_headers("\r\n".join([line + end] * 4) + "\r\n")
 
 
 WRONG_CHUNKS = {
@@ -156,45 +156,47 @@ WRONG_CHUNKS = {
 
 @for_each("wrong", [pytest.param(v, id=k) for k, v in WRONG_CHUNKS.items()])
 def test_invalid_chunk_keeps_the_data_before_it(wrong: bytes) -> None:
-    body, pieces = ChunkedBody(), list[bytes]()
+    body, pieces = ChunkedBodyParser(), list[bytes]()
 
     with pytest.raises(UpstreamInvalid):
         body.feed(b"4\r\ngood\r\n" + wrong, pieces)
 
     assert pieces[0] == b"good"
-    assert not body.ended
+    assert not body.is_complete
 
 
 def test_chunk_extensions_and_trailers_are_discarded() -> None:
-    body, pieces = ChunkedBody(), list[bytes]()
+    body, pieces = ChunkedBodyParser(), list[bytes]()
 
     body.feed(b'5;a="b" ; c\r\nhello\r\nA ;x\r\n0123456789\r\n00\r\nx: y\r\nz:\r\n\r\n', pieces)
 
-    assert (pieces, body.ended, body.has_surplus) == ([b"hello", b"0123456789"], True, False)
+    assert (pieces, body.is_complete, body.has_surplus) == ([b"hello", b"0123456789"], True, False)
 
 
 @pytest.mark.parametrize(
     ("body", "data"),
-    [(PlainBody(2), b"okEXTRA"), (ChunkedBody(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
+    [(PlainBodyParser(2), b"okEXTRA"), (ChunkedBodyParser(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
     ids=["counted", "chunked"],
 )
-def test_bytes_after_end_are_not_body(body: PlainBody | ChunkedBody, data: bytes) -> None:
+def test_bytes_after_end_are_not_body(
+    body: PlainBodyParser | ChunkedBodyParser, data: bytes
+) -> None:
     pieces: list[bytes] = []
 
     body.feed(data, pieces)
 
-    assert (pieces, body.ended, body.has_surplus) == ([b"ok"], True, True)
+    assert (pieces, body.is_complete, body.has_surplus) == ([b"ok"], True, True)
 
 
 def test_close_completes_only_bodies_without_length() -> None:
     pieces: list[bytes] = []
-    bodies = (PlainBody(3), ChunkedBody(), PlainBody(None))
+    bodies = (PlainBodyParser(3), ChunkedBodyParser(), PlainBodyParser(None))
     for body in bodies[::2]:
         body.feed(b"ab", pieces)
     bodies[1].feed(b"5\r\nab", pieces)
 
-    assert [body.close() for body in bodies] == [False, False, True]
-    assert [body.ended for body in bodies] == [False, False, True]
+    assert [body.feed_eof() for body in bodies] == [False, False, True]
+    assert [body.is_complete for body in bodies] == [False, False, True]
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -213,15 +215,21 @@ class Read:
 
 
 def read(pieces: list[bytes]) -> Read:
-    response, body, fault = Response(), list[bytes](), False
+    response, body, fault = ResponseParser(), list[bytes](), False
     for piece in pieces:
         try:
             response.feed(piece, body)
         except UpstreamInvalid:
             fault = True
             break
-    values = (response.head, b"".join(body), fault, response.ended, response.can_reuse_connection)
-    return Read(*values, is_complete=not fault and response.close())
+    values = (
+        response.head,
+        b"".join(body),
+        fault,
+        response.is_complete,
+        response.can_reuse_connection,
+    )
+    return Read(*values, is_complete=not fault and response.feed_eof())
 
 
 def in_chunks(parts: list[bytes], extension: str, trailers: str) -> bytes:
@@ -298,7 +306,7 @@ def test_truncated_response_is_incomplete(raw: bytes, at: int) -> None:
 )
 def test_invalid_head_fails_before_its_end(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
-        Response().feed(raw, [])
+        ResponseParser().feed(raw, [])
 
 
 def test_head_is_bounded_at_any_cut() -> None:

@@ -175,11 +175,13 @@ async def test_hanging_lookup_blocks_nobody(hanging: Hanging, upstream: Scripted
     hasty = Timeouts(connect=0.05, total=1)
     async with HttpClient(TRUST, getaddrinfo=hanging) as http:
         for _ in range(3):
-            calls = [http.post(f"http://slow{n}.test:{port}/", {}, b"", hasty) for n in range(12)]
+            calls = [
+                http.request(f"http://slow{n}.test:{port}/", {}, b"", hasty) for n in range(12)
+            ]
             delayed = await asyncio.gather(*calls, return_exceptions=True)
             assert {type(item) for item in delayed} == {UpstreamTimeout}
         patient = Timeouts(connect=5, total=5)
-        async with await http.post(f"http://openai.test:{port}/", {}, b"", patient) as reply:
+        async with await http.request(f"http://openai.test:{port}/", {}, b"", patient) as reply:
             assert await reply.read_body(9) == b"ok"
 
     assert len(hanging.asked) == 13  # each name once

@@ -99,7 +99,7 @@ async def test_failed_connection_releases_its_slot() -> None:
     async with HttpClient(TRUST, connections=1) as http:
         for _ in range(3):
             with pytest.raises(UpstreamUnavailable):
-                await http.post("http://127.0.0.1:9/", {}, b"", PATIENT)
+                await http.request("http://127.0.0.1:9/", {}, b"", PATIENT)
 
 
 async def test_cancelled_call_releases_its_slot(upstream: ScriptedUpstream) -> None:
@@ -230,7 +230,7 @@ async def test_response_does_not_wait_for_the_last_chunk(upstream: ScriptedUpstr
     await used(connection)
     assert await connection.read(2, 2) == b"[DONE]"
 
-    pool.finish(origin, connection)
+    pool.return_when_complete(origin, connection)
     assert (pool.in_use, pool.idle) == (1, 0)
     ends.set()
     await eventually(lambda: pool.idle == 1)
@@ -248,9 +248,9 @@ async def test_endless_response_is_closed(remainder: bytes, upstream: ScriptedUp
 
     upstream.answer_with(endless)
     async with HttpClient(TRUST, linger_s=0.05) as http:
-        async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+        async with await http.request(upstream.url, {}, b"", PATIENT) as reply:
             await reply.read()
-            reply.finish()
+            reply.release_when_complete()
         await eventually(lambda: http.pool.in_use + http.pool.idle == 0)
 
 

@@ -67,7 +67,7 @@ class Paced:
 
 
 async def opened(http: HttpClient, url: str, timeouts: Timeouts = PATIENT) -> HttpReply:
-    return await http.post(url, {}, b"", timeouts)
+    return await http.request(url, {}, b"", timeouts)
 
 
 async def test_late_reader_finds_data(http: HttpClient, upstream: ScriptedUpstream) -> None:

@@ -320,7 +320,7 @@ def no_descriptor_left() -> Iterator[None]:
 async def test_early_response_ends_the_connection(http: HttpClient) -> None:
     body = b"x" * 2**26
     async with early(OK.replace(b"200 OK", b"413 X"), 1000) as (url, future):
-        async with await http.post(url, {}, body, PATIENT) as reply:
+        async with await http.request(url, {}, body, PATIENT) as reply:
             assert (reply.status, await read_body(reply)) == (413, b"ok")
         async with asyncio.timeout(PATIENCE_S):
             assert await future < len(body)
@@ -357,7 +357,9 @@ async def test_reads_early_refusal(answer: bytes, size: int, http: HttpClient) -
     results = []
     with refusing(answer, 30) as url:
         for _ in range(30):
-            async with await http.post(url, {}, b"x" * size, PATIENT, new_connection=True) as reply:
+            async with await http.request(
+                url, {}, b"x" * size, PATIENT, new_connection=True
+            ) as reply:
                 results.append(reply.status)
 
     assert results == [413] * 30
