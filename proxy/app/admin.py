@@ -92,10 +92,10 @@ async def open_admin_handler(
         sources = AdminSources(
             emit_pending=parts.emitters.emit_pending,
             update_gauges=gauges.update,
-            render=context.metrics.render,
+            render_metrics=context.metrics.render,
             levels=context.levels,
             calls=parts.calls.history,
-            candidate=candidate.explain if candidate else None,
+            explain_candidate=candidate.explain if candidate else None,
             console=console,
         )
         sessions = None if console is None else console.sessions

@@ -79,7 +79,7 @@ class Calls:
 
 @frozen
 class Drain:
-    """Shutdown limits: time for calls in progress, and for idle connections."""
+    """Graceful shutdown within ``limit_seconds``. Accepts new calls for ``grace_seconds``."""
 
     limit_seconds: float
     grace_seconds: float
@@ -126,7 +126,7 @@ class CorsHeaders:
 
     origins: Callable[[], frozenset[str]] = frozenset
 
-    def response_headers(self, origin: str) -> dict[str, str]:
+    def make_response_headers(self, origin: str) -> dict[str, str]:
         """Return the CORS headers of a response, none if the origin is not allowed."""
         allowed = self._make_origin_headers(origin)
         return allowed and {**allowed, "access-control-expose-headers": ", ".join(EXPOSED_HEADERS)}
@@ -158,7 +158,8 @@ class CorsHeaders:
 class PublicEndpoints:
     """Answers requests that need no key: health checks and CORS preflights.
 
-    ``is_ready`` is the state of ``/readyz``. Preflights of other origins are unknown paths.
+    ``is_ready`` is the state of ``/readyz``. Preflights of origins that are not
+    allowed are handled like unknown paths.
     """
 
     is_ready: Callable[[], bool] = lambda: True
@@ -173,15 +174,15 @@ class PublicEndpoints:
         if HEALTH_PATH not in request.raw_path or parse_path(request.raw_path) != HEALTH_PATH:
             return None
         if request.method not in ("GET", "HEAD"):
-            return _make_json_response(405, "Use GET or HEAD.", allow="GET, HEAD")
+            return _make_status_response(405, "Use GET or HEAD.", allow="GET, HEAD")
         return (
-            _make_json_response(200, "ok")
+            _make_status_response(200, "ok")
             if self.is_ready()
-            else _make_json_response(503, "not ready")
+            else _make_status_response(503, "not ready")
         )
 
 
-def _make_json_response(status: int, word: str, **headers: str) -> web.Response:
+def _make_status_response(status: int, word: str, **headers: str) -> web.Response:
     body = orjson.dumps({"status": word})
     response_headers = {**_HEADERS, "content-type": "application/json", **headers}
     return web.Response(status=status, body=body, headers=response_headers)
@@ -193,7 +194,7 @@ class ListenerState:
 
     - ``via``: id of this process in loop detection.
     - ``public``: serves requests without a key.
-    - ``ids``: opens sealed ids of stored responses.
+    - ``ids``: decrypts sealed ids of stored responses.
     - ``get_passthrough_paths``: returns the passthrough paths of the active policy.
     """
 
@@ -229,9 +230,9 @@ def make_data_handler(
                 on_bug(bug, exchange.request_id)
                 return await exchange.send_internal_error()
             else:
-                return exchange.outcome
+                return exchange.aiohttp_response
             finally:
-                exchange.close()
+                exchange.stop_keepalive()
         finally:
             share.release()
             calls.remove_task(task)

@@ -41,7 +41,7 @@ LISTED_PATHS = (
 
 @dataclass(slots=True)
 class Readiness:
-    """True if new calls are accepted: policies and listeners are active, and no shutdown began.
+    """Readiness for new calls: it begins when all is loaded, and ends with a shutdown.
 
     ``listen`` is the address at which calls are served, once it is known.
     """
@@ -67,17 +67,17 @@ class AdminSources:
 
     - ``emit_pending``: emits all finished calls before a page is built.
     - ``update_gauges``: updates gauges on the event loop.
-    - ``render``: returns the metrics in the best accepted format. It blocks.
-    - ``candidate``: compares a candidate policy, None without one.
+    - ``render_metrics``: returns the metrics in the best accepted format. It blocks.
+    - ``explain_candidate``: compares a candidate policy, None without one.
     - ``console``: None if the console is off.
     """
 
     emit_pending: Callable[[], None]
     update_gauges: Callable[[], Awaitable[None]]
-    render: RenderMetrics
+    render_metrics: RenderMetrics
     levels: LogLevel
     calls: CallHistory
-    candidate: Callable[[], CallExplanation] | None = None
+    explain_candidate: Callable[[], CallExplanation] | None = None
     console: Console | None = None
 
 
@@ -98,7 +98,7 @@ def make_admin_handler(
         if path == "/metrics" and request.method in ("GET", "HEAD"):
             await sources.update_gauges()
             body, headers = await asyncio.to_thread(
-                _render_metrics, sources.render, request.headers
+                _render_metrics, sources.render_metrics, request.headers
             )
             return web.Response(body=body, headers=headers)
         return _respond(sources, readiness, request, path)
@@ -135,9 +135,9 @@ def _render_page(sources: AdminSources, path: str, *, as_json: bool) -> web.Resp
     if path == LOG_LEVEL:
         return _render_log_level(sources.levels)
     if path == "/candidate":
-        if sources.candidate is None:
+        if sources.explain_candidate is None:
             return web.Response(status=404, text=NO_CANDIDATE)
-        return _render_explanation(sources.candidate(), as_json=as_json)
+        return _render_explanation(sources.explain_candidate(), as_json=as_json)
     return web.Response(
         status=404, text=f"Unknown path. Available paths: {', '.join(LISTED_PATHS)}.\n"
     )
@@ -178,9 +178,9 @@ def _render_log_level(levels: LogLevel) -> web.Response:
 
 
 def _render_metrics(
-    render: RenderMetrics, accepted: Mapping[str, str]
+    render_metrics: RenderMetrics, accepted: Mapping[str, str]
 ) -> tuple[bytes, dict[str, str]]:
-    body, media_type = render(accepted.get("accept", ""))
+    body, media_type = render_metrics(accepted.get("accept", ""))
     headers = {"content-type": media_type, "vary": "accept, accept-encoding"}
     if "gzip" not in accepted.get("accept-encoding", ""):
         return body, headers

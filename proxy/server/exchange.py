@@ -66,7 +66,9 @@ class HttpExchange:
         self._call_id = self.request_id = call_id = listener.new_id()
         self._cors: dict[str, str] = {}
         if "origin" in incoming.headers:
-            self._cors = listener.public.cross_origin.response_headers(incoming.headers["origin"])
+            self._cors = listener.public.cross_origin.make_response_headers(
+                incoming.headers["origin"]
+            )
         if "x-request-id" in incoming.headers:
             self.request_id = incoming.read_request_id() or call_id
 
@@ -79,10 +81,12 @@ class HttpExchange:
         return self._out.served
 
     @property
-    def outcome(self) -> web.StreamResponse:
-        """Response object for aiohttp after the call has ended."""
+    def aiohttp_response(self) -> web.StreamResponse:
+        """Result of aiohttp's handler after the call has ended: the response is already sent."""
         out = self._out
-        return out.outcome if out.begun else web.Response(status=ClientDisconnected.status)
+        return (
+            out.aiohttp_response if out.has_head else web.Response(status=ClientDisconnected.status)
+        )
 
     def read_head(self) -> RequestHead:
         incoming = self._incoming
@@ -125,7 +129,7 @@ class HttpExchange:
                 self._call = reads(head, body, size, caller)
             else:
                 make = partial(reads, head, size=size, caller=caller)
-                self._call = await self._parsing.read(raw, make, caller, share.add_parsed)
+                self._call = await self._parsing.parse(raw, make, caller, share.add_parsed)
         if head.endpoint in dialects.STATEFUL_ENDPOINTS:
             self._call = await self._resolve_state(self._call)
         return self._call
@@ -153,7 +157,7 @@ class HttpExchange:
         make = partial(passthrough.read_passthrough_call, head, size=len(raw), caller=caller)
         if not raw:
             return make({})
-        return await self._parsing.read(raw, make, caller, self._share.add_parsed)
+        return await self._parsing.parse(raw, make, caller, self._share.add_parsed)
 
     async def _resolve_state(self, call: Call) -> Call:
         """Return the call with the stored state that it uses. Raises ``RequestError``."""
@@ -173,8 +177,8 @@ class HttpExchange:
         )  # may decrypt thousands of ids
         return await self._parsing.offload.run(call.size, pinned, call.scheduling_key)
 
-    def close(self) -> None:
-        """Stop the keepalive timer."""
+    def stop_keepalive(self) -> None:
+        """Stop the keepalive timer, if there is one."""
         if self._silence is not None:
             self._silence.close()
             self._silence = None
@@ -190,19 +194,19 @@ class HttpExchange:
         out = self._out
         if self._is_sending or out.served or not out.is_writable:
             return
-        if not out.begun:
-            self._set_head(ResponseHead(streamed=True))
-            self._begin_with_frame(KEEPALIVE_FRAME, None)
+        if not out.has_head:
+            self._prepare_writer(ResponseHead(streamed=True))
+            self._set_head_for_frame(KEEPALIVE_FRAME, None)
         out.write_without_wait(self._writer.feed(KEEPALIVE_FRAME))
 
-    def _set_head(self, head: ResponseHead) -> None:
+    def _prepare_writer(self, head: ResponseHead) -> None:
         self._head, self._collected_bytes = head, 0
         self._writer = make_response_writer(self._call, head, self._record.guard_results)
 
     async def start(self, head: ResponseHead, record: Record) -> None:
         self._record = record
-        if not self._out.begun:  # a keepalive may have begun the stream and set the head
-            self._set_head(head)
+        if not self._out.has_head:  # a keepalive may have begun the stream and set the head
+            self._prepare_writer(head)
 
     async def send(self, frames: Sequence[Frame]) -> None:
         out, is_streamed, pending = self._out, self._head.streamed, b""
@@ -218,10 +222,10 @@ class HttpExchange:
             else:  # large frames are encoded in a thread
                 write = partial(self._writer.feed, frame)
                 data = await self._parsing.offload.run(size, write, self._call.scheduling_key)
-            if not out.begun and (is_streamed or frame.last):
-                self._begin_with_frame(frame, None if is_streamed else len(data))
+            if not out.has_head and (is_streamed or frame.last):
+                self._set_head_for_frame(frame, None if is_streamed else len(data))
                 begins = True
-            if record.first_sent is None and out.begun and not is_keepalive(frame):
+            if record.first_sent is None and out.has_head and not is_keepalive(frame):
                 record.first_sent = record.now()
             pending = pending + data if pending else data
             if frame.last or len(pending) >= FLUSH_BYTES:
@@ -234,7 +238,7 @@ class HttpExchange:
 
     def try_send(self, frames: Sequence[Frame]) -> bool:
         out, writer = self._out, self._writer
-        if not out.is_ready or len(frames) > MAX_FRAMES_PER_WRITE:
+        if not out.can_write_body or len(frames) > MAX_FRAMES_PER_WRITE:
             return False
         for frame in frames:
             if frame.last or frame.size > LARGE_BYTES:
@@ -249,19 +253,19 @@ class HttpExchange:
             out.write_body_piece(data)
         return True
 
-    def _begin_with_frame(self, frame: Frame, length: int | None) -> None:
-        """Write the response head. Streams have no length."""
+    def _set_head_for_frame(self, frame: Frame, length: int | None) -> None:
+        """Set the HTTP head of a response that begins with a frame. Streams have no length."""
         head = self._head
         if head.passthrough is not None and head.streamed:
             length = head.passthrough.length
         status, fields = make_status_and_headers(self._record, head, self._client, frame)
-        self._begin_response(status, fields, length)
+        self._set_http_head(status, fields, length)
 
-    def _begin_response(self, status: int, fields: dict[str, str], length: int | None) -> None:
+    def _set_http_head(self, status: int, fields: dict[str, str], length: int | None) -> None:
         fields["x-request-id"] = self.request_id
         if self._cors:
             fields |= self._cors
-        self._out.begin(status, fields, length)
+        self._out.set_head(status, fields, length)
         self._record.status, self._record.response_headers = status, fields
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
@@ -287,28 +291,28 @@ class HttpExchange:
             error,
             self.request_id,
             record.guard_results(),
-            ends_stream=out.begun,
+            ends_stream=out.has_head,
         )
         body = orjson.dumps(refusal.body)
-        if not out.begun:
+        if not out.has_head:
             fields = make_error_headers(record, error) | dict(refusal.headers)
-            self._begin_response(refusal.status, fields, len(body))
+            self._set_http_head(refusal.status, fields, len(body))
             await out.write(body, last=True)
             return
         record.status = record.status or refusal.status
         if not self._head.streamed or self._head.passthrough is not None:
-            out.close_abruptly()
+            out.close_without_end()
         else:
             reads_errors = self._call.head.endpoint in self._client.error_event_endpoints
             await out.write(self._writer.encode_error(body), last=reads_errors)
             if not reads_errors:
-                out.close_abruptly()  # these clients notice only a missing end
+                out.close_without_end()  # these clients notice only a missing end
 
     async def send_internal_error(self) -> web.StreamResponse:
         """Send a 500 with the request id, without details of the error."""
-        if self._out.begun:
-            self._out.close_abruptly()
-            return self._out.outcome
+        if self._out.has_head:
+            self._out.close_without_end()
+            return self._out.aiohttp_response
         error = ProxyError(f"The proxy failed. Report this request id: {self.request_id}")
         refusal = self._client.make_error_response(error, self.request_id)
         fields = {"content-type": "application/json", "server": "headrace"}

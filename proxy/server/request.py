@@ -117,33 +117,36 @@ T = TypeVar("T")
 
 @frozen
 class BodyParser:
-    """Parses bodies of at most ``max_values`` JSON values, large ones in a thread."""
+    """Parses bodies of at most ``max_values`` JSON values, large ones in a thread.
+
+    ``charge`` gets the estimated memory of the parsed body, in bytes, before it is parsed.
+    """
 
     max_values: int = MAX_VALUES
     offload: Offload = Offload()  # it is frozen
 
-    def parse_small(self, raw: bytes, take: Callable[[int], None]) -> Json:
-        """Parse a small body. ``take`` counts its memory first. Raises ``BadRequest``."""
-        take(VALUE_BYTES * count_body_values(raw, self.max_values))
+    def parse_small(self, raw: bytes, charge: Callable[[int], None]) -> Json:
+        """Parse a small body inline. ``charge`` gets its bytes first. Raises ``BadRequest``."""
+        charge(VALUE_BYTES * count_body_values(raw, self.max_values))
         return read_json(raw)
 
-    async def read(
-        self, raw: bytes, make: Callable[[Json], T], caller: object, take: Callable[[int], None]
+    async def parse(
+        self, raw: bytes, build: Callable[[Json], T], caller: object, charge: Callable[[int], None]
     ) -> T:
-        """Return ``make`` of a parsed body, whose memory ``take`` counts. Raises ``BadRequest``."""
+        """Parse a body and pass it to ``build``. Return the result. Raises ``BadRequest``."""
         if len(raw) <= LARGE_BYTES:
-            return make(self.parse_small(raw, take))
+            return build(self.parse_small(raw, charge))
         count = partial(count_body_values, raw, self.max_values)
-        take(VALUE_BYTES * await self.offload.run(len(raw), count, caller))
-        return await self.offload.run(len(raw), lambda: make(read_json(raw)), caller)
+        charge(VALUE_BYTES * await self.offload.run(len(raw), count, caller))
+        return await self.offload.run(len(raw), lambda: build(read_json(raw)), caller)
 
 
 @frozen
 class Bounds:
     """Bounds of requests, in bytes and seconds.
 
-    ``bodies`` counts the memory of all calls. ``keepalive_s`` is the longest silence of a
-    stream, 0 for no keepalives.
+    ``bodies`` counts the memory of all calls. ``body_s`` bounds the arrival of a body, ``stall_s``
+    a write to the client, and ``keepalive_s`` the silence of a stream (0: no keepalives).
     """
 
     body_bytes: int = 16 * 1024 * 1024
@@ -229,7 +232,7 @@ class IncomingRequest:
         return self.headers.get("content-type", "")
 
     def read_content_length(self) -> int | None:
-        """Content-Length, None for a chunked body. Raises ``RequestError`` for an encoded body."""
+        """Return ``Content-Length``, None if chunked. Raises ``RequestError`` for coded bodies."""
         self._check_encoding()
         if "transfer-encoding" in self.headers:
             return None
@@ -255,17 +258,17 @@ class IncomingRequest:
         self._check_media_type()
         content = self._request.content
         if content.is_eof() and content.exception() is None and "expect" not in self.headers:
-            return self._count_body_bytes(content.read_nowait())
+            return self._charge_piece(content.read_nowait())
         body = bytearray()
         try:
             async with asyncio.timeout(self._bounds.body_s):
                 while piece := await self.read_piece(is_first=not body):
-                    body += self._count_body_bytes(piece, len(body))
+                    body += self._charge_piece(piece, len(body))
         except TimeoutError:
             raise RequestTimeout from None
         return bytes(body)
 
-    def _count_body_bytes(self, piece: bytes, received: int = 0) -> bytes:
+    def _charge_piece(self, piece: bytes, received: int = 0) -> bytes:
         if received + len(piece) > self._bounds.body_bytes:
             raise self._make_too_large_error()
         self._share.take(len(piece))
@@ -324,5 +327,5 @@ class RequestUpload:
 
 
 def is_json(media_type: str) -> bool:
-    """Return True if bodies of this type are parsed."""
+    """Return True for the media type of JSON, with or without parameters."""
     return media_type.partition(";")[0].strip().lower() == JSON_TYPE

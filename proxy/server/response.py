@@ -50,8 +50,8 @@ KEEP_OPEN, ANSWERED = SentResponse(keeps_connection=True), SentResponse(keeps_co
 class ResponseWriter:
     """Writes one response.
 
-    ``begun`` is True once the head was sent, ``served`` once the end was written. ``has_written``
-    is set by each write. A write that takes ``stall_s`` seconds raises ``ClientDisconnected``.
+    ``has_head`` is True once ``set_head`` was called, ``served`` once the end was written.
+    ``has_written`` is set by each write. A write that waits ``stall_s`` raises ClientDisconnected.
     """
 
     def __init__(self, request: web.BaseRequest, stall_s: float) -> None:
@@ -61,15 +61,15 @@ class ResponseWriter:
         self._head = b""
         self._bodiless = request.method == "HEAD"  # a client would read a body as the next response
         self._chunked = self._is_kept = False
-        self.begun = self.served = self.has_written = False
-        self.outcome = ANSWERED  # returned to aiohttp's server
+        self.has_head = self.served = self.has_written = False
+        self.aiohttp_response = ANSWERED  # returned to aiohttp's server
 
     @property
     def is_client_gone(self) -> bool:
         transport = self._protocol.transport
         return transport is None or transport.is_closing()
 
-    def begin(self, status: int, headers: dict[str, str], length: int | None = None) -> None:
+    def set_head(self, status: int, headers: dict[str, str], length: int | None = None) -> None:
         """Set status and headers, which are sent with the first bytes.
 
         Without ``length`` the body is chunked, or ends with the connection for HTTP/1.0.
@@ -99,7 +99,7 @@ class ResponseWriter:
             line = f"HTTP/1.{0 if is_old else 1} {status} ".encode()
         self._head = b"%b\r\n%b\r\n\r\n" % (line, fields)
         self._is_kept = keep_alive
-        self.begun = True
+        self.has_head = True
 
     @property
     def is_writable(self) -> bool:
@@ -107,11 +107,11 @@ class ResponseWriter:
         return not (self.is_client_gone or self._protocol.writing_paused)
 
     @property
-    def is_ready(self) -> bool:
+    def can_write_body(self) -> bool:
         """True if more of the body can be written without waiting."""
         protocol = self._protocol
         transport = protocol.transport
-        if not self.begun or self._bodiless or transport is None or protocol.writing_paused:
+        if not self.has_head or self._bodiless or transport is None or protocol.writing_paused:
             return False
         return not transport.is_closing()
 
@@ -133,7 +133,7 @@ class ResponseWriter:
             await self._wait_for_slow_client()
         if last:
             self.served = True
-            self.outcome = KEEP_OPEN if self._is_kept else ANSWERED
+            self.aiohttp_response = KEEP_OPEN if self._is_kept else ANSWERED
 
     async def _write_pieces(self, data: bytes) -> bytes:
         """Write all but the last piece, and return it."""
@@ -173,8 +173,8 @@ class ResponseWriter:
         if self._protocol.transport is not None:
             self._protocol.transport.abort()
 
-    def close_abruptly(self) -> None:
-        """Close the connection without the end of the body. Some clients see no other error."""
+    def close_without_end(self) -> None:
+        """Close the connection after the written bytes. Some clients see no other error."""
         if self._protocol.transport is not None:
             self._protocol.transport.close()
 
@@ -207,7 +207,9 @@ class KeepaliveTimer:
         out, record = self._out, self._record
         self._quiet = 0 if out.has_written else self._quiet + 1
         silent_ticks = (
-            (1 if out.begun else TICKS_PER_INTERVAL // 2) if record.has_ping else TICKS_PER_INTERVAL
+            (1 if out.has_head else TICKS_PER_INTERVAL // 2)
+            if record.has_ping
+            else TICKS_PER_INTERVAL
         )
         if self._quiet >= silent_ticks:
             self._quiet = 0

@@ -169,26 +169,26 @@ class ConnectionHandler(web.RequestHandler):
             self.transport.abort()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """True while no request is being served."""
         return not self._messages and (self._waiter is not None or self._request_count == 0)
 
-    def idle_since(self) -> float:
-        """Time since which the connection is idle, or at which a later incomplete head began."""
-        idle: float = self._next_keepalive_close_time - self._keepalive_timeout
-        return max(idle, self._head_at) if self._head else idle
+    def get_idle_start(self) -> float:
+        """Return the loop time since which it is idle, or at which an incomplete head began."""
+        idle_at: float = self._next_keepalive_close_time - self._keepalive_timeout
+        return max(idle_at, self._head_at) if self._head else idle_at
 
     def data_received(self, data: bytes) -> None:
         # While no request is served, the parser expects a head or the rest of one. Data that begins
         # with a letter cannot be the end of a body, so everything up to the empty line is a head.
-        if (self._head or data[:1].isalpha()) and self.idle:
-            data = self._split_off_head(data)
+        if (self._head or data[:1].isalpha()) and self.is_idle:
+            data = self._collect_head(data)
         if data and self._waiting:  # data that arrived before the transport was paused
             self._waiting += data
             return
         offset, framing_before = 0, self._framing
         while offset + PARSE_BYTES < len(data):
-            if self._is_framing_too_large(len(data) - offset):
+            if self._is_within_sized_body(len(data) - offset):
                 super().data_received(data[offset:])
                 return
             self._parse(data[offset : offset + PARSE_BYTES])
@@ -198,7 +198,7 @@ class ConnectionHandler(web.RequestHandler):
                 return
         self._parse(data[offset:])
 
-    def _is_framing_too_large(self, size: int) -> bool:
+    def _is_within_sized_body(self, size: int) -> bool:
         """Return True if the next ``size`` bytes all belong to a body with a known length."""
         body = self._body
         if body is None or self._reading_paused or self._buffer_paused:  # the parser may hold some
@@ -225,7 +225,7 @@ class ConnectionHandler(web.RequestHandler):
             self._next_slice = self._loop.call_soon(self._parse_next_slice)
 
     def _parse_next_slice(self) -> None:
-        """Parse the next slice, unless the body has unread chunks: reading them continues."""
+        """Parse the next slice, unless chunks are unread. Their reader then continues parsing."""
         self._next_slice = None
         if self._reading_paused or self._buffer_paused or self.transport is None:
             return
@@ -276,8 +276,8 @@ class ConnectionHandler(web.RequestHandler):
         last_body = bodies[-1] if bodies else self._body
         return None if last_body is None or last_body.is_eof() else last_body
 
-    def _split_off_head(self, data: bytes) -> bytes:
-        """Return a complete head and the data after it, or nothing if the head is incomplete."""
+    def _collect_head(self, data: bytes) -> bytes:
+        """Return a complete head and the data after it. Store an incomplete head, return none."""
         if not self._head:
             end = data.find(b"\r\n\r\n")
             if 0 <= end <= MAX_HEAD_BYTES and data[:end].lower().count(_USER_AGENT) < 2:
@@ -351,7 +351,7 @@ class HttpServer(web.Server):
     def __init__(self, handler: Handler, **options: Any) -> None:
         if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
             raise InsecureParser("aiohttp is installed without its C parser. Reinstall it")
-        options = {"auto_decompress": False, "request_factory": self._request, **options}
+        options = {"auto_decompress": False, "request_factory": self._build_request, **options}
         super().__init__(handler, handler_cancellation=True, **options)
         self.draining = False
 
@@ -360,7 +360,7 @@ class HttpServer(web.Server):
         connection.server = self
         return connection
 
-    def _request(
+    def _build_request(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
     ) -> web.BaseRequest:
         is_supported = message.version in VERSIONS
@@ -377,7 +377,7 @@ class HttpServer(web.Server):
     def close_idle_connections(self, idle_since: float) -> None:
         """Close the connections that have been idle since ``idle_since`` or longer."""
         for connection in self.connections:
-            if not isinstance(connection, ConnectionHandler) or not connection.idle:
+            if not isinstance(connection, ConnectionHandler) or not connection.is_idle:
                 continue
-            if connection.idle_since() <= idle_since:
+            if connection.get_idle_start() <= idle_since:
                 connection.force_close()

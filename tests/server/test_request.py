@@ -229,9 +229,9 @@ async def test_only_large_bodies_are_parsed_in_a_thread() -> None:
     with Noted(1) as noted:
         parsing = BodyParser(offload=Offload(noted))
 
-        small = await parsing.read(b'{"a": 1}', dict, "a", free)
+        small = await parsing.parse(b'{"a": 1}', dict, "a", free)
         assert noted.job_count == 0
-        large = await parsing.read(orjson.dumps({"a": "x" * LARGE_BYTES}), dict, "a", free)
+        large = await parsing.parse(orjson.dumps({"a": "x" * LARGE_BYTES}), dict, "a", free)
 
     assert (small, len(large["a"]), noted.job_count) == ({"a": 1}, LARGE_BYTES, 2)
     assert threading.active_count() >= 1
@@ -241,9 +241,9 @@ async def test_only_large_bodies_are_parsed_in_a_thread() -> None:
 async def test_too_many_values_are_refused_at_any_size(size: int) -> None:
     raw = orjson.dumps({"a": ["x" * size, 1, 2]})
 
-    assert await BodyParser(max_values=5).read(raw, dict, "a", free)
+    assert await BodyParser(max_values=5).parse(raw, dict, "a", free)
     with pytest.raises(BadRequest, match="more than 4 JSON values"):
-        await BodyParser(max_values=4).read(raw, dict, "a", free)
+        await BodyParser(max_values=4).parse(raw, dict, "a", free)
 
 
 async def test_count_of_small_values_is_bounded(upstream: ScriptedUpstream, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ async def test_body_size_estimate_covers_the_parsed_body(shape: str) -> None:
     tracemalloc.start()
     try:
         count_before = tracemalloc.get_traced_memory()[0]
-        document = await BodyParser().read(raw, dict, "a", taken_items.append)
+        document = await BodyParser().parse(raw, dict, "a", taken_items.append)
         took = tracemalloc.get_traced_memory()[0] - count_before
     finally:
         tracemalloc.stop()
@@ -287,4 +287,4 @@ async def test_body_beyond_the_budget_is_not_read() -> None:
         raise Overloaded
 
     with pytest.raises(Overloaded):
-        await BodyParser().read(b"no JSON", dict, "a", full)
+        await BodyParser().parse(b"no JSON", dict, "a", full)

@@ -77,9 +77,9 @@ async def test_whole_response_equals_that_of_aiohttp(
 
         async def ours(request: web.BaseRequest) -> web.StreamResponse:
             out = ResponseWriter(request, 10)
-            out.begin(status, dict(FIELDS), len(body))  # noqa: B023
+            out.set_head(status, dict(FIELDS), len(body))  # noqa: B023
             await out.write(body, last=True)  # noqa: B023
-            return out.outcome
+            return out.aiohttp_response
 
         expected = await response_bytes(aiohttp_raw_server, theirs, head)
         assert await response_bytes(aiohttp_raw_server, ours, head) == expected
@@ -108,10 +108,10 @@ async def test_stream_equals_that_of_aiohttp(
 
     async def ours(request: web.BaseRequest) -> web.StreamResponse:
         out = ResponseWriter(request, 10)
-        out.begin(200, dict(FIELDS))
+        out.set_head(200, dict(FIELDS))
         for index, piece in enumerate(pieces):
             await out.write(piece, last=index + 1 == len(pieces))
-        return out.outcome
+        return out.aiohttp_response
 
     expected = await response_bytes(aiohttp_raw_server, theirs, head)
     assert await response_bytes(aiohttp_raw_server, ours, head) == expected
@@ -124,8 +124,8 @@ async def test_unsafe_header_is_not_sent(aiohttp_raw_server: AiohttpRawServer) -
         for name, value in (("x-a", "b\r\nx-c: d"), ("x-a\nb", "c"), ("x-a", "\x00")):
             out = ResponseWriter(request, 10)
             with pytest.raises(ValueError, match="header"):
-                out.begin(200, {name: value}, 0)
-            started.append(out.begun)
+                out.set_head(200, {name: value}, 0)
+            started.append(out.has_head)
         return web.Response()
 
     await response_bytes(aiohttp_raw_server, ours, HEADS["usual"])
@@ -140,14 +140,14 @@ async def test_client_that_stopped_reading_is_disconnected(
 
     async def ours(request: web.BaseRequest) -> web.StreamResponse:
         out = ResponseWriter(request, 0.2)
-        out.begin(200, dict(FIELDS))
+        out.set_head(200, dict(FIELDS))
         try:
             while True:
                 await out.write(LARGE)
         except ClientDisconnected as gone:
             ended.set_result(type(gone))
         assert (out.is_client_gone, out.served) == (True, False)
-        return out.outcome
+        return out.aiohttp_response
 
     url = (await aiohttp_raw_server(ours)).make_url("/")
     _, writer = await asyncio.open_connection(url.host, url.port, limit=1)
@@ -160,9 +160,9 @@ async def test_client_that_stopped_reading_is_disconnected(
 async def test_unfinished_response_closes_connection(aiohttp_raw_server: AiohttpRawServer) -> None:
     async def ours(request: web.BaseRequest) -> web.StreamResponse:
         out = ResponseWriter(request, 10)
-        out.begin(200, dict(FIELDS))
+        out.set_head(200, dict(FIELDS))
         await out.write(b"abc")
-        return out.outcome
+        return out.aiohttp_response
 
     url = (await aiohttp_raw_server(ours)).make_url("/")
     reader, writer = await asyncio.open_connection(url.host, url.port)
