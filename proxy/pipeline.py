@@ -60,7 +60,7 @@ class Pipeline:
                 plan.raise_if_refused()
                 client.start_keepalive(record)
                 async with self.limits.admit(plan, call, record) as budget:
-                    guards = self.guards.for_call(plan, call, record)
+                    guards = self.guards.build_call_guards(plan, call, record)
                     plan, safe_call = await guards.inspect()
                     fetch = partial(self.forward, budget, plan, safe_call, guards, record)
                     if plan.cache is None:
@@ -99,7 +99,7 @@ class Pipeline:
                     plan, call, record, guards.redact_error
                 ) as response:
                     output_guards = guards.build_output_guards(call, response.head)
-                    await sink.start(response.head, record)
+                    await sink.set_response_head(response.head, record)
                     await relay(response, output_guards, record, sink, self.time_slices)
             except ProxyError as error:
                 await guards.redact_error(error)

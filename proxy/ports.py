@@ -44,7 +44,7 @@ class Exchange(Protocol):
         The first one sends the response head, so a later failure is sent as an error event.
         """
 
-    async def start(self, head: ResponseHead, record: Record) -> None:
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         """Set the response head. It is sent with the first frame."""
 
     async def send(self, frames: Sequence[Frame]) -> None:
@@ -124,7 +124,7 @@ class UpstreamResponse(Protocol):
 
 
 class BudgetCheck(Protocol):
-    """Guards the use of an upstream by an admitted call."""
+    """Checks the budget of an admitted call before it uses an upstream."""
 
     def require_budget(self) -> None:
         """Raise ``LimitExceeded`` if the call was admitted only for a cached response."""
@@ -182,7 +182,7 @@ class CallGuards(Protocol):
 class Guards(Protocol):
     """Builds the guards of calls."""
 
-    def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
+    def build_call_guards(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         """Return the guards of one call."""
 
 
@@ -211,7 +211,7 @@ class Embedder(Protocol):
 class Sink(Protocol):
     """Receives the released frames of a response: a client, or the cache."""
 
-    async def start(self, head: ResponseHead, record: Record) -> None: ...
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None: ...
 
     async def send(self, frames: Sequence[Frame]) -> None: ...
 

@@ -79,7 +79,7 @@ class LedgerLocation:
 
 @frozen
 class LogSettings:
-    """Log settings. ``decisions`` is the file of the decision log, if there is one."""
+    """Log settings: ``ratio`` of successful calls to log, file of the decision log, if any."""
 
     schema: str = "native"
     level: str = "info"

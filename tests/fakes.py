@@ -55,7 +55,7 @@ class Unguarded:
 
     is_retry_requested = False
 
-    def for_call(self, plan: Plan, call: Call, record: Record) -> Any:
+    def build_call_guards(self, plan: Plan, call: Call, record: Record) -> Any:
         return UnguardedCall(self, plan, call)
 
     def build_output_guards(self) -> Any:

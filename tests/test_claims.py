@@ -14,7 +14,7 @@ from dashboards.build import BOARDS
 from proxy.cache.redis import RedisAnswerStore
 from proxy.cli import main
 from proxy.limits.stores.redis import RedisStore
-from proxy.runtime.redis import connect
+from proxy.runtime.redis import create_client
 from proxy.runtime.redis_settings import parse_redis_url
 from proxy.server import admin
 from proxy.telemetry.catalog.table import METRICS as CATALOG
@@ -220,7 +220,9 @@ async def test_documented_acl_suffices_for_the_cache(server: Server) -> None:
     event = StoreEventLog()
     url = url_of_user(server, documented_acls()[0])
 
-    async with RedisAnswerStore(connect(parse_redis_url(url).urls, 1.0), Clock(), event) as store:
+    async with RedisAnswerStore(
+        create_client(parse_redis_url(url).urls, 1.0), Clock(), event
+    ) as store:
         store.save(b"k" * 32, b"value", 60)
         await flush(store)
         assert await store.get(b"k" * 32) == b"value"
@@ -229,7 +231,7 @@ async def test_documented_acl_suffices_for_the_cache(server: Server) -> None:
 async def test_documented_acl_suffices_for_limits(server: Server) -> None:
     url = url_of_user(server, documented_acls()[1])
 
-    async with RedisStore(connect(parse_redis_url(url).urls, 5.0), Clock()) as store:
+    async with RedisStore(create_client(parse_redis_url(url).urls, 5.0), Clock()) as store:
         requests = claims((REQUESTS, 1), (TOKENS, 5), (PLACES, 1), (MONTH, 7))
         assert (await store.admit("one", requests)).admitted
         await store.settle("one", [1, 4, 0, 6])

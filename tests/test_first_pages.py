@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.cli.new_folder import INIT_MESSAGE, write_starter
+from proxy.cli.new_folder import INIT_MESSAGE, write_starter_folder
 from tests.for_each import for_each
 
 TOP = Path(__file__).parents[1]
@@ -81,7 +81,7 @@ def test_readme_snippet_compiles() -> None:
 def test_first_folder_shows_real_outputs(tmp_path: Path) -> None:
     upstreams, target, priced = blocks(FIRST_VALUE, "yaml")
     folder = tmp_path / "my-policies"
-    write_starter(folder)
+    write_starter_folder(folder)
     (folder / "upstreams.yaml").write_text(upstreams)
     deployments, tests = folder / "deployments.yaml", folder / "tests" / "calls.yaml"
     written = deployments.read_text()

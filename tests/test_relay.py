@@ -94,7 +94,7 @@ class ClientSink:
         self.frames: list[Frame] = []
         self.try_results = list(try_results)
 
-    async def start(self, head: ResponseHead, record: Record) -> None:
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         """The head is not collected."""
 
     async def send(self, frames: Sequence[Frame]) -> None:

@@ -36,7 +36,7 @@ from proxy.policy.store import (
     read_secret_states,
     run_watch,
 )
-from proxy.runtime.background import SideTasks, run_between_calls, run_in_background
+from proxy.runtime.background import SideTasks, background_task, run_between_calls
 from proxy.runtime.fair_queue import FairSemaphore, Offload
 from proxy.runtime.frozen import frozen
 from proxy.server import Calls, CorsHeaders, Drain, PublicEndpoints, Stop
@@ -120,10 +120,10 @@ async def run_proxy(
             "headrace_open_connections", "client", read=lambda: len(clients.connections)
         )
         await opened.enter_async_context(stores.monitor_budget_drift(context, store, limits))
-        await opened.enter_async_context(run_in_background(run_watch(watch, tokens)))
+        await opened.enter_async_context(background_task(run_watch(watch, tokens)))
         opened.callback(readiness.stop)
         remaining_load = finish_loading(store.current, calls, readiness, context.metrics, on_loaded)
-        await opened.enter_async_context(run_in_background(remaining_load))
+        await opened.enter_async_context(background_task(remaining_load))
         telemetry.log_listening(context, shutdown_log, listen, admin_address)
         yield RunningProxy(listen=listen, admin=admin_address, policies=store, watch=watch)
 
@@ -308,7 +308,7 @@ async def _load_candidate(context: Context) -> CandidateSink | None:
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
     store = PolicyStore(source, *clock, context.log, enforcement.activate, "candidate")
     watch = _build_folder_watch(context, folder, states, store, None)
-    await context.opened.enter_async_context(run_in_background(watch.run()))
+    await context.opened.enter_async_context(background_task(watch.run()))
     count = partial(context.metrics.count, "headrace_candidate_decisions_total")
     return CandidateSink(lambda: store.current, count, lambda: store.rejection)
 

@@ -16,7 +16,7 @@ from proxy.limits.stores.store import CounterStore
 from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import CandidateSink
 from proxy.policy.store import PolicyStore
-from proxy.runtime.background import run_in_background
+from proxy.runtime.background import background_task
 from proxy.runtime.frozen import frozen
 from proxy.server.admin import AdminAccess, AdminSources, Readiness, make_admin_handler
 from proxy.server.console import Console
@@ -87,7 +87,7 @@ async def open_admin_handler(
             series = TimeSeries(context.metrics, unix_time_s)
             console = _open_console(context, parts, recent, series, readiness)
             opened.enter_context(closing(console))
-            await opened.enter_async_context(run_in_background(_sample_series(context, series)))
+            await opened.enter_async_context(background_task(_sample_series(context, series)))
         gauges = telemetry.LimitGauges(context.metrics, parts.counters, unix_time_s)
         sources = AdminSources(
             emit_pending=parts.emitters.emit_pending,

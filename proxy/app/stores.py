@@ -36,7 +36,7 @@ from proxy.money.usage import NANO_PER_USD
 from proxy.policy.catalog import ActiveBudgets
 from proxy.policy.store import PolicyStore
 from proxy.ports import Embedder
-from proxy.runtime.background import run_in_background
+from proxy.runtime.background import background_task
 from proxy.runtime.redis_settings import RedisLocation
 from proxy.settings import BadSetting, LedgerLocation
 from proxy.telemetry.log import Quota
@@ -65,10 +65,10 @@ def build_response_ids(context: Context) -> ResponseIds | None:
 async def open_counter_store(context: Context) -> CounterStore:
     """Open the store of limit counters: in memory, or on a Redis server that may be unreachable."""
     store = await _build_counter_store(context)
-    await context.opened.enter_async_context(run_in_background(renew_leases(store, asyncio.sleep)))
+    await context.opened.enter_async_context(background_task(renew_leases(store, asyncio.sleep)))
     if context.ledger is not None:
         await context.opened.enter_async_context(
-            run_in_background(_confirm_written_bills(context.ledger, store))
+            background_task(_confirm_written_bills(context.ledger, store))
         )
     return store
 
@@ -76,7 +76,7 @@ async def open_counter_store(context: Context) -> CounterStore:
 async def _build_counter_store(context: Context) -> CounterStore:
     if context.settings.redis is None:
         return MemoryStore(time.monotonic, unix_time_s)
-    connect = _load_redis_connector()
+    create_client = _load_redis_client_factory()
     from proxy.limits.stores.failover import FailoverStore  # noqa: PLC0415  # needed for Redis only
     from proxy.limits.stores.local_fallback import LocalFallback  # noqa: PLC0415
     from proxy.limits.stores.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
@@ -93,7 +93,7 @@ async def _build_counter_store(context: Context) -> CounterStore:
         context.metrics.count("headrace_budget_lost_total", name)
         context.log.error("budget.lost", limit=name, whose=labels)
 
-    server = connect(context.settings.redis, TIMEOUT_S)
+    server = create_client(context.settings.redis, TIMEOUT_S)
 
     redis = RedisStore(server, unix_time_s, ledger=_build_ledger_run(context))
     remote = await context.opened.enter_async_context(redis)
@@ -108,7 +108,7 @@ async def _build_counter_store(context: Context) -> CounterStore:
         on_lost_budget=on_lost_budget,
     )
     context.opened.push_async_callback(_close_counter_store, context, failover)
-    await context.opened.enter_async_context(run_in_background(failover.run_probe()))
+    await context.opened.enter_async_context(background_task(failover.run_probe()))
     await failover.probe_at_start()
     return failover
 
@@ -123,7 +123,7 @@ def _build_ledger_run(context: Context) -> LedgerRun:
 
 
 async def _confirm_written_bills(ledger: Ledger, counters: CounterStore) -> None:
-    """Report bills whose rows are written to the counter store. Runs until canceled."""
+    """Tell the counter store which bills have rows in the ledger. Runs until canceled."""
     bills, loop = asyncio.Queue[str](), asyncio.get_running_loop()
 
     def put(names: Sequence[str]) -> None:
@@ -141,20 +141,20 @@ async def _close_counter_store(context: Context, counters: FailoverStore) -> Non
         context.log.warning("limits.unsettled", count=counters.pending_count)
 
 
-def _load_redis_connector() -> Callable[[RedisLocation, float], RedisServer]:
-    """Return a function that connects to Redis. Raises ``BadSetting`` without the extra."""
+def _load_redis_client_factory() -> Callable[[RedisLocation, float], RedisServer]:
+    """Return a function that creates Redis clients. Raises ``BadSetting`` without the extra."""
     try:
-        from proxy.runtime.redis import connect  # noqa: PLC0415  # an extra
+        from proxy.runtime.redis import create_client  # noqa: PLC0415  # an extra
     except ImportError:
         raise BadSetting("HEADRACE_REDIS_URL requires: pip install 'headrace[redis]'") from None
 
-    def connect_to(location: RedisLocation, timeout_s: float) -> RedisServer:
+    def create(location: RedisLocation, timeout_s: float) -> RedisServer:
         try:
-            return connect(location.urls, timeout_s, cluster=location.cluster)
+            return create_client(location.urls, timeout_s, cluster=location.cluster)
         except ValueError as error:
             raise BadSetting(f"HEADRACE_REDIS_URL: {error}") from None
 
-    return connect_to
+    return create
 
 
 def monitor_budget_drift(
@@ -179,13 +179,13 @@ def monitor_budget_drift(
         monotonic=time.monotonic,
         utc=unix_time_s,
     )
-    return run_in_background(comparing.run())
+    return background_task(comparing.run())
 
 
 async def open_budget_backfill(
     context: Context, policies: PolicyStore, counters: CounterStore
 ) -> BudgetBackfill:
-    """Restore the spend of new budget counters from the ledger, if there is one."""
+    """Open the backfill, which reads the spend of new budget counters from a SQLite ledger."""
     asking = BudgetBackfill(
         store=counters,
         fetch_spend=partial(_read_and_log_spend, context, ActiveBudgets(lambda: policies.current)),
@@ -248,22 +248,24 @@ async def open_cache_backends(context: Context) -> dict[str, CacheBackend]:
     secret = derive_secret(context.settings.cache_secret or "")
     if path is not None:
         backends["sqlite"] = CacheBackend(
-            await _open_cache_file(context, path), secret, _build_change_callback(context, "sqlite")
+            await _open_cache_file(context, path),
+            secret,
+            _build_tampering_callback(context, "sqlite"),
         )
     if context.settings.redis is not None:
-        connect = _load_redis_connector()
+        create_client = _load_redis_client_factory()
         from proxy.cache.redis import TIMEOUT_S, RedisAnswerStore  # noqa: PLC0415  # an extra
 
         remote = RedisAnswerStore(
-            connect(context.settings.redis, TIMEOUT_S), time.monotonic, context.metrics
+            create_client(context.settings.redis, TIMEOUT_S), time.monotonic, context.metrics
         )
         store = await context.opened.enter_async_context(remote)
-        backends["redis"] = CacheBackend(store, secret, _build_change_callback(context, "redis"))
+        backends["redis"] = CacheBackend(store, secret, _build_tampering_callback(context, "redis"))
     return backends
 
 
-def _build_change_callback(context: Context, store: str) -> Callable[[], None]:
-    """Return a callback that reports a cached response changed by someone else."""
+def _build_tampering_callback(context: Context, store: str) -> Callable[[], None]:
+    """Return a callback that counts and logs a cached response changed by someone else."""
     quota = Quota(time.monotonic)
 
     def on_change() -> None:

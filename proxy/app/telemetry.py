@@ -98,7 +98,7 @@ def iter_activation_steps(
 def log_listening(
     context: Context, shutdown_log: ShutdownLog, listen: Address, admin: Address
 ) -> None:
-    """Log the addresses, and log the start of the shutdown when ``opened`` closes."""
+    """Log the addresses now, and the start of the shutdown when ``context.opened`` closes."""
     fields = {"address": str(listen), "admin": str(admin), "version": proxy.__version__}
     context.log.info("listening", **fields)
     context.opened.callback(shutdown_log.log_start)

@@ -209,7 +209,7 @@ class CacheCall:
     async def _replay(self, answer: CachedAnswer) -> None:
         self.record.cache = "hit_semantic" if answer.is_semantic else "hit"
         self.record.saved = self.lookup.compute_savings(answer, self.record)
-        await self.client.start(ResponseHead(self.lookup.call.stream), self.record)
+        await self.client.set_response_head(ResponseHead(self.lookup.call.stream), self.record)
         frames: Sequence[Frame] = answer.frames
         if self.lookup.echoed_call is not None:
             frames = [adapt_to_call(frame, self.lookup.echoed_call) for frame in frames]
@@ -241,7 +241,7 @@ class CacheCall:
                     self.record.cache = "coalesced"
                     is_flagged = flight.head.is_flagged
                     head = ResponseHead(self.lookup.call.stream, is_flagged=is_flagged)
-                    await self.client.start(head, self.record)
+                    await self.client.set_response_head(head, self.record)
                     await self._relay(await listener.next_frames(MAX_FRAMES_PER_WRITE), listener)
                     self.record.saved = flight.saved
                     return True
@@ -266,7 +266,7 @@ class CacheCall:
                 async with FetchTask(self.lookup, self.forward, flight):
                     with flight.open_listener() as listener:
                         frames = await listener.next_frames(MAX_FRAMES_PER_WRITE)
-                        await self.client.start(flight.head, self.record)
+                        await self.client.set_response_head(flight.head, self.record)
                         await self._relay(frames, listener)
                 return True
         finally:
@@ -323,7 +323,7 @@ class FetchTask:
         finally:
             self.flight.close()
 
-    async def start(self, head: ResponseHead, record: Record) -> None:
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         self._record = record
         lookup = self.lookup
         self._recorder = open_recorder(head, lookup.call, lookup.rule, lookup.expected_choices)

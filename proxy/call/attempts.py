@@ -63,7 +63,7 @@ class Attempt:
       response.
     - ``findings``: results of the upstream's own guards.
     - ``max_output_tokens``: maximum number of output tokens of all choices.
-    - ``bill``: cached once nothing but more of the response can change it.
+    - ``bill``: cached once the response or the call has ended.
     - ``cause``, ``system_text``: reason for a failed connection.
     - ``is_billed``: None if the endpoint decides. A background response is billed to the attempt
       that retrieves ``response_id`` first; ``bill_name`` identifies that bill in the counter store.

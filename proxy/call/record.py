@@ -219,7 +219,7 @@ class Record:
         self.used_attempts.clear()
         self.guard_round += 1
 
-    def guard_results(self) -> GuardResults:
+    def list_guard_results(self) -> GuardResults:
         """Return the results of all guards, including those that inspect the current stream."""
         if self.live_guard_results is None:
             return list(self.guards)

@@ -78,7 +78,7 @@ def _set_response(facts: CallSummary, record: Record) -> None:
     facts.overhead_s = overhead_s if overhead_s > 0 else 0.0
     facts.status = record.status
     facts.outcome = outcome
-    facts.failure = _describe_failure(record.error, outcome) if record.error is not None else None
+    facts.failure = _build_failure(record.error, outcome) if record.error is not None else None
     facts.attempts = billed
     last_used = reversed(record.used_attempts.values())
     facts.served = next(last_used, attempts[-1]) if attempts else None
@@ -93,13 +93,13 @@ def _set_response(facts: CallSummary, record: Record) -> None:
 
 
 def _set_decisions(facts: CallSummary, record: Record) -> None:
-    verdicts = record.guard_results()
+    verdicts = record.list_guard_results()
     facts.limits = (
         record.limit_decision.list_decisions() if record.limit_decision is not None else ()
     )
     facts.charges = record.charges
     facts.verdicts = _merge_guard_results(verdicts) if verdicts else verdicts
-    facts.each_verdict = verdicts
+    facts.unmerged_verdicts = verdicts
     facts.cache = record.cache
     facts.semantic_match = record.semantic_match
     facts.lookup_s = record.cache_lookup_s
@@ -132,7 +132,7 @@ def _measure_attempts_span_s(attempts: list[Attempt]) -> float:
     return 0.0 if ended_at is None else ended_at - attempts[0].started
 
 
-def _describe_failure(error: errors.ProxyError, outcome: CallOutcome) -> Failure:
+def _build_failure(error: errors.ProxyError, outcome: CallOutcome) -> Failure:
     refused = (
         error if isinstance(error, errors.LimitExceeded | errors.LimitStoreUnavailable) else None
     )

@@ -36,7 +36,7 @@ COMMANDS: LazyTable[click.Command] = LazyTable(
 
 
 class LazyCommands(click.Group):
-    """The commands of the table."""
+    """Group of the commands in ``COMMANDS``. Imports a command when it is used."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. If the policies are invalid, print all problems and exit with code 1."""

@@ -47,7 +47,7 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
     # Other upstreams of the folder may store responses, whose ids are sealed.
     if not settings.id_secrets:
         settings = replace(settings, id_secrets=(secrets.token_hex(),))
-    with _open_ledger(settings) as ledger, suppress(LedgerUnusable):
+    with _choose_ledger_location(settings) as ledger, suppress(LedgerUnusable):
         started_at = datetime.now(UTC)
         with suppress(KeyboardInterrupt):  # before the proxy is ready, or while it drains
             run_or_exit(
@@ -60,7 +60,7 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
 
 
 @contextmanager
-def _open_ledger(settings: Settings) -> Iterator[LedgerLocation | None]:
+def _choose_ledger_location(settings: Settings) -> Iterator[LedgerLocation | None]:
     """Yield the ledger of the settings, or a temporary one, which is removed afterwards."""
     if "HEADRACE_LEDGER" in settings.environ:
         yield settings.ledger

@@ -60,12 +60,14 @@ def init_command(folder: Path, provider: str, model: str) -> None:
     details = PROVIDERS[provider]
     if details is not OPENAI and model == STARTER_MODEL:
         raise click.UsageError(f"--model is required for {provider}")
-    text = write_starter(folder, details, model)
+    text = write_starter_folder(folder, details, model)
     click.echo(f"{text}\n", err=True)
     click.echo(INIT_MESSAGE.format(folder=shlex.quote(str(folder)), variable=details.variable))
 
 
-def write_starter(folder: Path, provider: Provider = OPENAI, model: str = STARTER_MODEL) -> str:
+def write_starter_folder(
+    folder: Path, provider: Provider = OPENAI, model: str = STARTER_MODEL
+) -> str:
     """Write the starter files and return the secret of their virtual key.
 
     Raise ``click.ClickException`` if the folder is not empty. Hidden files count.

@@ -74,8 +74,8 @@ def make_pattern_annotations(
 
 
 @frozen
-class ListedWord:
-    """Annotates text that must be one of ``words``, like a ``Literal``."""
+class OneOfWords:
+    """Annotation of text that must be one of ``words``, like a ``Literal``."""
 
     words: tuple[str, ...]
 
@@ -217,11 +217,11 @@ class Section(BaseModel):
     @model_validator(mode="after")
     def _check_requirements(self) -> Self:
         """Raise ``ValueError`` if a requirement is not met."""
-        for message in self.list_unmet_requirements():
+        for message in self.iter_unmet_messages():
             raise ValueError(message)
         return self
 
-    def list_unmet_requirements(self) -> Iterator[str]:
+    def iter_unmet_messages(self) -> Iterator[str]:
         """Yield the messages of requirements that are not met."""
         yield from (r.message for r in self.list_requirements() if not r.condition.test(self))
 
@@ -280,10 +280,10 @@ KeyRef = Annotated[
 
 
 @frozen
-class Reference:
-    """Annotates a key whose values are references.
+class ReferenceTo:
+    """Annotation of a key whose values refer to a deployment, upstream, text file or secret.
 
-    They name a deployment, upstream, text file or secret, or are the URL of a service.
+    The values of ``service`` are URLs.
     """
 
     target_kind: ReferenceTarget
@@ -292,7 +292,7 @@ class Reference:
 def list_referring_keys(model: type[BaseModel], target_kind: ReferenceTarget) -> list[str]:
     """Return the keys of a model whose values refer to ``target_kind``."""
     fields = model.model_fields.items()
-    return [key for key, field in fields if Reference(target_kind) in field.metadata]
+    return [key for key, field in fields if ReferenceTo(target_kind) in field.metadata]
 
 
 def iter_references(part: BaseModel, target_kind: ReferenceTarget) -> Iterator[tuple[str, str]]:

@@ -34,7 +34,7 @@ def parse_duration(value: Any) -> Any:
 
 
 def parse_size(value: Any) -> Any:
-    """Return the bytes of a size such as ``64MiB``. Raises ``ValueError`` for other text."""
+    """Parse ``64MiB`` or ``512kB`` as a number of bytes."""
     match = re.fullmatch(_SIZE_PATTERN, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be a size such as 512kB or 64MiB")

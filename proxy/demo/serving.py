@@ -20,7 +20,7 @@ from proxy.demo.examples import format_examples
 from proxy.demo.model_server import READY_LINE
 from proxy.demo.simulated import run_simulated_model
 from proxy.policy.files.load import load_policies
-from proxy.runtime.background import run_in_background
+from proxy.runtime.background import background_task
 from proxy.server.listening import require_free_addresses
 from proxy.settings import Address, BadSetting, Settings
 
@@ -72,13 +72,13 @@ async def _wait_until_ready(process: Process, ready_s: float) -> None:
         async with asyncio.timeout(ready_s):
             line = (await process.stdout.readline()).decode().strip()
             if line != READY_LINE:
-                raise await wait_until_stopped(process, line)
+                raise await wait_for_exit_error(process, line)
     except TimeoutError:
         raise ModelUnavailable(f"was not ready within {ready_s:g} seconds") from None
 
 
-async def wait_until_stopped(process: Process, reason: str = "") -> ModelUnavailable:
-    """Wait until the process ends. Return an error with the reason."""
+async def wait_for_exit_error(process: Process, reason: str = "") -> ModelUnavailable:
+    """Wait until the process ends. Return, not raise, an error with the reason."""
     status = await process.wait()
     if status < 0:
         reason = (signal.strsignal(-status) or f"signal {-status}").lower()
@@ -131,7 +131,7 @@ async def run_local_upstream(
         try:
             async with run_model_server(command(address), ready_s) as process:
                 is_ready.set()
-                raise await wait_until_stopped(process)
+                raise await wait_for_exit_error(process)
         except ModelUnavailable as error:
             print_line(f"The local model {error}. Continuing with simulated responses.")
         async with run_simulated_model(address):
@@ -140,7 +140,7 @@ async def run_local_upstream(
 
     print_line(f"Starting SmolLM2-135M-Instruct on {address} ...")
     try:
-        async with run_in_background(serve_always()):
+        async with background_task(serve_always()):
             await is_ready.wait()
             yield
     except ExceptionGroup as group:

@@ -122,7 +122,7 @@ class HttpGuardClient:
     async def call_deployment(
         self, caller_key: str, deployment: str, endpoint: Endpoint, body: Mapping[str, Any]
     ) -> InternalExchange:
-        """Call a deployment as an internal key."""
+        """Call a deployment as an internal key. Return the exchange with response or error."""
         head, call_id = self.record.head, self.clients.new_id()
         ids = self.record.ids
         request_head = RequestHead(
@@ -193,7 +193,7 @@ class InternalExchange:
     def start_keepalive(self, record: Record) -> None:
         """Do nothing, because no connection is open."""
 
-    async def start(self, head: ResponseHead, record: Record) -> None:
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         self._record = record
         options = WriteOptions(self._call, whole=True)
         self._writer = FAMILIES[find_client_family(self._call)].writer(options)
@@ -213,7 +213,7 @@ class InternalExchange:
 
     @property
     def target_id(self) -> str:
-        """Target of the response."""
+        """Id of the target that responded, empty if there is no response."""
         bill = self._record.get_used_bill() if self._record is not None else None
         return bill.target.id if bill is not None else ""
 

@@ -67,7 +67,7 @@ class PolicyGuards:
     placeholder_key: bytes = field(default_factory=derive_placeholder_key, repr=False)
     thoughts: DeliveredThoughts = field(default_factory=DeliveredThoughts, repr=False)
 
-    def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
+    def build_call_guards(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         return GuardedCall(guards=self, plan=plan, call=call, record=record)
 
 

@@ -57,10 +57,10 @@ class LazyGuards:
         self._make = make
         self._guards: Guards | None = None
 
-    def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
+    def build_call_guards(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         guards = plan.guards
         if not (guards.input or guards.output or guards.capture):
             return UnguardedCall(plan, call)
         if self._guards is None:
             self._guards = self._make()
-        return self._guards.for_call(plan, call, record)
+        return self._guards.build_call_guards(plan, call, record)

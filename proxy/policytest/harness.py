@@ -173,13 +173,13 @@ class _LocalGuards:
 
     guards: PolicyGuards
 
-    def for_call(self, plan: Plan, call: Call, record: Record) -> CallGuards:
+    def build_call_guards(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         on_input, on_output = (
             tuple(rule for rule in rules if not _calls_service(rule))
             for rules in (plan.guards.input, plan.guards.output)
         )
         plan = replace(plan, guards=replace(plan.guards, input=on_input, output=on_output))
-        return self.guards.for_call(plan, call, record)
+        return self.guards.build_call_guards(plan, call, record)
 
 
 def _calls_service(rule: GuardRule) -> bool:
@@ -246,9 +246,9 @@ class _SimulatedExchange:
     def start_keepalive(self, record: Record) -> None:
         """Do nothing, because there is no connection."""
 
-    async def start(self, head: ResponseHead, record: Record) -> None:
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         self._head = head
-        self._writer = make_response_writer(self._call, head, record.guard_results)
+        self._writer = make_response_writer(self._call, head, record.list_guard_results)
 
     async def send(self, frames: Sequence[Frame]) -> None:
         for frame in frames:
@@ -267,7 +267,7 @@ class _SimulatedExchange:
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
         refusal = families.make_client_error_response(
-            self._client, error, REQUEST_ID, record.guard_results()
+            self._client, error, REQUEST_ID, record.list_guard_results()
         )
         body = orjson.dumps(refusal.body)
         if self._started:

@@ -113,7 +113,7 @@ def _find_result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Diff
         if expected is not None and expected != result:
             yield name, expected, result
     for name, verdict in (expect.guards or {}).items():
-        results = [(f"{stage}.{r.guard}", r.verdict) for stage, r in record.guard_results()]
+        results = [(f"{stage}.{r.guard}", r.verdict) for stage, r in record.list_guard_results()]
         verdicts = [result for guard, result in results if guard == name]
         if verdict not in verdicts:  # after a guard retry, a guard has several verdicts
             missing = _describe_missing_value(guard for guard, _ in results)

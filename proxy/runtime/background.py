@@ -15,7 +15,7 @@ MAX_SIDE_TASKS = 1024
 
 
 @asynccontextmanager
-async def run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def background_task(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run ``work`` until the block is left, which cancels it.
 
     A failure of ``work`` cancels the block and raises an ``ExceptionGroup``.

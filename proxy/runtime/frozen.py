@@ -9,13 +9,13 @@ from typing import Literal, TypeVar, dataclass_transform
 T = TypeVar("T")
 
 
-def cache_field(empty: Callable[[], T], *, init: Literal[False] = False) -> T:
+def cache_field(factory: Callable[[], T], *, init: Literal[False] = False) -> T:
     """Return a field that caches results computed from a value, such as a translated body.
 
-    It is filled in place, possibly by two threads at once. It takes no part in comparison, and a
-    copy of the value starts with an empty cache.
+    ``factory`` returns the empty cache, which is filled in place, possibly by two threads at once.
+    The field takes no part in comparison, and a copy of the value starts with an empty cache.
     """
-    return field(init=init, repr=False, compare=False, default_factory=empty)
+    return field(init=init, repr=False, compare=False, default_factory=factory)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, cache_field))

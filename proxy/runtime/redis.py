@@ -129,7 +129,7 @@ class SingleServerClient:
         await self._client.aclose()
 
 
-class Cluster:
+class ClusterClient:
     """Client of a cluster. Follows moved slots, and reloads all slots after a failure."""
 
     def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
@@ -148,14 +148,14 @@ class Cluster:
 
     async def run_command(self, key: str | bytes, *command: CommandWord) -> Any:
         """Choose the server first, because the library would otherwise hash every argument."""
-        async with self._limit_round_trip():
+        async with self._time_round_trip():
             node = self._client.get_node_from_key(cast("str", key))
             self._last_node_name = node.name if node else None
             return await self._client.execute_command(*command, target_nodes=node)
 
     @asynccontextmanager
-    async def _limit_round_trip(self) -> AsyncIterator[None]:
-        """Run one request. After an earlier failure, reload the slots from another server first."""
+    async def _time_round_trip(self) -> AsyncIterator[None]:
+        """Time out a round trip. After a failure, reload slots from another server first."""
         try:
             async with event_loop_timeout(self._timeout_s):
                 if self._failing:
@@ -170,7 +170,7 @@ class Cluster:
             raise
 
     async def run_commands(self, commands: Iterable[Sequence[CommandWord]]) -> None:
-        async with self._limit_round_trip(), self._client.pipeline() as together:
+        async with self._time_round_trip(), self._client.pipeline() as together:
             for command in commands:
                 _ = together.execute_command(*command)
             _ = await together.execute()
@@ -210,15 +210,15 @@ def _load_certificates(url: str) -> None:
         raise ValueError(f"cannot load the TLS files {join_names(files)}: {why}") from None
 
 
-def connect(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> RedisServer:
-    """Return a client for a server, or for the cluster of ``urls``.
+def create_client(urls: Sequence[str], timeout_s: float, *, cluster: bool = False) -> RedisServer:
+    """Return a client for a server, or for the cluster of ``urls``. Connects on first use.
 
     A request takes at most ``timeout_s``. Raises ``ValueError``, without parts of a URL, for an
     invalid option or a file that cannot be loaded.
     """
     try:
         server: RedisServer = (
-            Cluster(urls, timeout_s) if cluster else SingleServerClient(urls[0], timeout_s)
+            ClusterClient(urls, timeout_s) if cluster else SingleServerClient(urls[0], timeout_s)
         )
     except (TypeError, ValueError):  # the library's messages may quote the URL
         raise ValueError("an option after the ? is unknown or has an invalid value") from None

@@ -151,7 +151,7 @@ class Spool(Generic[Item]):
         self._given_up.wait(seconds)
 
     def pause_unless_closing(self, seconds: float) -> None:
-        """Let other threads run, except during shutdown."""
+        """Sleep so that other threads run, but not during shutdown."""
         self._closing.wait(seconds)
 
     def close(self, within_s: float, grace_s: float = 0.0) -> None:

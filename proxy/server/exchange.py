@@ -201,9 +201,9 @@ class HttpExchange:
 
     def _prepare_writer(self, head: ResponseHead) -> None:
         self._head, self._collected_bytes = head, 0
-        self._writer = make_response_writer(self._call, head, self._record.guard_results)
+        self._writer = make_response_writer(self._call, head, self._record.list_guard_results)
 
-    async def start(self, head: ResponseHead, record: Record) -> None:
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         self._record = record
         if not self._out.has_head:  # a keepalive may have begun the stream and set the head
             self._prepare_writer(head)
@@ -290,7 +290,7 @@ class HttpExchange:
             self._client,
             error,
             self.request_id,
-            record.guard_results(),
+            record.list_guard_results(),
             ends_stream=out.has_head,
         )
         body = orjson.dumps(refusal.body)

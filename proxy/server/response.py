@@ -296,7 +296,7 @@ def make_status_and_headers(
 
     Streams lack the cost, which is known only at the end.
     """
-    data, verdicts = get_response_head_members(frame), record.guard_results()
+    data, verdicts = get_response_head_members(frame), record.list_guard_results()
     status = choose_status(client, verdicts, flagged=head.is_flagged, data=data)
     headers = make_common_headers(record, flagged=head.is_flagged)
     if head.passthrough is not None:

@@ -48,7 +48,7 @@ class CallMetrics:
         self._count_tags(deployment, facts.tags or {}, tokens, cost)
         for rule in facts.rules:
             series["headrace_policy_rules_total", deployment, rule].value += 1
-        if facts.limits or facts.each_verdict or facts.shadow_rules:
+        if facts.limits or facts.unmerged_verdicts or facts.shadow_rules:
             self._count_decisions(deployment, facts)
         if facts.cache_store is not None or facts.saved is not None:
             self._count_cache(deployment, facts)
@@ -185,7 +185,7 @@ class CallMetrics:
         for limit, refuses in facts.limits:
             decision = "allow" if not refuses else "would_deny" if limit.shadow else "deny"
             series["headrace_limit_decisions_total", limit.name, decision].value += 1
-        for stage, result in facts.each_verdict:
+        for stage, result in facts.unmerged_verdicts:
             guard, verdict, shadow = result.guard, result.verdict, result.shadow
             is_shadow = "true" if shadow else "false"
             series["headrace_guard_decisions_total", guard, stage, verdict, is_shadow].value += 1

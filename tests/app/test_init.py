@@ -20,7 +20,7 @@ from proxy.guards.kinds.secrets import Secrets
 from proxy.policy.catalog import list_labels
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import PolicyFolder, read_folder
-from proxy.runtime.background import run_in_background
+from proxy.runtime.background import background_task
 from proxy.server import Calls
 from proxy.server.admin import Readiness
 from proxy.settings import Address, Settings
@@ -86,7 +86,7 @@ async def test_stop_ends_loading(tmp_path: Path) -> None:
     calls.add_task(asyncio.current_task())
     work = app.finish_loading(snapshot(tmp_path), calls, readiness, Metrics("1"), lambda: None)
 
-    async with run_in_background(work):
+    async with background_task(work):
         await asyncio.sleep(0)
 
     assert not readiness.ready

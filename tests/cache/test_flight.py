@@ -45,7 +45,7 @@ class ImmediateSink:
         self.frames: list[Frame] = []
         self.ready = True
 
-    async def start(self, head: ResponseHead, record: Record) -> None:
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         """The head is ignored."""
 
     async def send(self, frames: Sequence[Frame]) -> None:

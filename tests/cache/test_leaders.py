@@ -83,7 +83,7 @@ class DisconnectingSink:
         self.frames: list[Frame] = []
         self._takes = takes
 
-    async def start(self, head: ResponseHead, record: Record) -> None:
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         """The head is ignored."""
 
     async def send(self, frames: Sequence[Frame]) -> None:
@@ -103,7 +103,7 @@ async def test_listeners_outlive_leader_client(cached: Cached, upstream: Scripte
     leader, listener = DisconnectingSink(takes=1), DisconnectingSink()
 
     async def forward(to: Sink) -> None:
-        await to.start(ResponseHead(streamed=True), new_record())
+        await to.set_response_head(ResponseHead(streamed=True), new_record())
         await to.send([Frame((), "chat", {"choices": []})])
         await was_sent.wait()
         await to.send([Frame((), "chat", {"choices": []})])
@@ -206,7 +206,7 @@ class RecordingSinkAndStore:
         self.values: list[bytes] = []
         self._bug = bug
 
-    async def start(self, head: ResponseHead, record: Record) -> None: ...
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None: ...
 
     async def send(self, frames: Sequence[Frame]) -> None:
         self.seen.append("shown")
@@ -246,7 +246,7 @@ async def served(cached: Cached, upstream: ScriptedUpstream, order: RecordingSin
     choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
 
     async def forward(to: Sink) -> None:
-        await to.start(ResponseHead(streamed=False), new_record())
+        await to.set_response_head(ResponseHead(streamed=False), new_record())
         events = Finish(0, "stop"), RESPONSE_END
         await to.send([Frame(events, "chat", {"choices": [choice]}, last=True)])
 

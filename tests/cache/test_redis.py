@@ -11,7 +11,7 @@ import pytest
 
 from proxy.cache.redis import KEY_PREFIX, MAX_CONNECTIONS, RedisAnswerStore
 from proxy.cache.store import MAX_PENDING_BYTES
-from proxy.runtime.redis import connect
+from proxy.runtime.redis import create_client
 from tests.cache.stores import Clock, StoreEventLog, flush
 from tests.doubles import PATIENCE_S
 from tests.servers import Cluster, Server, running_server
@@ -29,7 +29,7 @@ def store(
     server: Server | Cluster, events: StoreEventLog, clock: Clock, timeout_s: float = 1.0
 ) -> RedisAnswerStore:
     return RedisAnswerStore(
-        connect(server.at.urls, timeout_s, cluster=server.at.cluster), clock, events
+        create_client(server.at.urls, timeout_s, cluster=server.at.cluster), clock, events
     )
 
 

@@ -16,7 +16,7 @@ from proxy.cache.memory import MemoryAnswerStore
 from proxy.cache.redis import RedisAnswerStore
 from proxy.cache.sqlite import ForeignFile, SqliteAnswerStore, open_file, rename_damaged_file
 from proxy.cache.store import AnswerStore, CacheBackend
-from proxy.runtime.redis import connect
+from proxy.runtime.redis import create_client
 from proxy.runtime.spool import get_file_identity
 from tests.cache.stores import Clock, StoreEventLog, flush, until
 from tests.for_each import for_each
@@ -106,7 +106,7 @@ async def open_store(
     else:
         with running_server(folder) if kind == "redis" else running_cluster(folder) as server:
             async with RedisAnswerStore(
-                connect(server.at.urls, 2, cluster=server.at.cluster), clock, events
+                create_client(server.at.urls, 2, cluster=server.at.cluster), clock, events
             ) as redis:
                 yield redis
 

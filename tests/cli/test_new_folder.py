@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from proxy.cli import main
-from proxy.cli.new_folder import write_starter
+from proxy.cli.new_folder import write_starter_folder
 from proxy.types.providers import PROVIDERS
 from tests.conftest import running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
@@ -111,7 +111,7 @@ def test_write_error_is_one_line(tmp_path: Path) -> None:
 
 async def test_generated_key_works(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     folder = tmp_path / "policies"
-    key = write_starter(folder)
+    key = write_starter_folder(folder)
     upstreams, policies = folder / "upstreams.yaml", folder / "policies.yaml"
     text = upstreams.read_text().replace("OPENAI_API_KEY", "UPSTREAM_KEY")
     upstreams.write_text(text.replace("https://api.openai.com", upstream.url))

@@ -51,7 +51,7 @@ def cut(text: str, size: int) -> list[str]:
 
 
 def verdicts(record: Any, stage: str) -> list[str]:
-    return [result.verdict for position, result in record.guard_results() if position == stage]
+    return [result.verdict for position, result in record.list_guard_results() if position == stage]
 
 
 def decision_metric(guard: str, stage: str, verdict: str) -> str:

@@ -62,7 +62,7 @@ async def test_shadow_guard_changes_nothing(
 
     [record] = await proxy.sink.wait()
     assert (reply.status, models(upstream)) == (200, [model])
-    assert [result.verdict for _, result in record.guard_results()] == [verdict]
+    assert [result.verdict for _, result in record.list_guard_results()] == [verdict]
 
 
 async def test_first_route_wins_unless_blocked(guard: Guard, upstream: ScriptedUpstream) -> None:

@@ -33,7 +33,7 @@ def guarding(client: str, *rules: GuardRule) -> tuple[OutputGuards, Record]:
     call = call_of(client, stream=False)
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
     plan = Plan("1", "k", "d", {}, (), guards=GuardPlan((), rules))
-    gate = PolicyGuards(Engine(Ticks())).for_call(plan, call, record)
+    gate = PolicyGuards(Engine(Ticks())).build_call_guards(plan, call, record)
     return gate.build_output_guards(call, ResponseHead(streamed=False)), record
 
 
@@ -103,7 +103,7 @@ async def test_texts_of_one_kind_are_joined(family: FamilyName, judges: bool) ->
     assert isinstance(safe, Frame)
     texts = [text for text in released_texts(safe) if text != "{}"]
     assert texts == ["one [WORD]", "a [WORD]", "[WORD] two", "[WORD] b"]
-    [(_, result)] = record.guard_results()
+    [(_, result)] = record.list_guard_results()
     assert result.findings == {"word": 2}
 
 
@@ -142,7 +142,7 @@ async def test_service_gets_one_text_per_kind(family: FamilyName) -> None:
     assert isinstance(safe, Frame)
     assert "cret" not in "".join(released_texts(safe))
     assert {"one secret two", "a secret b"} <= {piece.text for piece in way.asked[0]}
-    [(_, result)] = record.guard_results()
+    [(_, result)] = record.list_guard_results()
     assert result.findings == {"word": 2}
 
 

@@ -191,7 +191,7 @@ async def test_guard_without_context_reports_nothing(
 
     [record] = await proxy.sink.wait()
     assert (reply.status, summaries(reply.json)) == (200, ({}, {}))
-    results = [result.verdict for _, result in record.guard_results()]
+    results = [result.verdict for _, result in record.list_guard_results()]
     assert results == ["not_applicable", "not_applicable"]
 
 

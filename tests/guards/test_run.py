@@ -58,7 +58,7 @@ async def test_finding_in_response_is_masked(
     reply = await ask(proxy, "Hi", stream=bool(size))
 
     [record] = await proxy.sink.wait()
-    [(stage, result)] = record.guard_results()
+    [(stage, result)] = record.list_guard_results()
     output = reply_text(ROUTES["openai-chat"], reply.raw, streamed=bool(size))
     assert (reply.status, output) == (200, "Please write to [EMAIL] tomorrow.")
     assert reply.raw.rstrip().endswith(b"data: [DONE]") is bool(size)
@@ -119,7 +119,7 @@ async def test_guard_without_effect_is_counted(
     [record] = await proxy.sink.wait()
     assert (reply.status, reply.raw.count(b"data: ")) == (200, 5)
     assert verdicts(record, "input") == verdicts(record, "output") == [verdict]
-    assert {result.shadow for _, result in record.guard_results()} == {verdict == "blocked"}
+    assert {result.shadow for _, result in record.list_guard_results()} == {verdict == "blocked"}
 
 
 @pytest.mark.parametrize(("opaque", "status"), [("", 400), ("opaque: allow, ", 200)])

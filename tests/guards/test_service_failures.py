@@ -66,7 +66,7 @@ async def test_failed_service_blocks_unless_the_policy_is_open(
         replies[on_error] = await ask(running.proxy, "A horse?", stream=streamed)
         records = await running.proxy.sink.wait(2 if kind == "judge" else 1)
         [record] = [item for item in records if item.head.internal_key is None]
-        [(_, result)] = record.guard_results()
+        [(_, result)] = record.list_guard_results()
 
         assert (result.verdict, bool(result.error)) == ("failed", True)
         assert (result.error == "deadline") == (fault == "slow")
@@ -149,7 +149,7 @@ async def test_slow_service_delays_no_call_it_only_watches(
 
     assert (statuses, emitted) == ([200, 200], [])
     records = [record for record in records if record.head.internal_key is None]
-    results = [result for record in records for _, result in record.guard_results()]
+    results = [result for record in records for _, result in record.list_guard_results()]
     assert [(result.error, bool(result.findings)) for result in results] == [(None, True)] * 2
     assert [record.wait_s for record in records] == [0.0, 0.0]
 
@@ -167,6 +167,6 @@ async def test_record_does_not_wait_for_a_silent_service(
             await running.proxy.sink.wait()
 
     [record] = running.proxy.records
-    [(_, result)] = record.guard_results()
+    [(_, result)] = record.list_guard_results()
     assert (reply.status, record.outcome, result.verdict) == (200, "success", "failed")
     assert result.error == ("deadline" if end == "deadline" else "cancelled")

@@ -142,7 +142,7 @@ async def test_judge_over_its_limit_fails(
     *_, record = await running.proxy.sink.wait(4)
     assert (first.status, second.status) == (200, 503)
     assert second.error["guard"]["kind"] == "could_not_check"
-    assert record.guard_results()[0][1].error == "LimitExceeded"
+    assert record.list_guard_results()[0][1].error == "LimitExceeded"
     assert record.limit_decision is None
 
 

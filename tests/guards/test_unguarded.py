@@ -30,21 +30,21 @@ def test_guards_are_created_for_the_first_guarded_call() -> None:
         return guardses[-1]
 
     guards = LazyGuards(make)
-    guards.for_call(plan_with(GuardPlan()), CALL, new_record())
+    guards.build_call_guards(plan_with(GuardPlan()), CALL, new_record())
     assert guardses == []
 
     for _ in range(2):
-        guards.for_call(plan_with(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
+        guards.build_call_guards(plan_with(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
     assert len(guardses) == 1
 
 
 async def test_unguarded_call_passes_unchanged() -> None:
     plan, frame = plan_with(GuardPlan()), Frame((), "chat", {"choices": []}, b'{"choices": []}')
-    for_call = GUARDS.for_call(plan, CALL, new_record())
-    watch = for_call.build_output_guards(CALL, ResponseHead(streamed=False))
+    build_call_guards = GUARDS.build_call_guards(plan, CALL, new_record())
+    watch = build_call_guards.build_output_guards(CALL, ResponseHead(streamed=False))
 
-    assert isinstance(for_call, UnguardedCall)
-    assert await for_call.inspect() == (plan, CALL)
+    assert isinstance(build_call_guards, UnguardedCall)
+    assert await build_call_guards.inspect() == (plan, CALL)
     assert await watch.inspect(frame) == (frame,)
     assert (watch.is_retry_requested, watch.release_partial_placeholder()) == (False, ())
 
@@ -59,12 +59,14 @@ async def test_unguarded_call_passes_unchanged() -> None:
     ids=["input", "output", "capture"],
 )
 def test_guarded_call_is_inspected(guards: GuardPlan) -> None:
-    assert isinstance(GUARDS.for_call(plan_with(guards), CALL, new_record()), GuardedCall)
+    assert isinstance(GUARDS.build_call_guards(plan_with(guards), CALL, new_record()), GuardedCall)
 
 
 async def test_clean_request_is_not_copied() -> None:
-    for_call = GUARDS.for_call(plan_with(GuardPlan(input=(rule("hippo"),))), CALL, new_record())
+    build_call_guards = GUARDS.build_call_guards(
+        plan_with(GuardPlan(input=(rule("hippo"),))), CALL, new_record()
+    )
 
-    _, safe = await for_call.inspect()
+    _, safe = await build_call_guards.inspect()
 
     assert safe is CALL

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun
-from proxy.runtime.redis import connect
+from proxy.runtime.redis import create_client
 from proxy.settings import LedgerLocation
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream
@@ -31,7 +31,7 @@ async def shared(
     ledger: LedgerRun = NO_LEDGER,
 ) -> AsyncIterator[RedisStore]:
     """Open the store of one instance. Instances with the same prefix share counters."""
-    client = connect(server.at.urls, timeout_s, cluster=server.at.cluster)
+    client = create_client(server.at.urls, timeout_s, cluster=server.at.cluster)
     utc = clock.seconds if clock else time.time
     time_ms = (lambda: clock.ms) if clock else None
     async with RedisStore(client, utc, prefix or uuid4().hex, time_ms, ledger) as store:

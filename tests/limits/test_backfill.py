@@ -21,7 +21,7 @@ from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import LedgerRun, StoreUnavailable
 from proxy.money.usage import Price
-from proxy.runtime.redis import connect
+from proxy.runtime.redis import create_client
 from proxy.types import Call, ModelCall, Plan, RequestHead, ScopedLimit, Target, Upstream
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
@@ -288,7 +288,7 @@ async def replica(server: Server, name: str, clock: Clock) -> AsyncIterator[Repl
     world, now = World(Ledger({"month": SPEND_BY_REPLICA[name]}), clock), clock.seconds
     world.ledger.go.set()
     store = RedisStore(
-        connect(server.at.urls, 5.0, cluster=server.at.cluster),
+        create_client(server.at.urls, 5.0, cluster=server.at.cluster),
         now,
         time_ms=lambda: clock.ms,
         ledger=LedgerRun(name),
@@ -329,7 +329,7 @@ async def test_window_of_an_earlier_version_is_complete(server: Server) -> None:
     """The earlier version wrote one marker for all replicas."""
     clock = Clock()
     store_before = RedisStore(
-        connect(server.at.urls, 5.0, cluster=server.at.cluster),
+        create_client(server.at.urls, 5.0, cluster=server.at.cluster),
         clock.seconds,
         time_ms=lambda: clock.ms,
     )

@@ -289,7 +289,9 @@ async def test_economics_guard_blocks_above_its_cost_cap(
         assert f"headrace_guard_decisions_total{{{labels}}} 1.0" in await proxy.metrics()
 
     assert got_status == status
-    assert [(r.guard, r.verdict) for _, r in record.guard_results()] == [("economics", verdict)]
+    assert [(r.guard, r.verdict) for _, r in record.list_guard_results()] == [
+        ("economics", verdict)
+    ]
     assert build_call_line(record)["guards"][0]["verdict"] == verdict
     if status == 400:
         assert body["error"]["code"] == "guardrail_blocked"
@@ -325,7 +327,7 @@ async def test_unpriced_call_is_a_failure_of_the_guard(
 
     assert got_status == status
     assert status == 200 or body["error"]["message"].endswith("the price of its model is unknown.")
-    [(_, result)] = record.guard_results()
+    [(_, result)] = record.list_guard_results()
     assert (result.verdict, result.error) == ("failed", "unpriced")
 
 

@@ -107,7 +107,7 @@ async def test_request_is_guarded_or_follows_opaque(
     if status == 200 and "data" in body:
         assert upstream.requests[0].body == body["data"]
         assert upstream.requests[0].headers["content-type"] == FORM
-    stages = [(stage, result.verdict) for stage, result in record.guard_results()]
+    stages = [(stage, result.verdict) for stage, result in record.list_guard_results()]
     if "input" in guards and "data" in body and status == 200:
         assert stages == [("input", "not_applicable")]
     assert record.outcome == ("success" if status == 200 else "blocked")
@@ -175,7 +175,9 @@ async def test_response_is_guarded_or_follows_opaque(
         assert (EMAIL.encode() in raw) == ("mask" not in guards)
     else:
         assert raw in (b"\xffhippo", b"\xffh", EVENTS)
-        verdicts = [result.verdict for stage, result in record.guard_results() if stage == "output"]
+        verdicts = [
+            result.verdict for stage, result in record.list_guard_results() if stage == "output"
+        ]
         assert verdicts == ["not_applicable"] * ("output" in guards)
 
 

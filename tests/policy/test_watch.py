@@ -22,7 +22,7 @@ from proxy.policy.store import (
     FolderWatch,
     read_folder_states,
 )
-from proxy.runtime.background import run_in_background
+from proxy.runtime.background import background_task
 from tests.cache.stores import until
 from tests.cli.test_init import Served, serving
 from tests.conftest import policies_for, running_proxy
@@ -122,7 +122,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Path, Reloads]]:
     folder.mkdir()
     (folder / "tags.yaml").write_text("tags: {team: [support]}\n")
     reloads = Reloads()
-    async with run_in_background(watch(folder, read_folder_states(folder), reloads).run()):
+    async with background_task(watch(folder, read_folder_states(folder), reloads).run()):
         yield folder, reloads
 
 
@@ -190,7 +190,7 @@ async def test_revocations_are_read_during_a_reload(tmp_path: Path) -> None:
 
     observed = partial(read_folder_states, tmp_path)
     watching = FolderWatch(observed, observed(), reload, revoke, 0.25, time.monotonic)
-    async with run_in_background(watching.run()), asyncio.timeout(PATIENCE_S):
+    async with background_task(watching.run()), asyncio.timeout(PATIENCE_S):
         watching.request_reload()
         await reloading.wait()
         (tmp_path / "revoked.yaml").write_text("revoked: [alice]\n")
@@ -204,7 +204,7 @@ async def test_change_before_the_first_check_is_noticed(tmp_path: Path) -> None:
     reloads, expected = Reloads(), read_folder_states(tmp_path)
     (tmp_path / "tags.yaml").write_text("tags: {}\n")
 
-    async with run_in_background(watch(tmp_path, expected, reloads).run()):
+    async with background_task(watch(tmp_path, expected, reloads).run()):
         await reloads.wait()
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from proxy.runtime.background import MAX_STEP_S, SideTasks, run_between_calls, run_in_background
+from proxy.runtime.background import MAX_STEP_S, SideTasks, background_task, run_between_calls
 from proxy.runtime.fair_queue import (
     LARGE_BYTES,
     MAX_CHARGED_CALLERS,
@@ -35,7 +35,7 @@ async def forever(ended: list[str]) -> None:
 async def test_work_ends_with_the_block() -> None:
     ended: list[str] = []
 
-    async with run_in_background(forever(ended)):
+    async with background_task(forever(ended)):
         await asyncio.sleep(0)
         assert ended == []
 
@@ -46,7 +46,7 @@ async def test_exception_of_the_block_is_raised_unchanged() -> None:
     ended: list[str] = []
 
     with pytest.raises(KeyError):
-        async with run_in_background(forever(ended)):
+        async with background_task(forever(ended)):
             await asyncio.sleep(0)
             raise KeyError
 
@@ -58,7 +58,7 @@ async def test_failed_work_ends_the_block() -> None:
         raise KeyError
 
     with pytest.raises(ExceptionGroup) as failed:
-        async with run_in_background(failing()):
+        async with background_task(failing()):
             await asyncio.Event().wait()
 
     assert failed.group_contains(KeyError)

@@ -15,7 +15,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import StoreUnavailable
-from proxy.runtime.redis import REDIS_ERRORS, RedisServer, connect
+from proxy.runtime.redis import REDIS_ERRORS, RedisServer, create_client
 from proxy.runtime.redis_settings import RedisLocation, parse_redis_url
 from tests import servers
 from tests.for_each import for_each
@@ -28,7 +28,7 @@ PATIENCE_S = 20
 
 @asynccontextmanager
 async def connected(position: RedisLocation, timeout_s: float = 5.0) -> AsyncIterator[RedisServer]:
-    server = connect(position.urls, timeout_s, cluster=position.cluster)
+    server = create_client(position.urls, timeout_s, cluster=position.cluster)
     try:
         yield server
     finally:
@@ -104,7 +104,9 @@ async def test_degraded_limits_state_the_cause(certificate: Path) -> None:
         ports["silent"] = silent.getsockname()[1]
         for expected, form in CAUSES.items():
             position = parse_redis_url(form.format(word=WORD, folder=certificate, **ports))
-            store = RedisStore(connect(position.urls, 1.0, cluster=position.cluster), time.time)
+            store = RedisStore(
+                create_client(position.urls, 1.0, cluster=position.cluster), time.time
+            )
             async with store:
                 with pytest.raises(StoreUnavailable) as caught:
                     await store.ping()
@@ -120,7 +122,7 @@ def test_missing_certificate_fails(option: str, scheme: str, certificate: Path) 
     place = f"{scheme}://u:{WORD}@localhost/0?{option.replace('KNOWN', known_text)}=/missing.pem"
 
     with pytest.raises(ValueError, match=r"^cannot load ") as caught:
-        connect(parse_redis_url(place).urls, 1.0)
+        create_client(parse_redis_url(place).urls, 1.0)
 
     assert "/missing.pem: No such file or directory" in str(caught.value)
     assert WORD not in str(caught.value)
@@ -220,5 +222,5 @@ async def test_promoted_replica_is_found(cluster: Cluster) -> None:
 def test_error_of_invalid_url_does_not_quote_it(scheme: str, text: str) -> None:
     position = parse_redis_url(f"{scheme}://limits:{WORD}@127.0.0.1:1/0{text}")
     with pytest.raises(ValueError, match="option after the") as info:
-        connect(position.urls, 1.0, cluster=position.cluster)
+        create_client(position.urls, 1.0, cluster=position.cluster)
     assert WORD not in str(info.value)

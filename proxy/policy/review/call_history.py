@@ -190,7 +190,9 @@ def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
         ],
         limits=[(claim.limit, claim.amount) for claim in claims],
         readings=record.limit_decision.readings if record.limit_decision is not None else (),
-        guards=first_items(_describe_guards(facts.each_verdict)) if facts.each_verdict else (),
+        guards=first_items(_describe_guards(facts.unmerged_verdicts))
+        if facts.unmerged_verdicts
+        else (),
     )
 
 

@@ -20,11 +20,11 @@ from proxy.config.scalars import (
     CREDENTIAL_PATTERN,
     Duration,
     HeaderName,
-    ListedWord,
     Model,
     Name,
+    OneOfWords,
     PositiveUsd,
-    Reference,
+    ReferenceTo,
     Section,
     Size,
     Switchable,
@@ -135,7 +135,7 @@ class HedgeConfig(Section):
 class SemanticConfig(Section):
     """Cache hits for prompts that are similar, by the cosine of their embeddings."""
 
-    embeddings: Annotated[Name, Reference("deployment")]
+    embeddings: Annotated[Name, ReferenceTo("deployment")]
     """Deployment that computes the embeddings."""
     mode: Literal["shadow", "serve"] = "shadow"
     """`shadow` only counts matches; `serve` responds with them."""
@@ -154,7 +154,7 @@ class CacheConfig(Switchable):
     """Lifetime of a response. Default 1h."""
     max_bytes: Size = 1024 * 1024
     """Maximum size of a cached response. Default 1MiB."""
-    store: Annotated[str, ListedWord(CACHE_STORES)] = "memory"
+    store: Annotated[str, OneOfWords(CACHE_STORES)] = "memory"
     """Store: in this process, in a file on this machine, or shared in Redis."""
     namespace: Annotated[str, StringConstraints(max_length=64, pattern=r"^[a-z0-9._-]*$")] = ""
     """Requests in different namespaces never share responses."""

@@ -324,8 +324,8 @@ class PolicyConfig(scalars.Section):
     capture: CaptureConfig | None = None
     """Prompt and response text in traces, redacted. Default: none."""
 
-    def list_unmet_requirements(self) -> Iterator[str]:
-        yield from super().list_unmet_requirements()
+    def iter_unmet_messages(self) -> Iterator[str]:
+        yield from super().iter_unmet_messages()
         names = [rule.name for rule in self.rules]
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:

@@ -133,7 +133,7 @@ class BreakerConfig(scalars.Switchable):
 class UpstreamConfig(scalars.Section):
     """A provider or server that calls can go to."""
 
-    dialect: Annotated[str, scalars.ListedWord((*DIALECTS, *OPENAI_VARIANTS))]
+    dialect: Annotated[str, scalars.OneOfWords((*DIALECTS, *OPENAI_VARIANTS))]
     """API dialect. `openai_compatible` is OpenAI's without its value ranges, `azure` OpenAI's at
     Azure's paths."""
     base_url: scalars.Url

@@ -101,4 +101,4 @@ async def test_response_that_contradicts_its_context_is_blocked(
     records = await proxy.sink.wait(2)
     assert reply.error["guard"] == {"name": "grounded", "kind": "contradicted"}
     assert (reply.status, without_context.status) == (400, 200)
-    assert [r.guard_results()[0][1].verdict for r in records] == ["blocked", "not_applicable"]
+    assert [r.list_guard_results()[0][1].verdict for r in records] == ["blocked", "not_applicable"]

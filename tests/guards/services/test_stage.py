@@ -67,7 +67,7 @@ END: Json = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
 async def inspected(record: Record, body: Json, *rules: GuardRule) -> Json:
-    _, safe = await guards().for_call(plan(*rules), asking(body), record).inspect()
+    _, safe = await guards().build_call_guards(plan(*rules), asking(body), record).inspect()
     return safe.body
 
 
@@ -77,7 +77,7 @@ def output_guards(
     call = asking({"prompt": "Hi"}, stream=stream)
     return (
         guards()
-        .for_call(plan(*rules), call, record)
+        .build_call_guards(plan(*rules), call, record)
         .build_output_guards(call, ResponseHead(streamed=call.stream))
     )
 
@@ -95,7 +95,7 @@ async def streamed(
             out += [list(await watch.inspect(frame))]
     except GuardBlocked as error:
         blocked = f"{error.guard} {error.kind}"
-    return out, blocked, [result for _, result in record.guard_results()]
+    return out, blocked, [result for _, result in record.list_guard_results()]
 
 
 def text_of(out: Sequence[Sequence[Frame]], index: int = 0) -> tuple[str, str]:
@@ -151,7 +151,7 @@ async def test_service_is_not_called_for_a_blocked_call() -> None:
         await inspected(record, {"prompt": "hippo"}, service(way=way), rule("hippo"))
 
     assert way.asked == []
-    verdicts = {result.guard: result.verdict for _, result in record.guard_results()}
+    verdicts = {result.guard: result.verdict for _, result in record.list_guard_results()}
     assert verdicts == {"words": "blocked", "service": "not_applicable"}
 
 
@@ -177,7 +177,7 @@ async def test_services_are_called_concurrently() -> None:
     rules = [service(way=ScriptedService(wait_for_both)) for _ in range(2)]
     await inspected(record, {"prompt": "Hi"}, *rules)
 
-    assert [result.verdict for _, result in record.guard_results()] == ["passed", "passed"]
+    assert [result.verdict for _, result in record.list_guard_results()] == ["passed", "passed"]
 
 
 def returning(answer: Any) -> ScriptedService:
@@ -229,7 +229,7 @@ async def test_failed_service_blocks_if_it_enforces(
             await inspected(record, {"prompt": "a secret"}, *rules)
         except GuardBlocked as stopped:
             blocked = f"{stopped.guard} {stopped.kind}"
-        results = [result for _, result in record.guard_results()]
+        results = [result for _, result in record.list_guard_results()]
 
     assert blocked == ("service could_not_check" if stops else None)
     error, *_ = name.split()
@@ -290,7 +290,7 @@ async def test_stream_is_masked_as_the_whole_text(text: str, cuts: list[int]) ->
 
     assert frame.doc is not None
     assert text_of(out)[0] == frame.doc["choices"][0]["message"]["content"]
-    assert results == [result for _, result in record.guard_results()]
+    assert results == [result for _, result in record.list_guard_results()]
 
 
 async def test_service_is_not_called_for_a_broken_stream() -> None:
@@ -300,7 +300,7 @@ async def test_service_is_not_called_for_a_broken_stream() -> None:
     [first_frame, _] = made.read(chunk({"content": "a sec"}))
     await watch.inspect(first_frame)
 
-    results = [result for _, result in record.guard_results()]
+    results = [result for _, result in record.list_guard_results()]
     assert way.asked == []
     assert [outcome.verdict for outcome in results] == ["not_applicable"]
 
@@ -353,5 +353,5 @@ async def test_opaque_response_is_not_passed(stream: bool) -> None:
     for frame in made.read(doc) if stream else [made.whole_answer(doc)]:
         await watch.inspect(frame)
 
-    [(_, result)] = record.guard_results()
+    [(_, result)] = record.list_guard_results()
     assert result.verdict == "not_applicable"

@@ -17,7 +17,7 @@ from proxy.limits.stores.memory import MIN_SWEEP_SIZE
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.redis_script import encode_call
 from proxy.limits.stores.store import BillingOwners, LedgerRun
-from proxy.runtime.redis import connect
+from proxy.runtime.redis import create_client
 from proxy.types.limit import LEASE_S, Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
@@ -62,7 +62,7 @@ async def test_bill_lives_until_booked_or_orphaned(server: Server) -> None:
 async def test_concurrent_bookings_of_a_bill_all_succeed(
     verbs: tuple[str, str], answered_first: int, shared_server: Server
 ) -> None:
-    server = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
+    server = HeldServer(create_client(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
     prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
     async with RedisStore(server, time.time, prefix, ledger=ledger) as store:
         assert await store.claim_bill("one", "call-1")
@@ -83,7 +83,7 @@ async def test_concurrent_bookings_of_a_bill_all_succeed(
 
 
 async def test_bills_are_bounded_and_renewed_after_calls(shared_server: Server) -> None:
-    server = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
+    server = HeldServer(create_client(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
     prefix, ledger = uuid4().hex, LedgerRun("id", "a1")
     async with RedisStore(server, time.time, prefix, ledger=ledger, max_bills=2) as store:
         for number in range(4):

@@ -20,7 +20,7 @@ from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
-from proxy.runtime.background import run_in_background
+from proxy.runtime.background import background_task
 from proxy.types.limit import Claim, Limit, LimitDecision, OnStoreError
 from proxy.types.windows import Calendar
 from tests.for_each import for_each
@@ -103,7 +103,7 @@ async def instance(
     async with shared(server, prefix=own_text, timeout_s=TIMEOUT_S, ledger=ledger) as remote:
         alone = LocalFallback(time.monotonic, time.time, replicas)
         store = failover(remote, transitions, alone, sleep, lost_claims.append)
-        async with run_in_background(store.run_probe()):
+        async with background_task(store.run_probe()):
             yield Instance(store, remote, transitions, lost_claims, rests)
 
 

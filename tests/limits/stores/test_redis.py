@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import CounterStore, LedgerRun, StoreUnavailable
-from proxy.runtime.redis import connect
+from proxy.runtime.redis import create_client
 from proxy.runtime.redis_settings import parse_redis_url
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
@@ -212,7 +212,7 @@ async def test_spend_of_an_outage_is_counted_once(
     shared_server: Server,
 ) -> None:
     """One of two replicas is disconnected before or after the window begins."""
-    server = HeldServer(connect(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
+    server = HeldServer(create_client(shared_server.at.urls, 5.0, cluster=shared_server.at.cluster))
     prefix, rows = uuid4().hex, {"one": 0, "two": 0}
 
     async def spend(store: RedisStore, amount: int) -> None:
@@ -274,7 +274,7 @@ async def test_url_has_a_user_and_errors_hide_the_password(server: Server) -> No
     for word, works in (("hr-test-password", True), ("hr-wrong-password", False)):
         position = parse_redis_url(f"redis://limits:{word}@127.0.0.1:{server.port}/0")
         async with RedisStore(
-            connect(position.urls, 5, cluster=position.cluster), time.time
+            create_client(position.urls, 5, cluster=position.cluster), time.time
         ) as store:
             if works:
                 for name in ("first", "second"):

@@ -16,7 +16,7 @@ from proxy.limits import Limiter
 from proxy.limits.claims import estimate_claims
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.redis import RedisStore
-from proxy.runtime.redis import connect
+from proxy.runtime.redis import create_client
 from proxy.types import CacheRule, Call, Plan, RequestHead, ScopedLimit
 from proxy.types.limit import Claim
 from tests.limits.sample_limits import MONTH, PLACES, claims
@@ -92,7 +92,7 @@ async def test_busy_event_loop_is_no_store_failure(server: Server) -> None:
     async with (
         slow_wire(server.port) as wire,
         RedisStore(
-            connect(wire.at.urls, TIMEOUT_S, cluster=wire.at.cluster), time.time, uuid4().hex
+            create_client(wire.at.urls, TIMEOUT_S, cluster=wire.at.cluster), time.time, uuid4().hex
         ) as store,
     ):
         for number in range(8):

@@ -27,7 +27,7 @@ from proxy.policy.files.cloud_tokens import (
 )
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import FileStates, read_folder, read_secret_states, renew_tokens
-from proxy.runtime.background import run_in_background
+from proxy.runtime.background import background_task
 from tests.conftest import DIGEST, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
 from tests.for_each import for_each
@@ -168,7 +168,7 @@ async def test_clouds_are_called_concurrently() -> None:
     tokens.list_token_states([AZURE, GOOGLE])
     assert hung.hangs is not None
     try:
-        async with run_in_background(renew_tokens(tokens)):
+        async with background_task(renew_tokens(tokens)):
             await eventually(lambda: hung.fetching.is_set() and answers.issued == 1)
             answers.now += HOUR_S
             await eventually(lambda: answers.issued == 2)
