@@ -123,7 +123,7 @@ def _build_ledger_run(context: Context) -> LedgerRun:
 
 
 async def _confirm_written_bills(ledger: Ledger, counters: CounterStore) -> None:
-    """Tell the counter store which bills have rows in the ledger. Runs until canceled."""
+    """Mark bills with rows in the ledger as such in the counter store. Runs until canceled."""
     bills, loop = asyncio.Queue[str](), asyncio.get_running_loop()
 
     def put(names: Sequence[str]) -> None:
@@ -220,7 +220,7 @@ async def _read_window_spend(
     claim: Claim,
     before_ms: int | None,
 ) -> int | None:
-    """Return the spend of a budget in its window according to the ledger, None if it is unknown."""
+    """Return the nano-USD that the ledger has for a budget's window, None if unknown."""
     if location is None or location.kind != "sqlite":
         return None
     budget = (await active_budgets.read_budgets()).get(claim.limit.name)

@@ -172,7 +172,7 @@ class Spool(Generic[Item]):
             self._tell("shutdown", remaining)
 
     def _run(self) -> None:
-        while not self._is_over():
+        while not self._try_seal():
             self._wake.wait(self._rest_s)
             self._ready.wait(self._bounds.batch_window_s)
             if not self.is_closing:
@@ -188,8 +188,8 @@ class Spool(Generic[Item]):
         except Exception as error:  # noqa: BLE001  # an error must not end the thread silently
             self._failed(error)
 
-    def _is_over(self) -> bool:
-        """Return True if everything is written or the shutdown deadline has passed."""
+    def _try_seal(self) -> bool:
+        """Refuse new items if all are written or the deadline has passed. Return True if so."""
         with self._lock:
             self._sealed = self.is_past_deadline or (self.is_closing and not self._queue)
             return self._sealed
