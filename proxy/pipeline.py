@@ -59,7 +59,7 @@ class Pipeline:
                 plan = record.plan = caller.decide(call)
                 plan.raise_if_refused()
                 client.start_keepalive(record)
-                async with self.limits.admit(plan, call, record) as budget:
+                async with self.limits.make_reservation(plan, call, record) as budget:
                     guards = self.guards.build_call_guards(plan, call, record)
                     plan, safe_call = await guards.inspect()
                     fetch = partial(self.forward, budget, plan, safe_call, guards, record)

@@ -133,10 +133,10 @@ class BudgetCheck(Protocol):
 class Limits(Protocol):
     """Rate limits, budgets and concurrency limits."""
 
-    def admit(
+    def make_reservation(
         self, plan: Plan, call: Call, record: Record
     ) -> AbstractAsyncContextManager[BudgetCheck]:
-        """Reserve the estimated usage of a call on entry. Settle its actual usage on exit."""
+        """Return a context that reserves estimated usage on entry, and settles usage on exit."""
 
 
 class OutputGuards(Protocol):

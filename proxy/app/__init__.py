@@ -34,7 +34,7 @@ from proxy.policy.store import (
     PolicyStore,
     read_folder_states,
     read_secret_states,
-    run_watch,
+    watch_and_renew,
 )
 from proxy.runtime.background import SideTasks, background_task, run_between_calls
 from proxy.runtime.fair_queue import FairSemaphore, Offload
@@ -120,7 +120,7 @@ async def run_proxy(
             "headrace_open_connections", "client", read=lambda: len(clients.connections)
         )
         await opened.enter_async_context(stores.monitor_budget_drift(context, store, limits))
-        await opened.enter_async_context(background_task(run_watch(watch, tokens)))
+        await opened.enter_async_context(background_task(watch_and_renew(watch, tokens)))
         opened.callback(readiness.stop)
         remaining_load = finish_loading(store.current, calls, readiness, context.metrics, on_loaded)
         await opened.enter_async_context(background_task(remaining_load))

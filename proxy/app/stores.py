@@ -289,7 +289,12 @@ async def _open_cache_file(context: Context, path: Path) -> SqliteAnswerStore:
     failed = partial(context.on_writer_error, "cache")
     max_bytes = context.settings.cache_bytes
     file = SqliteAnswerStore(
-        path, max_bytes, unix_time_s, events=context.metrics, replaced=replaced, failed=failed
+        path,
+        max_bytes,
+        unix_time_s,
+        events=context.metrics,
+        on_replaced=replaced,
+        on_write_error=failed,
     )
     try:
         return await context.opened.enter_async_context(file)

@@ -67,7 +67,7 @@ class CacheLookup:
 
     @property
     def echoed_call(self) -> Call | None:
-        """The call if its response repeats its request, otherwise None."""
+        """The call if responses of its endpoint repeat the request, otherwise None."""
         return self.call if self.call.head.endpoint in ECHOING_ENDPOINTS else None
 
     @property
@@ -164,7 +164,7 @@ class CacheLookup:
 
 @dataclass(slots=True)
 class CacheCall:
-    """One call at the cache.
+    """Serves one call: from the cache, from the flight of an equal call, or as leader of a flight.
 
     All calls share ``flights``, and ``time_slices``, which orders long replays.
     """
@@ -290,7 +290,7 @@ class CacheCall:
 
 @dataclass(slots=True)
 class FetchTask:
-    """Task that fetches the response of a flight.
+    """Task that fetches the response of a flight, and the sink to which it is forwarded.
 
     Leaving waits while others listen, then ends the task.
     """

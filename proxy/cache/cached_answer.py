@@ -31,7 +31,7 @@ from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
 from proxy.types.events import RESPONSE_END, FamilyName, Frame
 
-FORMAT_VERSIONS, PLAIN_VERSION = b"\x04", b"\x05"
+COMPRESSED_VERSION, PLAIN_VERSION = b"\x04", b"\x05"
 MAX_PLAIN_BYTES = 2048  # shorter documents are not compressed: it would save 1 KB at most
 COMPRESSION_RATIO = 16  # estimated ratio of the decompressed to the compressed length
 MAX_VALUES = 10**9  # values per document, which were counted when the response was received
@@ -91,7 +91,7 @@ def serialize_answer(
     if skip_short and len(text) <= MAX_PLAIN_BYTES:
         return b"".join((PLAIN_VERSION, key, text))
     compressor = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
-    return b"".join((FORMAT_VERSIONS, key, compressor.compress(text), compressor.flush()))
+    return b"".join((COMPRESSED_VERSION, key, compressor.compress(text), compressor.flush()))
 
 
 def decompress_answer(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
@@ -104,7 +104,7 @@ def decompress_answer(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
         return None
     if value.startswith(PLAIN_VERSION):
         return value[start:] if len(value) <= start + MAX_PLAIN_BYTES else None
-    if not value.startswith(FORMAT_VERSIONS):
+    if not value.startswith(COMPRESSED_VERSION):
         return None
     decompressor = zlib.decompressobj()
     try:
@@ -158,7 +158,7 @@ def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -
 
 
 def _is_unchanged(metadata: AnswerMetadata, call: Call) -> bool:
-    """Return True if the client gets the documents unchanged, so that no events are needed."""
+    """Return True if the client gets the stored documents unchanged, without parsed events."""
     return (
         metadata.streamed == call.stream
         and metadata.family == find_client_family(call)
@@ -239,9 +239,9 @@ class DecodedAnswers:
 
 
 def adapt_to_call(frame: Frame, call: Call) -> Frame:
-    """Return a frame that repeats the request of ``call``.
+    """Return a frame in which a Responses API response repeats the user fields of ``call``.
 
-    The cache key ignores the user, but responses of the Responses API contain it.
+    The cache key ignores these fields, so the cached response may contain those of another user.
     """
     doc = frame.doc
     if frame.family != "responses" or doc is None:

@@ -27,7 +27,7 @@ class Flight:
     slowest listener, so that memory stays bounded.
 
     Attributes:
-        cached: Cached response. The flight has no frames then.
+        cached: Response found in the cache. If it is set, the flight has no frames.
         saved: Tokens and cost that each other listener saves. Set with the last frame.
         base: Position of the first held frame in the response.
     """
@@ -130,10 +130,10 @@ class Flight:
 
 
 class FlightListener:
-    """Position of one listener in a flight.
+    """Reads the frames of a flight for one client.
 
-    While it waits for the next frame, that frame goes directly to ``sink``. An error of that sink
-    affects only that listener.
+    While the listener waits for the next frame, that frame goes directly to ``sink``. An error of
+    the sink affects only this listener.
     """
 
     __slots__ = ("_call", "_error", "_flight", "_is_waiting", "position", "sink")
@@ -179,7 +179,7 @@ class FlightListener:
         return frames if call is None else [adapt_to_call(frame, call) for frame in frames]
 
     def deliver(self, frame: Frame, position: int) -> bool:
-        """Send a frame directly if it is the one that the listener waits for.
+        """Send a frame to ``sink`` if the listener waits for it.
 
         Return False if the listener has to be woken.
         """

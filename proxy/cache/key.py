@@ -39,7 +39,7 @@ def compute_cache_key(
 ) -> bytes:
     """Return the key of a call, ``KEY_BYTES`` long.
 
-    The plan's key separates the responses of different callers. ``namespace`` comes from the
+    Virtual keys do not share responses: ``plan.key`` is hashed too. ``namespace`` comes from the
     client. ``secret`` has at most 64 bytes.
     """
     prefix = _make_key_prefix(plan, call, rule, namespace)

@@ -19,7 +19,7 @@ def _estimate_memory_bytes(value: bytes) -> int:
 
 @dataclass(slots=True)
 class MemoryAnswerStore:
-    """Store that ends with the process and takes at most ``max_bytes``. ``now`` returns seconds."""
+    """Store of one process that uses at most ``max_bytes`` of memory. ``now`` returns seconds."""
 
     max_bytes: int
     now: Callable[[], float]

@@ -68,9 +68,9 @@ class AnswerRecorder:
         return self._writer.feed(frame)
 
     def feed(self, frame: events.Frame, encoded: bytes | None = None) -> None:
-        """Record a frame, which the caller may have passed to ``encode`` before.
+        """Record a frame. ``encoded`` is the result of ``encode`` if the caller has it already.
 
-        An oversize response is not held.
+        The lines of a response that cannot be cached are dropped.
         """
         if not self.is_oversize:
             self._add(self.encode(frame) if encoded is None else encoded)

@@ -27,9 +27,9 @@ def _make_redis_key(key: bytes) -> bytes:
 
 @dataclass(slots=True)
 class RedisAnswerStore:
-    """Store shared by many processes. Owns ``server``. ``now`` returns monotonic seconds.
+    """Store shared by many processes. Closes ``server``. ``now`` returns monotonic seconds.
 
-    After an error it is not used for ``pause_s``. Entering succeeds without a server.
+    After an error the server is not used for ``pause_s``. Entering succeeds without a server.
     """
 
     server: RedisServer
@@ -79,7 +79,7 @@ class RedisAnswerStore:
             return
         self._has_pending.set()
 
-    async def _write(self) -> None:
+    async def _write_batches(self) -> None:
         while True:
             await self._has_pending.wait()
             self._has_pending.clear()
@@ -100,7 +100,7 @@ class RedisAnswerStore:
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        self._writer = self._group.create_task(self._write())
+        self._writer = self._group.create_task(self._write_batches())
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

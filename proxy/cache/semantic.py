@@ -50,8 +50,8 @@ class Vector:
         return self.model == vector.model and len(self.numbers) == len(vector.numbers)
 
     def compute_cosine(self, vector: Vector) -> float:
-        compute_cosine: float = sum(map(mul, self.numbers, vector.numbers))
-        return round(compute_cosine, 6)
+        cosine: float = sum(map(mul, self.numbers, vector.numbers))
+        return round(cosine, 6)
 
 
 def parse_vector(model: str, document: Any) -> Vector:
@@ -72,10 +72,11 @@ def parse_vector(model: str, document: Any) -> Vector:
 
 @dataclass(slots=True)
 class VectorIndex:
-    """Vectors by space and cache key.
+    """Vectors of prompts by space and cache key.
 
-    Beyond ``max_bytes``, the oldest vector of the least recently used space is evicted.
-    ``on_change`` gets the number of vectors and their bytes.
+    Prompts of one space differ only in their last message. Beyond ``max_bytes``, the oldest vector
+    of the least recently used space is evicted. ``on_change`` gets the number of vectors and their
+    bytes.
     """
 
     max_bytes: int
@@ -99,7 +100,7 @@ class VectorIndex:
         cosines = sorted(
             ((vector.compute_cosine(match), key) for key, match in closest), reverse=True
         )
-        return [key for compute_cosine, key in cosines if compute_cosine >= threshold]
+        return [key for cosine, key in cosines if cosine >= threshold]
 
     def add(self, space: Hashable, key: bytes, vector: Vector) -> None:
         """Add a vector, or replace the one of its key."""
@@ -109,7 +110,7 @@ class VectorIndex:
         if len(vectors) == MAX_VECTORS:
             self.remove(space, next(iter(vectors)))
         vectors[key] = vector
-        self._count_entries(1, vector.size)
+        self._adjust_totals(1, vector.size)
         while self._size > self.max_bytes:
             oldest = next(iter(self._spaces))
             self.remove(oldest, next(iter(self._spaces[oldest])))
@@ -121,9 +122,9 @@ class VectorIndex:
         if vector is not None:
             if not vectors:
                 del self._spaces[space]
-            self._count_entries(-1, -vector.size)
+            self._adjust_totals(-1, -vector.size)
 
-    def _count_entries(self, entries: int, size: int) -> None:
+    def _adjust_totals(self, entries: int, size: int) -> None:
         self._entries += entries
         self._size += size
         self.on_change(self._entries, self._size)
@@ -147,7 +148,7 @@ class SemanticCache:
 
 @dataclass(slots=True)
 class SemanticLookup:
-    """Lookup of one prompt, and its index entry once the response is cached."""
+    """Lookup of one prompt. Adds its vector to the index once its response is cached."""
 
     cache: SemanticCache
     rule: CacheRule
@@ -164,7 +165,7 @@ class SemanticLookup:
 
         Shadow mode only counts matches, in a background task.
         """
-        prompt = get_prompt(self.call.body)
+        prompt = find_short_prompt(self.call.body)
         if prompt is None or not self._is_eligible(record):
             self.cache.on_lookup("ineligible")
             return None
@@ -180,7 +181,7 @@ class SemanticLookup:
     def index_answer(self, key: bytes) -> None:
         """Make the response that is cached under ``key`` available to similar prompts."""
         self._key = key
-        self._add()
+        self._add_to_index()
 
     async def _search(
         self,
@@ -208,7 +209,7 @@ class SemanticLookup:
             self.cache.index.remove(self._space, match)
         self.cache.on_lookup("miss")
         self._vector = vector
-        self._add()
+        self._add_to_index()
         return None
 
     async def _embed_prompt(self, prompt: str, record: Record) -> Vector | None:
@@ -231,7 +232,7 @@ class SemanticLookup:
         self.cache.on_lookup(result)
         return None
 
-    def _add(self) -> None:
+    def _add_to_index(self) -> None:
         """Add the vector to the index once it is computed and its response is cached."""
         if self._key is not None and self._vector is not None:
             self.cache.index.add(self._space, self._key, self._vector)
@@ -256,7 +257,7 @@ class SemanticLookup:
         return _get_temperature(self.plan, body) <= self.semantic.max_temperature
 
 
-def get_prompt(body: Json) -> str | None:
+def find_short_prompt(body: Json) -> str | None:
     """Return the only user message of a chat if it is one line of at most ``MAX_CHARACTERS``."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:

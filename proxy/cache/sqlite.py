@@ -2,7 +2,7 @@
 
 SQLite may wait for the disk, so one thread reads and another writes batches. Values that wait to be
 written can already be read. Files of other programs are never changed. A damaged file is renamed,
-replacing the one that was renamed before.
+and overwrites an earlier one of that name.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ DAMAGE_ERRORS = frozenset(
 """SQLite errors of a damaged file, or of one whose tables were changed."""
 
 
-def is_damage(error: Exception) -> bool:
+def is_damage_error(error: Exception) -> bool:
     """Return True if the file itself is at fault, not the disk, a lock or a permission."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return isinstance(error, UnreadableFile) or code in DAMAGE_ERRORS
@@ -99,7 +99,7 @@ def open_file(path: Path) -> sqlite3.Connection:
         read_totals(database)
     except BaseException as error:
         database.close()
-        if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+        if isinstance(error, sqlite3.DatabaseError) and is_damage_error(error):
             raise UnreadableFile("damaged") from None
         raise
     return database
@@ -170,33 +170,33 @@ Batch = Sequence[tuple[bytes, Row]]
 
 
 class DatabaseThread:
-    """Thread with its own connection."""
+    """Thread with its own connection to the file."""
 
     def __init__(self, name: str) -> None:
         self.thread = ThreadPoolExecutor(1, name)
         self.database: sqlite3.Connection
 
-    def close(self) -> None:
+    def close_connection(self) -> None:
         self.database.close()
 
 
 @dataclass(slots=True)
 class SqliteAnswerStore:
-    """Store for one machine.
+    """Store in a file, which the processes of one machine share.
 
     ``max_bytes`` bounds the responses in the file. ``now`` returns seconds since the epoch.
 
-    ``replaced`` is called in any thread with the reason for a new file and the path of the old one,
-    if it was kept. ``failed`` gets the error of each batch that was not written. Entering raises
-    ``ForeignFile``, ``sqlite3.Error`` or ``OSError``.
+    ``on_replaced`` is called in any thread when a new file replaces a damaged or deleted one, with
+    the reason and the new path of a damaged file. ``on_write_error`` gets the error of each batch
+    that was not written. Entering raises ``ForeignFile``, ``sqlite3.Error`` or ``OSError``.
     """
 
     file: Path
     max_bytes: int
     now: Callable[[], float]
     events: StoreEvents
-    replaced: OnReplaced
-    failed: Callable[[BaseException], None]
+    on_replaced: OnReplaced
+    on_write_error: Callable[[BaseException], None]
     _identity: tuple[int, int] | None = None
     _reader_identity: tuple[int, int] | None = None
     _damaged: bool = False
@@ -215,16 +215,16 @@ class SqliteAnswerStore:
             value = await run(self._reader.thread, self._read, key, self.now())
         except (sqlite3.Error, OSError) as error:  # such as an unmounted folder
             self.events.count_failure(STORE_NAME)
-            if is_damage(error) and self._reader_identity == self._identity:
+            if is_damage_error(error) and self._reader_identity == self._identity:
                 self._damaged = True
-                self._flush()
+                self._start_write()
             return None
         if self._reader_identity is None:
-            self._flush()  # opens the current file
+            self._start_write()  # opens the current file
         if value is not None:
             self._touched[key] = self.now()
             if len(self._touched) >= MAX_TOUCHED_KEYS:
-                self._flush()
+                self._start_write()
         return value
 
     def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
@@ -232,10 +232,10 @@ class SqliteAnswerStore:
         if is_too_large or not self._pending.add(key, value, self.now() + ttl_s):
             self.events.count_evictions("dropped", 1)
             return
-        self._flush()
+        self._start_write()
 
-    def _flush(self) -> None:
-        """Start to write pending entries, at once or at the end of the current write."""
+    def _start_write(self) -> None:
+        """Write pending entries in the writer thread, now or after the current write."""
         if self._write_task is not None:
             return
         batch, touched = list(self._pending.rows.items()), self._touched
@@ -253,7 +253,7 @@ class SqliteAnswerStore:
         error = write_task.exception()
         if error is not None:
             self.events.count_failure(STORE_NAME)
-            self.failed(error)
+            self.on_write_error(error)
             self.events.count_evictions("dropped", len(batch))
         else:
             entries, size, expired, full = write_task.result()
@@ -261,7 +261,7 @@ class SqliteAnswerStore:
             self.events.count_evictions("expired", expired)
             self.events.count_evictions("full", full)
         if self._pending.rows:
-            self._flush()
+            self._start_write()
 
     async def wait_until_written(self) -> None:
         """Wait until all pending values are written or dropped."""
@@ -273,7 +273,7 @@ class SqliteAnswerStore:
             self._reader_identity = None  # SQLite would continue to read a deleted file
             return None
         if self._reader_identity != self._identity:
-            self._reader.close()
+            self._reader.close_connection()
             self._open_reader()
         row = self._reader.database.execute(SELECT_VALUE, (key, now)).fetchone()
         if row is None:
@@ -284,12 +284,15 @@ class SqliteAnswerStore:
     def _write(
         self, batch: Batch, touched: Sequence[tuple[bytes, float]], now: float
     ) -> tuple[int, int, int, int]:
-        """Return entries and bytes of the file, and the numbers of entries expired and evicted."""
+        """Write a batch and the last-used times, to a new file if this one is damaged or gone.
+
+        Return the entries and bytes of the file, and the numbers of expired and evicted entries.
+        """
         if not self._damaged and self._is_in_place():
             try:
                 return self._write_to(self._writer.database, batch, touched, now)
             except (sqlite3.Error, UnreadableFile) as error:
-                if not is_damage(error):
+                if not is_damage_error(error):
                     raise
         self._start_new_file()
         return self._write_to(self._writer.database, batch, touched, now)
@@ -338,7 +341,7 @@ class SqliteAnswerStore:
         """Return True if the path still has the file that the writer has open."""
         return self._identity is not None and self._identity == get_file_identity(self.file)
 
-    def _open(self) -> None:
+    def _open_writer(self) -> None:
         """Open the file. Replace an unreadable one unless another process has replaced it."""
         identity = get_file_identity(self.file)
         try:
@@ -350,19 +353,20 @@ class SqliteAnswerStore:
 
     def _start_new_file(self) -> None:
         """Continue with a new file, or with the one that another process has created."""
-        self._writer.close()
+        self._writer.close_connection()
         identity, self._identity = self._identity, None  # None until a file is open
         if get_file_identity(self.file) is not None:
             self._move_damaged_file(identity, "damaged")
         elif identity is not None:
             remove_wal(self.file)
-            self.replaced("gone", None)
-        self._open()
+            self.on_replaced("gone", None)
+        self._open_writer()
         self._damaged = False
 
     def _move_damaged_file(self, identity: tuple[int, int] | None, reason: str) -> None:
+        """Rename the file unless another process has replaced it."""
         if get_file_identity(self.file) == identity:
-            self.replaced(reason, rename_damaged_file(self.file))
+            self.on_replaced(reason, rename_damaged_file(self.file))
 
     def _open_reader(self) -> None:
         identity = self._identity
@@ -371,14 +375,15 @@ class SqliteAnswerStore:
 
     async def __aenter__(self) -> Self:
         run = asyncio.get_running_loop().run_in_executor
-        await run(self._writer.thread, self._open)
+        await run(self._writer.thread, self._open_writer)
         await run(self._reader.thread, self._open_reader)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         if self._touched:
-            self._flush()
+            self._start_write()
         await self.wait_until_written()
-        for lane in (self._reader, self._writer):
-            await asyncio.get_running_loop().run_in_executor(lane.thread, lane.close)
-            lane.thread.shutdown()
+        run = asyncio.get_running_loop().run_in_executor
+        for part in (self._reader, self._writer):
+            await run(part.thread, part.close_connection)
+            part.thread.shutdown()

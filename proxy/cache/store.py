@@ -80,33 +80,33 @@ class CacheBackend:
 
     The secret has 16 to 64 bytes and is the same in all processes that share the store.
 
-    Values in a store that others can write have a tag made with the secret. ``on_changed`` is
-    called for a value with a wrong tag. Without ``on_changed``, values have no tags.
+    In a store that others can write, each value has a tag: its hash under the secret.
+    ``on_wrong_tag`` is called for a value with another tag. Without it, values have no tags.
     """
 
     store: AnswerStore
     secret: bytes = field(repr=False)
-    on_changed: Callable[[], None] | None = None
+    on_wrong_tag: Callable[[], None] | None = None
 
     @property
     def is_private(self) -> bool:
         """True if no other process can read or write the store."""
-        return self.on_changed is None
+        return self.on_wrong_tag is None
 
     async def get(self, key: bytes) -> bytes | None:
         """Return the stored value, None if it is missing or its tag is wrong."""
         value = await self.store.get(key)
-        if value is None or self.on_changed is None:
+        if value is None or self.on_wrong_tag is None:
             return value
         begin = len(TAG_VERSION) + TAG_BYTES
         body = value[begin:]
         if hmac.compare_digest(value[:begin], self._compute_tag(key, body)):
             return body
-        self.on_changed()
+        self.on_wrong_tag()
         return None
 
     def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
-        tagged = value if self.on_changed is None else self._compute_tag(key, value) + value
+        tagged = value if self.on_wrong_tag is None else self._compute_tag(key, value) + value
         self.store.save(key, tagged, ttl_s)
 
     def _compute_tag(self, key: bytes, value: bytes) -> bytes:

@@ -58,9 +58,9 @@ class Limiter:
     _in_flight: dict[str, Reservation] = field(default_factory=dict)
 
     def get_reserved_amounts(self, limit: Limit, since_ms: int) -> dict[str, int]:
-        """Return the claimed amounts of a limit by scope, of calls in flight.
+        """Return the amounts of a limit that calls in flight have reserved, by scope.
 
-        Includes calls received since ``since_ms`` (UTC) under earlier policies with the same limit.
+        Counts calls received since ``since_ms`` (UTC), also under earlier policies.
         """
         amounts: dict[str, int] = {}
         for reservation in self._in_flight.values():
@@ -70,7 +70,8 @@ class Limiter:
                         amounts[claim.scope] = amounts.get(claim.scope, 0) + claim.amount
         return amounts
 
-    def admit(self, plan: Plan, call: Call, record: Record) -> Reservation:
+    def make_reservation(self, plan: Plan, call: Call, record: Record) -> Reservation:
+        """Return a context manager that admits the call on entry."""
         record.hidden_output = partial(estimate_hidden_output, plan, call)
         return Reservation(limiter=self, plan=plan, call=call, record=record)
 
@@ -80,7 +81,7 @@ NO_CLAIMS = LimitDecision(admitted=True, claims=(), readings=())
 
 @dataclass(slots=True)
 class Reservation:
-    """Context manager of one call's claims. Leaving settles them.
+    """Context manager that reserves the claims of a call, and settles them on exit.
 
     Entering raises ``LimitExceeded``, ``BudgetExceeded``, ``LimitStoreUnavailable``, or
     ``GuardBlocked`` if a cost cap is exceeded. Nothing is charged then.
@@ -134,7 +135,7 @@ class Reservation:
         return await self.limiter.offload.run(self.call.size, job, scheduling_key)
 
     def require_budget(self) -> None:
-        """Raise the deferred refusal, because the cache has no response."""
+        """Raise the deferred refusal of a call over its budget. Call it if the cache misses."""
         if self._deferred_refusal is not None:
             self._is_void = True
             self.record.limit_decision = self._refused_decision
@@ -196,13 +197,13 @@ class Reservation:
         """Request the store's decision, again if a fresh budget has earlier spend in the ledger."""
         backfill = self.limiter.backfill
         if backfill is not None:  # calls wait for a running backfill
-            await backfill.wait_until_done(claims)
+            await backfill.wait_for_earlier_spend(claims)
         decision = await self._request_decision(claims)
         if backfill is not None and decision.admitted:
             for index, flags in enumerate(decision.readings[FLAGS_INDEX::READING_LENGTH]):
                 if flags & FRESH_FLAG:
                     backfill.start(decision.claims[index], self.received_ms)
-            if await backfill.wait_until_done(decision.claims):
+            if await backfill.wait_for_earlier_spend(decision.claims):
                 await self.limiter.store.settle_unused(self._id)
                 decision = await self._request_decision(claims)
         self.record.limit_decision = decision

@@ -120,7 +120,7 @@ class Draft:
         """Add a note on one line: it is also a comment in a policy file."""
         self.notes.append(f"{shorten(path, 200)}: {shorten(reason, 500)}")
 
-    def skip_target(self, path: str, reason: str) -> None:
+    def report_skipped_target(self, path: str, reason: str) -> None:
         """Skip a target, with a note."""
         self.skipped_count += 1
         self.add_note(path, f"{reason}. This target was not converted.")
@@ -186,7 +186,7 @@ class Draft:
         """Return a URL without secrets, or skip the target and return None if it is invalid."""
         url, is_cut = redact_url(text)
         if url is None:
-            self.skip_target(
+            self.report_skipped_target(
                 path,
                 INVALID_URL_PROBLEM if variable is None else f"{variable} {INVALID_URL_PROBLEM}",
             )
@@ -229,7 +229,7 @@ def _parse_variable(value: object) -> str | None:
     return None if match is None else match[1] or match[2]
 
 
-def find_variables(config: Any) -> Iterator[str]:
+def iter_variable_names(config: Any) -> Iterator[str]:
     parts, visited = [config], set()
     while parts:
         part = parts.pop()

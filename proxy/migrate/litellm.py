@@ -14,9 +14,9 @@ from proxy.migrate.draft import (
     ConfigPart,
     Draft,
     find_listed_price,
-    find_variables,
     format_duration,
     get_price_provider,
+    iter_variable_names,
     resolve_url,
     to_integer_weight,
     to_slug,
@@ -113,7 +113,7 @@ class _Converter:
         self._top = ConfigPart("", config)
         self._litellm = self._top.read_mapping("litellm_settings")
         self._router = self._top.read_mapping("router_settings")
-        self._draft = Draft({*find_variables(config), *self._iter_default_variables()})
+        self._draft = Draft({*iter_variable_names(config), *self._iter_default_variables()})
         self._upstream_defaults: dict[str, Any] = {}
         self._deployment_defaults: dict[str, Any] = {}
 
@@ -177,14 +177,14 @@ class _Converter:
         mode = info.read_text("mode") or "chat"
         model = params.read_text("model")
         if model_name is None or model is None or "*" in model_name + model:
-            draft.skip_target(
+            draft.report_skipped_target(
                 item.path, "must have one model_name and one model, without wildcards"
             )
             return
         provider_name = _read_provider_name(params)
         provider = BY_WORD.get(provider_name)
         if provider is None:
-            draft.skip_target(
+            draft.report_skipped_target(
                 params.get_member_path("model"), f"provider {provider_name} is not supported"
             )
             return
@@ -254,14 +254,14 @@ class _Converter:
         configured = params.read_text("api_base") or params.read_text("base_url")
         if configured is None:
             if provider.base_url is None:
-                self._draft.skip_target(
+                self._draft.report_skipped_target(
                     path, "is missing, and the provider has no default base URL"
                 )
             return provider.base_url
         text, variable = resolve_url(configured, self._environ)
         if text is None:
             note = f"{variable} is not set. Set it and run this command again"
-            self._draft.skip_target(path, note)
+            self._draft.report_skipped_target(path, note)
             return None
         url = self._draft.redact_url_or_skip(path, text, variable)
         if url is not None and variable is not None:

@@ -11,9 +11,9 @@ from typing import Any
 from proxy.migrate.draft import (
     ConfigPart,
     Draft,
-    find_variables,
     format_duration,
     get_price_provider,
+    iter_variable_names,
     to_integer_weight,
     to_slug,
 )
@@ -35,7 +35,7 @@ WEIGHT_SCALE = 1000  # weights are whole numbers in policies
 
 def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     """Return a draft with one deployment called ``name``. ``environ`` is not used."""
-    top, draft = ConfigPart("", config), Draft(find_variables(config))
+    top, draft = ConfigPart("", config), Draft(iter_variable_names(config))
     deployment: dict[str, Any] = {"targets": []}
     strategy = top.read_mapping("strategy")
     mode = strategy.read_text("mode") or "single"
@@ -78,7 +78,7 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     word = _find_provider(provider_name)
     base_url = part.read_text("custom_host") or (BY_WORD[word].base_url if word else None)
     if word is None or base_url is None or not model:
-        draft.skip_target(part.path or "config", "must have a known provider and a model")
+        draft.report_skipped_target(part.path or "config", "must have a known provider and a model")
         return None
     base_url = draft.redact_url_or_skip(part.get_member_path("custom_host"), base_url)
     if base_url is None:

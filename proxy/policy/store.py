@@ -127,7 +127,7 @@ class PolicyStore:
         self._revisions = OrderedDict({self.current.revision: self.current})
         self._started_at = self._loaded_at = self._revoked_at = now() - MIN_RELOAD_INTERVAL_S
         self.rejection: Rejection | None = None
-        self._publish_active_snapshot()
+        self._report_activation()
 
     async def get_request_policy(self, head: RequestHead) -> ActivePolicy:
         """Return the active policy. Reload first if the request asks for it and its key may."""
@@ -198,7 +198,7 @@ class PolicyStore:
         """Return one of the last ``MAX_REVISIONS`` snapshots, or None."""
         return self._revisions.get(revision)
 
-    def _publish_active_snapshot(self) -> None:
+    def _report_activation(self) -> None:
         self.active_since = datetime.now(UTC)
         self._log.info(f"{self._subject}.in_force", revision=self.current.revision)
         if not self.current.keys:
@@ -239,7 +239,7 @@ class PolicyStore:
         if len(self._revisions) > MAX_REVISIONS:
             dropped.append(self._revisions.popitem(last=False))
         if is_changed:
-            self._publish_active_snapshot()
+            self._report_activation()
             return dropped
         if was_rejected:
             self._log.info(f"{self._subject}.restored", revision=snapshot.revision)
@@ -287,7 +287,7 @@ def read_folder_states(folder: Path) -> FileStates:
     return read_file_states(paths)
 
 
-async def renew_tokens(tokens: CloudTokens) -> None:
+async def run_token_renewal(tokens: CloudTokens) -> None:
     """Renew tokens forever, in a thread for each cloud, so that no cloud delays another."""
     running: set[str] = set()
 
@@ -392,8 +392,8 @@ class FolderWatch:
                     await self._revoke()
 
 
-async def run_watch(watch: FolderWatch, tokens: CloudTokens) -> None:
+async def watch_and_renew(watch: FolderWatch, tokens: CloudTokens) -> None:
     """Watch a folder and renew tokens forever."""
     async with asyncio.TaskGroup() as group:
         group.create_task(watch.run())
-        group.create_task(renew_tokens(tokens))
+        group.create_task(run_token_renewal(tokens))

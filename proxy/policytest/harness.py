@@ -219,7 +219,7 @@ class _SimulatedExchange:
 
     def __init__(self, setup: Given, case_run: CaseRun, paths: PassthroughPaths | None) -> None:
         self._given = setup
-        self._passed = paths
+        self._paths = paths
         self._case_run = case_run
         self._body = make_chat_body(setup.deployment or "") if setup.body is None else setup.body
         self._headers = {name.lower(): value for name, value in setup.headers.items()}
@@ -234,7 +234,7 @@ class _SimulatedExchange:
             REQUEST_ID,
             REQUEST_ID,
             received_at=self._given.at,
-            get_passthrough_paths=lambda: self._passed,
+            get_passthrough_paths=lambda: self._paths,
         )
         head = dialects.parse_request_head(self._given.method, self._path, self._headers, context)
         return head

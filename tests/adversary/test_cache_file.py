@@ -13,7 +13,7 @@ import orjson
 import pytest
 from aiohttp import ClientSession
 
-from proxy.cache.cached_answer import FORMAT_VERSIONS
+from proxy.cache.cached_answer import COMPRESSED_VERSION
 from tests.cli.test_init import serving
 from tests.conftest import policies_for
 from tests.doubles import ScriptedUpstream, answer, legacy
@@ -77,7 +77,7 @@ async def test_wrong_value_is_a_miss(
     if isinstance(value, bytes) and is_sealed:
         [(key,)] = run_sql(file, "SELECT key FROM answers")
         metadata = orjson.dumps([2e9, False, "openai", "m", {}, "completions"])
-        value = FORMAT_VERSIONS + key + zlib.compress(metadata + b"\n" + value)
+        value = COMPRESSED_VERSION + key + zlib.compress(metadata + b"\n" + value)
     run_sql(file, "UPDATE answers SET value = ?", value)
 
     async with serving(tmp_path / "q", cached(upstream.url), **environ(file)) as (served, url):

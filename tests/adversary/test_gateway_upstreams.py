@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.policy.compile.targets import find_gateway_setting
+from proxy.policy.compile.targets import find_gateway_reason
 from proxy.policy.schema import UpstreamConfig
 from proxy.types import Endpoint
 from proxy.types.providers import GATEWAY_NAMES
@@ -240,7 +240,7 @@ async def test_fieldless_path_sends_model_only(tmp_path: Path, upstream: Scripte
 def test_gateways_are_recognized(settings: dict[str, Any], expected: bool) -> None:
     upstream = {"dialect": "openai", "base_url": "https://llm.example/v1", **settings}
 
-    assert bool(find_gateway_setting(UpstreamConfig.model_validate(upstream))) is expected
+    assert bool(find_gateway_reason(UpstreamConfig.model_validate(upstream))) is expected
 
 
 @pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "messages", "images"])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cache.cached_answer import (
-    FORMAT_VERSIONS,
+    COMPRESSED_VERSION,
     MAX_DECODED_ANSWERS,
     MAX_DECODED_BYTES,
     MAX_PLAIN_BYTES,
@@ -76,10 +76,12 @@ def test_stored_response_is_read() -> None:
         VALUE[:-1],
         VALUE[:40],
         b"",
-        FORMAT_VERSIONS + KEY + zlib.compress(b"[1, 2]\n{}"),
-        FORMAT_VERSIONS + KEY + zlib.compress(b'[0, true, "u", "m", {"nonsense": 1}, "chat"]\n{}'),
-        FORMAT_VERSIONS + KEY + zlib.compress(b'[0, true, "u", "m", {}, "chat"]'),
-        FORMAT_VERSIONS + KEY + zlib.compress(b"\xff\n{}"),
+        COMPRESSED_VERSION + KEY + zlib.compress(b"[1, 2]\n{}"),
+        COMPRESSED_VERSION
+        + KEY
+        + zlib.compress(b'[0, true, "u", "m", {"nonsense": 1}, "chat"]\n{}'),
+        COMPRESSED_VERSION + KEY + zlib.compress(b'[0, true, "u", "m", {}, "chat"]'),
+        COMPRESSED_VERSION + KEY + zlib.compress(b"\xff\n{}"),
     ],
     ids=[
         *("key", "version", "earlier", "cut", "short", "empty"),
@@ -91,7 +93,7 @@ def test_value_of_another_key_or_version_is_a_miss(value: bytes) -> None:
 
 
 def test_oversize_response_is_not_decompressed() -> None:
-    bomb = FORMAT_VERSIONS + KEY + zlib.compress(b"[]\n" + b"0" * 100_000_000, 1)
+    bomb = COMPRESSED_VERSION + KEY + zlib.compress(b"[]\n" + b"0" * 100_000_000, 1)
 
     assert read(bomb) is None
     assert read(serialize_answer(KEY, METADATA, [b"0" * 9000] * 2)) is None
@@ -99,7 +101,7 @@ def test_oversize_response_is_not_decompressed() -> None:
 
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_are_a_miss(noise: bytes) -> None:
-    assert read(FORMAT_VERSIONS + KEY + noise) is None
+    assert read(COMPRESSED_VERSION + KEY + noise) is None
     assert read(noise) is None
 
 
@@ -195,7 +197,7 @@ def test_long_response_is_always_compressed(length: int) -> None:
     value = serialize_answer(KEY, METADATA, [line], skip_short=True)
 
     is_short = length < MAX_PLAIN_BYTES
-    assert value.startswith(PLAIN_VERSION if is_short else FORMAT_VERSIONS)
+    assert value.startswith(PLAIN_VERSION if is_short else COMPRESSED_VERSION)
     assert decompress_answer(KEY, value, ROOM) == decompress_answer(
         KEY, serialize_answer(KEY, METADATA, [line]), ROOM
     )

@@ -196,7 +196,7 @@ async def used(store: AnswerStore) -> None:
     """Flush the usage times of a store that writes later."""
     await wait_until_written(store)
     if isinstance(store, SqliteAnswerStore):
-        store._flush()
+        store._start_write()
 
 
 @pytest.mark.parametrize("bounded", ["memory", "sqlite"])

@@ -322,7 +322,7 @@ class RandomCalls:
             attempts: list[Attempt] = [*record.attempts]
             self.ledger.begin(record)
             try:
-                async with self.admission.admit(plan, request, record):
+                async with self.admission.make_reservation(plan, request, record):
                     pass
             except LimitExceeded as error:
                 record.fail(error)

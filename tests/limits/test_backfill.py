@@ -91,7 +91,7 @@ class World:
         )
         body = {"model": "m", "prompt": "x", "max_tokens": 5}
         record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, received_at, lambda: 0.0)
-        async with admission.admit(plan(*limits), Call(head, body, ("m",)), record):
+        async with admission.make_reservation(plan(*limits), Call(head, body, ("m",)), record):
             pass
 
 

@@ -12,8 +12,8 @@ from proxy.migrate.draft import (
     ConfigPart,
     Draft,
     find_listed_price,
-    find_variables,
     format_duration,
+    iter_variable_names,
     redact_url,
     to_slug,
 )
@@ -70,7 +70,7 @@ def test_variables_are_recognized() -> None:
     config: dict[str, object] = {"a": [{"b": "os.environ/ONE"}, "${TWO}", "os.environ/not one"]}
     config["itself"] = config
 
-    assert set(find_variables(config)) == {"ONE", "TWO"}
+    assert set(iter_variable_names(config)) == {"ONE", "TWO"}
 
 
 @for_each(("seconds", "text"), [(1, "1s"), (600.0, "600s"), (1.5, "1500ms"), (0.0001, "1ms")])

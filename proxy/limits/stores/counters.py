@@ -25,9 +25,9 @@ from proxy.types.windows import Bounds, Calendar
 LEASE_WAIT_MS = 1000
 BUDGET_TTL_MS = 86_400_000
 ChargeMark = int
-"""State from which ``settle`` corrects a charge."""
+"""State of a counter at a charge: debt of a rate, start of a budget's window, 0 for a lease."""
 Charge = tuple[int, ChargeMark, int, str]
-"""Amount, the counter's mark of the charge, time of the charge, and id of the call."""
+"""Amount, mark, time of the charge (monotonic, ms), and id of the call."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Rate:
     def charge(
         self, limit: Limit, amount: int, call_id: str, wall_ms: int, new_readings: list[int]
     ) -> ChargeMark:
-        """Charge an amount. Return the state from which ``settle`` corrects the charge."""
+        """Charge an amount. Return the mark, which ``settle`` needs to correct the charge."""
         debt_before, unit = self.level, limit.debt_per_unit
         self.debt = self.level = debt = debt_before + amount * unit
         self.debt_at, self.unit, self.drain = self.level_at, unit, limit.drain_per_ms
@@ -131,7 +131,7 @@ class Budget:
         start, flags = self.bounds[1], 0
         spend = self.spend[start] + amount if start in self.spend else amount
         if start not in self.used_windows:
-            self._start_window()
+            self._mark_window_used()
             flags = FRESH_FLAG
         self.spend[start] = spend
         if limit.warn_amount and spend >= limit.warn_amount and start not in self.warned_windows:
@@ -140,21 +140,21 @@ class Budget:
         new_readings += (spend, self.bounds[2] - wall_ms, 0, flags)
         return start
 
-    def _start_window(self) -> None:
-        """Mark the window as used, and drop those before the previous one."""
+    def _mark_window_used(self) -> None:
+        """Mark the current window as used, and drop the windows before the previous one."""
         oldest, start, _, _ = self.bounds
         self.spend = {window: spend for window, spend in self.spend.items() if window >= oldest}
         self.used_windows = {window for window in self.used_windows if window >= oldest} | {start}
         self.warned_windows = {window for window in self.warned_windows if window >= oldest}
 
     def add_spend(self, claim: Claim, wall_ms: int, *, is_backfill: bool) -> None:
-        """Charge unconditionally. A backfill is all earlier spend of the window."""
+        """Charge a claim even if it exceeds the limit. A backfill marks the window as used."""
         self.get_wait_ms(claim.limit, 0, 0, wall_ms)
         start = self.bounds[1]
         if claim.amount > 0:
             self.spend[start] = self.spend.get(start, 0) + claim.amount
         if is_backfill:
-            self._start_window()
+            self._mark_window_used()
 
     def settle(self, limit: Limit, charge: Charge, actual: int, now_ms: int) -> None:
         amount, start, _, _ = charge

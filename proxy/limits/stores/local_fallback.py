@@ -177,7 +177,7 @@ class LocalFallback:
             used = -(-max(0, level - elapsed_ms * shared.drain_per_ms) // shared.debt_per_unit)
         share = -(-used // self.replicas)
         if share:
-            self.local.add_usage(replace(claim, amount=share))
+            self.local.charge_unchecked(replace(claim, amount=share))
 
 
 def has_closed_limit(claims: Iterable[Claim]) -> bool:

@@ -35,10 +35,9 @@ CounterWait = tuple[Counter, Limit, int, int]
 
 @dataclass(slots=True)
 class MemoryStore:
-    """A ``CounterStore``.
+    """A ``CounterStore`` of one process.
 
-    ``monotonic`` returns seconds of a monotonic clock, ``utc`` seconds since 1970. ``evicted``
-    counts evictions.
+    ``monotonic`` returns seconds of a monotonic clock, ``utc`` seconds since 1970.
     """
 
     monotonic: Callable[[], float]
@@ -57,7 +56,7 @@ class MemoryStore:
         return self._billing_owners.claim_bill(name, owner)
 
     async def mark_bill_booked(self, name: str) -> None:
-        """Do nothing. Unbooked bills end with the process."""
+        """Do nothing, because no other process can claim the bill."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
         return self.preview(claims).counter_states
@@ -155,7 +154,7 @@ class MemoryStore:
     async def charge(
         self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
     ) -> None:
-        """Charge budgets. Nobody repeats a charge in memory, so a repeated id is charged again."""
+        """Charge budgets. ``charge_id`` is ignored, because no charge in memory is repeated."""
         _, wall_ms = self._read_clocks()
         for claim in claims:
             key = (claim.limit.key, claim.scope)
@@ -163,8 +162,8 @@ class MemoryStore:
             if isinstance(counter, Budget):
                 counter.add_spend(claim, wall_ms, is_backfill=is_backfill)
 
-    def add_usage(self, claim: Claim) -> None:
-        """Charge usage from elsewhere to a rate or a budget, even beyond its capacity."""
+    def charge_unchecked(self, claim: Claim) -> None:
+        """Charge a rate or a budget even beyond its capacity."""
         self._force_charge("", claim, *self._read_clocks())
 
     def restore_leases(self, request_id: str, claims: Sequence[Claim]) -> None:

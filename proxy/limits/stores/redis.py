@@ -42,7 +42,7 @@ ChargeState = Literal["charged", "perhaps_settled", "perhaps_charged"]
 
 @frozen
 class UnsettledCall:
-    """A call that is not settled."""
+    """A call that is not settled, with its Redis keys and its claims as JSON."""
 
     keys: tuple[str, ...]
     claims: str
@@ -112,6 +112,7 @@ class RedisStore:
     def settle_deferred(
         self, request_id: str, actuals: Sequence[int], on_error: Callable[[StoreUnavailable], None]
     ) -> None:
+        """Settle a call with the next round trip, without waiting."""
         call = self._calls.pop(request_id, None)
         if call is None:
             return
@@ -142,9 +143,10 @@ class RedisStore:
             await self.settle(request_id, [0] * (len(call.keys) - 1))
 
     async def renew(self) -> None:
-        """Renew leases in batches, so that admissions run in between. Then renew unbooked bills.
+        """Renew leases in batches, so that admissions run in between.
 
-        A lease that has expired is restored, unless the call was never charged.
+        Restores an expired lease, unless the call was never charged. Then renews claims on
+        background responses whose ledger rows are not written yet.
         """
         ids = [request_id for request_id, call in self._calls.items() if call.has_lease]
         for start in range(0, len(ids), BATCH_SIZE):
@@ -178,7 +180,8 @@ class RedisStore:
     async def claim_bill(self, name: str, owner: str) -> bool:
         """Return True if ``owner`` is the first to bill ``name``.
 
-        Beyond ``max_bills`` unbooked bills a bill is booked at once, and a crash may lose its row.
+        If ``max_bills`` bills wait for their ledger rows, a further bill is marked as booked at
+        once. A crash may then lose its row.
         """
         needs_booking = self.ledger.run and len(self._unbooked_bills) < self.max_bills
         state: BillState = "charged" if needs_booking else "booked"
@@ -195,10 +198,7 @@ class RedisStore:
             self._unbooked_bills.pop(name, None)  # ``renew`` may have booked it
 
     async def _record_bill(self, name: str, owner: str, state: BillState) -> bool:
-        """Claim a bill for ``owner`` and store its state. Return False if another owns it.
-
-        A bill makes several readers of one background response pay for it once.
-        """
+        """Claim a bill for ``owner`` and store its state. Return False if another owns it."""
         key, owner = f"{self.prefix}:billed:{name}", f"{self.ledger.run or 0} {owner}"
         ttl_ms = 1000 * (LEASE_S if state == "charged" else BILL_TTL_S)
         dead = ",".join(f'"{run}"' for run in self.ledger.get_dead_runs())

@@ -29,7 +29,7 @@ MAX_ENCODED_LIMITS = 4096
 
 @frozen
 class ScriptCall:
-    """One call of the script: its keys (first the key of the API call) and its JSON argument."""
+    """One call of the script: its Redis keys, first that of the API call, and its JSON argument."""
 
     keys: tuple[str, ...]
     text: str
@@ -96,7 +96,7 @@ def encode_list(numbers: Sequence[int]) -> str:
 
 @dataclass(slots=True)
 class Batcher:
-    """Context manager that runs the round trips. Leaving sends the last ones and stops.
+    """Context manager that sends script calls in batches. Leaving sends the last ones.
 
     ``send_batch`` returns one reply per script call, in order. Calls that wait behind a failed
     round trip fail with it, so that no caller waits for two timeouts.
@@ -110,7 +110,7 @@ class Batcher:
     _is_open: bool = True
 
     def submit(self, call: ScriptCall) -> asyncio.Future[Sequence[int]]:
-        """Send a call with the next round trip. Raises ``StoreUnavailable``."""
+        """Send a call with the next round trip. Raises ``StoreUnavailable``, as does the future."""
         reply: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
         self._enqueue(call, partial(_set_result, reply))
         self._wake.set()

@@ -27,7 +27,7 @@ class StoreUnavailable(Exception):
 
 @dataclass(slots=True)
 class BillingOwners:
-    """First owner of each bill in this process. Drops the oldest bill beyond ``max_owners``."""
+    """First owner of each bill in this process. Beyond ``max_owners`` bills drops the oldest."""
 
     max_owners: int = MAX_BILL_OWNERS
     _owner_by_name: dict[str, str] = field(default_factory=dict)
@@ -45,9 +45,9 @@ class LedgerRun:
     """Identifies the ledger of this process to a shared store.
 
     Attributes:
-        id: Ledger. Processes that write the same file share it.
-        run: This process. If empty, bills are booked at once.
-        get_dead_runs: Returns the runs of processes that have died.
+        id: Id of the ledger. Processes that write the same file share it.
+        run: Id of this process's run. If empty, bills are booked at once.
+        get_dead_runs: Returns the run ids of processes that have died.
     """
 
     id: str = ""
@@ -95,7 +95,7 @@ class CounterStore(Protocol):
     async def charge(
         self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
     ) -> None:
-        """Charge budgets unconditionally, once per ``charge_id`` within 10 minutes.
+        """Charge budgets even beyond their amount, once per ``charge_id`` within 10 minutes.
 
         A backfill is all spend that the ledger of this process has for the window. The counter is
         not fresh for that ledger afterwards.
@@ -104,12 +104,13 @@ class CounterStore(Protocol):
     async def claim_bill(self, name: str, owner: str) -> bool:
         """Return True if ``owner`` is the first to bill ``name``, on any instance.
 
-        Safe to repeat. Names expire after ``BILL_TTL_S``. A shared store passes the bill of a dead
-        process to the next owner, unless it was booked.
+        A bill is the cost of a background response, which several reads of it must not charge
+        twice. Safe to repeat. Names expire after ``BILL_TTL_S``. A shared store passes the bill of
+        a dead process to the next owner, unless it was booked.
         """
 
     async def mark_bill_booked(self, name: str) -> None:
-        """Record that the ledger has the row of a bill, so that no other owner repeats it."""
+        """Record that the ledger has the row of a bill, so that no other owner gets it."""
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
         """Return the state of counters without charging."""

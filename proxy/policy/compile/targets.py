@@ -43,7 +43,7 @@ def compile_upstream(
     dialect_provider = DIALECTS[config.api_dialect].provider
     provider = config.provider or providers.get(config.dialect, dialect_provider)
     traits = PROVIDERS.get(config.provider or "", OPENAI)
-    drops, is_gateway = {*config.drop}, find_gateway_setting(config) is not None
+    drops, is_gateway = {*config.drop}, find_gateway_reason(config) is not None
     if is_gateway and "metadata" not in config.accepted_fields:  # gateways read settings in it
         drops.add("metadata")
     headers, breaker = config.headers.items(), config.breaker
@@ -86,7 +86,7 @@ def _make_base_url(config: schema.UpstreamConfig) -> str:
     return base + ("/openai/deployments/{model}" if has_version else "/openai/v1")
 
 
-def find_gateway_setting(config: schema.UpstreamConfig) -> str | None:
+def find_gateway_reason(config: schema.UpstreamConfig) -> str | None:
     """Return the setting that identifies an upstream as a gateway, or None."""
     if config.gateway is not None:
         return "gateway: true" if config.gateway else None

@@ -204,7 +204,7 @@ def _build_plan(
     unpriced: tuple[ModelCall, ...] = ()
     reason = pricing.find_price_requirement(deployment, limits)
     if reason is not None:
-        model_calls, unpriced = pricing.split_model_calls_by_price(model_calls, call)
+        model_calls, unpriced = pricing.drop_unpriced_targets(model_calls, call)
         guards = pricing.drop_unpriced_guard_targets(guards, call)
         if unpriced:
             refusal = refusal or pricing.make_unpriced_refusal(

@@ -338,7 +338,7 @@ def find_price_requirement(deployment: Deployment, limits: Sequence[ScopedLimit]
     return None
 
 
-def split_model_calls_by_price(
+def drop_unpriced_targets(
     model_calls: Sequence[ModelCall], call: Call
 ) -> tuple[tuple[ModelCall, ...], tuple[ModelCall, ...]]:
     """Return the model calls with only their priced targets, and those that have no such target.

@@ -77,15 +77,15 @@ def load_policies_with_problems(folder: Path) -> LoadedFolder:
     try:
         return _load_document(folder, document)
     except Exception as error:  # noqa: BLE001  # reported as a problem of the folder
-        document.stop_reading(document.get_location(()), (), describe_unexpected_error(error))
+        document.report_fatal(document.get_location(()), (), describe_unexpected_error(error))
         return LoadedFolder(schema.PoliciesConfig(), document, "")
 
 
 def _load_document(folder: Path, document: Document) -> LoadedFolder:
     digest = hashlib.sha256()
-    files = list(iter_policy_files(folder, document, skipped="tests"))
+    files = list(iter_policy_files(folder, document, skipped_folder="tests"))
     if not files and document.is_complete:
-        document.stop_reading(
+        document.report_fatal(
             document.get_location(()),
             (),
             "contains no .yaml file. Run `headrace init DIR` to create a folder of policies.",
@@ -149,29 +149,34 @@ def to_printable(path: Path) -> str:
 
 
 def iter_policy_files(
-    folder: Path, document: Document, skipped: str | None = None, max_entries: int = MAX_ENTRIES
+    folder: Path,
+    document: Document,
+    skipped_folder: str | None = None,
+    max_entries: int = MAX_ENTRIES,
 ) -> Iterator[Path]:
-    """Yield all YAML files in a fixed order, except hidden ones and those in ``skipped``.
+    """Yield all YAML files in a fixed order, except hidden ones and those in ``skipped_folder``.
 
     A folder that cannot be read is a problem of the document.
     """
 
     def report(error: OSError) -> None:
         location = SourceLocation(Path(str(error.filename)).name, 1, 1)
-        document.stop_reading(location, (), f"cannot be read: {error.strerror}")
+        document.report_fatal(location, (), f"cannot be read: {error.strerror}")
 
     count = -1  # the folder itself is not counted
-    for path, names in walk_folders(folder, skipped, report):
+    for path, names in walk_folders(folder, skipped_folder, report):
         count += 1 + len(names)
         if count > max_entries:
             message = f"contains more than {max_entries} files"
-            document.stop_reading(document.get_location(()), (), message)
+            document.report_fatal(document.get_location(()), (), message)
             return
         yield from (Path(path, name) for name in names if is_policy_file(name))
 
 
 def walk_folders(
-    folder: Path, skipped: str | None = None, on_error: Callable[[OSError], None] | None = None
+    folder: Path,
+    skipped_folder: str | None = None,
+    on_error: Callable[[OSError], None] | None = None,
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the folder and all folders below that are not hidden, with the sorted names of files.
 
@@ -180,7 +185,7 @@ def walk_folders(
     visited: set[str] = set()
     for path, folders, names in os.walk(folder, onerror=on_error, followlinks=True):
         real_path = os.path.realpath(path)
-        excluded = skipped if Path(path) == folder else None
+        excluded = skipped_folder if Path(path) == folder else None
         folders[:] = sorted(name for name in folders if name[0] != "." and name != excluded)
         if real_path in visited:
             folders.clear()

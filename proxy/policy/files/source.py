@@ -131,7 +131,7 @@ class Document:
     def report_at(self, location: SourceLocation, path: KeyPath, message: str) -> None:
         self.problems.append(Problem(location, format_path(path), message))
 
-    def stop_reading(self, location: SourceLocation, path: KeyPath, message: str) -> None:
+    def report_fatal(self, location: SourceLocation, path: KeyPath, message: str) -> None:
         """Report a problem that prevents reading the rest of a file or a folder."""
         self.is_complete = False
         self.report_at(location, path, message)

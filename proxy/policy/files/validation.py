@@ -68,7 +68,7 @@ def _describe_error(
 ) -> tuple[KeyPath, str]:
     kind = detail["type"]
     if kind == "extra_forbidden":
-        return path, "unknown key" + _hint_at_known_key(
+        return path, "unknown key" + _make_unknown_key_hint(
             str(path[-1]), list_keys_at(path[:-1], model)
         )
     if kind == "missing":
@@ -107,7 +107,7 @@ def _describe_choice_error(path: KeyPath, detail: ErrorDetails) -> tuple[KeyPath
     return path, f"must be {choice}{hint}"
 
 
-def _hint_at_known_key(key: str, keys: list[str]) -> str:
+def _make_unknown_key_hint(key: str, keys: list[str]) -> str:
     """Return a hint for an unknown key: the key that is probably meant, or all keys."""
     if "usd" in keys and key.lower() in OTHER_MONEY_KEYS:
         return '. Money is in US dollars: use "usd".'

@@ -48,10 +48,10 @@ def read_bytes(file: Path, name: str, document: Document) -> bytes:
     try:
         content = read_limited(file, MAX_FILE_BYTES)
     except OSError as error:
-        document.stop_reading(start, (), f"cannot be read: {error.strerror}")
+        document.report_fatal(start, (), f"cannot be read: {error.strerror}")
         return b""
     if len(content) > MAX_FILE_BYTES:
-        document.stop_reading(start, (), f"is larger than {MAX_FILE_BYTES} bytes")
+        document.report_fatal(start, (), f"is larger than {MAX_FILE_BYTES} bytes")
     return content
 
 
@@ -60,15 +60,15 @@ def parse(content: bytes, name: str, document: Document) -> None:
     start = SourceLocation(name, 1, 1)
     if not content.strip():
         message = "is empty. Remove the file, or write it again if it is incomplete."
-        document.stop_reading(start, (), message)
+        document.report_fatal(start, (), message)
     try:
         _parse_text(content.decode("utf-8"), name, document)
     except UnicodeDecodeError:
-        document.stop_reading(start, (), "is not UTF-8 text")
+        document.report_fatal(start, (), "is not UTF-8 text")
     except yaml.YAMLError:
-        document.stop_reading(start, (), "is not valid YAML")
+        document.report_fatal(start, (), "is not valid YAML")
     except Exception as error:  # noqa: BLE001  # other files are read too
-        document.stop_reading(start, (), describe_unexpected_error(error))
+        document.report_fatal(start, (), describe_unexpected_error(error))
 
 
 def read_limited(file: Path, limit: int) -> bytes:
@@ -88,14 +88,14 @@ def _parse_text(text: str, name: str, document: Document) -> None:
     try:
         _YamlReader(events, name, document).read()
     except _FatalProblem as problem:
-        document.stop_reading(*problem.args)
+        document.report_fatal(*problem.args)
     except yaml.MarkedYAMLError as error:
         location = _make_location(error.problem_mark, name)
         line = "".join(text.splitlines()[location.line - 1 : location.line])
         message = f"is not valid YAML: {error.problem}" if error.problem else "is not valid YAML"
         if "\t" in line[: location.column]:
             message = "a tab is used for indentation. Use spaces."
-        document.stop_reading(location, (), message)
+        document.report_fatal(location, (), message)
 
 
 def _make_location(mark: Any, name: str) -> SourceLocation:

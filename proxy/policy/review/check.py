@@ -17,7 +17,7 @@ from proxy.errors.words import format_count, quote
 from proxy.policy import schema
 from proxy.policy.compile import compile_policies
 from proxy.policy.compile.rules import iter_limit_configs
-from proxy.policy.compile.targets import find_gateway_setting
+from proxy.policy.compile.targets import find_gateway_reason
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import LoadedFolder, get_folder_name, load_policies_with_problems
 from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem, format_path
@@ -113,7 +113,7 @@ def _check_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
 
 def iter_gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
     for name, upstream in policies.upstreams.items():
-        if (sign := find_gateway_setting(upstream)) is not None:
+        if (sign := find_gateway_reason(upstream)) is not None:
             yield (
                 f"upstreams.{name}: is a gateway ({sign}). Clients can set only the request fields "
                 'of its API and those under "accepts"; others are dropped, and so is "metadata".'

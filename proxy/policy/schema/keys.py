@@ -121,7 +121,7 @@ MAX_CACHED_MATCHES = 256
 """Maximum length of values whose match is cached, and maximum number of them."""
 
 
-def is_plain_tag_value(value: str) -> bool:
+def is_valid_tag_value(value: str) -> bool:
     """Return True if a tag value is short, printable and in Unicode form NFC."""
     return (
         0 < len(value) <= MAX_TAG_CHARS
@@ -147,7 +147,7 @@ def compile_tag_pattern(text: str) -> TextPattern:
         matches = _compile_matcher(text)
     except ValueError as error:
         raise ValueError(f"is not a valid RE2 pattern: {error}") from None
-    return TextPattern(text, lambda value: is_plain_tag_value(value) and matches(value))
+    return TextPattern(text, lambda value: is_valid_tag_value(value) and matches(value))
 
 
 def compile_glob(text: str) -> TextPattern:
@@ -180,7 +180,7 @@ TAG_VALUE_SCHEMA = {
 
 
 def _check_tag_value(value: str) -> str:
-    if not is_plain_tag_value(value):
+    if not is_valid_tag_value(value):
         raise ValueError(f"must be 1 to {MAX_TAG_CHARS} printable characters in Unicode form NFC")
     return value
 

@@ -160,7 +160,7 @@ async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None
         pause = asyncio.ensure_future(wire.pause(TIMEOUT_S + 0.02))
         await asyncio.sleep(0)
 
-        async with admission.admit(plan, Call(head, {}), new_record()) as permit:
+        async with admission.make_reservation(plan, Call(head, {}), new_record()) as permit:
             await pause
             with pytest.raises(BudgetExceeded):
                 permit.require_budget()

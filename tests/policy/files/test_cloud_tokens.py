@@ -26,7 +26,7 @@ from proxy.policy.files.cloud_tokens import (
     is_token_reference,
 )
 from proxy.policy.files.source import PolicyError
-from proxy.policy.store import FileStates, read_folder, read_secret_states, renew_tokens
+from proxy.policy.store import FileStates, read_folder, read_secret_states, run_token_renewal
 from proxy.runtime.background import background_task
 from tests.conftest import DIGEST, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
@@ -168,7 +168,7 @@ async def test_clouds_are_called_concurrently() -> None:
     tokens.list_token_states([AZURE, GOOGLE])
     assert hung.hangs is not None
     try:
-        async with background_task(renew_tokens(tokens)):
+        async with background_task(run_token_renewal(tokens)):
             await eventually(lambda: hung.fetching.is_set() and answers.issued == 1)
             answers.now += HOUR_S
             await eventually(lambda: answers.issued == 2)
