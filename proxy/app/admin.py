@@ -55,7 +55,7 @@ def build_call_sinks(
 ) -> tuple[CallStores, tuple[RecordSink, ...]]:
     """Return all sinks of calls, and the stores of calls that the admin listener shows."""
     settings = context.settings
-    history = CallHistory(store.find_snapshot, candidate.current if candidate else None)
+    history = CallHistory(store.find_snapshot, candidate.get_snapshot if candidate else None)
     recent = RecentCalls(history, candidate, settings.trace_url) if settings.has_console else None
     call_log = CallLog(
         log=context.log,

@@ -104,11 +104,8 @@ class CacheLookup:
             answer = await self._decode(key, value)
             if answer is not None:
                 self.decoded.add(decoding_key, value, answer)
-        return (
-            answer
-            if answer is not None and self._get_answer_age_s(answer) <= self.rule.ttl
-            else None
-        )
+        is_fresh = answer is not None and self._get_answer_age_s(answer) <= self.rule.ttl
+        return answer if is_fresh else None
 
     async def _decode(self, key: bytes, value: bytes) -> CachedAnswer | None:
         caller, size = self.call.scheduling_key, len(value) * COMPRESSION_RATIO

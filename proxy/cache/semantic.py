@@ -33,9 +33,9 @@ ENTRY_BYTES = 800  # memory of an entry without its vector
 
 @frozen
 class Vector:
-    """Vector of length 1, with one bit of ``sign_bits`` per number.
+    """Embedding of Euclidean length 1. Each bit of ``sign_bits`` is 1 for a positive number.
 
-    Vectors of different models or lengths never match.
+    Vectors of different models or dimensions never match.
     """
 
     model: str
@@ -184,10 +184,7 @@ class SemanticLookup:
         self._add_to_index()
 
     async def _search(
-        self,
-        prompt: str,
-        record: Record,
-        read_answer: Callable[[bytes], Awaitable[CachedAnswer | None]],
+        self, prompt: str, record: Record, read_answer: ReadAnswer
     ) -> CachedAnswer | None:
         vector = await self._embed_prompt(prompt, record)
         if vector is None:
@@ -245,9 +242,8 @@ class SemanticLookup:
         not offer tools.
         """
         body = self.call.body
-        if self.rule.tool_calls and (body.get("tools") or body.get("functions")):
-            return False
-        if record.is_over_budget:  # the embedding would cost money
+        offers_tools = body.get("tools") or body.get("functions")
+        if record.is_over_budget or (self.rule.tool_calls and offers_tools):
             return False
         if any(
             stage == "input" and result.verdict not in CLEAN_VERDICTS
@@ -268,9 +264,8 @@ def find_short_prompt(body: Json) -> str | None:
         return None
     if len(text) > MAX_CHARACTERS or len(text.splitlines()) > 1:
         return None
-    return (
-        text if all(message.get("role") in ("system", "developer") for message in earlier) else None
-    )
+    is_only = all(message.get("role") in ("system", "developer") for message in earlier)
+    return text if is_only else None
 
 
 def _get_temperature(plan: Plan, body: Json) -> float:

@@ -64,5 +64,5 @@ def make_limit_row(
         "used": 0 if state is not None and state.is_fresh else used,
         "capacity": limit.capacity,
         "mode": "shadow" if limit.shadow else "enforce",
-        "source": snapshot.find_location(*snapshot.limits.get(limit.name, ())),
+        "source": snapshot.find_location(*snapshot.limit_paths.get(limit.name, ())),
     }

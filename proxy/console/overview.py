@@ -77,7 +77,7 @@ def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
         "limits": limits,
         "policy": {
             **make_revision_data(sources.policies),
-            "candidate": sources.candidate and sources.candidate.current().revision,
+            "candidate": sources.candidate and sources.candidate.get_snapshot().revision,
         },
         "attention": list(_find_alerts(sources.policies, upstreams, limits)),
     }

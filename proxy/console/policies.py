@@ -114,7 +114,7 @@ def _make_candidate_data(sources: Sources) -> Data | None:
     return {
         "revision": explanation.revision,
         "folder": str(sources.candidate_folder),
-        "rejected": make_rejected_reload_data(sources.candidate.rejection()),
+        "rejected": make_rejected_reload_data(sources.candidate.get_rejection()),
         "same": round(sum(counter.value for (kind, _), counter in results if kind == "same")),
         "changes": [decision.to_json() for decision in explanation.decisions],
     }

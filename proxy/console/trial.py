@@ -51,7 +51,7 @@ async def run_trial(sources: Sources, thread: PageThread, trial: Trial) -> Data:
     Raises ``InvalidQuery`` and ``RequestError``.
     """
     active = sources.snapshot
-    candidate = None if sources.candidate is None else sources.candidate.current()
+    candidate = None if sources.candidate is None else sources.candidate.get_snapshot()
 
     async def decide_under(snapshot: Snapshot) -> Data:
         result, claims = await thread.run(partial(_preview_decision, snapshot, trial))

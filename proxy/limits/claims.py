@@ -180,7 +180,7 @@ def _estimate_sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallS
 
 
 def estimate_size(call: Call, target: Target, overrides: ParameterOverrides) -> CallSize | None:
-    """Return the size of the request that a target gets.
+    """Return the size in tokens of the request that a target gets.
 
     Returns None if the target's dialect cannot express the request.
     """

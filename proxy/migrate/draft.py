@@ -121,7 +121,7 @@ class Draft:
         self.notes.append(f"{shorten(path, 200)}: {shorten(reason, 500)}")
 
     def report_skipped_target(self, path: str, reason: str) -> None:
-        """Skip a target, with a note."""
+        """Count a target that is not converted, and add a note."""
         self.skipped_count += 1
         self.add_note(path, f"{reason}. This target was not converted.")
 
@@ -158,7 +158,7 @@ class Draft:
                 self.add_note(path, reason)
 
     def add_upstream(self, name: str, config: Mapping[str, Any]) -> str:
-        """Return the name of an equal upstream, or of a new one."""
+        """Add an upstream unless an equal one exists. Return its unique name."""
         number, unique = 1, to_slug(name)
         while unique in self.upstreams and self.upstreams[unique] != config:
             number += 1
@@ -183,7 +183,7 @@ class Draft:
                     target["weight"] = 1
 
     def redact_url_or_skip(self, path: str, text: str, variable: str | None = None) -> str | None:
-        """Return a URL without secrets, or skip the target and return None if it is invalid."""
+        """Return a URL without secrets. If it is invalid, report the target and return None."""
         url, is_cut = redact_url(text)
         if url is None:
             self.report_skipped_target(
@@ -230,6 +230,7 @@ def _parse_variable(value: object) -> str | None:
 
 
 def iter_variable_names(config: Any) -> Iterator[str]:
+    """Yield the environment variables to which texts of a configuration refer."""
     parts, visited = [config], set()
     while parts:
         part = parts.pop()
@@ -272,7 +273,7 @@ def to_integer_weight(weight: float) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a time as in policies, such as ``600s`` or ``1500ms``."""
+    """Return a duration as in policies, such as ``600s`` or ``1500ms``."""
     is_whole = seconds == int(seconds)
     return f"{int(seconds)}s" if is_whole and seconds >= 1 else f"{max(1, round(seconds * 1000))}ms"
 

@@ -97,7 +97,7 @@ def _read_provider_name(params: ConfigPart) -> str:
 
 
 def list_passthrough_paths(mode: str, provider: str | None) -> list[Any]:
-    """Return the ``passthrough`` of a deployment, or an empty list."""
+    """Return the ``passthrough`` of a deployment for a LiteLLM mode, or an empty list."""
     paths: list[Any] = list(MODE_PATHS.get(mode, ()))
     if mode == "rerank":
         path: dict[str, Any] = {"path": paths[0], "idempotent": True}

@@ -96,7 +96,7 @@ def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
 
 
 def iter_guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
-    """Yield the guards of a deployment and its rules that call a deployment, with its name."""
+    """Yield each guard of a deployment and its rules that calls a deployment: both names."""
     guards = [*deployment.guards.input, *deployment.guards.output]
     guards += [g for rule in deployment.rules for g in (*rule.guards.input, *rule.guards.output)]
     for guard in guards:
@@ -173,7 +173,7 @@ def _list_scope_values(
 class ActiveBudgets:
     """The budgets of the active revision, listed in a thread once for each snapshot."""
 
-    current: Callable[[], Snapshot]
+    get_snapshot: Callable[[], Snapshot]
     _snapshot: Snapshot | None = None
     _by_name: Mapping[str, BudgetQuery] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -181,7 +181,7 @@ class ActiveBudgets:
     async def read_budgets(self) -> Mapping[str, BudgetQuery]:
         """Return the budgets by name. Listing takes a second for 5,000 keys."""
         async with self._lock:
-            snapshot = self.current()
+            snapshot = self.get_snapshot()
             if snapshot is not self._snapshot:
                 self._by_name = await asyncio.to_thread(list_budgets, snapshot)
                 self._snapshot = snapshot
@@ -191,7 +191,8 @@ class ActiveBudgets:
 def list_budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     """Return the budgets by name, with the scopes that no client chooses.
 
-    ``deployments`` are those whose calls a budget counts. None if rules decide which calls count.
+    ``BudgetQuery.deployments`` are the deployments whose calls a budget counts, or None if rules
+    decide which calls it counts.
     """
     scopes: dict[str, set[str]] = {}
     for limit, scope in list_counters(snapshot, budgets_only=True):

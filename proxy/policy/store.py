@@ -288,7 +288,7 @@ def read_folder_states(folder: Path) -> FileStates:
 
 
 async def run_token_renewal(tokens: CloudTokens) -> None:
-    """Renew tokens forever, in a thread for each cloud, so that no cloud delays another."""
+    """Renew due tokens until cancelled, in a thread per cloud, so that no cloud delays another."""
     running: set[str] = set()
 
     async def renew(cloud: str) -> None:
@@ -322,7 +322,7 @@ class ChangeDebouncer:
         self._loaded_state = self._last_state = state
 
     def next_action(self, state: FileStates, now: float) -> ReadAction:
-        """Return what to read, at a monotonic time in seconds."""
+        """Return what to read, given the state of the folder at ``now`` (monotonic seconds)."""
         if state == self._loaded_state:
             self._last_state = state
             return "nothing"
@@ -344,11 +344,10 @@ class ChangeDebouncer:
 
 
 class FolderWatch:
-    """Calls ``reload`` after each change.
+    """Watches a folder, and calls ``reload`` after each change.
 
-    ``revoke`` is also called before a change has settled and while ``reload`` runs.
-
-    ``state`` is the state before the first load. ``read_state`` runs in a thread.
+    ``revoke`` is also called before a change has settled and while ``reload`` runs. ``state`` is
+    the state before the first load. ``read_state`` runs in a thread.
     """
 
     def __init__(
@@ -372,7 +371,7 @@ class FolderWatch:
         self._reload_requested.set()
 
     async def run(self) -> None:
-        """Watch forever."""
+        """Watch until cancelled."""
         reloading: asyncio.Task[None] | None = None
         is_requested = False
         async with asyncio.TaskGroup() as group:
@@ -393,7 +392,7 @@ class FolderWatch:
 
 
 async def watch_and_renew(watch: FolderWatch, tokens: CloudTokens) -> None:
-    """Watch a folder and renew tokens forever."""
+    """Watch a folder and renew tokens until cancelled."""
     async with asyncio.TaskGroup() as group:
         group.create_task(watch.run())
         group.create_task(run_token_renewal(tokens))

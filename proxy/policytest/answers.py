@@ -19,6 +19,7 @@ DEFAULT_USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15
 
 
 def encode_response_chunks(answer: ScriptedAnswer, url: str, request: Json) -> list[bytes]:
+    """Return the body of a simulated upstream response, in the chunks that a stream sends."""
     if answer.status != 200:
         message = answer.text or "simulated error of the policy test"
         return [orjson.dumps({"error": {"message": message, "type": "server_error"}})]
@@ -57,7 +58,7 @@ def _get_usage(answer: ScriptedAnswer) -> dict[str, int]:
 
 
 def encode_frames(frames: Sequence[events.Frame], url: str, request: Json) -> list[bytes]:
-    """Return a response to a request in the API of a path, frame by frame."""
+    """Encode a response in the API of a path. Return the bytes of each frame."""
     dialect, endpoint, family = _get_api(url)
     head = RequestHead(dialect=dialect, endpoint=endpoint, route=url, request_id="simulated")
     call = Call(head, request, wants_usage=True)

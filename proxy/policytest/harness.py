@@ -236,8 +236,7 @@ class _SimulatedExchange:
             received_at=self._given.at,
             get_passthrough_paths=lambda: self._paths,
         )
-        head = dialects.parse_request_head(self._given.method, self._path, self._headers, context)
-        return head
+        return dialects.parse_request_head(self._given.method, self._path, self._headers, context)
 
     async def read_call(self, head: RequestHead, caller: str = "") -> Call:
         self._call = read_sample_call(head, self._body, caller)

@@ -53,7 +53,7 @@ class LimitKind:
       ``lease`` (returned when the call ends).
     - ``is_usage_based``: the amount differs between calls, and a cached response uses nothing of
       it. Calls claim 1 of other kinds.
-    - ``counter``: prefix of counter keys if it is not ``name``.
+    - ``counter_prefix``: prefix of counter keys if it is not ``name``.
     - ``scale``: counter units in one unit of policies.
     - ``headers``: response headers with limit, remaining amount and reset time of the tightest
       rate.
@@ -63,7 +63,7 @@ class LimitKind:
     unit: ClassVar[str]
     counter_type: ClassVar[Counting] = "rate"
     is_usage_based: ClassVar[bool] = False
-    counter: ClassVar[str | None] = None
+    counter_prefix: ClassVar[str | None] = None
     scale: ClassVar[int] = 1
     headers: ClassVar[tuple[str, str, str] | None] = None
 
@@ -85,7 +85,7 @@ class LimitKind:
         return 1
 
     def format_number(self, amount: int) -> str:
-        """Format an amount without its unit."""
+        """Format an amount as in ``7 of 10 used``: without its unit, except money."""
         return str(amount)
 
     def format_amount(self, amount: int) -> str:
@@ -163,7 +163,7 @@ class Limit:
                 f"{self.name}: amount and burst are too large to count exactly in this window:"
                 " use a rounder amount or a smaller burst"
             )
-        object.__setattr__(self, "key", f"{self.kind.counter or self.kind.name}:{self.name}")
+        object.__setattr__(self, "key", f"{self.kind.counter_prefix or self.kind.name}:{self.name}")
         object.__setattr__(self, "capacity", capacity)
         object.__setattr__(self, "warn_amount", ceil(share * capacity))
 

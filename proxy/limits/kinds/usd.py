@@ -30,7 +30,7 @@ class UsdBudget(LimitKind):
     unit = "USD"
     counter_type = "budget"
     is_usage_based = True
-    counter = "nano_usd"
+    counter_prefix = "nano_usd"
     scale = NANO_PER_USD
 
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:

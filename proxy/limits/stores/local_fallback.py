@@ -100,7 +100,6 @@ class LocalFallback:
             self.local.restore_leases(request_id, shares)
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
-        """Decide without the shared store."""
         shares = [self._divide_limit_by_replicas(claim) for claim in claims]
         local_claims = [claim for claim in shares if _is_local(claim)]
         is_closed = has_closed_limit(claims)

@@ -68,7 +68,7 @@ def _compile(context: CompileContext) -> Snapshot:
         refuse_caller_tags=policies.caller_tags.otherwise == "refuse",
         deployments=MappingProxyType(deployments),
         locations=MappingProxyType(locations),
-        limits=MappingProxyType(rules.limit_compiler.paths),
+        limit_paths=MappingProxyType(rules.limit_compiler.paths),
         headers=frozenset(rules.headers | {config.header for config in sticky if config.header}),
         secret_files=frozenset(context.secret_files),
         origins=frozenset(policies.cors.origins),

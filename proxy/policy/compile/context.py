@@ -48,7 +48,7 @@ class CompileContext:
         return compiled
 
     def check_reference(self, path: KeyPath, section: str, kind: str, name: str) -> None:
-        """Report the use of a name that its section lacks."""
+        """Record that ``path`` refers to a name, and report a name that its section lacks."""
         self.referenced_names[section].add(name)
         names = self.document.data.get(section, {})
         if name not in names:

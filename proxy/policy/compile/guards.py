@@ -215,7 +215,7 @@ def _hash_guard_config(config: GuardConfig, context: guard_kind.GuardContext) ->
 
 
 def compile_capture(config: schema.CaptureConfig) -> guard.Capture:
-    """Return the texts that traces may contain, and the guards that redact them."""
+    """Return the capture of texts in traces, with the guards that redact these texts."""
     redact = []
     for name in ("secrets", "pii"):
         detector = cast(guard.Detector, KINDS[name].make(KINDS[name].Keys(), guard_kind.NO_CONTEXT))

@@ -69,7 +69,7 @@ class KeyCompiler:
         return key
 
     def list_credentials(self, keys: Mapping[str, VirtualKey]) -> Iterator[Credential]:
-        """Yield the credentials of all keys. Each expires with its key, or before."""
+        """Yield the credentials of all keys, and report digests that two keys have."""
         owners: dict[str, str] = {}
         for name, config in self._context.policies.keys.items():
             for index, secret in enumerate(config.sha256):

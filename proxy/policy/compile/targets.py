@@ -31,10 +31,10 @@ GATEWAY_HOSTS = GATEWAY_NAMES | {"gateway", "helicone", "portkey"}
 
 
 def compile_upstream(
-    name: str, config: schema.UpstreamConfig, secret: Callable[[KeyPath, str], Secret]
+    name: str, config: schema.UpstreamConfig, read_secret: Callable[[KeyPath, str], Secret]
 ) -> Upstream:
     path: KeyPath = ("upstreams", name)
-    key = secret((*path, "api_key"), config.api_key) if config.api_key else None
+    key = read_secret((*path, "api_key"), config.api_key) if config.api_key else None
     key_header = "api-key" if config.dialect == AZURE else None
     if key is not None and is_token_reference(config.api_key or ""):
         key_header = "authorization"
@@ -54,7 +54,7 @@ def compile_upstream(
         query=urlencode(config.query, safe=":,"),
         key_header=key_header,
         api_key=key,
-        headers=tuple((n, secret((*path, "headers", n), ref)) for n, ref in headers),
+        headers=tuple((n, read_secret((*path, "headers", n), ref)) for n, ref in headers),
         timeouts=Timeouts(**config.timeouts.model_dump()),
         provider=provider,
         accepts=frozenset(config.accepted_fields),
@@ -87,7 +87,7 @@ def _make_base_url(config: schema.UpstreamConfig) -> str:
 
 
 def find_gateway_reason(config: schema.UpstreamConfig) -> str | None:
-    """Return the setting that identifies an upstream as a gateway, or None."""
+    """Return the setting or host by which an upstream is a gateway, None if it is none."""
     if config.gateway is not None:
         return "gateway: true" if config.gateway else None
     if config.provider in GATEWAY_NAMES:
@@ -112,11 +112,9 @@ class TargetCompiler:
     @property
     def price_table_date(self) -> date | None:
         """Date of the price table, or None if it is not used."""
-        return (
-            self._context.loaded.policies_with_prices.price_table.as_of
-            if self._uses_table
-            else None
-        )
+        if not self._uses_table:
+            return None
+        return self._context.loaded.policies_with_prices.price_table.as_of
 
     def compile_routes(
         self, path: KeyPath, configs: Sequence[schema.TargetConfig], balanced: bool = False

@@ -114,7 +114,7 @@ class Intersection:
 
 @frozen
 class Comparison(Condition):
-    """A comparison of a fact. ``name`` names a tag or a header.
+    """A comparison of a fact. ``name`` is the name of the tag or header.
 
     Any name of a model may match. Header values are never shown: they may contain client data.
     """

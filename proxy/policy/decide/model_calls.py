@@ -52,7 +52,7 @@ class ExcludedTarget(NamedTuple):
 
 
 class RuledModelCall(NamedTuple):
-    """A model call with its effects: on its route, on its first targets, and on all targets.
+    """A model call, with the effects of rules on its route, its first targets, and all targets.
 
     The first ``chosen_count`` targets are not fallbacks.
     """
@@ -96,7 +96,7 @@ def apply_rules(
 def order_targets(
     deployment: Deployment, routes: Routes, model: str, key: str, call: Call
 ) -> tuple[Targets, int]:
-    """Return the targets for a name in their order, and the number of equal ones at its start."""
+    """Return the targets for a model in the order to try them, and the number of balanced ones."""
     candidates = deployment.get_candidates(model, routes)
     order = candidates.order
     if order is None:
@@ -190,7 +190,7 @@ class _TargetRuleEvaluation:
     def _choose_targets(
         self, route: RuleEffects, served: Targets, first_targets: Targets
     ) -> tuple[Targets, int]:
-        """Return the targets before the fallback, and the number of equal ones at the start.
+        """Return the targets before the fallback, and the number of balanced ones at the start.
 
         If a rule chose the targets, their own rules do not exclude them.
         """
@@ -341,9 +341,9 @@ def find_price_requirement(deployment: Deployment, limits: Sequence[ScopedLimit]
 def drop_unpriced_targets(
     model_calls: Sequence[ModelCall], call: Call
 ) -> tuple[tuple[ModelCall, ...], tuple[ModelCall, ...]]:
-    """Return the model calls with only their priced targets, and those that have no such target.
+    """Return all model calls with only their priced targets, and those that have no such target.
 
-    The latter keep their targets.
+    Model calls without a priced target keep all their targets.
     """
     priced, unpriced = [], []
     for model_call in model_calls:

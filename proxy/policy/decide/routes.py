@@ -26,7 +26,7 @@ class Candidates:
     order: tuple[Target, ...] | None = field(init=False, repr=False, compare=False)
     """Targets to try if no draw decides. None if one does."""
     pool_size: int = field(init=False, repr=False, compare=False)
-    """Number of equal targets at the start of ``order``."""
+    """Number of balanced targets at the start of ``order``, otherwise 1."""
 
     def __post_init__(self) -> None:
         order = self.targets if self.balanced else self.targets[:1]
@@ -94,6 +94,6 @@ def draw_routing_number(deployment: str, sticky: StickyRouting | None, key: str,
 
     Clients can influence it only by their user name and by a header that the policy names.
     """
-    get_sticky_value = (sticky and sticky.get_sticky_value(key, call)) or call.head.call_id
-    text = f"{deployment}\0{get_sticky_value}".encode("utf-8", "surrogatepass")
+    value = (sticky and sticky.get_sticky_value(key, call)) or call.head.call_id
+    text = f"{deployment}\0{value}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest())

@@ -170,7 +170,7 @@ class RuleChain(NamedTuple):
 
 
 def list_unique(effects_list: Iterable[RuleEffects]) -> tuple[RuleEffects, ...]:
-    """Return each of several effects once. Equal effects of one chain are the same object."""
+    """Drop repeated effects. Equal effects of one chain are the same object."""
     return tuple({id(effects): effects for effects in effects_list}.values())
 
 

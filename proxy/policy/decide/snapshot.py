@@ -189,8 +189,8 @@ class Snapshot:
     """Locations of all parts except prices."""
     headers: frozenset[str] = frozenset()
     """Request headers that rules and sticky draws read."""
-    limits: Mapping[str, KeyPath] = field(default_factory=dict)
-    """Paths of limits by name."""
+    limit_paths: Mapping[str, KeyPath] = field(default_factory=dict)
+    """Paths of limits in the policies, by name."""
     prices_as_of: date | None = None
     """Date of the price table, if it is used."""
     revoked: frozenset[str] = frozenset()
@@ -224,7 +224,7 @@ class Snapshot:
                 detector.prepare()
 
     def iter_loading_steps(self) -> Iterator[None]:
-        """Load the data that few texts need, in steps of a few milliseconds."""
+        """Load the data that few texts need, a few milliseconds per step. Yield after each step."""
         for detector in self.unprepared_parts:
             with suppress(Exception):  # each call reports the error
                 yield from detector.iter_loading_steps()

@@ -13,7 +13,7 @@ from proxy.types import Call, Plan, StateRef
 
 
 def select_state_deployment(call: Call, state_ref: StateRef) -> Call:
-    """Return the call with the deployment of its state, if a weighted draw may choose that one."""
+    """Return the call for the deployment of its state if a weighted draw could have chosen it."""
     head = call.head
     drawn = (head.deployment, *head.alternatives)
     if not head.alternatives or state_ref.deployment not in drawn:
@@ -26,8 +26,7 @@ def select_state_deployment(call: Call, state_ref: StateRef) -> Call:
 def check_state_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
     """Raise ``NotFound`` if the key may not use the deployment of the state.
 
-    Also raised if the stored state alone selects the deployment, and the deployment does not serve
-    the requested models.
+    Also raise it if only the state selects the deployment, which does not serve the models.
     """
     key_deployment = key.deployments.get(state_ref.deployment)
     is_named = call.head.deployment is not None or call.deployment != state_ref.deployment

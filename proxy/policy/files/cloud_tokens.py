@@ -121,7 +121,7 @@ FETCHER_FACTORIES: Mapping[str, FetcherFactory] = {
 
 
 def is_token_reference(ref: str) -> bool:
-    """Return True if a reference names a token."""
+    """Return True for a reference to a cloud token, such as ``aws:REGION``."""
     return TOKEN_PATTERN.fullmatch(ref) is not None
 
 

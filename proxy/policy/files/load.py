@@ -83,7 +83,7 @@ def load_policies_with_problems(folder: Path) -> LoadedFolder:
 
 def _load_document(folder: Path, document: Document) -> LoadedFolder:
     digest = hashlib.sha256()
-    files = list(iter_policy_files(folder, document, skipped_folder="tests"))
+    files = list(iter_policy_files(folder, document, skip_dir="tests"))
     if not files and document.is_complete:
         document.report_fatal(
             document.get_location(()),
@@ -149,12 +149,9 @@ def to_printable(path: Path) -> str:
 
 
 def iter_policy_files(
-    folder: Path,
-    document: Document,
-    skipped_folder: str | None = None,
-    max_entries: int = MAX_ENTRIES,
+    folder: Path, document: Document, skip_dir: str | None = None, max_entries: int = MAX_ENTRIES
 ) -> Iterator[Path]:
-    """Yield all YAML files in a fixed order, except hidden ones and those in ``skipped_folder``.
+    """Yield all YAML files in a fixed order, except hidden ones and those in ``skip_dir``.
 
     A folder that cannot be read is a problem of the document.
     """
@@ -164,7 +161,7 @@ def iter_policy_files(
         document.report_fatal(location, (), f"cannot be read: {error.strerror}")
 
     count = -1  # the folder itself is not counted
-    for path, names in walk_folders(folder, skipped_folder, report):
+    for path, names in walk_folders(folder, skip_dir, report):
         count += 1 + len(names)
         if count > max_entries:
             message = f"contains more than {max_entries} files"
@@ -174,9 +171,7 @@ def iter_policy_files(
 
 
 def walk_folders(
-    folder: Path,
-    skipped_folder: str | None = None,
-    on_error: Callable[[OSError], None] | None = None,
+    folder: Path, skip_dir: str | None = None, on_error: Callable[[OSError], None] | None = None
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the folder and all folders below that are not hidden, with the sorted names of files.
 
@@ -185,7 +180,7 @@ def walk_folders(
     visited: set[str] = set()
     for path, folders, names in os.walk(folder, onerror=on_error, followlinks=True):
         real_path = os.path.realpath(path)
-        excluded = skipped_folder if Path(path) == folder else None
+        excluded = skip_dir if Path(path) == folder else None
         folders[:] = sorted(name for name in folders if name[0] != "." and name != excluded)
         if real_path in visited:
             folders.clear()

@@ -115,7 +115,7 @@ class Document:
 
     @contextmanager
     def convert_errors_at(self, path: KeyPath) -> Iterator[None]:
-        """Convert an unexpected error to a ``PolicyError`` that names the innermost ``path``."""
+        """Context manager: an unexpected error becomes a ``PolicyError`` that names ``path``."""
         try:
             yield
         except PolicyError:
@@ -125,14 +125,13 @@ class Document:
             raise PolicyError(self.problems) from error
 
     def report(self, path: KeyPath, message: str) -> None:
-        """Report a problem of a part."""
         self.report_at(self.get_location(path), path, message)
 
     def report_at(self, location: SourceLocation, path: KeyPath, message: str) -> None:
         self.problems.append(Problem(location, format_path(path), message))
 
     def report_fatal(self, location: SourceLocation, path: KeyPath, message: str) -> None:
-        """Report a problem that prevents reading the rest of a file or a folder."""
+        """Report a problem because of which the rest of a file or a folder is not read."""
         self.is_complete = False
         self.report_at(location, path, message)
 

@@ -104,7 +104,7 @@ def _make_location(mark: Any, name: str) -> SourceLocation:
 
 
 class _FatalProblem(Exception):
-    """Ends the reading of a file. The arguments are those of ``Document.stop_reading``."""
+    """Ends the reading of a file. The arguments are those of ``Document.report_fatal``."""
 
 
 class _YamlReader:

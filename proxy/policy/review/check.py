@@ -238,7 +238,7 @@ class CheckReport:
 def check_folder(
     folder: Path, environ: Mapping[str, str] | None, now: datetime | None = None
 ) -> CheckReport:
-    """Check a folder as ``serve`` reads it."""
+    """Check a folder as ``serve`` reads it, without its secrets if ``environ`` is None."""
     loaded = load_policies_with_problems(folder)
     try:
         snapshot = compile_policies(loaded, environ)

@@ -259,19 +259,19 @@ class CandidateSink:
     """Sink that decides each call under a candidate snapshot too, and counts the differences.
 
     ``count`` gets the kind and the rule of each change of a call, or ``same`` and an empty rule.
-    ``rejection`` returns the last reload of the candidate, if it was rejected.
+    ``get_rejection`` returns the last reload of the candidate, if it was rejected.
     """
 
     name: ClassVar[str] = "candidate"
 
     def __init__(
         self,
-        current: Callable[[], Snapshot],
+        get_snapshot: Callable[[], Snapshot],
         count: Callable[[str, str], None],
-        rejection: Callable[[], Rejection | None] = lambda: None,
+        get_rejection: Callable[[], Rejection | None] = lambda: None,
     ) -> None:
-        self.current = current
-        self.rejection = rejection
+        self.get_snapshot = get_snapshot
+        self.get_rejection = get_rejection
         self._count = count
         self._tally = ChangeTally(MAX_EXAMPLES, MAX_CHANGES, keep_newest=True)
         self._results: OrderedDict[str, ComparisonResult] = OrderedDict()
@@ -294,7 +294,7 @@ class CandidateSink:
 
     def _compare(self, record: Record) -> list[Difference] | None:
         """Return the differences for a call, or None if no policy decided it."""
-        head, call, snapshot = record.head, record.call, self.current()
+        head, call, snapshot = record.head, record.call, self.get_snapshot()
         if head is None or head.internal_key is not None:  # the candidate has no internal keys
             return None
         try:
@@ -328,4 +328,4 @@ class CandidateSink:
             )
             for (kind, rule), count in reversed(self._tally.by_change.items())
         ]
-        return CallExplanation(self.current().revision, tuple(decisions))
+        return CallExplanation(self.get_snapshot().revision, tuple(decisions))

@@ -241,10 +241,10 @@ class RecordedCall(BaseModel):
     body: dict[str, Any] | None = None
 
     def build_call(self, old: Snapshot, key: VirtualKey) -> Call:
-        """Return the call as the client sent it.
+        """Return the call as the client may have sent it.
 
-        The client named the deployment if ``old`` would select another one, and the tags that the
-        key and the deployment do not set.
+        It names the logged deployment if ``old`` would select another one, and has the logged tags
+        that neither the key nor the deployment sets.
         """
         head = RequestHead(
             dialect=str(self.dialect),

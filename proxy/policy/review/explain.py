@@ -176,7 +176,7 @@ def _explain_limits(plan: DecidedPlan, call: Call) -> Decision:
     for scoped in plan.limits:
         limit = scoped.limit
         amounts = [claim.amount for claim in claims if claim.limit is limit]
-        source = snapshot.find_location(*snapshot.limits.get(limit.name, ()))
+        source = snapshot.find_location(*snapshot.limit_paths.get(limit.name, ()))
         reason = f"this call reserves {limit.kind.format_number(sum(amounts))}" if amounts else None
         state: DecisionState = "shadow" if limit.shadow else "applied"
         parts.append(Decision("limit", describe_limit(scoped), reason, source=source, state=state))

@@ -139,7 +139,7 @@ def _covers_values(wide: ValueSet, narrow: ValueSet) -> bool:
 
 
 def find_exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
-    """Yield a warning for each limit that rejects any call without an output limit.
+    """Yield a warning for each limit that rejects even a short call without max_tokens.
 
     Uses the estimate that admits calls, under the rules that always apply and, one at a time, under
     each of the others. Of deployments with the same estimates, only the first is inspected.
@@ -164,7 +164,7 @@ def find_exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]
                     amount, name = limit.kind.format_amount(claim.amount), quote(deployment.name)
                     message = f"is too low: a call of deployment {name} without max_tokens "
                     message += f"reserves {amount}. Raise the limit, or cap max_tokens."
-                    yield (*snapshot.limits[limit.name], limit.kind.name), message
+                    yield (*snapshot.limit_paths[limit.name], limit.kind.name), message
 
 
 def _make_estimate_key(deployment: Deployment, models: Set[str | None]) -> Hashable:

@@ -48,9 +48,8 @@ def build_sample_call(
 ) -> Call:
     """Return the call of a request without a credential.
 
-    The default ``path`` is ``guess_request_path(body)``.
-
-    Raise ``RequestError`` if the request would be rejected before any policy decides it.
+    The default ``path`` is ``guess_request_path(body)``. Raise ``RequestError`` if the request
+    would be rejected before any policy decides it.
     """
     headers = {name.lower(): value for name, value in headers.items()}
     context = RequestContext(

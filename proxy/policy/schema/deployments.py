@@ -80,9 +80,9 @@ class TargetConfig(Section):
 def _build_target_weights_condition(
     combine: Callable[[list[bool]], bool], targets_schema: JsonSchema, min_weight: int = 0
 ) -> ShapeCondition:
-    """Match if ``combine`` accepts, for each target, whether its weight exceeds ``min_weight``.
+    """Return a condition on the weights of targets, with the JSON Schema that expresses it.
 
-    ``targets_schema`` is the JSON Schema of the same condition.
+    ``combine`` gets True for each target whose weight is at least ``min_weight``.
     """
 
     def test(part: BaseModel) -> bool:

@@ -174,7 +174,6 @@ class LimitConfig(_Amounts):
 
     @property
     def kind(self) -> LimitKind:
-        """Limit kind."""
         return next(kind for name, kind in KINDS.items() if getattr(self, name) is not None)
 
     @property

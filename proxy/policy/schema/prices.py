@@ -53,11 +53,15 @@ class TierConfig(Section):
     above: Annotated[int, Field(gt=0)]
     """Number of prompt tokens above which these prices apply to all tokens of the call."""
     input: UsdPerMillion | None = None
-    """Default of each price: the price without tiers."""
+    """Price of prompt tokens in such calls. Default: the price without tiers."""
     cached_input: UsdPerMillion | None = None
+    """Price of prompt tokens read from the provider's cache. Default: the price without tiers."""
     cache_write: UsdPerMillion | None = None
+    """Price of prompt tokens written to the cache. Default: the price without tiers."""
     cache_write_1h: UsdPerMillion | None = None
+    """Price of cache writes that last one hour. Default: the price without tiers."""
     output: UsdPerMillion | None = None
+    """Price of output tokens. Default: the price without tiers."""
 
 
 TOKEN_PRICES = (
@@ -80,7 +84,7 @@ class PriceConfig(Section):
     since: Day = Field(None, alias="from")
     """First day on which the prices apply."""
     input: UsdPerMillion | None = None
-    """USD per million prompt tokens, as all prices below."""
+    """Price of prompt tokens. All prices of tokens are in USD per million."""
     output: UsdPerMillion | None = None
     """Price of output tokens."""
     cached_input: UsdPerMillion | None = None
