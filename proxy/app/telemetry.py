@@ -15,7 +15,7 @@ from pathlib import Path
 import proxy
 from proxy.app.context import Context
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
-from proxy.policy.catalog import list_cache_stores, list_labels, list_response_sharing_upstreams
+from proxy.policy.catalog import list_cache_stores, list_labels, list_shared_state_upstreams
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import ReloadResult
 from proxy.ports import EventLog
@@ -90,7 +90,7 @@ def iter_activation_steps(
         if store_url is None:
             fields = {"store": store, "variable": variable, "deployments": deployments}
             yield partial(log.warning, "cache.store_missing", **fields)
-    upstreams = [] if settings.id_secrets else list_response_sharing_upstreams(snapshot)
+    upstreams = [] if settings.id_secrets else list_shared_state_upstreams(snapshot)
     if upstreams:
         yield partial(log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 

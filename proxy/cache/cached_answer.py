@@ -144,7 +144,7 @@ def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -
     )
     server = DIALECTS["openai"].server
     documents = DocumentParser(MAX_VALUES, vectors=family.has_vectors)
-    if _is_unchanged(metadata, call):
+    if _can_send_unchanged(metadata, call):
         return _make_unchanged_frames(
             family, [documents.read(line) for line in lines], lines, metadata
         )
@@ -157,7 +157,7 @@ def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -
     return tuple(frames) if frames and frames[-1].last else ()
 
 
-def _is_unchanged(metadata: AnswerMetadata, call: Call) -> bool:
+def _can_send_unchanged(metadata: AnswerMetadata, call: Call) -> bool:
     """Return True if the client gets the stored documents unchanged, without parsed events."""
     return (
         metadata.streamed == call.stream

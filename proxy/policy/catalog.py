@@ -217,7 +217,7 @@ def list_budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     }
 
 
-def list_response_sharing_upstreams(snapshot: Snapshot) -> list[str]:
+def list_shared_state_upstreams(snapshot: Snapshot) -> list[str]:
     """Return the upstreams that store responses of several keys.
 
     Unless ids are sealed, a key that knows an id can read the response of another key.

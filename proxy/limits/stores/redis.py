@@ -106,7 +106,7 @@ class RedisStore:
         try:
             await self._batcher.submit(self._make_settlement(call, actuals))
         except (StoreUnavailable, asyncio.CancelledError):
-            self._add_unconfirmed_call(request_id, call)
+            self._restore_unsettled_call(request_id, call)
             raise
 
     def settle_deferred(
@@ -119,7 +119,7 @@ class RedisStore:
 
         def callback(reply: Reply) -> None:
             if isinstance(reply, StoreUnavailable):
-                self._add_unconfirmed_call(request_id, call)
+                self._restore_unsettled_call(request_id, call)
                 on_error(reply)
 
         try:
@@ -133,7 +133,7 @@ class RedisStore:
         verb = "settle" if call.state == "charged" else "again"
         return ScriptCall(call.keys, encode_call(verb, 0, call.claims, encode_list(actuals)))
 
-    def _add_unconfirmed_call(self, request_id: str, call: UnsettledCall) -> None:
+    def _restore_unsettled_call(self, request_id: str, call: UnsettledCall) -> None:
         state = "perhaps_settled" if call.state == "charged" else call.state
         self._add_call(request_id, replace(call, state=state))
 

@@ -202,7 +202,7 @@ def _build_plan(
             replace(part, overrides=NO_OVERRIDES, target_overrides={}) for part in model_calls
         )
     unpriced: tuple[ModelCall, ...] = ()
-    reason = pricing.find_price_requirement(deployment, limits)
+    reason = pricing.explain_price_requirement(deployment, limits)
     if reason is not None:
         model_calls, unpriced = pricing.drop_unpriced_targets(model_calls, call)
         guards = pricing.drop_unpriced_guard_targets(guards, call)

@@ -328,7 +328,7 @@ def has_known_price(target: Target, call: Call) -> bool:
     )
 
 
-def find_price_requirement(deployment: Deployment, limits: Sequence[ScopedLimit]) -> str | None:
+def explain_price_requirement(deployment: Deployment, limits: Sequence[ScopedLimit]) -> str | None:
     """Return the reason why a call needs a known price, or None if it needs none."""
     if deployment.refuse_unpriced:
         return "this deployment requires one"

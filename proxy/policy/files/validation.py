@@ -69,7 +69,7 @@ def _describe_error(
     kind = detail["type"]
     if kind == "extra_forbidden":
         return path, "unknown key" + _make_unknown_key_hint(
-            str(path[-1]), list_keys_at(path[:-1], model)
+            str(path[-1]), list_schema_keys(path[:-1], model)
         )
     if kind == "missing":
         return path[:-1], f"required key {quote(str(path[-1]))} is missing"
@@ -136,7 +136,7 @@ def suggest_similar(word: str, words: Iterable[str]) -> str:
     return f". Did you mean {quote(similar[0])}?" if similar else ""
 
 
-def list_keys_at(path: KeyPath, model: Any = schema.PoliciesConfig) -> list[str]:
+def list_schema_keys(path: KeyPath, model: Any = schema.PoliciesConfig) -> list[str]:
     """Return the keys that the schema allows at a path."""
     for part in path:
         model = _find_type_of_part(model, part)
