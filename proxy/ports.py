@@ -157,7 +157,7 @@ class OutputGuards(Protocol):
         """Inspect a frame and return the frames that are released. Raises ``GuardBlocked``."""
 
     def release_partial_placeholder(self) -> Sequence[Frame]:
-        """Return inspected frames that are still held when the response breaks off."""
+        """Return frames held for the rest of a placeholder, once the response breaks off."""
 
 
 class CallGuards(Protocol):
@@ -202,9 +202,9 @@ class Embedder(Protocol):
     async def embed(
         self, record: Record, deployment: str, text: str, *, call_waits: bool
     ) -> tuple[str, Any]:
-        """Return the target that computed an embedding, and its response. Raises ``ProxyError``.
+        """Return the id of the target that has embedded a text, and its response.
 
-        ``call_waits`` is False if the call continues meanwhile.
+        ``call_waits`` is False if the call continues meanwhile. Raises ``ProxyError``.
         """
 
 

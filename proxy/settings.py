@@ -202,7 +202,7 @@ def restore_certificate_loading() -> None:
 def from_environment(
     policies: Path, listen: Address, admin: Address, environ: Mapping[str, str]
 ) -> Settings:
-    """Join flags with the variables ``HEADRACE_*`` and ``OTEL_*``. Raises ``BadSetting``."""
+    """Return settings from flags, ``HEADRACE_*`` and ``OTEL_*``. Raises ``BadSetting``."""
     _check_variable_names(environ)
     defaults = Settings(policies)
     otel = read_otel_settings(environ)
@@ -226,7 +226,7 @@ def from_environment(
         listen=listen,
         admin=admin,
         environ=environ,
-        otlp_endpoint=(otel.is_used and environ.get("HEADRACE_OTLP_ENDPOINT")) or None,
+        otlp_endpoint=(otel.has_exporters and environ.get("HEADRACE_OTLP_ENDPOINT")) or None,
         otel=otel,
         trace_profiles=_parse_trace_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
         cache_file=Path(file) if file else None,

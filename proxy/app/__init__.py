@@ -83,7 +83,7 @@ async def run_proxy(
     certificates. ``check`` may raise to reject the policies before anything listens. ``on_loaded``
     is called when the proxy is ready.
 
-    Raises ``PolicyError`` for invalid policies, ``ledger.Unusable`` for a ledger that cannot be
+    Raises ``PolicyError`` for invalid policies, ``LedgerUnusable`` for a ledger that cannot be
     opened, and ``OSError`` for an address that cannot be bound.
     """
     async with AsyncExitStack() as opened:

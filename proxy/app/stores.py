@@ -68,7 +68,7 @@ async def open_counter_store(context: Context) -> CounterStore:
     await context.opened.enter_async_context(background_task(renew_leases(store, asyncio.sleep)))
     if context.ledger is not None:
         await context.opened.enter_async_context(
-            background_task(_confirm_written_bills(context.ledger, store))
+            background_task(_mark_booked_bills(context.ledger, store))
         )
     return store
 
@@ -122,8 +122,8 @@ def _build_ledger_run(context: Context) -> LedgerRun:
     return LedgerRun(id or "none", ledger.run, lambda: ledger.dead_runs)
 
 
-async def _confirm_written_bills(ledger: Ledger, counters: CounterStore) -> None:
-    """Mark bills with rows in the ledger as such in the counter store. Runs until canceled."""
+async def _mark_booked_bills(ledger: Ledger, counters: CounterStore) -> None:
+    """Mark bills as booked in the counter store once the ledger has their rows. Never returns."""
     bills, loop = asyncio.Queue[str](), asyncio.get_running_loop()
 
     def put(names: Sequence[str]) -> None:

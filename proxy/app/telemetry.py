@@ -55,9 +55,9 @@ def open_otel_sinks(context: Context) -> tuple[RecordSink, ...]:
     otel = settings.otel
     for warning in otel.warnings:
         context.log.warning("otel.variable", problem=warning)
-    if settings.otlp_endpoint is not None and not otel.is_used:
+    if settings.otlp_endpoint is not None and not otel.has_exporters:
         otel = replace(otel, exporters=("otlp_proto_http",))
-    if not otel.is_used:
+    if not otel.has_exporters:
         return ()
     from proxy.app import tracing  # noqa: PLC0415  # 250 modules of the SDK
 
@@ -227,7 +227,7 @@ class LimitGauges:
 
 
 def set_secret_fingerprints(metrics: Metrics, settings: Settings) -> None:
-    """Set fingerprints of the secrets that all replicas must share."""
+    """Export fingerprints of the secrets that all replicas must share as metrics."""
     ids = settings.id_secrets
     texts = {"ids": ids[0] if ids else "", "accepted": "\0".join(sorted(ids))}
     if settings.redis is not None:

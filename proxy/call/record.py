@@ -226,7 +226,7 @@ class Record:
         return [*self.guards, *[("output", result) for result in self.live_guard_results()]]
 
     def use_attempt(self, model_call: int, attempt: Attempt) -> None:
-        """Set the attempt whose response a model call uses. Canceled ones have lost the hedge."""
+        """Set the attempt whose response a model call uses. Canceled ones become lost hedges."""
         self.used_attempts[model_call] = attempt
         self.mark_canceled_as_lost_hedge(model_call)
 

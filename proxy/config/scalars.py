@@ -151,7 +151,7 @@ Zone = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}
 
 @cache
 def get_key_descriptions(model: type[BaseModel]) -> Mapping[str, str]:
-    """Return the docstring below each key by the name of its field.
+    """Return the description of each field: by default the docstring below it in the source.
 
     The description of a ``Field`` wins, then the one of the last base class that declares the key.
     pydantic can read them too, but for each class at each start; this is for editors and docs.

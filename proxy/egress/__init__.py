@@ -60,7 +60,7 @@ class HttpGuardClients:
     async def embed(
         self, record: Record, deployment: str, text: str, *, call_waits: bool
     ) -> tuple[str, Any]:
-        """Return the target that has computed the embedding of a text, and its response."""
+        """Return the id of the target that has embedded a text, and its response."""
         owner = record.plan.deployment if record.plan is not None else None
         caller_key = internal_key("cache", owner or "")
         client = self.build_guard_client(record, call_waits=call_waits)

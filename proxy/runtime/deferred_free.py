@@ -18,7 +18,7 @@ MIN_FROZEN_OBJECTS = 20_000
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Create long-lived objects without garbage collection, and freeze them if they are many."""
+    """Pause garbage collection in the block, and freeze its new objects if they are many."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

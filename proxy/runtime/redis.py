@@ -148,14 +148,14 @@ class ClusterClient:
 
     async def run_command(self, key: str | bytes, *command: CommandWord) -> Any:
         """Choose the server first, because the library would otherwise hash every argument."""
-        async with self._time_round_trip():
+        async with self._bound_round_trip():
             node = self._client.get_node_from_key(cast("str", key))
             self._last_node_name = node.name if node else None
             return await self._client.execute_command(*command, target_nodes=node)
 
     @asynccontextmanager
-    async def _time_round_trip(self) -> AsyncIterator[None]:
-        """Time out a round trip. After a failure, reload slots from another server first."""
+    async def _bound_round_trip(self) -> AsyncIterator[None]:
+        """Bound the time of a round trip. If the last one failed, reload the slots first."""
         try:
             async with event_loop_timeout(self._timeout_s):
                 if self._failing:
@@ -170,7 +170,7 @@ class ClusterClient:
             raise
 
     async def run_commands(self, commands: Iterable[Sequence[CommandWord]]) -> None:
-        async with self._time_round_trip(), self._client.pipeline() as together:
+        async with self._bound_round_trip(), self._client.pipeline() as together:
             for command in commands:
                 _ = together.execute_command(*command)
             _ = await together.execute()

@@ -131,7 +131,7 @@ class HttpExchange:
                 make = partial(reads, head, size=size, caller=caller)
                 self._call = await self._parsing.parse(raw, make, caller, share.add_parsed)
         if head.endpoint in dialects.STATEFUL_ENDPOINTS:
-            self._call = await self._resolve_state(self._call)
+            self._call = await self._resolve_state_refs(self._call)
         return self._call
 
     async def _read_passthrough(
@@ -159,7 +159,7 @@ class HttpExchange:
             return make({})
         return await self._parsing.parse(raw, make, caller, self._share.add_parsed)
 
-    async def _resolve_state(self, call: Call) -> Call:
+    async def _resolve_state_refs(self, call: Call) -> Call:
         """Return the call with the stored state that it uses. Raises ``RequestError``."""
         if call.head.endpoint == "conversations":
             resolve = stored.resolve_conversation_call

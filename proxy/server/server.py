@@ -174,7 +174,7 @@ class ConnectionHandler(web.RequestHandler):
         return not self._messages and (self._waiter is not None or self._request_count == 0)
 
     def get_idle_start(self) -> float:
-        """Return the loop time since which it is idle, or at which an incomplete head began."""
+        """Return the loop time at which the connection became idle or its partial head began."""
         idle_at: float = self._next_keepalive_close_time - self._keepalive_timeout
         return max(idle_at, self._head_at) if self._head else idle_at
 
@@ -277,7 +277,7 @@ class ConnectionHandler(web.RequestHandler):
         return None if last_body is None or last_body.is_eof() else last_body
 
     def _collect_head(self, data: bytes) -> bytes:
-        """Return a complete head and the data after it. Store an incomplete head, return none."""
+        """Return a complete head and the data after it. Store an incomplete one, return ``b""``."""
         if not self._head:
             end = data.find(b"\r\n\r\n")
             if 0 <= end <= MAX_HEAD_BYTES and data[:end].lower().count(_USER_AGENT) < 2:

@@ -33,7 +33,7 @@ def is_billable(response: Json) -> bool:
 
 @frozen
 class BackgroundBilling:
-    """Decides by ``registry`` which call pays. ``ids`` decrypts the sealed ids of clients."""
+    """Decides by ``registry`` which call pays for a background response. ``ids`` decrypts ids."""
 
     registry: BillingRegistry
     ids: ResponseIds
@@ -65,7 +65,7 @@ class BackgroundBilling:
     ) -> None:
         """Bill the attempt if it is the first, or has created the response.
 
-        If the call is cancelled before the registry replies, the request is repeated.
+        If the call is cancelled before the registry replies, the claim is repeated.
         """
         attempt, upstream = open_attempt.attempt, open_attempt.target.upstream.name
         digest = blake2b(f"{upstream}\0{response_id}".encode(), digest_size=NAME_BYTES)

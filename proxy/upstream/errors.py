@@ -245,7 +245,7 @@ STATUSES_WITHOUT_WORK = frozenset({429, 503, 529})
 
 
 def get_retry_cause(failure: errors.ProxyError) -> int | str | None:
-    """Return the failure's name in the policy's ``on``, None if no retry can help."""
+    """Return the status or word to find in a policy's ``retry.on``, None if no retry can help."""
     if isinstance(failure, NOT_RETRIED) or not isinstance(failure, errors.UpstreamError):
         return None
     if isinstance(failure, errors.UpstreamTimeout):

@@ -72,7 +72,7 @@ class Circuit:
 class Load:
     """Requests in flight at an upstream, or at one of its targets.
 
-    At an upstream each request saves ``RETRY_SHARE`` of a retry.
+    Each request adds ``RETRY_SHARE`` to ``saved_retries``, the retry budget of an upstream.
     """
 
     in_flight: int = 0
@@ -124,7 +124,7 @@ class TargetSlot:
         self.health.record_result(self)
 
     def fail(self, error: BaseException) -> None:
-        """Record a failure. A target that blames the request has worked."""
+        """Record a failure. An error that blames the request proves that the target works."""
         if isinstance(error, ProxyError) and error.is_final:
             self.has_worked = True
         elif isinstance(error, UpstreamError) and not isinstance(error, INCONCLUSIVE_ERRORS):

@@ -55,7 +55,7 @@ async def list_models(models: Sequence[ListedModel], *, is_list: bool) -> Json:
 
 
 async def count_tokens(call: Call, offload: Offload) -> Json:
-    """Return the token estimate that limits use."""
+    """Return the body of the response: the input tokens by the estimate for limits."""
     count = partial(estimate_tokens, call)
     return {COUNT_MEMBER: await offload.run(call.size, count, call.scheduling_key)}
 
