@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from aiohttp import ClientTimeout
@@ -112,6 +113,27 @@ async def make_traffic(proxy: Proxy, upstream: ScriptedUpstream, earlier: int = 
     assert await post_chat(proxy, model="late") == 504
     await leave_early(proxy, upstream)
     await proxy.sink.wait(CALLS + earlier)
+
+
+async def fill_charts(proxy: Proxy, upstream: ScriptedUpstream, seconds: float) -> None:
+    """Make calls of most outcomes for so long that the charts of a picture have lines."""
+    loop, chance = asyncio.get_running_loop(), Random(1)  # noqa: S311  # no secret
+    end = loop.time() + seconds
+    while loop.time() < end:
+        upstream.answer_with(answer(chat("Paris.")))
+        for _ in range(chance.randint(1, 4)):
+            await post_chat(proxy)
+        await post_chat(proxy, "Write to jane@example.com")
+        if chance.random() < 0.3:
+            await post_chat(proxy, "Tell me of Hydropolis")
+        if chance.random() < 0.2:
+            await post_chat(proxy, model="small")
+        upstream.answer_with(stream(chat_events("The capital ", "of France ", "is Paris.")))
+        await asyncio.gather(*(post_chat(proxy, stream=True) for _ in range(chance.randint(0, 2))))
+        if chance.random() < 0.1:
+            upstream.answer_with(hang())
+            await post_chat(proxy, model="late")
+        await asyncio.sleep(chance.uniform(0.1, 0.6))
 
 
 async def wait_for_ledger(proxy: Proxy, calls: int = CALLS) -> None:

@@ -19,6 +19,7 @@ from proxy.settings import Address, LedgerLocation
 from tests.conftest import Proxy, running_proxy
 from tests.console.shop import (
     CALLS,
+    fill_charts,
     make_traffic,
     policies,
     post_chat,
@@ -489,10 +490,10 @@ class Picture(NamedTuple):
 
 
 PICTURES = (
-    Picture("overview", "light", 1440, "console-overview.png"),
+    Picture("overview?range=5m", "light", 1440, "console-overview.png"),
     Picture("calls", "dark", 1440, "console-calls.png"),
     Picture("try", "light", 1440, "console-try.png"),
-    Picture("overview", "dark", 390, "console-phone.png"),
+    Picture("overview?range=5m", "dark", 390, "console-phone.png"),
 )
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
@@ -512,6 +513,8 @@ async def test_page_fits_its_width(
             upstream.answer_with(answer(chat("Paris.")))
             await post_chat(proxy)
         await make_traffic(proxy, upstream, 3)
+        if update_golden and picture.page.startswith("overview"):
+            await fill_charts(proxy, upstream, seconds=300)
         context = await browser.new_context(
             viewport={"width": picture.width, "height": 900}, color_scheme=picture.scheme
         )
