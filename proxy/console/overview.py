@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
@@ -30,7 +30,18 @@ from proxy.telemetry.metrics import CIRCUIT_VALUES
 
 RANGES = {"5m": (5, 60), "15m": (10, 90), "1h": (30, 120)}
 """Seconds of a point, and number of points, of each range."""
+OUTCOMES: tuple[str, ...] = get_args(CallOutcome)
 VERDICTS = ("blocked", "masked", "flagged", "failed")
+SECONDS_EDGES_MS, SHORT_EDGES_MS, LONG_EDGES_MS = (
+    [1000 * edge for edge in edges] for edges in (BUCKETS_S, SHORT_BUCKETS_S, LONG_BUCKETS_S)
+)
+QUANTILES = {
+    "first_token_p50_ms": ("headrace_time_to_first_token_seconds", 0.5, SECONDS_EDGES_MS),
+    "first_token_p99_ms": ("headrace_time_to_first_token_seconds", 0.99, SECONDS_EDGES_MS),
+    "overhead_p50_ms": ("headrace_overhead_seconds", 0.5, SHORT_EDGES_MS),
+    "overhead_p99_ms": ("headrace_overhead_seconds", 0.99, SHORT_EDGES_MS),
+}
+"""Histogram, share and edges of buckets of each quantile in the charts."""
 NO_FAILURES = frozenset({"1xx", "2xx", "3xx", "4xx", "cancelled"})
 """Results of attempts that are not failures of the upstream."""
 SPENT_SHARE = 0.995
@@ -84,47 +95,41 @@ def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
 
 
 def _make_charts(series: TimeSeries, step: int, count: int) -> Data:
-    points = series.split(step, count)
+    """Return a list of values for each line of a chart, None before the start of the process."""
+    points = [
+        (time, _make_point(period) if period.samples else {})
+        for time, period in series.split(step, count)
+    ]
 
-    def values(read: Callable[[Period], float | None]) -> list[float | None]:
-        """Return a value of each point, None before the start of the process."""
-        return [read(period) if period.samples else None for _, period in points]
+    def values(name: str) -> list[float | None]:
+        return [point.get(name) for _, point in points]
 
-    def changes(name: str, *labels: str, first: int = 0) -> list[float | None]:
-        """Return the increases of a counter for the labels from a position on."""
-        positions = range(first, first + len(labels))
-        return values(lambda period: period.count(name, *positions).get(labels, 0))
-
-    def quantiles(name: str, share: float, edges_s: Sequence[float]) -> list[float | None]:
-        edges = [1000 * edge for edge in edges_s]
-        return values(
-            lambda period: estimate_quantile(share, edges, period.sum_amounts(name).get((), ()))
-        )
-
-    def rates(outcome: str) -> list[float | None]:
-        return values(
-            lambda period: (
-                period.count("headrace_requests_total", 3).get((outcome,), 0) / period.seconds
-            )
-        )
-
-    lookups, verdicts = "headrace_cache_lookups_total", "headrace_guard_decisions_total"
-    hits = [changes(lookups, name, first=1) for name in ("hit", "hit_semantic")]
-    first_token, overhead = "headrace_time_to_first_token_seconds", "headrace_overhead_seconds"
     return {
         "step": step * 1000,
         "times": [to_epoch_ms(time) for time, _ in points],
-        "outcomes": {name: rates(name) for name in get_args(CallOutcome)},
-        "verdicts": {name: changes(verdicts, name, "false", first=2) for name in VERDICTS},
-        "spend": values(lambda period: period.total("headrace_money_usd_total")),
-        "lookups": changes(lookups),
-        "hits": [None if a is None else a + (b or 0) for a, b in zip(*hits, strict=True)],
-        "in_flight": values(lambda period: period.samples[-1].in_flight),
-        "first_token_p50_ms": quantiles(first_token, 0.5, BUCKETS_S),
-        "first_token_p99_ms": quantiles(first_token, 0.99, BUCKETS_S),
-        "overhead_p50_ms": quantiles(overhead, 0.5, SHORT_BUCKETS_S),
-        "overhead_p99_ms": quantiles(overhead, 0.99, SHORT_BUCKETS_S),
+        "outcomes": {outcome: values(outcome) for outcome in OUTCOMES},
+        "verdicts": {verdict: values(f"guard_{verdict}") for verdict in VERDICTS},
+        **{name: values(name) for name in ("spend", "lookups", "hits", "in_flight")},
+        **{name: values(name) for name in QUANTILES},
     }
+
+
+def _make_point(period: Period) -> dict[str, float | None]:
+    """Return the value of each line at a point. Outcomes are calls per second."""
+    calls, seconds = period.count("headrace_requests_total", 3), period.seconds
+    verdicts = period.count("headrace_guard_decisions_total", 2, 3)
+    lookups = period.count("headrace_cache_lookups_total", 1)
+    point: dict[str, float | None] = {
+        **{outcome: calls.get((outcome,), 0) / seconds for outcome in OUTCOMES},
+        **{f"guard_{verdict}": verdicts.get((verdict, "false"), 0) for verdict in VERDICTS},
+        "spend": period.total("headrace_money_usd_total"),
+        "lookups": sum(lookups.values()),
+        "hits": sum(lookups.get((result,), 0) for result in ("hit", "hit_semantic")),
+        "in_flight": period.samples[-1].in_flight,
+    }
+    for name, (metric, share, edges) in QUANTILES.items():
+        point[name] = estimate_quantile(share, edges, period.sum_amounts(metric).get((), ()))
+    return point
 
 
 def _make_upstream_rows(sources: Sources, period: Period) -> Iterator[Data]:
@@ -149,9 +154,7 @@ def _make_upstream_rows(sources: Sources, period: Period) -> Iterator[Data]:
             "max_concurrency": target.upstream.max_concurrency,
             "per_second": attempts[key] / period.seconds,
             "failed": failures[key] / attempts[key] if attempts[key] else None,
-            "p99_ms": estimate_quantile(
-                0.99, [1000 * edge for edge in LONG_BUCKETS_S], durations.get(key, ())
-            ),
+            "p99_ms": estimate_quantile(0.99, LONG_EDGES_MS, durations.get(key, ())),
             "remaining_requests": remaining[key].value if key in remaining else None,
         }
 
