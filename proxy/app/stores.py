@@ -130,7 +130,7 @@ async def _mark_booked_bills(ledger: Ledger, counters: CounterStore) -> None:
         for name in names:
             loop.call_soon_threadsafe(bills.put_nowait, name)
 
-    ledger.on_bills = put
+    ledger.on_bills_settled = put
     while True:
         await counters.mark_bill_booked(await bills.get())
 

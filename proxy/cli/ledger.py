@@ -38,7 +38,7 @@ def usage_command(
     """
     try:
         spend = spending.read_spending(path, by, since, until or datetime.now(UTC))
-        spending.check_tags(path, spend)
+        spending.require_known_tags(path, spend)
     except LedgerUnusable as error:
         raise click.ClickException(error.reason) from None
     click.echo(render.FORMATS[form](spend))

@@ -30,7 +30,7 @@ from proxy.ports import Exchange
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Endpoint, RequestHead, ResponseHead, Timeouts, TraceContext
 from proxy.types.events import Frame
-from proxy.types.roster import internal_key
+from proxy.types.label_catalog import make_internal_key_name
 from proxy.upstream.reply import Http
 
 GUARD_DIALECT = "openai"
@@ -62,7 +62,7 @@ class HttpGuardClients:
     ) -> tuple[str, Any]:
         """Return the id of the target that has embedded a text, and its response."""
         owner = record.plan.deployment if record.plan is not None else None
-        caller_key = internal_key("cache", owner or "")
+        caller_key = make_internal_key_name("cache", owner or "")
         client = self.build_guard_client(record, call_waits=call_waits)
         exchange = await client.call_deployment(
             caller_key, deployment, "embeddings", {"input": text}
@@ -116,7 +116,7 @@ class HttpGuardClient:
         return reply.status, bytes(response)
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
-        caller_key = internal_key("guard", guard)
+        caller_key = make_internal_key_name("guard", guard)
         return (await self.call_deployment(caller_key, deployment, "chat", body)).get_text()
 
     async def call_deployment(

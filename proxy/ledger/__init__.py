@@ -42,17 +42,20 @@ def open_ledger(
 
     def on_crash(crash: Crash) -> None:
         on_drop("crash", crash.missing)
-        if crash.is_older:
+        if crash.is_older_copy:
             log.error(
-                "ledger.older_copy", run=crash.run, lost=crash.unwritten, file=str(location.path)
+                "ledger.older_copy",
+                run=crash.run,
+                lost=crash.unwritten_calls,
+                file=str(location.path),
             )
             return
         log.warning(
             "ledger.crashed",
             run=crash.run,
-            lost=crash.unwritten,
-            running=crash.running,
-            exact=crash.exact,
+            lost=crash.unwritten_calls,
+            running=crash.running_calls,
+            exact=crash.is_exact,
         )
 
     def on_new_file(log_path: Path | None) -> None:

@@ -24,7 +24,7 @@ from proxy.ledger.crashes import (
 from proxy.ledger.jsonl import get_refused_path
 from proxy.ledger.rows import compute_charge_checksum
 from proxy.ledger.sqlite import open_for_reading
-from proxy.ledger.statements import Pruned
+from proxy.ledger.statements import PruneResult
 from proxy.runtime.frozen import frozen
 
 MAX_LISTED_ROWS = 5
@@ -121,7 +121,7 @@ class Audit:
     dropped: int
     crashes: tuple[Crash, ...]
     violations: tuple[str, ...]
-    pruned: Pruned
+    pruned: PruneResult
     unsettled: int
     missing: int
     known_missing: int
@@ -134,11 +134,11 @@ class Audit:
         rows = format_count(self.calls, "call"), format_count(self.attempts, "attempt")
         yield ", ".join((*rows, format_count(self.runs, "run")))
         for crash in self.crashes:
-            bound = "exactly" if crash.exact else "at least"
-            where = "" if crash.exact else ", or still runs where its counters are not visible"
-            where = ", or the file is an older copy" if crash.is_older else where
+            bound = "exactly" if crash.is_exact else "at least"
+            where = "" if crash.is_exact else ", or still runs where its counters are not visible"
+            where = ", or the file is an older copy" if crash.is_older_copy else where
             missing = format_count(crash.missing, "call has", "calls have")
-            counts = f"{crash.unwritten} ended, {crash.running} running"
+            counts = f"{crash.unwritten_calls} ended, {crash.running_calls} running"
             yield f"run {crash.run} crashed{where}: {bound} {missing} no row ({counts})"
         if self.pruned.calls:
             cost = render.format_cost(self.pruned.nano_usd)
@@ -185,8 +185,13 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
             "(SELECT COUNT(*) FROM runs), (SELECT COALESCE(SUM(dropped), 0) FROM runs)"
         ).fetchone()
         marked = [
-            Crash(run=run, unwritten=unwritten, running=running, exact=bool(exact))
-            for run, unwritten, running, exact in file.execute(MARKED_CRASHES)
+            Crash(
+                run=run,
+                unwritten_calls=unwritten_calls,
+                running_calls=running_calls,
+                is_exact=bool(is_exact),
+            )
+            for run, unwritten_calls, running_calls, is_exact in file.execute(MARKED_CRASHES)
         ]
         dead = tuple(dict(find_crashed_runs(file, folder, position)).values())
         violations = tuple(_find_violations(file))
@@ -195,7 +200,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         ).fetchone()
     refused = get_refused_path(path) if get_refused_path(path).exists() else None
     unsettled = _count_unsettled(path, ended_by_run)
-    sure = (*marked, *(crash for crash in dead if crash.exact or crash.is_older))
+    sure = (*marked, *(crash for crash in dead if crash.is_exact or crash.is_older_copy))
     missing = dropped + sum(crash.missing for crash in sure) + unsettled
     if missing > known_missing:
         accepted = format_count(known_missing, "is", "are")
@@ -209,7 +214,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         dropped=dropped,
         crashes=(*marked, *dead),
         violations=violations,
-        pruned=Pruned(pruned_calls, pruned_nano_usd),
+        pruned=PruneResult(pruned_calls, pruned_nano_usd),
         unsettled=unsettled,
         missing=missing,
         known_missing=known_missing,
@@ -220,7 +225,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 def _count_ended(path: Path) -> dict[int, int]:
     """Return the number of ended calls by run, for runs whose proxy is or may be running."""
     folder, ended_by_run = get_counters_folder(path.parent), {}
-    with open_for_reading(path, migrated=False) as file:
+    with open_for_reading(path, migrate_copy=False) as file:
         rows = file.execute(
             "SELECT id, name, ended FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
         ).fetchall()
@@ -233,7 +238,7 @@ def _count_ended(path: Path) -> dict[int, int]:
 
 def _count_unsettled(path: Path, ended_by_run: Mapping[int, int]) -> int:
     """Return how many of the ended calls are neither written nor counted as lost yet."""
-    with open_for_reading(path, migrated=False) as file:
+    with open_for_reading(path, migrate_copy=False) as file:
         settled = dict(file.execute("SELECT id, settled FROM runs").fetchall())
     return sum(max(0, ended - settled[run]) for run, ended in ended_by_run.items())
 

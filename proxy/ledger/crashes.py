@@ -4,9 +4,9 @@ Counts of started and ended calls are in shared memory. Counting costs no system
 process can compute how many calls have no row. The file is in ``/dev/shm``, because a page on a
 busy disk would block the event loop.
 
-A position file next to the ledger has the number of rows that the last process has written. It
-reveals that a ledger was replaced by an older copy. It is written after each batch without a sync,
-so after a power cut it may be behind the ledger, never ahead.
+A position file next to the ledger has the number of calls that the last process has written. A
+lower number in the ledger reveals an older copy. The file is written after each batch without a
+sync, so after a power cut it may be behind the ledger, never ahead.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ RUN_NAME = re.compile(r"[0-9a-f]{16}")
 
 
 def get_counters_folder(fallback: Path) -> Path:
-    """Return the folder of counts: in memory if the system has such a folder."""
+    """Return the folder of the counts of calls: ``/dev/shm`` if it is writable."""
     return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else fallback
 
 
 @frozen
 class ProcessCounts:
-    """Counts of another process. ``is_alive`` is True while it runs."""
+    """Counts of calls of another process. ``is_alive`` is True while that process runs."""
 
     started: int
     ended: int
@@ -42,9 +42,9 @@ class ProcessCounts:
 
 
 class CallCounters:
-    """Counts of this process. Only the event loop adds to them.
+    """Counts of the started and ended calls of this process. Only the event loop adds to them.
 
-    Without a writable folder they end with the process.
+    Without a writable folder the counts are lost when the process ends.
     """
 
     def __init__(self, folder: Path | None, name: str) -> None:
@@ -133,52 +133,53 @@ class Crash:
     """Run that did not close.
 
     Attributes:
-        unwritten: Number of calls that ended without a row.
-        running: Number of calls that had not ended.
-        exact: True if the sum of both numbers is known. Some of the running calls may have ended.
-            Otherwise both numbers are lower bounds.
-        is_older: True if the file is a copy from before the end of the run.
+        run: Id of its row.
+        unwritten_calls: Number of calls that ended without a row.
+        running_calls: Number of calls that had not ended.
+        is_exact: True if the sum of both numbers is known. Some of the running calls may have
+            ended. Otherwise both numbers are lower bounds.
+        is_older_copy: True if the file is a copy from before the end of the run.
     """
 
     run: int
-    unwritten: int
-    running: int
-    exact: bool
-    is_older: bool = False
+    unwritten_calls: int
+    running_calls: int
+    is_exact: bool
+    is_older_copy: bool = False
 
     @property
     def missing(self) -> int:
         """Number of calls without a row."""
-        return self.unwritten + self.running
+        return self.unwritten_calls + self.running_calls
 
 
 @frozen
-class Position:
-    """Name of the last run that wrote, and the number of calls that it had ``written``."""
+class LedgerPosition:
+    """Name of the last run that wrote, and the number of calls that this run had written."""
 
-    name: str
-    written: int
+    run_name: str
+    written_calls: int
 
 
 def get_position_path(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}.position")
 
 
-def write_position(ledger: Path, position: Position) -> None:
+def write_position(ledger: Path, position: LedgerPosition) -> None:
     """Write a position. If that fails, the previous one remains."""
     with suppress(OSError):
-        get_position_path(ledger).write_text(f"{position.name} {position.written}\n")
+        get_position_path(ledger).write_text(f"{position.run_name} {position.written_calls}\n")
 
 
-def read_position(ledger: Path) -> Position | None:
+def read_position(ledger: Path) -> LedgerPosition | None:
     with suppress(OSError, UnicodeDecodeError):
         match = _POSITION.fullmatch(get_position_path(ledger).read_text())
-        return Position(match[1], int(match[2])) if match else None
+        return LedgerPosition(match[1], int(match[2])) if match else None
     return None
 
 
 def find_crashed_runs(
-    file: sqlite3.Connection, folder: Path, position: Position | None
+    file: sqlite3.Connection, folder: Path, position: LedgerPosition | None
 ) -> Iterator[tuple[str, Crash]]:
     """Yield unrecorded crashes of earlier runs, and the run that an older copy of the file lacks.
 
@@ -191,23 +192,26 @@ def find_crashed_runs(
     for run, name, started, ended, settled in rows:
         counts = read_process_counts(folder, name)
         if counts is None:
-            yield name, Crash(run, ended - settled, started - ended, exact=False)
+            yield name, Crash(run, ended - settled, started - ended, is_exact=False)
         elif not counts.is_alive:
             yield (
                 name,
-                Crash(run, counts.ended - settled, counts.started - counts.ended, exact=True),
+                Crash(run, counts.ended - settled, counts.started - counts.ended, is_exact=True),
             )
     if position is not None:
         row = file.execute(
-            "SELECT id, written FROM runs WHERE name = ?", [position.name]
+            "SELECT id, written FROM runs WHERE name = ?", [position.run_name]
         ).fetchone()
         if row is None:  # the copy was made before the run began
             [next_run] = file.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM runs").fetchone()
             row = next_run, -1
         run, written = row
-        if written < position.written:
-            unwritten = position.written - max(0, written)
-            yield position.name, Crash(run, unwritten, 0, exact=False, is_older=True)
+        if written < position.written_calls:
+            unwritten_calls = position.written_calls - max(0, written)
+            yield (
+                position.run_name,
+                Crash(run, unwritten_calls, 0, is_exact=False, is_older_copy=True),
+            )
 
 
 def mark_crash(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -> None:
@@ -221,10 +225,10 @@ def mark_crash(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -
         "UPDATE runs SET ended = settled + :lost, begun = settled + :lost + :running, "
         "closed_ms = NULL, crashed_ms = :now, exact = :exact WHERE id = :run",
         {
-            "lost": crash.unwritten,
-            "running": crash.running,
+            "lost": crash.unwritten_calls,
+            "running": crash.running_calls,
             "now": now_ms,
-            "exact": int(crash.exact),
+            "exact": int(crash.is_exact),
             "run": crash.run,
         },
     )

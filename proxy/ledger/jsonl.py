@@ -30,9 +30,9 @@ CHARGE_FIELDS = ("budget", "scope", "cost_nano_usd")
 
 @dataclass(slots=True)
 class JsonlStore:
-    """Appends lines. If a full disk cut a line, a line end is written before the next line.
+    """Appends rows as JSON lines. A line that a full disk cut is ended before the next line.
 
-    A file that log rotation moved away is created again. Dead runs are unknown.
+    A file that log rotation moved away is created again. ``dead_runs`` stays empty.
     """
 
     path: Path
@@ -46,20 +46,20 @@ class JsonlStore:
             return
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
-            ours, ended = _read_file_state(self._fd)
-            if ours and not ended:
+            is_ledger, has_line_end = _check_first_and_last_line(self._fd)
+            if is_ledger and not has_line_end:
                 os.write(self._fd, b"\n")
         except OSError as error:
-            self._close()
+            self._close_file()
             raise to_write_error(error) from None
-        if not ours:
-            self._close()
+        if not is_ledger:
+            self._close_file()
             raise LedgerUnusable("the file is not a Headrace ledger")
 
     def write(self, rows: Rows, counts: Counts) -> None:
         if not self._rest:
             if self._fd is not None and not is_file_at(self._fd, self.path):
-                self._close()
+                self._close_file()
             try:
                 self._rest = b"".join(encode_lines(self.run, rows))
             except orjson.JSONEncodeError:
@@ -77,16 +77,16 @@ class JsonlStore:
         return False
 
     def close(self, counts: Counts) -> None:
-        self._close()
+        self._close_file()
 
-    def _close(self) -> None:
+    def _close_file(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
-def _read_file_state(fd: int) -> tuple[bool, bool]:
-    """Return True if a file is empty or starts like a ledger, and True if its last line ended."""
+def _check_first_and_last_line(fd: int) -> tuple[bool, bool]:
+    """Return if a file is empty or starts like a ledger, and if its last line has a line end."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size == 0:
         return True, True
@@ -131,7 +131,7 @@ def get_refused_path(ledger: Path) -> Path:
 class RefusedRows:
     """Appends rows that a store refused, one line for each call, for an operator to inspect.
 
-    The file is created with the first one.
+    The file is created with the first line.
     """
 
     path: Path

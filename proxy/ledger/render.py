@@ -11,7 +11,7 @@ import orjson
 
 from proxy.errors.words import format_count, shorten
 from proxy.ledger.spending import SpendingLine, SpendingReport
-from proxy.ledger.statements import Pruned
+from proxy.ledger.statements import PruneResult
 from proxy.money.usage import format_usd
 
 MEASURES = (
@@ -54,7 +54,7 @@ def format_cost(nano: int | None) -> str | None:
     return f"{dollars}.{decimals:0<6}"
 
 
-def describe_pruning(pruned: Pruned, limit: datetime) -> str:
+def describe_pruning(pruned: PruneResult, limit: datetime) -> str:
     """Return a text with the number of pruned calls, and the reason for keeping others."""
     text = f"{format_count(pruned.calls, 'call')} pruned"
     if pruned.calls:

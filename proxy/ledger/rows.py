@@ -105,7 +105,7 @@ def to_stored_scope(scope: str) -> str:
 
 
 def _make_cached_row(seq: int, facts: CallSummary, saved: CacheSavings) -> Row:
-    """Return the row of a cached response, which used no tokens."""
+    """Return the attempt row of a cached response, which used no tokens."""
     number, model = len(facts.attempts) + 1, facts.first_model
     request = (seq, number, 0, "first", CACHE_UPSTREAM, None, model, facts.status, None)
     return (
@@ -178,8 +178,8 @@ def _make_call_row(
         facts.error,
         facts.cache,
         len(attempts),
-        _sum_column(attempts, _FIRST_TOKENS, _END_TOKENS),
-        _sum_column(attempts, _COST, _COST + 1),
+        _sum_columns(attempts, _FIRST_TOKENS, _END_TOKENS),
+        _sum_columns(attempts, _COST, _COST + 1),
         len(charges),
         sum(charge.cost for charge in facts.charges),
         sum(compute_charge_checksum(budget, scope, cost) for _, budget, scope, _, cost in charges),
@@ -191,7 +191,7 @@ _FIRST_TOKENS = ATTEMPT_COLUMNS.index(TOKEN_COLUMNS[0])
 _END_TOKENS = _FIRST_TOKENS + len(TOKEN_COLUMNS)
 
 
-def _sum_column(attempts: Sequence[Row], begin: int, end: int) -> int | None:
+def _sum_columns(attempts: Sequence[Row], begin: int, end: int) -> int | None:
     """Return the sum of columns over attempts that used tokens, None if it is unknown."""
     total: int | None = None
     for row in attempts:

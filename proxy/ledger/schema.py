@@ -1,8 +1,8 @@
 """Tables of the embedded ledger and their migrations.
 
 A migration never changes. Processes of two versions must not write one file. The later version
-does not start while it sees a process of the earlier one. A process whose file was migrated sets
-its rows aside.
+does not start while it sees a process of the earlier one. A process whose file was migrated writes
+its rows to the file of refused rows.
 """
 
 from __future__ import annotations
@@ -173,10 +173,10 @@ SCHEMA_VERSION = max(MIGRATIONS)
 
 
 def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
-    """Migrate a ledger.
+    """Create the tables of an empty ledger, or migrate those of an earlier version.
 
-    Raises ``LedgerUnusable`` for any other file, and while another process writes it, whose counts
-    are in ``folder``.
+    Raises ``LedgerUnusable`` if the file is no ledger, or if a process that has counts of calls in
+    ``folder`` writes to it.
     """
     file.execute("BEGIN IMMEDIATE")
     version = read_version(file)
@@ -186,11 +186,11 @@ def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
     elif version < SCHEMA_VERSION:
         _require_no_running_process(file, folder)
         _back_up(path, version)
-    upgrade(file, version or 0)
+    apply_migrations(file, version or 0)
     file.execute("COMMIT")
 
 
-def upgrade(file: sqlite3.Connection, version: int) -> None:
+def apply_migrations(file: sqlite3.Connection, version: int) -> None:
     """Apply the migrations after ``version``."""
     for number, statements in MIGRATIONS.items():
         if number > version:

@@ -75,7 +75,7 @@ SUMMED_COLUMNS = (
 
 
 class SpendingLine(NamedTuple):
-    """Usage of a group, which has a value or None for each dimension.
+    """Usage of a group, whose ``group`` has a value or None for each dimension.
 
     Cost is in nano-USD, None if no part of it has a known price. ``attempts`` counts the attempts
     that used tokens, ``unpriced`` those without a known price, ``estimated`` those without reported
@@ -110,7 +110,7 @@ class SpendingReport:
 
 
 class QueryBounds(NamedTuple):
-    """Time of a query in seconds, and the number of its groups."""
+    """Maximum time of a query in seconds, and maximum number of its groups."""
 
     seconds: float
     max_lines: int
@@ -124,9 +124,9 @@ def read_spending(
     extra_columns: Mapping[str, str] = MappingProxyType({}),
     bounds: QueryBounds | None = None,
 ) -> SpendingReport:
-    """Return the usage of calls that started from ``start`` and before ``end``.
+    """Return the usage of calls that started at or after ``start`` and before ``end``.
 
-    ``extra_columns`` are the SQL of other dimensions.
+    ``extra_columns`` has the SQL of more dimensions, by name.
     Raises ``LedgerUnusable``, also beyond ``bounds``.
     """
     columns = [extra_columns.get(name) or _find_column(name) for name in by]
@@ -160,8 +160,8 @@ def read_spending(
     )
 
 
-def check_tags(path: Path, report: SpendingReport) -> None:
-    """Raise ``LedgerUnusable`` for a tag that no call in the ledger has."""
+def require_known_tags(path: Path, report: SpendingReport) -> None:
+    """Raise ``LedgerUnusable`` if a report is by a tag that no call in the ledger has."""
     unused = [
         name
         for n, name in enumerate(report.by if report.lines else ())
@@ -179,7 +179,7 @@ def _make_tag_path(name: str) -> str:
 
 
 def _make_spending_line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:
-    """Return a group. A sum is unknown only if none of its parts has a known price."""
+    """Return the line of a group. A cost is None only if none of its attempts has a price."""
     *columns, losses, unknown = row
     line = SpendingLine._make([tuple(group), *columns])
     if line.unpriced and line.unpriced == line.attempts:
@@ -230,7 +230,7 @@ NEVER_MS = 2**53
 
 def read_ledger_id(path: Path) -> str | None:
     """Return the name of a ledger's first run as its id, None if the file cannot be read."""
-    with suppress(LedgerUnusable), open_for_reading(path, migrated=False) as file:
+    with suppress(LedgerUnusable), open_for_reading(path, migrate_copy=False) as file:
         row = file.execute("SELECT name FROM runs ORDER BY id LIMIT 1").fetchone()
         return None if row is None else str(row[0])
     return None
@@ -270,7 +270,7 @@ def _read_spend(
 def _read_uncharged_spend(
     file: sqlite3.Connection, budget: BudgetQuery, since_ms: int, before_ms: int
 ) -> Iterator[tuple[str, int]]:
-    """Yield by scope the cost of calls without charges."""
+    """Yield each scope and the cost of its calls, for a period without charges."""
     per = budget.per
     query = UNCHARGED_SPEND.format(
         columns="".join(f"COALESCE({_find_scope_column(name)}, ''), " for name in per),

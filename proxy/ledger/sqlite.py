@@ -18,12 +18,18 @@ from proxy.ledger import crashes
 from proxy.ledger.rows import Rows
 from proxy.ledger.schema import (
     SCHEMA_VERSION,
+    apply_migrations,
     migrate,
     read_version,
     require_current_version,
-    upgrade,
 )
-from proxy.ledger.statements import PRUNE_BATCH, Pruned, get_prune_limit_ms, insert_rows, prune_rows
+from proxy.ledger.statements import (
+    PRUNE_BATCH,
+    PruneResult,
+    get_prune_limit_ms,
+    insert_rows,
+    prune_rows,
+)
 from proxy.ledger.store import (
     FILE_MODE,
     Counts,
@@ -61,9 +67,9 @@ ROW_ERRORS = {
 
 @frozen
 class ProcessRun:
-    """Process that writes, with a random ``name``.
+    """Process that writes to a ledger, with a random ``name``.
 
-    ``folder`` has its counts of calls. Rows expire after ``retention_ms``, if it is set.
+    ``folder`` has the counts of its calls. Rows expire after ``retention_ms``, if it is set.
     """
 
     name: str
@@ -77,8 +83,8 @@ class ProcessRun:
 class SqliteStore:
     """Writes rows to SQLite.
 
-    ``on_crash`` gets each dead run once. ``on_new_file`` is called when the path has another file
-    than before, with the new path of the previous file's write-ahead log.
+    ``on_crash`` gets each dead run once. ``on_new_file`` is called after the file was replaced. It
+    gets the path at which the write-ahead log of the previous file was kept, or None.
     """
 
     path: Path
@@ -87,18 +93,18 @@ class SqliteStore:
     on_new_file: Callable[[Path | None], None]
     dead_runs: frozenset[str] = frozenset()
     _id: int = 0
-    _written: int = 0
-    _has_marked: bool = False
+    _written_calls: int = 0
+    _has_marked_crashes: bool = False
     _prune_at: int = 0
     _file: sqlite3.Connection | None = None
     _file_identity: tuple[int, int] | None = None
 
     def open(self) -> None:
         """Open the file. Mark dead runs once, then report them."""
-        if self._has_marked:
+        if self._has_marked_crashes:
             return
         now, position = self.run.now_ms(), crashes.read_position(self.path)
-        with self._write_in_transaction() as file:
+        with self._transaction() as file:
             is_new = self._id == 1 and position is not None
             dead = dict(
                 crashes.find_crashed_runs(file, self.run.folder, None if is_new else position)
@@ -106,9 +112,11 @@ class SqliteStore:
             dead.pop(self.run.name, None)
             for name, crash in dead.items():
                 crashes.mark_crash(file, name, crash, now)
-        self._has_marked = True
+        self._has_marked_crashes = True
         self.dead_runs = frozenset(dead)
-        crashes.write_position(self.path, crashes.Position(self.run.name, self._written))
+        crashes.write_position(
+            self.path, crashes.LedgerPosition(self.run.name, self._written_calls)
+        )
         if is_new:
             self.on_new_file(None)
         for name, crash in dead.items():
@@ -117,24 +125,24 @@ class SqliteStore:
 
     def write(self, rows: Rows, counts: Counts) -> None:
         self.open()
-        with self._write_in_transaction() as file:
+        with self._transaction() as file:
             new_calls = insert_rows(file, self._id, rows)
-            self._update_run(file, counts, self._written + len(rows.calls), new_calls)
+            self._update_run(file, counts, self._written_calls + len(rows.calls), new_calls)
             query = "SELECT written FROM runs WHERE id = ?"
             [written] = file.execute(query, [self._id]).fetchone()
-        crashes.write_position(self.path, crashes.Position(self.run.name, written))
-        self._written += len(rows.calls)
+        crashes.write_position(self.path, crashes.LedgerPosition(self.run.name, written))
+        self._written_calls += len(rows.calls)
 
     def prune(self) -> bool:
         if self._file_identity is not None and self._is_file_replaced():
             # Recreates the file even if there is no call to write.
-            with self._write_in_transaction():
+            with self._transaction():
                 pass
         now, keep = self.run.now_ms(), self.run.retention_ms
         if keep is None or now < self._prune_at:
             return False
         self._prune_at = now + PRUNE_INTERVAL_MS
-        with self._write_in_transaction() as file:
+        with self._transaction() as file:
             pruned = prune_rows(file, get_prune_limit_ms(now - keep, now))
         if pruned.calls < PRUNE_BATCH:
             return False
@@ -143,8 +151,8 @@ class SqliteStore:
 
     def close(self, counts: Counts) -> None:
         self.open()
-        with self._write_in_transaction() as file:
-            self._update_run(file, counts, self._written, 0)
+        with self._transaction() as file:
+            self._update_run(file, counts, self._written_calls, 0)
             file.execute("UPDATE runs SET closed_ms = seen_ms WHERE id = ?", [self._id])
         self._disconnect()
 
@@ -156,8 +164,8 @@ class SqliteStore:
             return False
 
     @contextmanager
-    def _write_in_transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run a transaction. After a failure the next one gets a new connection."""
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Context manager for a transaction. After an error, the next one opens the file again."""
         try:
             if self._file is None or self._file_identity != get_file_identity(self.path):
                 self._file = self._open_ledger()
@@ -186,8 +194,8 @@ class SqliteStore:
         is_another = self._file_identity is not None and self._file_identity != identity
         self._disconnect()  # after `get_file_identity`: a freed inode number could be reused
         if is_another and identity is None:
-            log = _preserve_log(self.path, self.run.now_ms())
-        file = _connect(self.path, self.run.folder)
+            log = _preserve_wal(self.path, self.run.now_ms())
+        file = _open_and_migrate(self.path, self.run.folder)
         self._file_identity = get_file_identity(self.path)
         if is_another:
             self.on_new_file(log)
@@ -235,7 +243,7 @@ class SqliteStore:
             self._file = None
 
 
-def _preserve_log(path: Path, now_ms: int) -> Path | None:
+def _preserve_wal(path: Path, now_ms: int) -> Path | None:
     """Rename the write-ahead log of a moved or deleted file.
 
     It has the last rows, and SQLite would delete it. Return its new path, if there is one.
@@ -247,11 +255,11 @@ def _preserve_log(path: Path, now_ms: int) -> Path | None:
     return log.replace(f"{path}.{now_ms}-wal")
 
 
-def _connect(path: Path, folder: Path) -> sqlite3.Connection:
-    """Open a ledger and migrate it.
+def _open_and_migrate(path: Path, folder: Path) -> sqlite3.Connection:
+    """Open or create a ledger, and migrate it.
 
-    Raises ``LedgerUnusable`` for any other file, and while a process of an earlier version writes
-    it, whose counts are in ``folder``.
+    Raises ``LedgerUnusable`` if the file is no ledger, or if it must be migrated while a process
+    with counts in ``folder`` writes to it.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
@@ -274,17 +282,17 @@ def _connect(path: Path, folder: Path) -> sqlite3.Connection:
     return file
 
 
-def prune_ledger(path: Path, before_ms: int, now_ms: int) -> Pruned:
+def prune_ledger(path: Path, before_ms: int, now_ms: int) -> PruneResult:
     """Prune all rows that started before a moment, except those that budgets may need.
 
     A proxy may write meanwhile. Raises ``LedgerWriteFailed``. Rows that were already pruned
     stay pruned.
     """
-    total = Pruned()
+    total = PruneResult()
     if not path.stat().st_size:
         raise LedgerUnusable("the file is not a Headrace ledger")
     try:
-        with closing(_connect(path, crashes.get_counters_folder(path.parent))) as file:
+        with closing(_open_and_migrate(path, crashes.get_counters_folder(path.parent))) as file:
             file.execute(f"PRAGMA busy_timeout = {PRUNE_BUSY_TIMEOUT_MS}")
             while True:
                 file.execute("BEGIN IMMEDIATE")
@@ -314,12 +322,12 @@ def to_ledger_error(error: sqlite3.Error) -> LedgerWriteFailed:
 
 
 @contextmanager
-def open_for_reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.Connection]:
+def open_for_reading(path: Path, *, migrate_copy: bool = True) -> Iterator[sqlite3.Connection]:
     """Open a ledger for reading in one transaction, while a proxy may write it.
 
     A ledger of an earlier version is copied, and the copy is migrated and read, which takes time
-    and disk space. If a query needs only columns of every version, pass ``migrated=False`` to read
-    the file itself. Raises ``LedgerUnusable``, also for errors in the block.
+    and disk space. If a query needs only columns of every version, pass ``migrate_copy=False``
+    to read the file itself. Raises ``LedgerUnusable``, also for errors in the block.
     """
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:
@@ -329,7 +337,7 @@ def open_for_reading(path: Path, *, migrated: bool = True) -> Iterator[sqlite3.C
             ) as file,
             closing(sqlite3.connect("", isolation_level=None)) as copy,
         ):
-            current = _choose_current_ledger(file, copy if migrated else None)
+            current = _migrate_to_copy_if_old(file, copy if migrate_copy else None)
             current.row_factory = sqlite3.Row
             yield current
     except sqlite3.Error as error:
@@ -349,12 +357,12 @@ def interrupt_after(file: sqlite3.Connection, seconds: float) -> None:
     file.set_progress_handler(lambda: time.monotonic() > end_at, 10_000)
 
 
-def _choose_current_ledger(
+def _migrate_to_copy_if_old(
     file: sqlite3.Connection, copy: sqlite3.Connection | None
 ) -> sqlite3.Connection:
-    """Return a ledger, or its migrated copy if an earlier version has written it.
+    """Return a ledger, or its migrated ``copy`` if an earlier version has written it.
 
-    Without ``copy`` the ledger may be of any version.
+    If ``copy`` is None, return the ledger in any version.
     """
     file.execute("BEGIN")
     version = read_version(file)
@@ -363,5 +371,5 @@ def _choose_current_ledger(
     if copy is None or version == SCHEMA_VERSION:
         return file
     file.backup(copy)
-    upgrade(copy, version)
+    apply_migrations(copy, version)
     return copy

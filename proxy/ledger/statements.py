@@ -93,19 +93,19 @@ def _flatten(rows: Sequence[Row]) -> list[str | int | None]:
 
 
 @frozen
-class Pruned:
+class PruneResult:
     """Number of pruned calls and their known cost.
 
-    ``retained`` calls are old enough too, and stay for budgets.
+    ``retained`` is the number of equally old calls that budgets still need.
     """
 
     calls: int = 0
     nano_usd: int = 0
     retained: int = 0
 
-    def __add__(self, addend: Pruned) -> Pruned:
+    def __add__(self, addend: PruneResult) -> PruneResult:
         retained = self.retained + addend.retained
-        return Pruned(self.calls + addend.calls, self.nano_usd + addend.nano_usd, retained)
+        return PruneResult(self.calls + addend.calls, self.nano_usd + addend.nano_usd, retained)
 
 
 def get_prune_limit_ms(before_ms: int, now_ms: int) -> int:
@@ -117,7 +117,7 @@ def get_prune_limit_ms(before_ms: int, now_ms: int) -> int:
     return min(before_ms, *(start - ZONE_SPREAD_MS for start in starts))
 
 
-def prune_rows(file: sqlite3.Connection, before_ms: int) -> Pruned:
+def prune_rows(file: sqlite3.Connection, before_ms: int) -> PruneResult:
     """Delete about ``PRUNE_BATCH`` of the oldest calls that started before a moment.
 
     A smaller number means that there are no more.
@@ -128,7 +128,7 @@ def prune_rows(file: sqlite3.Connection, before_ms: int) -> Pruned:
         [before_ms, PRUNE_BATCH],
     ).fetchone()
     if last_ms is None:
-        return Pruned()
+        return PruneResult()
     bounds = {"last": last_ms}  # includes all calls of that millisecond
     [calls, nano_usd] = file.execute(
         "SELECT COUNT(*), COALESCE(SUM(cost_nano_usd), 0) FROM calls WHERE started_ms <= :last",
@@ -154,4 +154,4 @@ def prune_rows(file: sqlite3.Connection, before_ms: int) -> Pruned:
         )
         file.execute("DELETE FROM charged_since WHERE name NOT IN (SELECT name FROM budgets)")
     file.execute("DELETE FROM calls WHERE started_ms <= :last", bounds)
-    return Pruned(calls, nano_usd)
+    return PruneResult(calls, nano_usd)

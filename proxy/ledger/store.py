@@ -13,7 +13,7 @@ TRANSIENT_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EA
 
 
 class LedgerWriteFailed(Exception):
-    """No row of a batch was written. A retry may succeed. ``reason`` is short and has no path."""
+    """No row of a batch was written. The caller may retry. ``reason`` is short and has no path."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -41,7 +41,7 @@ class Counts:
 class LedgerStore(Protocol):
     """Stores rows, for one thread at a time.
 
-    ``dead`` are the names of the runs that were found dead when it opened.
+    ``dead_runs`` are the names of the runs that were found dead when the store opened.
     """
 
     dead_runs: frozenset[str]

@@ -1,7 +1,7 @@
 """Sink that writes the rows of calls to a store, in the thread of a spool.
 
-A failed batch is retried without limit. A row that the store refuses is set aside, so that the rows
-after it are written.
+A failed batch is retried without limit. Rows that the store refuses go to a separate file, so that
+the rows after them are written.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Ledger:
     ``run`` is the name of this process. ``on_drop`` gets the reason and the number of calls that
     get no row. ``on_error`` gets each unexpected exception.
 
-    ``on_bills`` gets the names of bills of background responses once their rows are written, set
-    aside or dropped. It may be called in the writer thread.
+    ``on_bills_settled`` gets the names of bills of background responses once their rows are
+    written, refused or dropped. It may be called in the writer thread.
     """
 
     name: ClassVar[str] = "ledger"
-    on_bills: Callable[[Sequence[str]], None]
+    on_bills_settled: Callable[[Sequence[str]], None]
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class Ledger:
         self._reasons: list[str] = []
         self._is_failing = False
         self._is_settled = False
-        self.on_bills = lambda names: None
+        self.on_bills_settled = lambda names: None
         self._spool = Spool(
-            SPOOL_BOUNDS, self._write, on_drop, on_error, self._prune_batch, self._finish
+            SPOOL_BOUNDS, self._write, on_drop, on_error, self._prune_batch, self._close_store
         )
 
     @property
@@ -92,14 +92,14 @@ class Ledger:
     def enqueue(self, entry: CallEntry) -> None:
         """Queue a call, or drop it if the queue is full."""
         if not self._spool.add(entry):
-            self._report_bills([entry])
+            self._report_settled_bills([entry])
 
-    def _report_bills(self, entries: Sequence[CallEntry]) -> None:
+    def _report_settled_bills(self, entries: Sequence[CallEntry]) -> None:
         for entry in entries:
             try:
                 names = [billed.attempt.bill_name for billed in entry.facts.attempts]
                 if bills := [name for name in names if name]:
-                    self.on_bills(bills)
+                    self.on_bills_settled(bills)
             except Exception as error:  # noqa: BLE001  # other rows must be written
                 self._on_error(error)
 
@@ -116,7 +116,7 @@ class Ledger:
         self._spool.close(timeout_s)
         self._counters.close(settled=self._is_settled)
 
-    def _finish(self) -> None:
+    def _close_store(self) -> None:
         with suppress(RowsRefused):
             self._is_settled = self._write_with_retries(self._store.close)
 
@@ -140,7 +140,7 @@ class Ledger:
             self._write_rows(rows)
             if not self._spool.is_past_deadline:
                 self._spool.drop_first("invalid", len(part) - len(rows))
-                self._report_bills(part)
+                self._report_settled_bills(part)
             self._spool.pause_unless_closing(PAUSE_S)
         if self._reasons:
             count, reasons = len(self._reasons), sorted(set(self._reasons))

@@ -16,8 +16,8 @@ from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment, Snapshot
 from proxy.types import CacheRule, ScopedLimit, Target
 from proxy.types.guard import GuardPlan
+from proxy.types.label_catalog import DeploymentLabels, LabelCatalog, make_internal_key_name
 from proxy.types.limit import BudgetQuery, Limit
-from proxy.types.roster import DeploymentLabels, LabelCatalog, internal_key
 
 MAX_SCOPES_PER_DEPLOYMENT = 1000
 """Maximum number of counters of one deployment that have gauges."""
@@ -82,10 +82,11 @@ def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
             key_deployments[name][key.name] = deployment
     for caller in snapshot.deployments.values():
         calls = [
-            (internal_key("guard", guard), name) for guard, name in iter_guard_deployments(caller)
+            (make_internal_key_name("guard", guard), name)
+            for guard, name in iter_guard_deployments(caller)
         ]
         calls += [
-            (internal_key("cache", caller.name), cache.semantic.embeddings)
+            (make_internal_key_name("cache", caller.name), cache.semantic.embeddings)
             for cache in _list_cache_rules(caller)
             if cache.semantic is not None
         ]

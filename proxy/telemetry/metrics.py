@@ -15,8 +15,8 @@ from proxy.money.usage import NANO_PER_USD, TOKEN_TYPES
 from proxy.telemetry.catalog.labels import NO_VALUE, OTHER_VALUE
 from proxy.telemetry.registry import Registry, SeriesCache, make_gauges
 from proxy.types import Endpoint, Target
+from proxy.types.label_catalog import LabelCatalog
 from proxy.types.limit import CounterState
-from proxy.types.roster import LabelCatalog
 
 if TYPE_CHECKING:
     from proxy.telemetry.exposition import Exposition

@@ -20,7 +20,7 @@ from typing import Any
 from proxy.telemetry.catalog import MetricSpec
 from proxy.telemetry.catalog.labels import OTHER_VALUE, LabelSet, Values
 from proxy.telemetry.catalog.table import METRICS, OVERFLOW_METRIC
-from proxy.types.roster import LabelCatalog
+from proxy.types.label_catalog import LabelCatalog
 
 MAX_SERIES = 50_000
 RETIRED_S = 900.0

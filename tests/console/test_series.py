@@ -10,8 +10,8 @@ from proxy.console.series import (
 )
 from proxy.limits.kinds import KINDS
 from proxy.telemetry.metrics import Metrics
+from proxy.types.label_catalog import DeploymentLabels, LabelCatalog
 from proxy.types.limit import Limit
-from proxy.types.roster import DeploymentLabels, LabelCatalog
 from tests.for_each import for_each
 
 EDGES = (1.0, 2.0, 4.0)

@@ -30,7 +30,7 @@ def test_crash_is_reported_once(path: Path, store: Stores) -> None:
     store(path, crashes)[0].open()
     store(path, crashes)[0].open()
 
-    assert crashes == [Crash(1, unwritten=2, running=1, exact=True)]
+    assert crashes == [Crash(1, unwritten_calls=2, running_calls=1, is_exact=True)]
 
 
 def test_lost_counts_are_reported_as_a_minimum(path: Path, store: Stores) -> None:
@@ -41,7 +41,7 @@ def test_lost_counts_are_reported_as_a_minimum(path: Path, store: Stores) -> Non
 
     store(path, crashes)[0].open()
 
-    assert crashes == [Crash(1, unwritten=2, running=2, exact=False)]
+    assert crashes == [Crash(1, unwritten_calls=2, running_calls=2, is_exact=False)]
     report = audit(path, sleep=lambda seconds: None)
     assert "are not visible: at least 4 calls have no row (2 ended" in report.text()
     assert report.violations == ("4 calls have no row",)

@@ -18,7 +18,7 @@ from proxy.ledger.crashes import (
     delete_counts,
     read_process_counts,
 )
-from proxy.ledger.spending import SpendingLine, SpendingReport, check_tags, read_spending
+from proxy.ledger.spending import SpendingLine, SpendingReport, read_spending, require_known_tags
 from proxy.ledger.store import LedgerUnusable
 from tests.ledger.records import PRICED, UNPRICED, FakeLog, book, finished_record, ledger_at
 
@@ -150,9 +150,9 @@ def test_other_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_tag_without_calls_is_refused(path: Path) -> None:
-    check_tags(path, summed(path, "tag.team"))
+    require_known_tags(path, summed(path, "tag.team"))
     with pytest.raises(LedgerUnusable, match=r'^no call in this ledger has the tag "nope"'):
-        check_tags(path, summed(path, "tag.nope"))
+        require_known_tags(path, summed(path, "tag.nope"))
 
 
 def test_period_must_not_end_before_its_start(path: Path) -> None:

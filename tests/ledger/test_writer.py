@@ -238,7 +238,7 @@ def test_rows_are_written_when_setting_aside_fails() -> None:
 def test_bills_are_reported_for_written_and_lost_rows(fate: str, tmp_path: Path) -> None:
     store, fake_log, names = Picky({}), FakeLog(), list[str]()
     writer, tally = writing(store, fake_log, tmp_path)
-    writer.on_bills = names.extend
+    writer.on_bills_settled = names.extend
     if fate == "queue_full":
         store.go.clear()
         put(writer, tally, MAX_CALLS)

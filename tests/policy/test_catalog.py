@@ -17,7 +17,7 @@ from proxy.policy.catalog import (
 )
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
-from proxy.types.roster import LabelCatalog
+from proxy.types.label_catalog import LabelCatalog
 from tests.cli.test_init import serving
 from tests.conftest import policies_for
 from tests.for_each import for_each

@@ -19,8 +19,8 @@ from proxy.telemetry.catalog.table import METRICS
 from proxy.telemetry.exposition import Exposition
 from proxy.telemetry.registry import RETIRED_S, Counter, Histogram, Registry
 from proxy.types import Target, Upstream
+from proxy.types.label_catalog import DeploymentLabels, LabelCatalog
 from proxy.types.limit import Limit
-from proxy.types.roster import DeploymentLabels, LabelCatalog
 from tests.cache.stores import Clock
 from tests.guards.growth import lines as count_lines
 

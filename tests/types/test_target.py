@@ -15,6 +15,7 @@ from proxy.config.scalars import Name
 from proxy.dialects import DIALECTS
 from proxy.policy.schema.upstreams import AZURE
 from proxy.types import StateRef, Target, Upstream
+from proxy.types.label_catalog import DeploymentLabels, LabelCatalog
 from proxy.types.passthrough import (
     PassthroughPath,
     PassthroughPaths,
@@ -22,7 +23,6 @@ from proxy.types.passthrough import (
     make_sample_request,
 )
 from proxy.types.providers import BY_WORD, get_key_variable, is_reasoning_model
-from proxy.types.roster import DeploymentLabels, LabelCatalog
 from tests.for_each import for_each
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from proxy.runtime.frozen import frozen
 from proxy.telemetry.catalog.labels import LabelSet, Values
-from proxy.types.roster import LabelCatalog
+from proxy.types.label_catalog import LabelCatalog
 
 Kind = Literal["counter", "gauge", "histogram"]
 

@@ -21,7 +21,7 @@ from proxy.errors.table import ERROR_CODES
 from proxy.money.usage import TOKEN_TYPES
 from proxy.types import CACHE_STORES, Endpoint, Target
 from proxy.types.guard import Verdict
-from proxy.types.roster import LabelCatalog
+from proxy.types.label_catalog import LabelCatalog
 
 Values = tuple[str, ...]
 OTHER_VALUE = "other"

@@ -13,7 +13,7 @@ from proxy.telemetry.catalog import (
     lazy_gauge,
     library_metric,
 )
-from proxy.types.roster import LabelCatalog
+from proxy.types.label_catalog import LabelCatalog
 
 BUCKETS_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
 LONG_BUCKETS_S = (*BUCKETS_S, 81.92, 163.84, 327.68)

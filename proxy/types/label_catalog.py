@@ -12,7 +12,7 @@ from proxy.types import Target
 from proxy.types.limit import Limit
 
 
-def internal_key(caller: Literal["guard", "cache"], name: str) -> str:
+def make_internal_key_name(caller: Literal["guard", "cache"], name: str) -> str:
     """Return the key name of calls of a guard or a deployment's cache. No virtual key has it."""
     return f"{caller}/{name}"
 
