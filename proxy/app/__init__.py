@@ -48,7 +48,7 @@ from proxy.telemetry import EMIT_INTERVAL_S, Emitters, RecordSink
 from proxy.telemetry.decisions import DecisionLog
 from proxy.telemetry.lines import SCHEMAS, LineWriter, build_line_logger
 from proxy.telemetry.log import LogLevel, Quota
-from proxy.telemetry.metrics import LoopLag, Metrics
+from proxy.telemetry.metrics import LoopLagMonitor, Metrics
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
@@ -167,7 +167,7 @@ async def _build_pipeline(
         "headrace_open_connections", "upstream", read=lambda: http.pool.in_use + http.pool.idle
     )
     lag = partial(context.metrics.observe, "headrace_event_loop_lag_seconds")
-    await context.opened.enter_async_context(LoopLag(lag))
+    await context.opened.enter_async_context(LoopLagMonitor(lag))
     counters = await stores.open_counter_store(context)
     pool = context.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
     bodies_thread = context.opened.enter_context(ThreadPoolExecutor(1, "bodies"))
@@ -303,7 +303,7 @@ async def _load_candidate(context: Context) -> CandidateSink | None:
     clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
     enforcement = telemetry.PolicyActivator(
-        lambda read: [metrics.allow_labels(list_labels(read), "candidate", start=False)]
+        lambda read: [metrics.allow_labels(list_labels(read), "candidate", create_series=False)]
     )
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
     store = PolicyStore(source, *clock, context.log, enforcement.activate, "candidate")

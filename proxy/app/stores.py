@@ -173,7 +173,7 @@ def monitor_budget_drift(
         limiter=limiter,
         list_budgets=in_force,
         fetch_spend=ask,
-        on_drift=context.metrics.set_drift,
+        on_drift=context.metrics.set_ledger_drift,
         on_error=partial(telemetry.log_task_error, context, "drift.failed"),
         sleep=asyncio.sleep,
         monotonic=time.monotonic,
@@ -269,7 +269,7 @@ def _build_tampering_callback(context: Context, store: str) -> Callable[[], None
     quota = Quota(time.monotonic)
 
     def on_change() -> None:
-        context.metrics.count_evictions("changed", 1)
+        context.metrics.count_cache_evictions("changed", 1)
         suppressed = quota.take_token()
         if suppressed is not None:
             context.log.error("cache.changed", store=store, suppressed=suppressed)

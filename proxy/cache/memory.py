@@ -34,7 +34,7 @@ class MemoryAnswerStore:
             return None
         if entry[0] <= self.now():
             self._drop(key)
-            self.events.count_evictions("expired", 1)
+            self.events.count_cache_evictions("expired", 1)
             self.events.set_cache_size(self.name, len(self._entries), self._size)
             return None
         self._entries.move_to_end(key)
@@ -45,7 +45,7 @@ class MemoryAnswerStore:
             self._drop(key)
         cost = _estimate_memory_bytes(value)
         if cost > self.max_bytes:
-            self.events.count_evictions("dropped", 1)
+            self.events.count_cache_evictions("dropped", 1)
             return
         self._entries[key] = (self.now() + ttl_s, value)
         self._size += cost
@@ -54,7 +54,7 @@ class MemoryAnswerStore:
             self._drop(next(iter(self._entries)))
             evicted += 1
         if evicted:
-            self.events.count_evictions("full", evicted)
+            self.events.count_cache_evictions("full", evicted)
         self.events.set_cache_size(self.name, len(self._entries), self._size)
 
     def _drop(self, key: bytes) -> None:

@@ -71,11 +71,11 @@ class RedisAnswerStore:
 
     def _pause(self) -> None:
         self._resume_at = self.now() + self.pause_s
-        self.events.count_failure(self.name)
+        self.events.count_cache_failure(self.name)
 
     def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
         if self._is_paused or not self._pending.add(key, value, max(1, round(ttl_s * 1000))):
-            self.events.count_evictions("dropped", 1)
+            self.events.count_cache_evictions("dropped", 1)
             return
         self._has_pending.set()
 
@@ -95,7 +95,7 @@ class RedisAnswerStore:
             )
         except REDIS_ERRORS:
             self._pause()
-            self.events.count_evictions("dropped", len(batch))
+            self.events.count_cache_evictions("dropped", len(batch))
         self._pending.remove(batch)
 
     async def __aenter__(self) -> Self:

@@ -214,7 +214,7 @@ class SqliteAnswerStore:
         try:
             value = await run(self._reader.thread, self._read, key, self.now())
         except (sqlite3.Error, OSError) as error:  # such as an unmounted folder
-            self.events.count_failure(STORE_NAME)
+            self.events.count_cache_failure(STORE_NAME)
             if is_damage_error(error) and self._reader_identity == self._identity:
                 self._damaged = True
                 self._start_write()
@@ -230,7 +230,7 @@ class SqliteAnswerStore:
     def save(self, key: bytes, value: bytes, ttl_s: float) -> None:
         is_too_large = len(value) + ROW_BYTES > self.max_bytes
         if is_too_large or not self._pending.add(key, value, self.now() + ttl_s):
-            self.events.count_evictions("dropped", 1)
+            self.events.count_cache_evictions("dropped", 1)
             return
         self._start_write()
 
@@ -252,14 +252,14 @@ class SqliteAnswerStore:
         self._pending.remove(batch)
         error = write_task.exception()
         if error is not None:
-            self.events.count_failure(STORE_NAME)
+            self.events.count_cache_failure(STORE_NAME)
             self.on_write_error(error)
-            self.events.count_evictions("dropped", len(batch))
+            self.events.count_cache_evictions("dropped", len(batch))
         else:
             entries, size, expired, full = write_task.result()
             self.events.set_cache_size(STORE_NAME, entries, size)
-            self.events.count_evictions("expired", expired)
-            self.events.count_evictions("full", full)
+            self.events.count_cache_evictions("expired", expired)
+            self.events.count_cache_evictions("full", full)
         if self._pending.rows:
             self._start_write()
 

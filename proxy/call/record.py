@@ -79,11 +79,11 @@ class Record:
     - ``is_over_budget``: the call may only get a cached response.
     - ``sample_id``: hex number that decides on sampling; the client cannot choose it.
     - ``parent_sampled``: the client's sampling decision, None if its key may not control it.
-    - ``reported``: False for some calls without a valid key, which are only counted; ``unreported``
-      is the number of such calls since the last reported one.
+    - ``is_reported``: False for some calls without a valid key, which only metrics count;
+      ``unreported_count`` is the number of such calls since the last reported one.
     - ``guard_round``: number of guard retries so far.
     - ``plan``, ``original_plan``: the plan in use, and the one before a guard rerouted the call.
-    - ``facts``: cached summary.
+    - ``summary``: cached once the call has ended.
     - ``hidden_output``: estimates output that the model of an attempt produced without sending it.
     - ``pending``: tasks of ``side_tasks`` that must end before the record is emitted.
     - ``has_ping``: the upstream sent a keepalive in the stream.
@@ -124,12 +124,12 @@ class Record:
     first_sent: float | None = None
     has_ping: bool = False
     ended: float | None = None
-    reported: bool = True
-    unreported: int = 0
+    is_reported: bool = True
+    unreported_count: int = 0
     sample_id: str = ""
     parent_sampled: bool | None = None
     hidden_output: Callable[[Attempt], HiddenOutput] | None = None
-    facts: CallSummary | None = None
+    summary: CallSummary | None = None
     side_tasks: SideTasks | None = None
     pending: tuple[asyncio.Task[None], ...] = ()
 

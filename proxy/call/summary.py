@@ -31,79 +31,81 @@ KNOWN_FINISH_REASONS = frozenset(
 
 def summarize(record: Record) -> CallSummary:
     """Return the summary of a call. It is cached once the call has ended."""
-    if record.facts is not None:
-        return record.facts
-    facts = CallSummary()
-    _set_request(facts, record)
-    _set_response(facts, record)
-    _set_decisions(facts, record)
+    if record.summary is not None:
+        return record.summary
+    summary = CallSummary()
+    _set_request(summary, record)
+    _set_response(summary, record)
+    _set_decisions(summary, record)
     if record.ended is not None:
-        record.facts = facts
-    return facts
+        record.summary = summary
+    return summary
 
 
-def _set_request(facts: CallSummary, record: Record) -> None:
+def _set_request(summary: CallSummary, record: Record) -> None:
     head, call, plan = record.head, record.call, record.plan
-    facts.trace_id = record.ids.trace_id
-    facts.server_span = record.ids.server_span
-    facts.started_at = record.started_at
-    facts.request_id = record.request_id
-    facts.key = record.key
-    facts.credential = record.credential
-    facts.policy = record.revision
-    facts.deployment = plan.deployment if plan else None
-    facts.tags = plan.tags if plan else None
-    facts.dropped_tags = plan.dropped_tags if plan else 0
-    facts.properties = head.properties if head else ()
-    facts.rules = plan.rules if plan else ()
-    facts.shadow_rules = plan.shadow_rules if plan else ()
-    facts.dialect = head.dialect if head else None
-    facts.endpoint = head.endpoint if head else None
-    facts.route = head.route if head else None
-    facts.method = head.method if head else "POST"
-    facts.is_stream = call.stream if call else None
-    facts.models = [shorten(model) for model in call.requested_models[:MAX_WORDS]] if call else None
-    facts.first_model = plan.model_calls[0].targets[0].model if plan and plan.model_calls else ""
-    facts.cache_store = plan.cache.store if plan and plan.cache else None
+    summary.trace_id = record.ids.trace_id
+    summary.server_span = record.ids.server_span
+    summary.started_at = record.started_at
+    summary.request_id = record.request_id
+    summary.key = record.key
+    summary.credential = record.credential
+    summary.policy = record.revision
+    summary.deployment = plan.deployment if plan else None
+    summary.tags = plan.tags if plan else None
+    summary.dropped_tags = plan.dropped_tags if plan else 0
+    summary.properties = head.properties if head else ()
+    summary.rules = plan.rules if plan else ()
+    summary.shadow_rules = plan.shadow_rules if plan else ()
+    summary.dialect = head.dialect if head else None
+    summary.endpoint = head.endpoint if head else None
+    summary.route = head.route if head else None
+    summary.method = head.method if head else "POST"
+    summary.is_stream = call.stream if call else None
+    summary.models = (
+        [shorten(model) for model in call.requested_models[:MAX_WORDS]] if call else None
+    )
+    summary.first_model = plan.model_calls[0].targets[0].model if plan and plan.model_calls else ""
+    summary.cache_store = plan.cache.store if plan and plan.cache else None
 
 
-def _set_response(facts: CallSummary, record: Record) -> None:
+def _set_response(summary: CallSummary, record: Record) -> None:
     attempts, billing, meters = record.attempts, record.billing, record.get_used_meters()
     outcome = record.outcome
     billed = record.build_billed_attempts(outcome)
     duration_s = (record.ended or record.started) - record.started
     overhead_s = duration_s - record.wait_s - _measure_attempts_span_s(attempts)
-    facts.duration_s = duration_s
-    facts.ttft_s = _compute_seconds_to_first_token(meters, record.started)
-    facts.overhead_s = overhead_s if overhead_s > 0 else 0.0
-    facts.status = record.status
-    facts.outcome = outcome
-    facts.failure = _build_failure(record.error, outcome) if record.error is not None else None
-    facts.attempts = billed
+    summary.duration_s = duration_s
+    summary.ttft_s = _compute_seconds_to_first_token(meters, record.started)
+    summary.overhead_s = overhead_s if overhead_s > 0 else 0.0
+    summary.status = record.status
+    summary.outcome = outcome
+    summary.failure = _build_failure(record.error, outcome) if record.error is not None else None
+    summary.attempts = billed
     last_used = reversed(record.used_attempts.values())
-    facts.served = next(last_used, attempts[-1]) if attempts else None
-    facts.first_sent = record.first_sent
-    facts.source = billing.source
-    facts.tokens = billing.tokens
-    facts.cost = billing.cost
-    facts.lost_cost = sum_lost_cost(billed)
-    facts.finish_reasons = _collect_finish_reasons(meters)
-    facts.skips = record.skips
-    facts.upstream_findings = _collect_findings(attempts)
+    summary.served = next(last_used, attempts[-1]) if attempts else None
+    summary.first_sent = record.first_sent
+    summary.source = billing.source
+    summary.tokens = billing.tokens
+    summary.cost = billing.cost
+    summary.lost_cost = sum_lost_cost(billed)
+    summary.finish_reasons = _collect_finish_reasons(meters)
+    summary.skips = record.skips
+    summary.upstream_findings = _collect_findings(attempts)
 
 
-def _set_decisions(facts: CallSummary, record: Record) -> None:
+def _set_decisions(summary: CallSummary, record: Record) -> None:
     verdicts = record.list_guard_results()
-    facts.limits = (
+    summary.limits = (
         record.limit_decision.list_decisions() if record.limit_decision is not None else ()
     )
-    facts.charges = record.charges
-    facts.verdicts = _merge_guard_results(verdicts) if verdicts else verdicts
-    facts.unmerged_verdicts = verdicts
-    facts.cache = record.cache
-    facts.semantic_match = record.semantic_match
-    facts.lookup_s = record.cache_lookup_s
-    facts.saved = record.saved
+    summary.charges = record.charges
+    summary.verdicts = _merge_guard_results(verdicts) if verdicts else verdicts
+    summary.unmerged_verdicts = verdicts
+    summary.cache = record.cache
+    summary.semantic_match = record.semantic_match
+    summary.lookup_s = record.cache_lookup_s
+    summary.saved = record.saved
 
 
 def _collect_findings(attempts: list[Attempt]) -> list[tuple[str, errors.UpstreamFinding]]:

@@ -64,23 +64,23 @@ class CallEntry(NamedTuple):
     """Finished call, with its number in this run of the process."""
 
     seq: int
-    facts: CallSummary
+    summary: CallSummary
 
 
 def make_rows(entry: CallEntry) -> Rows:
     """Return the rows of a call. Attempts are in the order of their start."""
-    seq, facts = entry
-    started_ms = to_ms(facts.started_at)
+    seq, summary = entry
+    started_ms = to_ms(summary.started_at)
     attempts = [
-        _make_attempt_row(seq, number, billed) for number, billed in enumerate(facts.attempts, 1)
+        _make_attempt_row(seq, number, billed) for number, billed in enumerate(summary.attempts, 1)
     ]
-    if facts.saved is not None:
-        attempts.append(_make_cached_row(seq, facts, facts.saved))
+    if summary.saved is not None:
+        attempts.append(_make_cached_row(seq, summary, summary.saved))
     charges: list[Row] = [
         (seq, charge.budget, to_stored_scope(charge.scope), started_ms, charge.cost)
-        for charge in facts.charges
+        for charge in summary.charges
     ]
-    calls = [_make_call_row(seq, facts, started_ms, attempts, charges)]
+    calls = [_make_call_row(seq, summary, started_ms, attempts, charges)]
     return Rows(calls=calls, attempts=attempts, charges=charges)
 
 
@@ -104,10 +104,10 @@ def to_stored_scope(scope: str) -> str:
     return f"sha256:{sha256(scope.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def _make_cached_row(seq: int, facts: CallSummary, saved: CacheSavings) -> Row:
+def _make_cached_row(seq: int, summary: CallSummary, saved: CacheSavings) -> Row:
     """Return the attempt row of a cached response, which used no tokens."""
-    number, model = len(facts.attempts) + 1, facts.first_model
-    request = (seq, number, 0, "first", CACHE_UPSTREAM, None, model, facts.status, None)
+    number, model = len(summary.attempts) + 1, summary.first_model
+    request = (seq, number, 0, "first", CACHE_UPSTREAM, None, model, summary.status, None)
     return (
         *request,
         *_NO_TOKENS,
@@ -154,34 +154,34 @@ TRAILING_COLUMNS = len(ATTEMPT_COLUMNS) - ATTEMPT_COLUMNS.index("loss")
 
 
 def _make_call_row(
-    seq: int, facts: CallSummary, started_ms: int, attempts: list[Row], charges: list[Row]
+    seq: int, summary: CallSummary, started_ms: int, attempts: list[Row], charges: list[Row]
 ) -> Row:
     return (
         seq,
         started_ms,
-        round(facts.duration_s * 1_000_000),
-        None if facts.request_id is None else shorten(facts.request_id),
-        facts.trace_id,
-        facts.server_span,
-        facts.key,
-        facts.deployment,
+        round(summary.duration_s * 1_000_000),
+        None if summary.request_id is None else shorten(summary.request_id),
+        summary.trace_id,
+        summary.server_span,
+        summary.key,
+        summary.deployment,
         _serialize_json(
-            {k: shorten(v) for k, v in facts.tags.items()} if facts.tags is not None else None
+            {k: shorten(v) for k, v in summary.tags.items()} if summary.tags is not None else None
         ),
-        facts.policy,
-        facts.dialect,
-        facts.endpoint,
-        None if facts.is_stream is None else int(facts.is_stream),
-        _serialize_json(facts.models),
-        facts.status,
-        facts.outcome,
-        facts.error,
-        facts.cache,
+        summary.policy,
+        summary.dialect,
+        summary.endpoint,
+        None if summary.is_stream is None else int(summary.is_stream),
+        _serialize_json(summary.models),
+        summary.status,
+        summary.outcome,
+        summary.error,
+        summary.cache,
         len(attempts),
         _sum_columns(attempts, _FIRST_TOKENS, _END_TOKENS),
         _sum_columns(attempts, _COST, _COST + 1),
         len(charges),
-        sum(charge.cost for charge in facts.charges),
+        sum(charge.cost for charge in summary.charges),
         sum(compute_charge_checksum(budget, scope, cost) for _, budget, scope, _, cost in charges),
     )
 

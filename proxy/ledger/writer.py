@@ -79,13 +79,13 @@ class Ledger:
         self._counters.count_begin()
 
     def count_end(self, record: Record) -> None:
-        if record.reported:
+        if record.is_reported:
             self._counters.count_end()
         else:
             self._counters.uncount_begin()
 
     def end(self, record: Record) -> None:
-        if record.reported:
+        if record.is_reported:
             self._seq += 1
             self.enqueue(CallEntry(self._seq, summarize(record)))
 
@@ -97,7 +97,7 @@ class Ledger:
     def _report_settled_bills(self, entries: Sequence[CallEntry]) -> None:
         for entry in entries:
             try:
-                names = [billed.attempt.bill_name for billed in entry.facts.attempts]
+                names = [billed.attempt.bill_name for billed in entry.summary.attempts]
                 if bills := [name for name in names if name]:
                     self.on_bills_settled(bills)
             except Exception as error:  # noqa: BLE001  # other rows must be written

@@ -24,7 +24,7 @@ MAX_WAITING_RECORDS = 16  # calls; emitting this many blocks the event loop for 
 class RecordSink(Protocol):
     """Receiver of records. ``end`` is called once per call, with a complete record.
 
-    ``name`` is its label in metrics and logs: one of ``SINKS`` in ``catalog/labels.py``.
+    ``name`` is the sink's label in metrics: one of ``SINKS`` in ``catalog/labels.py``.
     """
 
     name: ClassVar[str]
@@ -59,10 +59,9 @@ class Emitters:
         schedule_batch: Schedules the next batch.
         schedule_next_iteration: Schedules a batch in the next iteration of the event loop, if no
             other call is active.
-        unauthenticated_quota: Bounds the reported calls without a known key, which anybody can
-        send. All
-            of them are counted in metrics.
-        side_tasks: Background work of calls. A call ends when its work is done.
+        unauthenticated_quota: Bounds the log lines, spans and rows of calls without a known key,
+            which anybody can send. Metrics count all of these calls.
+        side_tasks: Runs background work of calls. A call ends when its work is done.
         active: Number of calls that have not ended.
     """
 
@@ -96,7 +95,7 @@ class Emitters:
             and not record.is_internal_error
         ):
             missed = self.unauthenticated_quota.take_token()
-            record.reported, record.unreported = missed is not None, missed or 0
+            record.is_reported, record.unreported_count = missed is not None, missed or 0
         for counter in self._counters:
             self._run_step(counter, counter.count_end, record)
         self.active -= 1
@@ -129,7 +128,7 @@ class Emitters:
 
 @dataclass(slots=True)
 class Observation:
-    """Context manager around one call: begins and emits its record."""
+    """Context manager around one call. Its record is emitted when the call has ended."""
 
     emitters: Emitters
     record: Record

@@ -48,35 +48,37 @@ PARAMETER_ATTRIBUTES: Mapping[str, str] = {
 """Span attributes of request parameters that are numbers, by the field of the request."""
 
 
-def get_call_attributes(facts: CallSummary) -> Attributes:
+def get_call_attributes(summary: CallSummary) -> Attributes:
     """Return the attributes of the server span of a call."""
-    has_attempts = bool(facts.attempts)
-    cost_source = "table" if facts.cost is not None else "unknown"
-    route, saved = facts.route or UNKNOWN, facts.saved
+    has_attempts = bool(summary.attempts)
+    cost_source = "table" if summary.cost is not None else "unknown"
+    route, saved = summary.route or UNKNOWN, summary.saved
     return {
-        "http.request.method": facts.method,
+        "http.request.method": summary.method,
         "http.route": route,
         "url.path": route,
         "url.scheme": "http",
-        "http.response.status_code": facts.status,
-        "error.type": facts.error,
-        "headrace.dialect": facts.dialect or UNKNOWN,
-        "headrace.key": facts.key,
-        "headrace.deployment": facts.deployment,
-        "headrace.deployment.tags": None if facts.tags is None else format_tags(facts.tags.items()),
-        "headrace.policy.revision": facts.policy,
-        "headrace.policy.rules": tuple(facts.rules) or None,
-        "headrace.policy.shadow_rules": tuple(facts.shadow_rules) or None,
-        "headrace.cache.status": facts.cache,
-        "headrace.cache.semantic_match": facts.semantic_match or None,
-        OUTCOME_ATTRIBUTE: facts.outcome,
-        "headrace.attempt.count": len(facts.attempts),
-        "headrace.usage.estimated": facts.source == "partial_estimate" if has_attempts else None,
+        "http.response.status_code": summary.status,
+        "error.type": summary.error,
+        "headrace.dialect": summary.dialect or UNKNOWN,
+        "headrace.key": summary.key,
+        "headrace.deployment": summary.deployment,
+        "headrace.deployment.tags": None
+        if summary.tags is None
+        else format_tags(summary.tags.items()),
+        "headrace.policy.revision": summary.policy,
+        "headrace.policy.rules": tuple(summary.rules) or None,
+        "headrace.policy.shadow_rules": tuple(summary.shadow_rules) or None,
+        "headrace.cache.status": summary.cache,
+        "headrace.cache.semantic_match": summary.semantic_match or None,
+        OUTCOME_ATTRIBUTE: summary.outcome,
+        "headrace.attempt.count": len(summary.attempts),
+        "headrace.usage.estimated": summary.source == "partial_estimate" if has_attempts else None,
         "headrace.cost.source": cost_source if has_attempts else None,
-        "headrace.request.id": facts.request_id,
-        "headrace.properties": [f"{name}={value}" for name, value in facts.properties] or None,
-        "headrace.overhead_ms": round(facts.overhead_s * 1000, 3),
-        "headrace.cost.usd": to_usd(facts.cost) if facts.source != "none" else None,
+        "headrace.request.id": summary.request_id,
+        "headrace.properties": [f"{name}={value}" for name, value in summary.properties] or None,
+        "headrace.overhead_ms": round(summary.overhead_s * 1000, 3),
+        "headrace.cost.usd": to_usd(summary.cost) if summary.source != "none" else None,
         # Not `gen_ai.usage.*`: a sum of that would count a cached response twice.
         "headrace.saved.tokens": saved.tokens.total if saved else None,
         "headrace.saved.usd": to_usd(saved.cost) if saved else None,
@@ -88,30 +90,30 @@ def format_tags(tags: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{tag}={shorten(value, MAX_NAME)}" for tag, value in tags]
 
 
-def get_model_attributes(record: Record, facts: CallSummary) -> dict[str, Value | None]:
-    """Return the attributes that the span and the metrics of a model call share."""
+def get_model_metric_attributes(record: Record, summary: CallSummary) -> dict[str, Value | None]:
+    """Return the metric attributes of a model call, which its span has too."""
     target = record.attempts[-1].target
     return {
-        "gen_ai.operation.name": OPERATION_BY_ENDPOINT.get(facts.endpoint, "chat"),
+        "gen_ai.operation.name": OPERATION_BY_ENDPOINT.get(summary.endpoint, "chat"),
         "gen_ai.provider.name": target.upstream.provider or target.upstream.dialect,
         "gen_ai.request.model": target.model,
         **get_server_address(target.upstream.base_url),
     }
 
 
-def get_model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
+def get_model_call_attributes(record: Record, summary: CallSummary) -> Attributes:
     """Return the attributes of the span of a model call, which covers all its attempts."""
-    last_attempt, tokens = record.attempts[-1], facts.tokens
+    last_attempt, tokens = record.attempts[-1], summary.tokens
     attributes = {
-        **get_model_attributes(record, facts),
-        "gen_ai.response.finish_reasons": tuple(facts.finish_reasons) or None,
+        **get_model_metric_attributes(record, summary),
+        "gen_ai.response.finish_reasons": tuple(summary.finish_reasons) or None,
         "gen_ai.response.id": last_attempt.meter.response_id,
         "gen_ai.response.model": last_attempt.meter.response_model,
-        "gen_ai.response.time_to_first_chunk": get_seconds_to_first_chunk(record, facts),
-        "error.type": facts.error,
+        "gen_ai.response.time_to_first_chunk": get_seconds_to_first_chunk(record, summary),
+        "error.type": summary.error,
         **_get_request_parameters(record, last_attempt),
     }
-    if facts.source not in UNCOUNTED_SOURCES:
+    if summary.source not in UNCOUNTED_SOURCES:
         attributes |= {
             "gen_ai.usage.input_tokens": tokens.prompt_total,  # includes cached ones
             "gen_ai.usage.output_tokens": tokens.completion_total,  # includes reasoning
@@ -128,11 +130,11 @@ def get_model_call_attributes(record: Record, facts: CallSummary) -> Attributes:
     return attributes
 
 
-def get_seconds_to_first_chunk(record: Record, facts: CallSummary) -> float | None:
+def get_seconds_to_first_chunk(record: Record, summary: CallSummary) -> float | None:
     """Return the seconds from the first request to an upstream to the first chunk of a stream."""
-    if facts.ttft_s is None or not facts.is_stream:
+    if summary.ttft_s is None or not summary.is_stream:
         return None
-    return facts.ttft_s - (record.attempts[0].started - record.started)
+    return summary.ttft_s - (record.attempts[0].started - record.started)
 
 
 def get_captured_texts(record: Record) -> Attributes:
@@ -184,7 +186,7 @@ def _get_request_parameters(record: Record, last_attempt: Attempt) -> Attributes
 
 
 def to_number(value: object) -> int | float | None:
-    """Return a value of JSON if it is a number that OTLP can express, else None."""
+    """Return a JSON value if it is a number that OTLP can express, else None."""
     if type(value) is int and abs(value) <= MAX_INTEGER:
         return value
     return value if type(value) is float else None
@@ -212,10 +214,10 @@ def get_server_address(base_url: str) -> Attributes:
     return {"server.address": parts.hostname, "server.port": port}
 
 
-def list_call_events(facts: CallSummary) -> list[Event]:
-    """Return the decisions of guards, limits, the cache and the router."""
+def list_call_events(summary: CallSummary) -> list[Event]:
+    """Return the decisions of guards, limits, cache and router as span events."""
     events: list[Event] = []
-    for stage, result in facts.verdicts:
+    for stage, result in summary.verdicts:
         findings = [f"{kind}={count}" for kind, count in result.findings.items()]
         verdict: Attributes = {
             "headrace.guard.name": result.guard,
@@ -228,7 +230,7 @@ def list_call_events(facts: CallSummary) -> list[Event]:
             "headrace.guard.findings": findings or None,
         }
         events.append(("headrace.guard", verdict))
-    for upstream, finding in facts.upstream_findings:
+    for upstream, finding in summary.upstream_findings:
         verdict = {
             "headrace.upstream": upstream,
             "headrace.guard.name": finding.detector,
@@ -236,11 +238,11 @@ def list_call_events(facts: CallSummary) -> list[Event]:
             "headrace.guard.verdict": "flagged" if finding.found else "passed",
         }
         events.append(("headrace.guard", verdict))
-    if facts.failure is not None and facts.failure.limit is not None:
-        events.append(("headrace.limit", {"headrace.limit.name": facts.failure.limit}))
-    if facts.cache_store is not None:
-        events.append(("headrace.cache", {"headrace.cache.status": facts.cache}))
-    for skip in first_items(facts.skips):
+    if summary.failure is not None and summary.failure.limit is not None:
+        events.append(("headrace.limit", {"headrace.limit.name": summary.failure.limit}))
+    if summary.cache_store is not None:
+        events.append(("headrace.cache", {"headrace.cache.status": summary.cache}))
+    for skip in first_items(summary.skips):
         name, target = "headrace.upstream.skipped", skip.target.id
         events.append((name, {"headrace.upstream": target, f"{name}.reason": skip.reason}))
     return events
@@ -253,7 +255,7 @@ def to_usd(cost: int | None) -> float | None:
 
 SpanLevel = Literal["server", "model", "attempt"]
 Profile = Callable[[SpanLevel, Record, Attributes], Attributes]
-"""Returns the attributes that a profile adds to a span of a call, from those that it has."""
+"""Returns the attributes that a profile adds to a span, given the span's other attributes."""
 
 
 def make_openinference_attributes(
@@ -262,18 +264,18 @@ def make_openinference_attributes(
     """Return OpenInference's attributes, which Phoenix reads."""
     if span_level != "model":
         return {"openinference.span.kind": "CHAIN"}
-    facts = summarize(record)
-    tokens, model = facts.tokens, attributes.get("gen_ai.response.model")
+    summary = summarize(record)
+    tokens, model = summary.tokens, attributes.get("gen_ai.response.model")
     added: dict[str, Value | None] = {
-        "openinference.span.kind": "EMBEDDING" if facts.endpoint == "embeddings" else "LLM",
+        "openinference.span.kind": "EMBEDDING" if summary.endpoint == "embeddings" else "LLM",
         "llm.model_name": model or attributes["gen_ai.request.model"],
         "llm.provider": attributes["gen_ai.provider.name"],
-        "llm.cost.total": to_usd(facts.cost),
+        "llm.cost.total": to_usd(summary.cost),
         "input.value": attributes.get(INPUT_MESSAGES),
         "output.value": attributes.get(OUTPUT_MESSAGES),
         **_make_user_and_session(record),
     }
-    if facts.source not in UNCOUNTED_SOURCES:
+    if summary.source not in UNCOUNTED_SOURCES:
         added |= {
             "llm.token_count.prompt": tokens.prompt_total,
             "llm.token_count.completion": tokens.completion_total,
@@ -289,15 +291,15 @@ def make_langfuse_attributes(
     span_level: SpanLevel, record: Record, attributes: Attributes
 ) -> Attributes:
     """Return Langfuse's attributes, which it reads from every span."""
-    facts = summarize(record)
+    summary = summarize(record)
     added: dict[str, Value | None] = {**_make_user_and_session(record)}
     if span_level == "model":
-        added["gen_ai.usage.cost"] = to_usd(facts.cost)
-    if facts.deployment is not None and facts.tags is not None:
+        added["gen_ai.usage.cost"] = to_usd(summary.cost)
+    if summary.deployment is not None and summary.tags is not None:
         prefix = "langfuse.trace.metadata."
-        added[prefix + "deployment"] = facts.deployment
-        added["langfuse.trace.tags"] = format_tags(facts.tags.items()) or None
-        added |= {prefix + name: shorten(value, MAX_NAME) for name, value in facts.tags.items()}
+        added[prefix + "deployment"] = summary.deployment
+        added["langfuse.trace.tags"] = format_tags(summary.tags.items()) or None
+        added |= {prefix + name: shorten(value, MAX_NAME) for name, value in summary.tags.items()}
     return added
 
 
@@ -309,7 +311,7 @@ ATTRIBUTE_PROFILES: Mapping[str, Profile] = {
 
 
 def _make_user_and_session(record: Record) -> Attributes:
-    """Return the end user and the session of a call. Without a profile no span has them."""
+    """Return the end user and the session of a call, which only profiles add to spans."""
     if record.call is None:
         return {}
     head, body = record.call.head, record.call.body

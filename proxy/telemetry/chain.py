@@ -36,10 +36,11 @@ Entry = dict[str, Any]
 
 
 class InvalidChain(Exception):
-    """The file cannot be written or continued, with the reason."""
+    """The file cannot be opened or continued. The message has the reason."""
 
 
 def seal_entry(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
+    """Return the line of an entry, and its hash."""
     unsealed = {**entry, "seq": seq, "prev": prev}
     digest = _hash_line(orjson.dumps(unsealed, option=orjson.OPT_SORT_KEYS))
     line = orjson.dumps({**unsealed, "hash": digest}, option=orjson.OPT_SORT_KEYS)
@@ -71,7 +72,7 @@ def _hash_line(data: bytes) -> str:
 
 
 def _parse_line(line: bytes) -> Entry | None:
-    """Return the entry of a line, or None if it is not a JSON object. Part of one never is."""
+    """Return the entry of a line, or None if it is not a JSON object, as an incomplete line is."""
     try:
         entry = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -80,7 +81,7 @@ def _parse_line(line: bytes) -> Entry | None:
 
 
 def _is_canonical(line: bytes, entry: Entry) -> bool:
-    """Return True if a line is unchanged since it was sealed."""
+    """Return True if a line equals the sealed form of its entry."""
     seq, prev = entry.get("seq"), entry.get("prev")
     if type(seq) is not int or not isinstance(prev, str):
         return False
@@ -89,7 +90,7 @@ def _is_canonical(line: bytes, entry: Entry) -> bool:
 
 
 class ChainFile:
-    """Chain that one process at a time appends to."""
+    """File of a chain, locked by the process that appends to it."""
 
     def __init__(self, path: Path) -> None:
         """Open or create a file. Raises ``InvalidChain``."""

@@ -16,7 +16,7 @@ from proxy.call.summary import summarize
 from proxy.money.usage import UNCOUNTED_SOURCES, Tokens
 from proxy.telemetry.attributes import (
     OTHER_OPERATIONS,
-    get_model_attributes,
+    get_model_metric_attributes,
     get_seconds_to_first_chunk,
 )
 
@@ -67,24 +67,24 @@ class GenAiMetrics:
         """Record a call, whatever its sampling."""
         if not record.attempts:
             return
-        facts = summarize(record)
-        kind = PREFIX_BY_ENDPOINT.get(facts.endpoint or "", INFERENCE_PREFIX)
-        labels: dict[str, Any] = get_model_attributes(record, facts)
-        error = {} if facts.error is None else {"error.type": facts.error}
+        summary = summarize(record)
+        kind = PREFIX_BY_ENDPOINT.get(summary.endpoint or "", INFERENCE_PREFIX)
+        labels: dict[str, Any] = get_model_metric_attributes(record, summary)
+        error = {} if summary.error is None else {"error.type": summary.error}
         first_attempt, last_attempt = record.attempts[0], record.attempts[-1]
         ended = last_attempt.ended or record.ended or last_attempt.started
         self._histograms[f"{kind}.duration"].record(ended - first_attempt.started, labels | error)
         if (
             kind == INFERENCE_PREFIX
-            and (first_s := get_seconds_to_first_chunk(record, facts)) is not None
+            and (first_s := get_seconds_to_first_chunk(record, summary)) is not None
         ):
             self._histograms[f"{kind}.time_to_first_chunk"].record(first_s, labels)
-        if facts.source in UNCOUNTED_SOURCES or kind not in (INFERENCE_PREFIX, EMBEDDINGS_PREFIX):
+        if summary.source in UNCOUNTED_SOURCES or kind not in (INFERENCE_PREFIX, EMBEDDINGS_PREFIX):
             return
-        sides = {"input_tokens": facts.tokens.prompt_total}
+        sides = {"input_tokens": summary.tokens.prompt_total}
         if kind == INFERENCE_PREFIX:
-            sides["output_tokens"] = facts.tokens.completion_total
-            self._add_usage(facts.tokens, labels)
+            sides["output_tokens"] = summary.tokens.completion_total
+            self._add_usage(summary.tokens, labels)
         for side, count in sides.items():
             self._histograms[f"{kind}.operation.{side}"].record(count, labels)
 

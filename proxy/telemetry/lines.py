@@ -30,7 +30,7 @@ SPOOL_BOUNDS: SpoolBounds[bytes] = SpoolBounds(
 Line = dict[str, Any]
 Schema = Callable[[Line], Line]
 COMMON_FIELDS = ("time", "level", "event", "trace_id", "span_id")
-"""Fields with a place of their own in each schema."""
+"""Fields for which each schema has a member."""
 SEVERITIES = {"debug": 5, "info": 9, "warning": 13, "error": 17}
 NS_PER_MS = 1_000_000
 
@@ -88,7 +88,7 @@ def to_otel(line: Line) -> Line:
 
 
 def _rename_fields(line: Line, names: Mapping[str, str]) -> Line:
-    """Return the other fields, without a name in the schema below ``headrace``."""
+    """Return the fields that are not common, by default with the prefix ``headrace.``."""
     return {
         names.get(name, f"headrace.{name}"): value
         for name, value in line.items()
@@ -122,12 +122,12 @@ def redact_line(line: bytes) -> bytes:
 
 
 def redact_text(text: str) -> str:
-    """Replace credentials, and lone surrogates by question marks."""
+    """Replace credentials by ``[redacted]``, and lone surrogates by question marks."""
     return redact_line(text.encode(errors="replace")).decode()
 
 
 def shorten_line(line: dict[str, Any]) -> dict[str, Any]:
-    """Empty the longest lists until the line has ``MAX_LINE_BYTES``. ``cut`` names these lists."""
+    """Empty the longest lists of a line until it fits ``MAX_LINE_BYTES``. ``cut`` names them."""
     cut: Line = {}
     sizes = {name: len(orjson.dumps(value, str)) for name, value in line.items()}
     excess = sum(sizes.values()) - MAX_LINE_BYTES // 2
@@ -177,15 +177,15 @@ def build_line_logger(
 class LineWriter:
     """Writes lines to a file descriptor, in its own thread. ``enqueue`` never waits.
 
-    ``dropped`` gets the reason and the number of lost lines, ``failed`` an unexpected exception.
+    ``on_drop`` gets the reason and the number of lost lines, ``on_error`` an unexpected exception.
     """
 
     def __init__(
-        self, fd: int, dropped: Callable[[str, int], None], failed: Callable[[Exception], None]
+        self, fd: int, on_drop: Callable[[str, int], None], on_error: Callable[[Exception], None]
     ) -> None:
         self._fd = fd
         self._is_torn = False  # True if the last line was written in part
-        self._spool = Spool(SPOOL_BOUNDS, self._write, dropped, failed)
+        self._spool = Spool(SPOOL_BOUNDS, self._write, on_drop, on_error)
         self.enqueue: Callable[[bytes], object] = self._spool.add
 
     @property

@@ -1,4 +1,4 @@
-"""The log line of a call, which contains no text and no keys, and limits of the log."""
+"""The log line of a call, which contains no prompts, responses and keys, and limits of the log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_LEVEL_S = 24 * 3600.0
 
 
 class LogLevel:
-    """Log level that can be changed for a time. ``now`` returns monotonic seconds."""
+    """Log level that can be changed temporarily. ``now`` returns monotonic seconds."""
 
     def __init__(self, usual: str, now: Callable[[], float]) -> None:
         self._usual = usual
@@ -46,7 +46,7 @@ class LogLevel:
 
     @property
     def number(self) -> int:
-        """Number of the active level, of ``LEVELS``."""
+        """Number of the active level in ``LEVELS``."""
         return LEVELS[self.name if self._until else self._usual]
 
     @property
@@ -58,7 +58,7 @@ class LogLevel:
         return LEVELS[level] >= self.number
 
     def set_temporarily(self, level: str, seconds: float) -> None:
-        """Set a level for so many seconds. Raises ``ValueError``."""
+        """Set a level for a number of seconds. Raises ``ValueError``."""
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}")
         if not 0 < seconds <= MAX_LEVEL_S:
@@ -134,29 +134,29 @@ def to_ms(seconds: float) -> float:
 
 def build_call_line(record: Record) -> dict[str, Any]:
     """Return the line of a call as data. Unknown values are null, never zero."""
-    facts, body = record.facts or summarize(record), record.call.body if record.call else {}
-    target = facts.served.target if facts.served else None
-    saved, failure = facts.saved, facts.failure
-    is_used = facts.source != "none"
-    cost, lost_count, ttft_s = facts.cost, facts.lost_cost, facts.ttft_s
+    summary, body = record.summary or summarize(record), record.call.body if record.call else {}
+    target = summary.served.target if summary.served else None
+    saved, failure = summary.saved, summary.failure
+    is_used = summary.source != "none"
+    cost, lost_count, ttft_s = summary.cost, summary.lost_cost, summary.ttft_s
     line = {
-        "time": facts.started_at.isoformat(timespec="milliseconds"),
-        "level": LEVEL_BY_OUTCOME[facts.outcome],
+        "time": summary.started_at.isoformat(timespec="milliseconds"),
+        "level": LEVEL_BY_OUTCOME[summary.outcome],
         "event": "call",
-        "request_id": facts.request_id,
-        "trace_id": facts.trace_id,
-        "span_id": facts.server_span,
-        "key": facts.key,
-        "deployment": facts.deployment,
-        "tags": {tag: shorten(value, MAX_NAME) for tag, value in (facts.tags or {}).items()},
-        "policy": facts.policy,
-        "rules": facts.rules,
-        "shadow_rules": facts.shadow_rules,
-        "dialect": facts.dialect or UNKNOWN,
-        "route": facts.route,
-        "endpoint": facts.endpoint or UNKNOWN,
-        "stream": facts.is_stream is True,
-        "models": facts.models or [],
+        "request_id": summary.request_id,
+        "trace_id": summary.trace_id,
+        "span_id": summary.server_span,
+        "key": summary.key,
+        "deployment": summary.deployment,
+        "tags": {tag: shorten(value, MAX_NAME) for tag, value in (summary.tags or {}).items()},
+        "policy": summary.policy,
+        "rules": summary.rules,
+        "shadow_rules": summary.shadow_rules,
+        "dialect": summary.dialect or UNKNOWN,
+        "route": summary.route,
+        "endpoint": summary.endpoint or UNKNOWN,
+        "stream": summary.is_stream is True,
+        "models": summary.models or [],
         "parameters": {
             name: body[name]
             for name in LOGGED_PARAMETERS & body.keys()
@@ -165,31 +165,31 @@ def build_call_line(record: Record) -> dict[str, Any]:
         "provider": target.upstream.provider if target else None,
         "upstream": target.upstream.name if target else None,
         "model": target.model if target else None,
-        "status": facts.status,
-        "outcome": facts.outcome,
+        "status": summary.status,
+        "outcome": summary.outcome,
         **(NO_FAILURE_FIELDS if failure is None else _make_failure_fields(failure)),
-        "duration_ms": to_ms(facts.duration_s),
+        "duration_ms": to_ms(summary.duration_s),
         "ttft_ms": None if ttft_s is None else to_ms(ttft_s),
-        "overhead_ms": to_ms(facts.overhead_s),
-        "tokens": _list_token_counts(facts.tokens)
-        if is_used and facts.source != "unknown"
+        "overhead_ms": to_ms(summary.overhead_s),
+        "tokens": _list_token_counts(summary.tokens)
+        if is_used and summary.source != "unknown"
         else None,
-        "usage_source": facts.source,
+        "usage_source": summary.source,
         "cost_usd": cost / NANO_PER_USD if is_used and cost is not None else None,
         "lost_cost_usd": lost_count / NANO_PER_USD if is_used and lost_count is not None else None,
-        "cache": facts.cache,
-        "cache_semantic_match": facts.semantic_match,
-        "guards": _list_guard_results(facts.verdicts) if facts.verdicts else [],
-        "upstream_guards": _list_upstream_findings(facts) if facts.upstream_findings else [],
+        "cache": summary.cache,
+        "cache_semantic_match": summary.semantic_match,
+        "guards": _list_guard_results(summary.verdicts) if summary.verdicts else [],
+        "upstream_guards": _list_upstream_findings(summary) if summary.upstream_findings else [],
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": to_usd(saved.cost) if saved else None,
-        "attempts": len(facts.attempts),
-        "skipped": [skip.target.id for skip in facts.skips[:MAX_WORDS]] if facts.skips else [],
-        "finish_reasons": facts.finish_reasons,
+        "attempts": len(summary.attempts),
+        "skipped": [skip.target.id for skip in summary.skips[:MAX_WORDS]] if summary.skips else [],
+        "finish_reasons": summary.finish_reasons,
         "warnings": _collect_warnings(record),
     }
-    if facts.properties:
-        line["properties"] = dict(facts.properties)
+    if summary.properties:
+        line["properties"] = dict(summary.properties)
     return line
 
 
@@ -238,7 +238,7 @@ def _list_guard_results(verdicts: GuardResults) -> list[dict[str, Any]]:
     ]
 
 
-def _list_upstream_findings(facts: CallSummary) -> list[dict[str, Any]]:
+def _list_upstream_findings(summary: CallSummary) -> list[dict[str, Any]]:
     """Return the verdicts of the upstreams' own guards."""
     return [
         {
@@ -247,12 +247,12 @@ def _list_upstream_findings(facts: CallSummary) -> list[dict[str, Any]]:
             "stage": finding.stage,
             "verdict": "flagged" if finding.found else "passed",
         }
-        for upstream, finding in facts.upstream_findings
+        for upstream, finding in summary.upstream_findings
     ]
 
 
 def is_in_sample(sample_id: str, ratio: float) -> bool:
-    """Return True if a call falls into a share of all calls, by its ``sample_id``."""
+    """Return True if the ``sample_id`` of a call falls into the share ``ratio`` of all calls."""
     return int(sample_id[16:], 16) < ratio * 2**64
 
 
@@ -272,9 +272,9 @@ class CallLog:
     on_line: Callable[[Record, dict[str, Any]], None] | None = None
 
     def end(self, record: Record) -> None:
-        if not record.reported:
+        if not record.is_reported:
             return
-        outcome, min_level = (record.facts or summarize(record)).outcome, self.levels.number
+        outcome, min_level = (record.summary or summarize(record)).outcome, self.levels.number
         level = LEVEL_BY_OUTCOME[outcome]
         is_written = LEVELS[level] >= min_level and self._is_sampled(record, outcome)
         if not is_written and self.on_line is None:
@@ -289,8 +289,8 @@ class CallLog:
         return self.ratio >= 1 or outcome != "success" or is_in_sample(record.sample_id, self.ratio)
 
     def _write(self, record: Record, line: dict[str, Any], level: str) -> None:
-        if record.unreported:
-            line["suppressed"] = record.unreported
+        if record.unreported_count:
+            line["suppressed"] = record.unreported_count
         if self.ratio < 1:
             line["sample_ratio"] = self.ratio if line["outcome"] == "success" else 1.0
         # As one value: structlog copies fields that are keyword arguments.

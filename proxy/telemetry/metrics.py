@@ -13,7 +13,7 @@ from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.money.usage import NANO_PER_USD, TOKEN_TYPES
 from proxy.telemetry.catalog.labels import NO_VALUE, OTHER_VALUE
-from proxy.telemetry.registry import Registry, SeriesCache, make_gauges
+from proxy.telemetry.registry import Activate, Registry, SeriesCache, make_gauges
 from proxy.types import Endpoint, Target
 from proxy.types.label_catalog import LabelCatalog
 from proxy.types.limit import CounterState
@@ -27,46 +27,48 @@ Tags = Mapping[str, frozenset[str]]
 
 
 class CallMetrics:
-    """Counts calls under one revision of the policies. ``tags`` are the tags that it declares."""
+    """Counts calls under one revision of the policies. ``tags`` has the declared values by tag."""
 
     def __init__(self, get_series: Callable[..., Any], tags: Tags) -> None:
         self._series = SeriesCache(get_series)
         self._tags = tags
 
-    def count(self, facts: CallSummary) -> None:
-        series, trace_id = self._series, facts.trace_id
-        deployment, endpoint = facts.deployment or UNKNOWN, facts.endpoint or UNKNOWN
-        dialect, stream = facts.dialect or UNKNOWN, "true" if facts.is_stream else "false"
-        labels = deployment, dialect, endpoint, facts.outcome, stream
+    def count(self, summary: CallSummary) -> None:
+        series, trace_id = self._series, summary.trace_id
+        deployment, endpoint = summary.deployment or UNKNOWN, summary.endpoint or UNKNOWN
+        dialect, stream = summary.dialect or UNKNOWN, "true" if summary.is_stream else "false"
+        labels = deployment, dialect, endpoint, summary.outcome, stream
         series["headrace_requests_total", *labels].value += 1
         duration = series["headrace_request_duration_seconds", deployment, endpoint, stream]
-        duration.observe(facts.duration_s, trace_id)
-        series["headrace_overhead_seconds", deployment].observe(facts.overhead_s, trace_id)
-        if facts.key is None or facts.credential is not None:
-            self._count_key(facts)
-        tokens, cost = self._count_usage(deployment, facts) if facts.attempts else (0, 0)
-        self._count_tags(deployment, facts.tags or {}, tokens, cost)
-        for rule in facts.rules:
+        duration.observe(summary.duration_s, trace_id)
+        series["headrace_overhead_seconds", deployment].observe(summary.overhead_s, trace_id)
+        if summary.key is None or summary.credential is not None:
+            self._record_key_use(summary)
+        tokens, cost = self._count_usage(deployment, summary) if summary.attempts else (0, 0)
+        self._count_tags(deployment, summary.tags or {}, tokens, cost)
+        for rule in summary.rules:
             series["headrace_policy_rules_total", deployment, rule].value += 1
-        if facts.limits or facts.unmerged_verdicts or facts.shadow_rules:
-            self._count_decisions(deployment, facts)
-        if facts.cache_store is not None or facts.saved is not None:
-            self._count_cache(deployment, facts)
-        if facts.failure is not None or facts.skips or facts.dropped_tags:
-            self._count_skips_and_aborts(deployment, facts)
-        if len(facts.attempts) > 1:
-            self._count_fallbacks(deployment, [attempt.attempt for attempt in facts.attempts])
+        if summary.limits or summary.unmerged_verdicts or summary.shadow_rules:
+            self._count_decisions(deployment, summary)
+        if summary.cache_store is not None or summary.saved is not None:
+            self._count_cache(deployment, summary)
+        if summary.dropped_tags:
+            series["headrace_dropped_tags_total", deployment].value += summary.dropped_tags
+        if summary.failure is not None or summary.skips:
+            self._count_skips_and_aborts(deployment, summary)
+        if len(summary.attempts) > 1:
+            self._count_fallbacks(deployment, [attempt.attempt for attempt in summary.attempts])
 
-    def _count_key(self, facts: CallSummary) -> None:
+    def _record_key_use(self, summary: CallSummary) -> None:
         """Record the time at which a key was used, or count a call without a valid key."""
-        if facts.key is not None and facts.credential is not None:
+        if summary.key is not None and summary.credential is not None:
             last_used = "headrace_key_last_used_timestamp_seconds"
-            ended = facts.started_at.timestamp() + facts.duration_s
-            self._series[last_used, facts.key, facts.credential].value = ended
+            ended = summary.started_at.timestamp() + summary.duration_s
+            self._series[last_used, summary.key, summary.credential].value = ended
             return
         key_problem, key = "not_checked", None
-        if facts.failure is not None and facts.failure.key_problem is not None:
-            key_problem, key = facts.failure.key_problem, facts.failure.rejected_key
+        if summary.failure is not None and summary.failure.key_problem is not None:
+            key_problem, key = summary.failure.key_problem, summary.failure.rejected_key
         self._series[
             "headrace_unauthenticated_requests_total", key_problem, key or NO_VALUE
         ].value += 1
@@ -84,15 +86,15 @@ class CallMetrics:
                 cost / NANO_PER_USD
             )
 
-    def _count_usage(self, deployment: str, facts: CallSummary) -> tuple[int, int]:
+    def _count_usage(self, deployment: str, summary: CallSummary) -> tuple[int, int]:
         """Count attempts, tokens and cost. Return all tokens and the known cost in nano-USD."""
         is_used, cost, series = False, 0, self._series
-        for attempt, fate, bill in facts.attempts:
-            self._count_attempt(attempt, facts.trace_id)
+        for attempt, fate, bill in summary.attempts:
+            self._count_attempt(attempt, summary.trace_id)
             model = attempt.target.model
-            if attempt is facts.served and facts.ttft_s is not None:
+            if attempt is summary.served and summary.ttft_s is not None:
                 delays = series["headrace_time_to_first_token_seconds", deployment, model]
-                delays.observe(facts.ttft_s, facts.trace_id)
+                delays.observe(summary.ttft_s, summary.trace_id)
             if bill is None:
                 continue
             is_used = True
@@ -102,22 +104,24 @@ class CallMetrics:
                 series["headrace_money_usd_total", deployment, fate.use].value += (
                     bill.cost / NANO_PER_USD
                 )
-            if fate.served and facts.failure is None:
+            if fate.served and summary.failure is None:
                 tokens = bill.usage.tokens.completion_total
-                self._observe_token_rate(deployment, attempt, tokens, facts.trace_id)
+                self._observe_token_rate(deployment, attempt, tokens, summary.trace_id)
         if cost:
-            series["headrace_key_cost_usd_total", facts.key or UNKNOWN].value += cost / NANO_PER_USD
-        return (self._observe_totals(deployment, facts) if is_used else 0), cost
+            series["headrace_key_cost_usd_total", summary.key or UNKNOWN].value += (
+                cost / NANO_PER_USD
+            )
+        return (self._observe_tokens_and_cost(deployment, summary) if is_used else 0), cost
 
-    def _observe_totals(self, deployment: str, facts: CallSummary) -> int:
+    def _observe_tokens_and_cost(self, deployment: str, summary: CallSummary) -> int:
         """Observe the tokens of all attempts and their cost, if it is known. Return the tokens."""
-        prompt, completion = facts.tokens.prompt_total, facts.tokens.completion_total
+        prompt, completion = summary.tokens.prompt_total, summary.tokens.completion_total
         for direction, count in (("input", prompt), ("output", completion)):
             sizes = self._series["headrace_request_tokens", deployment, direction]
-            sizes.observe(count, facts.trace_id)
-        if facts.cost is not None:
+            sizes.observe(count, summary.trace_id)
+        if summary.cost is not None:
             costs = self._series["headrace_request_cost_usd", deployment]
-            costs.observe(facts.cost / NANO_PER_USD, facts.trace_id)
+            costs.observe(summary.cost / NANO_PER_USD, summary.trace_id)
         return prompt + completion
 
     def _observe_token_rate(
@@ -177,27 +181,27 @@ class CallMetrics:
             lost_tokens = series["headrace_lost_cost_usd_total", deployment, provider, model, loss]
             lost_tokens.value += bill.cost / NANO_PER_USD
 
-    def _count_decisions(self, deployment: str, facts: CallSummary) -> None:
-        """Count decisions of limits and guards, and rules in shadow mode."""
+    def _count_decisions(self, deployment: str, summary: CallSummary) -> None:
+        """Count decisions of limits and guards, and matches of rules in shadow mode."""
         series = self._series
-        for rule in facts.shadow_rules:
+        for rule in summary.shadow_rules:
             series["headrace_policy_shadow_rules_total", deployment, rule].value += 1
-        for limit, refuses in facts.limits:
+        for limit, refuses in summary.limits:
             decision = "allow" if not refuses else "would_deny" if limit.shadow else "deny"
             series["headrace_limit_decisions_total", limit.name, decision].value += 1
-        for stage, result in facts.unmerged_verdicts:
+        for stage, result in summary.unmerged_verdicts:
             guard, verdict, shadow = result.guard, result.verdict, result.shadow
             is_shadow = "true" if shadow else "false"
             series["headrace_guard_decisions_total", guard, stage, verdict, is_shadow].value += 1
             series["headrace_guard_duration_seconds", guard, stage].observe(result.seconds)
 
-    def _count_cache(self, deployment: str, facts: CallSummary) -> None:
-        series, saved = self._series, facts.saved
-        if facts.cache_store is not None:
-            series["headrace_cache_lookups_total", deployment, facts.cache].value += 1
-            if facts.lookup_s is not None:
-                lookups = series["headrace_cache_lookup_duration_seconds", facts.cache_store]
-                lookups.observe(facts.lookup_s)
+    def _count_cache(self, deployment: str, summary: CallSummary) -> None:
+        series, saved = self._series, summary.saved
+        if summary.cache_store is not None:
+            series["headrace_cache_lookups_total", deployment, summary.cache].value += 1
+            if summary.lookup_s is not None:
+                lookups = series["headrace_cache_lookup_duration_seconds", summary.cache_store]
+                lookups.observe(summary.lookup_s)
         if saved is None:
             return
         sizes = {"input": saved.tokens.prompt_total, "output": saved.tokens.completion_total}
@@ -206,16 +210,14 @@ class CallMetrics:
         if saved.cost:
             series["headrace_cache_saved_usd_total", deployment].value += saved.cost / NANO_PER_USD
 
-    def _count_skips_and_aborts(self, deployment: str, facts: CallSummary) -> None:
-        """Count skipped targets, dropped tags and aborted streams."""
-        for skip in facts.skips:
+    def _count_skips_and_aborts(self, deployment: str, summary: CallSummary) -> None:
+        """Count skipped targets and aborted streams."""
+        for skip in summary.skips:
             target = (skip.target.upstream.name, skip.target.model)
             self._series["headrace_upstream_skipped_total", *target, skip.reason].value += 1
-        if facts.dropped_tags:
-            self._series["headrace_dropped_tags_total", deployment].value += facts.dropped_tags
-        if facts.failure is not None and facts.attempts and facts.is_stream:
-            phase = "before_first" if facts.first_sent is None else "after_first"
-            labels = (deployment, facts.failure.side, phase)
+        if summary.failure is not None and summary.attempts and summary.is_stream:
+            phase = "before_first" if summary.first_sent is None else "after_first"
+            labels = (deployment, summary.failure.side, phase)
             self._series["headrace_stream_aborts_total", *labels].value += 1
 
     def _count_fallbacks(self, deployment: str, attempts: list[Attempt]) -> None:
@@ -234,7 +236,7 @@ CIRCUIT_VALUES: dict[Circuit, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 
 class Metrics(Registry):
-    """Counts calls in one thread. Other threads may scrape."""
+    """Sink that counts calls, in one thread. Other threads may scrape."""
 
     name: ClassVar[str] = "metrics"
 
@@ -249,7 +251,7 @@ class Metrics(Registry):
         """Show a fingerprint of each secret, by its use."""
         self.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
 
-    def allow_policy_labels(self, catalog: LabelCatalog) -> Callable[[], None]:
+    def allow_policy_labels(self, catalog: LabelCatalog) -> Activate:
         """Allow the names in policies as labels. Call the returned function once they are active.
 
         Large policies take long, so call this method off the event loop. The returned function is
@@ -298,7 +300,7 @@ class Metrics(Registry):
         self.get_series("headrace_policy_last_reload_timestamp_seconds").value = now
 
     def set_counters_degraded(self, degraded: bool) -> None:
-        """Show whether limits are counted without the shared store."""
+        """Set the gauge that shows whether limits are counted without the shared store."""
         self.get_series("headrace_limit_store_degraded").value = float(degraded)
 
     def set_limit_gauges(self, states: Iterable[CounterState], now: float) -> None:
@@ -323,8 +325,8 @@ class Metrics(Registry):
         for name, values in shown.items():
             self.replace(name, values)
 
-    def set_drift(self, drifts: Mapping[str, int]) -> None:
-        """Replace the gauges of the difference between budgets and the ledger, in nano-USD."""
+    def set_ledger_drift(self, drifts: Mapping[str, int]) -> None:
+        """Replace the gauges of the spend in counters minus that in the ledger, in nano-USD."""
         usd: dict[tuple[str, ...], float] = {
             (limit,): nano / NANO_PER_USD for limit, nano in drifts.items()
         }
@@ -340,15 +342,15 @@ class Metrics(Registry):
         self.get_series("headrace_cache_entries", store).value = float(entries)
         self.get_series("headrace_cache_bytes", store).value = float(size)
 
-    def count_evictions(self, reason: str, count: int) -> None:
+    def count_cache_evictions(self, reason: str, count: int) -> None:
         self.get_series("headrace_cache_evictions_total", reason).inc(count)
 
-    def count_failure(self, store: str) -> None:
-        """Count a failure of a cache store."""
+    def count_cache_failure(self, store: str) -> None:
+        """Count a failed operation of a cache store."""
         self.get_series("headrace_cache_store_failures_total", store).inc()
 
     def end(self, record: Record) -> None:
-        self._calls.count(record.facts or summarize(record))
+        self._calls.count(record.summary or summarize(record))
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the exposition in the best accepted format, and its media type."""
@@ -374,11 +376,11 @@ _LIMIT_GAUGES = (
 """Gauges: the first is of all limits, the others are of budgets only."""
 
 
-class LoopLag:
+class LoopLagMonitor:
     """Reports the delay of an event loop timer every ``LAG_INTERVAL_S`` seconds while entered."""
 
-    def __init__(self, tell: Callable[[float], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_lag: Callable[[float], None]) -> None:
+        self._on_lag = on_lag
 
     async def __aenter__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -392,5 +394,5 @@ class LoopLag:
         self._timer = self._loop.call_at(due_at, self._on_timer, due_at)
 
     def _on_timer(self, due_at: float) -> None:
-        self._tell(max(0.0, self._loop.time() - due_at))
+        self._on_lag(max(0.0, self._loop.time() - due_at))
         self._schedule()

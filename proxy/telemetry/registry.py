@@ -27,7 +27,9 @@ RETIRED_S = 900.0
 MAX_CACHED = 16_384
 LABEL_SETS = {label_set for metric in METRICS for label_set in metric.label_sets}
 Bucket = tuple[str, float, tuple[str, float] | None]
-"""Upper edge of a bucket, its cumulative count, and the trace id and size of its last value."""
+"""Upper edge of a bucket, its cumulative count, and the trace id and value of its exemplar."""
+Activate = Callable[[], None]
+"""Makes an allowed catalog the active one of its source."""
 
 
 class Counter:
@@ -46,7 +48,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that is set."""
+    """A number that is set, such as a size."""
 
     __slots__ = ("value",)
 
@@ -102,7 +104,7 @@ class _AllowedValues:
 
 
 class Registry:
-    """All series by metric and labels. One thread counts. Others may scrape, allow and retire.
+    """All series by metric and labels. One thread changes values. Any thread may call the rest.
 
     ``max_series`` bounds all metrics together, in addition to the bound that each metric declares.
     """
@@ -119,13 +121,13 @@ class Registry:
         ]
         self._lock = threading.Lock()
         self._allowed: dict[LabelSet, frozenset[Values]] = {}
-        self._update_known_values()
+        self._update_allowed_values()
         self._create_initial_series(LabelCatalog())
 
     def get_series(self, name: str, *labels: str) -> Any:
-        """Return the series of a metric by its labels, or the one for ``other``."""
+        """Return the series of a metric, with ``other`` for labels that are not allowed."""
         series = self._series[name].get(labels)
-        return series if series is not None else self._create(name, labels)
+        return series if series is not None else self._create_series(name, labels)
 
     def add_gauge(self, name: str, *labels: str, read: Callable[[], float]) -> None:
         """Show the number that ``read`` returns at each scrape, called by another thread."""
@@ -136,9 +138,9 @@ class Registry:
         self._series[name] = make_gauges(values)
 
     def allow_labels(
-        self, catalog: LabelCatalog, source: str, *, start: bool = True
-    ) -> Callable[[], None]:
-        """Allow the names of a catalog as labels, and ``start`` the initial series at zero.
+        self, catalog: LabelCatalog, source: str, *, create_series: bool = True
+    ) -> Activate:
+        """Allow the names of a catalog as labels. ``create_series`` creates their initial series.
 
         Blocks for long with a large catalog, so call it off the event loop. Call the result once
         the catalog is active: it retires the previous catalog of the same source.
@@ -150,18 +152,14 @@ class Registry:
                     other.expires_at = self._now()
             self._admitted.append(admitted)
             self._drop_expired()
-            self._update_known_values()
-            if start:
+            self._update_allowed_values()
+            if create_series:
                 self._create_initial_series(catalog)
 
         def activate() -> None:
-            for admitted_roster in self._admitted:
-                if (
-                    admitted_roster.source == source
-                    and admitted_roster.expires_at is None
-                    and admitted_roster is not admitted
-                ):
-                    admitted_roster.expires_at = self._now() + RETIRED_S
+            for other in self._admitted:
+                if other.source == source and other.expires_at is None and other is not admitted:
+                    other.expires_at = self._now() + RETIRED_S
             admitted.is_active = True
 
         return activate
@@ -181,11 +179,11 @@ class Registry:
         if len(current) == len(self._admitted):
             return
         self._admitted = current
-        self._update_known_values()
+        self._update_allowed_values()
         for metric in METRICS:
             series = self._series[metric.name]
             for labels in list(series):
-                if not all(self._are_known_values(*part) for part in _split_labels(metric, labels)):
+                if not all(self._are_allowed(*part) for part in _split_labels(metric, labels)):
                     del series[labels]
 
     def copy_series(self, name: str) -> dict[Values, Any]:
@@ -199,7 +197,7 @@ class Registry:
                 # A copy, because calls may add series.
                 yield metric, list(self._series[metric.name].items())
 
-    def _update_known_values(self) -> None:
+    def _update_allowed_values(self) -> None:
         self._allowed = {
             label_set: frozenset().union(
                 *(admitted.values[label_set] for admitted in self._admitted)
@@ -212,20 +210,20 @@ class Registry:
             for labels in metric.iter_initial_values(catalog):
                 self.get_series(metric.name, *labels)
 
-    def _are_known_values(self, label_set: LabelSet, part: Values) -> bool:
+    def _are_allowed(self, label_set: LabelSet, part: Values) -> bool:
         return part in self._allowed[label_set] or part == label_set.overflow_values
 
-    def _create(self, name: str, labels: Values) -> Any:
+    def _create_series(self, name: str, labels: Values) -> Any:
         metric = self._metrics[name]
         bounded: list[str] = []
         for label_set, part in _split_labels(metric, labels):
-            is_allowed = self._are_known_values(label_set, part)
+            is_allowed = self._are_allowed(label_set, part)
             bounded += part if is_allowed else label_set.overflow_values
             if not is_allowed:
                 self.get_series(OVERFLOW_METRIC.name, label_set.labels[0]).inc()
         if sum(map(len, self._series.values())) >= self._max_series:
             bounded = [OTHER_VALUE] * len(labels)
-        return self._series[name].setdefault(tuple(bounded), _make_value(metric))
+        return self._series[name].setdefault(tuple(bounded), _make_series(metric))
 
 
 def make_gauges(values: Mapping[Values, float]) -> dict[Values, Gauge]:
@@ -244,7 +242,7 @@ def _split_labels(metric: MetricSpec, labels: Values) -> Iterator[tuple[LabelSet
         start = end
 
 
-def _make_value(metric: MetricSpec) -> Counter | Gauge | Histogram:
+def _make_series(metric: MetricSpec) -> Counter | Gauge | Histogram:
     if metric.kind == "histogram":
         return Histogram(metric.edges)
     return Counter() if metric.kind == "counter" else Gauge()

@@ -64,7 +64,7 @@ class SpanQueue:
         """Export the waiting spans. Blocks.
 
         After ``within_s`` seconds no further batch starts, and the batch in transit has ``grace_s``
-        seconds to end. Other spans are counted as dropped.
+        seconds to end. Spans that are not exported then are counted as dropped.
         """
         closing = threading.Thread(target=self._processor.shutdown, name="span-queue", daemon=True)
         closing.start()

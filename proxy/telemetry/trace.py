@@ -96,10 +96,10 @@ class TraceSink:
 
     def end(self, record: Record) -> None:
         """Export the spans of a call. An error in its captured texts is raised after that."""
-        if not record.reported:
+        if not record.is_reported:
             return
-        facts = summarize(record)
-        if not self._is_sampled(record, facts):
+        summary = summarize(record)
+        if not self._is_sampled(record, summary):
             return
         self._on_sample()
         texts: Attributes = {}
@@ -108,52 +108,52 @@ class TraceSink:
             texts = get_captured_texts(record) if record.attempts else {}
         except Exception as problem:  # noqa: BLE001  # raised once the spans are exported
             error = problem
-        spans = self._make_spans(record, facts, texts)
+        spans = self._make_spans(record, summary, texts)
         for receiver in self._receivers:
             receiver.enqueue(spans)
         if error is not None:
             raise error
 
-    def _is_sampled(self, record: Record, facts: CallSummary) -> bool:
-        """Ask the sampler, with the client's span as parent if its key may decide."""
+    def _is_sampled(self, record: Record, summary: CallSummary) -> bool:
+        """Return the sampler's decision. Only some keys may pass it the client's decision."""
         context, parent = NO_PARENT, record.head.parent if record.head is not None else None
         if parent is not None and record.parent_sampled is not None:
             flags = SAMPLED_FLAGS if record.parent_sampled else UNSAMPLED_FLAGS
             ids = int(parent.trace_id, 16), int(parent.span_id, 16)
             span = NonRecordingSpan(SpanContext(*ids, is_remote=True, trace_flags=flags))
             context = set_span_in_context(span, NO_PARENT)
-        route = facts.route or UNKNOWN
+        route = summary.route or UNKNOWN
         result = self._sampler.should_sample(
             context,
             int(record.sample_id, 16),
-            f"{facts.method} {route}",
+            f"{summary.method} {route}",
             SpanKind.SERVER,
             {
-                "http.request.method": facts.method,
+                "http.request.method": summary.method,
                 "http.route": route,
-                OUTCOME_ATTRIBUTE: facts.outcome,
+                OUTCOME_ATTRIBUTE: summary.outcome,
             },
         )
         return result.decision is Decision.RECORD_AND_SAMPLE
 
     def _make_spans(
-        self, record: Record, facts: CallSummary, texts: Attributes
+        self, record: Record, summary: CallSummary, texts: Attributes
     ) -> list[ReadableSpan]:
         """Return the spans of a call: the attempts, the model call around them, and the call."""
-        server_id, model_id = facts.server_span, record.ids.model_span
+        server_id, model_id = summary.server_span, record.ids.model_span
         spans = [
             self._make_span(
                 record,
                 "attempt",
                 (attempt.span_id, model_id),
                 (attempt.started, attempt.ended or record.ended or attempt.started),
-                get_attempt_attributes(attempt, facts.method),
+                get_attempt_attributes(attempt, summary.method),
             )
             for attempt in record.attempts
         ]
         if record.attempts:
             first, last = record.attempts[0], record.attempts[-1]
-            attributes = {**get_model_call_attributes(record, facts), **texts}
+            attributes = {**get_model_call_attributes(record, summary), **texts}
             times = first.started, last.ended or record.ended or last.started
             spans.append(self._make_span(record, "model", (model_id, server_id), times, attributes))
         parent = record.head.parent if record.head is not None else None
@@ -162,15 +162,15 @@ class TraceSink:
             "server",
             (server_id, parent.span_id if parent is not None else None),
             (record.started, record.ended or record.started),
-            get_call_attributes(facts),
-            list_call_events(facts),
+            get_call_attributes(summary),
+            list_call_events(summary),
         )
         return [*spans, server]
 
     def _make_span(
         self,
         record: Record,
-        span_of: SpanLevel,
+        span_level: SpanLevel,
         ids: tuple[str, str | None],
         times: tuple[float, float],
         attributes: Attributes,
@@ -181,14 +181,14 @@ class TraceSink:
         ``ids`` are the ids of the span and its parent, ``times`` its start and end on the record's
         clock. Events get the end time.
         """
-        is_server, trace_id = span_of == "server", int(record.ids.trace_id, 16)
+        is_server, trace_id = span_level == "server", int(record.ids.trace_id, 16)
         # Nanoseconds since the epoch when the record's monotonic clock was 0.
         epoch_us = round(record.started_at.timestamp() * 1e6)
         epoch_ns = epoch_us * 1000 - int(record.started * 1e9)
         ended_ns = epoch_ns + int(times[1] * 1e9)
         added: dict[str, Any] = {}
         for profile in self._profiles:
-            added |= profile(span_of, record, attributes)
+            added |= profile(span_level, record, attributes)
         event_attributes = (values for _, values in events)
         span_attributes, *of_events = to_exportable([{**attributes, **added}, *event_attributes])
         own_id, parent_id = ids
@@ -196,7 +196,9 @@ class TraceSink:
         if parent_id is not None:
             parent = SpanContext(trace_id, int(parent_id, 16), is_server, SAMPLED_FLAGS)
         return ReadableSpan(
-            redact_text(" ".join([f"{attributes[key]}" for key in SPAN_NAME_ATTRIBUTES[span_of]])),
+            redact_text(
+                " ".join([f"{attributes[key]}" for key in SPAN_NAME_ATTRIBUTES[span_level]])
+            ),
             context=SpanContext(trace_id, int(own_id, 16), False, SAMPLED_FLAGS),
             parent=parent,
             resource=self._resource,
@@ -222,7 +224,7 @@ def _is_error(attributes: Attributes) -> bool:
 
 
 def to_exportable(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
-    """Return the attributes that are known, with credentials and lone surrogates replaced."""
+    """Return the attributes that are not None, with credentials and lone surrogates replaced."""
     known = [{k: value for k, value in part.items() if value is not None} for part in attributes]
     text = repr(known)  # one search for all values, because matches are rare
     if "\\ud" not in text and redact_text(text) == text:

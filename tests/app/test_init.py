@@ -24,7 +24,7 @@ from proxy.runtime.background import background_task
 from proxy.server import Calls
 from proxy.server.admin import Readiness
 from proxy.settings import Address, Settings
-from proxy.telemetry.metrics import LAG_INTERVAL_S, LoopLag, Metrics
+from proxy.telemetry.metrics import LAG_INTERVAL_S, LoopLagMonitor, Metrics
 from tests.conftest import policies_for
 from tests.doubles import TRUST, ScriptedUpstream, answer, chat
 from tests.fakes import EventLog
@@ -137,7 +137,7 @@ def activate(path: Path, kind: str) -> tuple[int, Metrics, EventLog]:
         tell = build_reload_callback(metrics, enforcement, ())
     else:
         enforcement = PolicyActivator(
-            lambda read: [metrics.allow_labels(list_labels(read), "candidate", start=False)]
+            lambda read: [metrics.allow_labels(list_labels(read), "candidate", create_series=False)]
         )
         tell = enforcement.activate
     snapshot = PolicyFolder(path, {}, None, enforcement.prepare).read()
@@ -178,7 +178,7 @@ async def test_blocked_loop_is_reported() -> None:
         lags.append(lag)
         is_reported.set()
 
-    async with LoopLag(tell):
+    async with LoopLagMonitor(tell):
         blocked_until = time.monotonic() + LAG_INTERVAL_S + 0.1
         while time.monotonic() < blocked_until:
             pass
@@ -190,7 +190,7 @@ async def test_blocked_loop_is_reported() -> None:
 async def test_reports_nothing_after_exit() -> None:
     lags: list[float] = []
 
-    lag = LoopLag(lags.append)
+    lag = LoopLagMonitor(lags.append)
     async with lag:
         timer = lag._timer
 

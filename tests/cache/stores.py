@@ -23,10 +23,10 @@ class StoreEventLog:
     def set_cache_size(self, store: str, entries: int, size: int) -> None:
         self.entries, self.size = entries, size
 
-    def count_evictions(self, reason: str, count: int) -> None:
+    def count_cache_evictions(self, reason: str, count: int) -> None:
         self.evictions[reason] += count
 
-    def count_failure(self, store: str) -> None:
+    def count_cache_failure(self, store: str) -> None:
         self.failures += 1
 
     def replaced(self, reason: str, path: Path | None) -> None:

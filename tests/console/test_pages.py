@@ -46,7 +46,7 @@ async def test_overview_counts_all_calls_and_names_what_needs_attention(
     assert page["calls"] == CALLS
     assert sum(page["outcomes"].values()) == CALLS
     assert page["outcomes"]["success"] == 5
-    assert page["spend"]["nano"] == sum(r.facts.cost or 0 for r in shop.records)
+    assert page["spend"]["nano"] == sum(r.summary.cost or 0 for r in shop.records)
     upstreams = {f"{u['upstream']}/{u['model']}": u for u in page["upstreams"]}
     assert upstreams["dead/gpt-4o"]["circuit"] == "open"
     assert upstreams["dead/gpt-4o"]["failed"] == 1
@@ -161,7 +161,7 @@ async def test_money_page_is_the_ledger(upstream: ScriptedUpstream, tmp_path: Pa
         page = await get(proxy, "money?by=deployment&days=7")
         by_tag = await get(proxy, "money")
 
-    cost = sum(record.facts.cost or 0 for record in proxy.records)
+    cost = sum(record.summary.cost or 0 for record in proxy.records)
     assert page["total"]["cost"] == cost
     assert sum(group["cost"] for group in page["groups"]) == cost
     assert all(sum(group["values"]) == group["cost"] for group in page["groups"])

@@ -250,7 +250,7 @@ def test_bills_are_reported_for_written_and_lost_rows(fate: str, tmp_path: Path)
     record.attempts[0].bill_name = "bill"
     entry = call_entry(1, record)
     if fate == "invalid":
-        entry.facts.started_at = cast(Any, None)
+        entry.summary.started_at = cast(Any, None)
     writer.enqueue(entry)
     store.go.set()
     writer.close(5)

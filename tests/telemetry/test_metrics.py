@@ -294,9 +294,9 @@ def test_metrics_have_help_and_conventional_names() -> None:
 def test_unknown_drift_has_no_sample() -> None:
     metrics = Metrics("1")
 
-    metrics.set_drift({"month": -1_500_000_000, "week": 0})
+    metrics.set_ledger_drift({"month": -1_500_000_000, "week": 0})
     pair = metrics.render()[0].decode()
-    metrics.set_drift({"week": 0})
+    metrics.set_ledger_drift({"week": 0})
     text = metrics.render()[0].decode()
 
     assert 'headrace_ledger_drift_usd{limit="month"} -1.5' in pair

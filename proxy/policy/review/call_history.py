@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from proxy.call import summary
 from proxy.call.attempts import Attempt, Skip
 from proxy.call.record import Record
+from proxy.call.summary import summarize
 from proxy.errors import BlockedByUpstream, ProxyError, UpstreamRejected
 from proxy.errors.words import MAX_NAME, MAX_WORDS, first_items
 from proxy.fields.token_bounds import COUNT_TYPES
@@ -91,7 +91,7 @@ class CallHistory:
         self._unauthorized: OrderedDict[CallId, PastCall] = OrderedDict()
 
     def end(self, record: Record) -> None:
-        if record.head is None or not record.reported:
+        if record.head is None or not record.is_reported:
             return
         snapshot = self._find_snapshot(record.revision or "")
         headers = snapshot.headers if snapshot is not None else frozenset[str]()
@@ -169,29 +169,29 @@ class CallHistory:
 
 
 def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
-    facts, attempts = record.facts or summary.summarize(record), record.attempts
+    summary, attempts = record.summary or summarize(record), record.attempts
     call = None if record.call is None else remove_texts(record.call, headers)
     claims = record.limit_decision.claims[:MAX_WORDS] if record.limit_decision is not None else ()
     too_large = call is not None and _is_too_large(call)
     return PastCall(
         revision=record.revision,
-        span_id=facts.server_span,
+        span_id=summary.server_span,
         key=record.key,
         credential=record.credential,
         call=None if too_large else call,
         too_large=too_large,
-        outcome=facts.outcome,
+        outcome=summary.outcome,
         status=record.status,
         error=_describe_error(record.error) if record.error is not None else None,
-        cost=facts.cost if attempts else None,
+        cost=summary.cost if attempts else None,
         attempts=[
             *map(_describe_attempt, attempts[:MAX_WORDS]),
             *map(_describe_skip, record.skips[:MAX_WORDS]),
         ],
         limits=[(claim.limit, claim.amount) for claim in claims],
         readings=record.limit_decision.readings if record.limit_decision is not None else (),
-        guards=first_items(_describe_guards(facts.unmerged_verdicts))
-        if facts.unmerged_verdicts
+        guards=first_items(_describe_guards(summary.unmerged_verdicts))
+        if summary.unmerged_verdicts
         else (),
     )
 

@@ -1,6 +1,6 @@
 """Labels of metrics, with their values: closed sets, or names of the policies.
 
-No value comes from a client. Others are counted as ``other``.
+No value comes from a client. Values outside these sets are counted as ``other``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LabelSet:
 
 
 def make_fixed_label(label: str, *values: str, initial: tuple[str, ...] | None = None) -> LabelSet:
-    """Return a label with the same values under every policy. By default all are initial."""
+    """Return a label with the same values under every policy. ``initial`` defaults to all."""
     starts = values if initial is None else initial
     return LabelSet((label,), lambda _: [(v,) for v in values], lambda _: [(v,) for v in starts])
 
@@ -80,16 +80,16 @@ def _list_targets(catalog: LabelCatalog) -> Iterator[tuple[str, Target]]:
             yield name, target
 
 
-def _list_served_models(catalog: LabelCatalog, *, priced: bool = False) -> set[Values]:
-    """Return deployments with provider and model. An unknown price is not a price of zero."""
+def _list_served_models(catalog: LabelCatalog, *, priced_only: bool = False) -> set[Values]:
+    """Return the deployment, provider and model of targets, or only of those with a price."""
     return {
         (name, target.upstream.provider or UNKNOWN, target.model)
         for name, target in _list_targets(catalog)
-        if target.prices or not priced
+        if target.prices or not priced_only
     }
 
 
-_priced = partial(_list_served_models, priced=True)
+_priced = partial(_list_served_models, priced_only=True)
 
 
 def _list_models(catalog: LabelCatalog) -> set[Values]:
@@ -100,12 +100,12 @@ def _list_upstreams(catalog: LabelCatalog) -> set[Values]:
     return {(target.upstream.name, target.model) for _, target in _list_targets(catalog)}
 
 
-def _list_fallbacks(catalog: LabelCatalog, *, to_itself: bool = True) -> set[Values]:
+def _list_fallbacks(catalog: LabelCatalog, *, include_same_upstream: bool = True) -> set[Values]:
     return {
         (name, first_target.upstream.name, second.upstream.name)
         for name, deployment in catalog.deployments.items()
         for first_target, second in product(deployment.targets, deployment.targets)
-        if to_itself or first_target.upstream.name != second.upstream.name
+        if include_same_upstream or first_target.upstream.name != second.upstream.name
     }
 
 
@@ -119,7 +119,7 @@ def _list_tag_values(catalog: LabelCatalog) -> set[Values]:
 
 
 def _list_initial_tag_values(catalog: LabelCatalog) -> set[Values]:
-    """Return the tags that every call of a deployment has, with ``none`` for other tags."""
+    """Return the default tags of each deployment, and the value ``none`` of all other tags."""
     initial: set[Values] = set()
     for name, deployment in catalog.deployments.items():
         given = {tag for tag, _ in deployment.tags}
@@ -224,7 +224,7 @@ UPSTREAM = LabelSet(("upstream", "model"), _list_upstreams, _list_upstreams)
 FALLBACK = LabelSet(
     ("deployment", "upstream", "to_upstream"),
     _list_fallbacks,
-    partial(_list_fallbacks, to_itself=False),
+    partial(_list_fallbacks, include_same_upstream=False),
 )
 ATTEMPT_RESULT = LabelSet(
     ("result", "cause"), _list_attempt_results, lambda catalog: [("2xx", NO_VALUE)]
