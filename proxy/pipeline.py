@@ -11,7 +11,7 @@ from typing import Any
 from proxy import ports
 from proxy.call.record import Record
 from proxy.errors import ClientDisconnected, ProxyError, ShuttingDown, UpstreamError
-from proxy.runtime.fair_queue import TimeSlice, TimeSlices
+from proxy.runtime.fair_queue import PauseScheduler, TimeSlice
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Plan
 from proxy.types.events import Frame
@@ -30,7 +30,7 @@ class Pipeline:
     upstreams: ports.Forwarder
     emitter: ports.Emitter
     start_record: Callable[[], Record]
-    time_slices: TimeSlices = field(default_factory=TimeSlices)
+    pause_scheduler: PauseScheduler = field(default_factory=PauseScheduler)
 
     async def run(self, client: ports.Exchange) -> None:
         """Serve one call from its request head to the end of its response.
@@ -100,7 +100,7 @@ class Pipeline:
                 ) as response:
                     output_guards = guards.build_output_guards(call, response.head)
                     await sink.set_response_head(response.head, record)
-                    await relay(response, output_guards, record, sink, self.time_slices)
+                    await relay(response, output_guards, record, sink, self.pause_scheduler)
             except ProxyError as error:
                 await guards.redact_error(error)
                 raise
@@ -118,7 +118,7 @@ async def relay(
     guards: ports.OutputGuards,
     record: Record,
     client: ports.Sink,
-    time_slices: TimeSlices,
+    pause_scheduler: PauseScheduler,
 ) -> None:
     """Relay all frames of a response. Frames that arrive together are sent together.
 
@@ -128,7 +128,7 @@ async def relay(
         GuardBlocked: A guard blocks the response. Text that it had cleared was sent.
         UpstreamError: The upstream failed. Text that waited for more context was sent.
     """
-    time_slice = TimeSlice(record.now, time_slices, record.key)
+    time_slice = TimeSlice(record.now, pause_scheduler, record.key)
     relayed = Relay(guards, record, client, time_slice)
     try:
         async for frames in response.frames(relayed.feed):

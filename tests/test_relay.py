@@ -16,7 +16,7 @@ from proxy.call.record import Record, new_record
 from proxy.errors import GuardBlocked, ProxyError, UpstreamInvalid
 from proxy.pipeline import relay
 from proxy.ports import Feed
-from proxy.runtime.fair_queue import TIME_SLICE_S, TimeSlices
+from proxy.runtime.fair_queue import TIME_SLICE_S, PauseScheduler
 from proxy.types import ResponseHead, Target, Upstream
 from proxy.types.events import Delta, Frame, Part
 from tests.fakes import Unguarded
@@ -119,7 +119,7 @@ async def relay_response(
     record.use_attempt(0, attempt)
     error_code = None
     try:
-        await relay(response, ScriptedGuards(), record, sink, TimeSlices())
+        await relay(response, ScriptedGuards(), record, sink, PauseScheduler())
     except ProxyError as error:
         error_code = error.code
     return sink.frames, attempt.meter.output_quarters, error_code
@@ -168,7 +168,7 @@ async def test_call_cancelled_during_inspection_sends_nothing_more() -> None:
     frames = [frame_with("pass"), frame_with("wait"), frame_with("pass")]
     response = BatchResponse([(True, frames)], ends=True)
 
-    task = asyncio.ensure_future(relay(response, guards, record, sink, TimeSlices()))
+    task = asyncio.ensure_future(relay(response, guards, record, sink, PauseScheduler()))
     await guards.waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -208,7 +208,7 @@ def slow_record(key: str) -> Record:
 
 
 async def test_streams_of_one_key_delay_another_key_by_one_stream() -> None:
-    slices, many_sink, single_sink = TimeSlices(), ClientSink(), ClientSink()
+    slices, many_sink, single_sink = PauseScheduler(), ClientSink(), ClientSink()
     batches = [(False, [frame_with("pass")])] * 20
 
     async def relay_slowly(key: str, sink: ClientSink) -> None:

@@ -84,7 +84,7 @@ def detectors() -> Iterator[str]:
     guards: dict[tuple[str, str], list[str]] = {}
     for kind_name, kind in KINDS.items():
         for detection in kind.detections:
-            guards.setdefault((detection.name, detection.word), []).append(f"`{kind_name}`")
+            guards.setdefault((detection.name, detection.summary_name), []).append(f"`{kind_name}`")
     for (name, summary), kind_names in guards.items():
         yield f"| `{name}` | `{summary}` | {', '.join(kind_names)} |"
 

@@ -200,7 +200,7 @@ async def _build_pipeline(
         upstreams=upstreams,
         emitter=emitters,
         start_record=new_record,
-        time_slices=upstreams.time_slices,
+        pause_scheduler=upstreams.pause_scheduler,
     )
     outside = HttpGuardClients(http, internal.run, new_request_id)
     guards = LazyGuards(partial(_build_guards, context, pool, outside))
@@ -209,7 +209,7 @@ async def _build_pipeline(
         now=unix_time_s,
         semantic=stores.build_semantic_cache(context, outside),
         offload=offload,
-        time_slices=upstreams.time_slices,
+        pause_scheduler=upstreams.pause_scheduler,
     )
     return replace(internal, guards=guards, cache=response_cache), limits, upstreams
 

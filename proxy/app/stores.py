@@ -226,7 +226,7 @@ async def _read_window_spend(
     budget = (await active_budgets.read_budgets()).get(claim.limit.name)
     if budget is None:
         return None
-    since_ms = claim.limit.calendar.window_start_ms(unix_time_s())
+    since_ms = claim.limit.calendar.get_window_start_ms(unix_time_s())
     until_ms = NEVER_MS if before_ms is None else before_ms
     scopes = [claim.scope]
     spend = await read_budget_spend(location.path, budget, scopes, since_ms, until_ms)

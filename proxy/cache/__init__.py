@@ -19,7 +19,7 @@ from proxy.cache.store import CacheBackend
 from proxy.call.record import Record
 from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.ports import FetchResponse, Sink
-from proxy.runtime.fair_queue import Offload, TimeSlices
+from proxy.runtime.fair_queue import Offload, PauseScheduler
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Plan
 
@@ -48,7 +48,7 @@ class AnswerCache:
     now: Callable[[], float]
     semantic: SemanticCache | None = None
     offload: Offload = Offload()
-    time_slices: TimeSlices = field(default_factory=TimeSlices)
+    pause_scheduler: PauseScheduler = field(default_factory=PauseScheduler)
     _flights: Flights = field(default_factory=dict)
     _decoded: DecodedAnswers = field(default_factory=DecodedAnswers)
 
@@ -59,9 +59,14 @@ class AnswerCache:
         if lookup is None:
             await forward(client)
         else:
-            flights, time_slices = self._flights, self.time_slices
+            flights, pause_scheduler = self._flights, self.pause_scheduler
             await CacheCall(
-                lookup, flights, record, client=client, forward=forward, time_slices=time_slices
+                lookup,
+                flights,
+                record,
+                client=client,
+                forward=forward,
+                pause_scheduler=pause_scheduler,
             ).run()
 
     async def _lookup(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:

@@ -35,7 +35,7 @@ from proxy.errors import GuardBlocked, ProxyError, UpstreamError
 from proxy.money.usage import Tokens, find_price_on
 from proxy.ports import FetchResponse, Sink
 from proxy.runtime.background import cancel_and_wait
-from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlice, TimeSlices
+from proxy.runtime.fair_queue import LARGE_BYTES, Offload, PauseScheduler, TimeSlice
 from proxy.runtime.frozen import frozen
 from proxy.types import CacheRule, Call, Plan, ResponseHead
 from proxy.types.events import Frame
@@ -163,7 +163,7 @@ class CacheLookup:
 class CacheCall:
     """Serves one call: from the cache, from the flight of an equal call, or as leader of a flight.
 
-    All calls share ``flights``, and ``time_slices``, which orders long replays.
+    All calls share ``flights``, and ``pause_scheduler``, which orders long replays.
     """
 
     lookup: CacheLookup
@@ -171,7 +171,7 @@ class CacheCall:
     record: Record
     client: Sink
     forward: FetchResponse
-    time_slices: TimeSlices
+    pause_scheduler: PauseScheduler
     _failures: int = 0
 
     async def run(self) -> None:
@@ -213,7 +213,7 @@ class CacheCall:
         if len(frames) <= MAX_FRAMES_PER_WRITE:
             await self.client.send(frames)
             return
-        time_slice = TimeSlice(self.record.now, self.time_slices, self.record.key)
+        time_slice = TimeSlice(self.record.now, self.pause_scheduler, self.record.key)
         time_slice.start()
         for start in range(0, len(frames), MAX_FRAMES_PER_WRITE):
             await self._send(frames[start : start + MAX_FRAMES_PER_WRITE], time_slice)
@@ -277,7 +277,9 @@ class CacheCall:
         """Send a response while it is fetched. Raises its error."""
         time_slice: TimeSlice | None = None
         while not frames[-1].last:
-            time_slice = time_slice or TimeSlice(self.record.now, self.time_slices, self.record.key)
+            time_slice = time_slice or TimeSlice(
+                self.record.now, self.pause_scheduler, self.record.key
+            )
             time_slice.start()
             await self._send(frames, time_slice)
             listener.sink = self.client

@@ -121,10 +121,10 @@ def _list_target_parts(target: Target, changes: ParameterOverrides) -> list[Any]
         upstream.base_url,
         upstream.query,
         sorted(upstream.accepts),
-        sorted(upstream.most),
+        sorted(upstream.max_values),
         upstream.is_gateway,
         sorted(upstream.drops),
         None if upstream.refuses is POLICY_FIELDS else sorted(upstream.refuses),
-        upstream.open_ranges,
+        upstream.skips_range_checks,
         [(name, value.reveal()) for name, value in upstream.headers],
     ]

@@ -236,15 +236,21 @@ def _make_stage_detections(results: Iterable[GuardResult]) -> Json:
             findings = DetectorFindings(result.findings, result.score)
             findings_by_kind[kind] = _merge_detector_findings(findings_by_kind.get(kind), findings)
             formats[kind] = result.detections or (DetectionFormat(kind, kind),)
-    by_word: dict[str, tuple[DetectorFindings, DetectionFormat]] = {}
+    by_summary_name: dict[str, tuple[DetectorFindings, DetectionFormat]] = {}
     details: Json = {}
     for kind, findings in findings_by_kind.items():
         for detector in formats[kind]:
-            previous, _ = by_word.get(detector.word, (None, detector))
-            by_word[detector.word] = _merge_detector_findings(previous, findings), detector
+            previous, _ = by_summary_name.get(detector.summary_name, (None, detector))
+            by_summary_name[detector.summary_name] = (
+                _merge_detector_findings(previous, findings),
+                detector,
+            )
             name = detector.name
             details[name] = {**details.get(name, {}), **detector.details(findings)}
-    summary = {word: detector.summary(findings) for word, (findings, detector) in by_word.items()}
+    summary = {
+        summary_name: detector.summary(findings)
+        for summary_name, (findings, detector) in by_summary_name.items()
+    }
     return {"summary": summary, "details": details}
 
 

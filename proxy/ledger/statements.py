@@ -113,7 +113,7 @@ def get_prune_limit_ms(before_ms: int, now_ms: int) -> int:
 
     Rows of the current week and month are kept in every time zone, because a budget may count them.
     """
-    starts = [Calendar(unit, LAST_ZONE).window_bounds(now_ms)[1] for unit in LONGEST_UNITS]
+    starts = [Calendar(unit, LAST_ZONE).get_window_bounds_ms(now_ms)[1] for unit in LONGEST_UNITS]
     return min(before_ms, *(start - ZONE_SPREAD_MS for start in starts))
 
 

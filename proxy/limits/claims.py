@@ -114,7 +114,9 @@ def _make_claim_templates(plan: Plan) -> list[ClaimTemplate]:
             if not is_per_user and not limit.kind.is_usage_based:
                 claim = Claim(limit, scope, 1)
             templates.append(
-                ClaimTemplate(claim, limit, scope, personal=is_per_user, model_calls=tuple(indexes))
+                ClaimTemplate(
+                    claim, limit, scope, is_per_user=is_per_user, model_calls=tuple(indexes)
+                )
             )
     return templates
 

@@ -76,7 +76,10 @@ class Reconciler:
 
         The ledger does not record which deployments the budget counted before.
         """
-        name, window_start_ms = budget.limit.name, budget.limit.calendar.window_start_ms(self.utc())
+        name, window_start_ms = (
+            budget.limit.name,
+            budget.limit.calendar.get_window_start_ms(self.utc()),
+        )
         if self._deployments.get(name, budget.deployments) != budget.deployments:
             self._changed_window_ms[name] = window_start_ms
         self._deployments[name] = budget.deployments
@@ -93,12 +96,12 @@ class Reconciler:
         return min(drifts, key=abs)
 
     async def _measure_drift(self, budget: BudgetQuery) -> int | None:
-        window_start_ms = budget.limit.calendar.window_start_ms(self.utc())
+        window_start_ms = budget.limit.calendar.get_window_start_ms(self.utc())
         spend_before = await self._read_counted_spend(budget, window_start_ms)
         await self.sleep(WRITE_DELAY_S)
         ledger_spend = await self.fetch_spend(budget, window_start_ms)
         spend_after = await self._read_counted_spend(budget, window_start_ms)
-        if budget.limit.calendar.window_start_ms(self.utc()) != window_start_ms:
+        if budget.limit.calendar.get_window_start_ms(self.utc()) != window_start_ms:
             return None
         drifts = []
         for scope in spend_before.keys() & spend_after.keys():

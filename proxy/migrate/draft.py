@@ -299,7 +299,7 @@ def find_listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | 
         provider, name = upstream.get("provider") or get_price_provider(upstream["dialect"]), model
     table = read_packaged_prices()
     rows = table.prices.get(provider or "", {})
-    row = usage.find_listed_name(rows, name)
+    row = usage.find_matching_name(rows, name)
     return None if row is None else ListedPrice(deepcopy(rows[row]), table.price_table.as_of)
 
 

@@ -25,7 +25,7 @@ NO_ESTIMATES: Mapping[str, int] = MappingProxyType({})
 
 
 def estimate_text_quarters(text: str) -> int:
-    """Return the estimate for a text.
+    """Estimate a text, in quarters of a token.
 
     The quarters of a character depend on its bytes in UTF-8: 1 quarter for one byte (English), 2
     for two bytes (Greek, Cyrillic, Hebrew, Arabic, accents), 4 for three bytes (Chinese, Japanese,
@@ -47,7 +47,7 @@ def estimate_text_quarters(text: str) -> int:
 
 
 def estimate_value_quarters(value: Any) -> int:
-    """Estimate a JSON value by its texts and numbers, without member names and punctuation."""
+    """Estimate the texts and numbers in a JSON value, without member names and punctuation."""
     if isinstance(value, str):
         return estimate_text_quarters(value)
     if isinstance(value, dict):
@@ -58,7 +58,7 @@ def estimate_value_quarters(value: Any) -> int:
 
 
 def estimate_json_quarters(value: Any) -> int:
-    """Return the estimate for a JSON value as text, with names of members and punctuation.
+    """Estimate a JSON value as text, with names of members and punctuation.
 
     Punctuation counts 4 quarters per item and 6 per member.
     """
@@ -85,7 +85,7 @@ def _estimate_number_quarters(number: float) -> int:
 
 
 def estimate_prompt_quarters(value: Any) -> int:
-    """Return the estimate for a prompt, which is a text or token ids, or for a list of prompts.
+    """Estimate a prompt, which is a text or token ids, or a list of prompts.
 
     An item of a list counts at least one token.
     """
@@ -127,15 +127,15 @@ def estimate_body_quarters(
 
 
 def to_tokens(quarters: int) -> int:
-    """Return whole tokens, rounded up."""
+    """Return quarters of a token as whole tokens, rounded up."""
     return -(-quarters // QUARTERS_PER_TOKEN)
 
 
 class HiddenOutput(NamedTuple):
-    """Output that a model may have written without sending it.
+    """Bounds of the output that a model may have produced without sending it.
 
-    ``responses`` responses took ``seconds``. They have at most ``max_tokens`` tokens, including
-    the sent ones.
+    ``responses`` parallel responses took ``seconds``, and have at most ``max_tokens`` tokens in
+    all, including the sent ones.
     """
 
     seconds: float = 0.0

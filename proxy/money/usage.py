@@ -69,6 +69,7 @@ class Tokens:
         return (*prompt, self.output, self.reasoning, self.audio_input, self.audio_output)
 
     def list_extra_counts(self) -> dict[str, int]:
+        """Return the counts in ``EXTRA_COUNTS`` that are not 0, by name."""
         return {name: count for name in EXTRA_COUNTS if (count := getattr(self, name))}
 
     def list_billed_counts(self) -> tuple[int, ...]:
@@ -78,9 +79,9 @@ class Tokens:
         return (*prompt, *completion, self.cache_write_1h, self.web_searches)
 
     def with_at_least(self, prompt: int, completion: int) -> Tokens:
-        """Return counts with at least as many prompt and completion tokens.
+        """Return counts with at least this many prompt and completion tokens.
 
-        Missing ones are added as text.
+        Missing tokens are added as text tokens.
         """
         return replace(
             self,
@@ -107,8 +108,8 @@ BILLED_COUNTS = (*TOKEN_TYPES, *EXTRA_COUNTS)
 class Usage:
     """Token counts and their source.
 
-    They are reported by the provider, estimated for a part, unknown because the response was
-    not read, or none because the upstream accepted nothing.
+    The source is the provider, an estimate of at least a part, unknown if the response was not
+    read, or none if the upstream accepted no request.
     """
 
     tokens: Tokens
@@ -139,7 +140,7 @@ COMPLETION_PARTS = (("reasoning", "reasoning_tokens"), ("audio_output", "audio_t
 def _split_total(
     counts: dict[str, int], total: str, details: Any, parts: Sequence[tuple[str, str]]
 ) -> None:
-    """Move the counts in ``details`` from the count ``total`` to their own token types."""
+    """Subtract the counts in ``details`` from ``counts[total]``, and set them by token type."""
     if type(details) is not dict:
         return
     for token_type, name in parts:
@@ -148,7 +149,7 @@ def _split_total(
             counts[total] -= part
 
 
-def _add_images(counts: dict[str, int], name: str, details: Any, total: int) -> None:
+def _add_image_count(counts: dict[str, int], name: str, details: Any, total: int) -> None:
     if type(details) is dict and details.get("image_tokens"):
         counts[name] = min(_parse_count(details["image_tokens"]) or 0, total)
 
@@ -171,13 +172,13 @@ def read_usage(usage: Any) -> Tokens | None:
     total = prompt + completion
     if usage.get("total_tokens", total) != total or not _CACHED_COUNT_NAMES.isdisjoint(usage):
         details = _read_prompt_details(usage, details)
-        _add_unexplained_total(counts, usage, details)
+        _add_rest_of_total(counts, usage, details)
     if details is not None:
         _split_total(counts, "input", details, PROMPT_PARTS)
-        _add_images(counts, "image_input", usage.get("prompt_tokens_details"), prompt)
+        _add_image_count(counts, "image_input", usage.get("prompt_tokens_details"), prompt)
     if "completion_tokens_details" in usage:
         _split_total(counts, "output", usage["completion_tokens_details"], COMPLETION_PARTS)
-        _add_images(counts, "image_output", usage["completion_tokens_details"], completion)
+        _add_image_count(counts, "image_output", usage["completion_tokens_details"], completion)
     if "cache_creation" in usage or "server_tool_use" in usage:
         counts |= _read_extra_counts(usage, counts.get("cache_write", 0))
     return Tokens(**counts)
@@ -203,11 +204,11 @@ def _read_prompt_details(usage: Json, details: Any) -> dict[str, int]:
     return counts
 
 
-def _add_unexplained_total(counts: dict[str, int], usage: Json, details: Mapping[str, int]) -> None:
-    """Add the difference to a larger total to input or output.
+def _add_rest_of_total(counts: dict[str, int], usage: Json, details: Mapping[str, int]) -> None:
+    """Add the tokens by which a reported total exceeds input plus output.
 
-    It is input if it equals the cached tokens in Anthropic's members, whose input excludes
-    them, otherwise output.
+    They are input if they equal the cached tokens in Anthropic's members, whose input excludes
+    cached tokens, otherwise output.
     """
     difference = (_parse_count(usage.get("total_tokens")) or 0) - counts["input"] - counts["output"]
     if difference > 0:
@@ -217,15 +218,15 @@ def _add_unexplained_total(counts: dict[str, int], usage: Json, details: Mapping
 
 
 def _read_extra_counts(usage: Json, cache_write: int) -> dict[str, int]:
-    writes = _read_group_count(usage, "cache_creation", "ephemeral_1h_input_tokens")
+    writes = _read_nested_count(usage, "cache_creation", "ephemeral_1h_input_tokens")
     counts = {
         "cache_write_1h": min(writes, cache_write),
-        "web_searches": _read_group_count(usage, "server_tool_use", "web_search_requests"),
+        "web_searches": _read_nested_count(usage, "server_tool_use", "web_search_requests"),
     }
     return {name: count for name, count in counts.items() if count}
 
 
-def _read_group_count(usage: Json, name: str, member: str) -> int:
+def _read_nested_count(usage: Json, name: str, member: str) -> int:
     group = usage.get(name)
     return (_parse_count(group.get(member)) or 0) if type(group) is dict else 0
 
@@ -289,8 +290,8 @@ class Price:
         )
 
     def compute_cost(self, tokens: Tokens) -> int | None:
-        """Return the cost in nano-USD, or None if a used type has no price."""
-        price, total = self._price_for_prompt(tokens) if self.tier_prices else self, 0
+        """Return the cost in nano-USD, or None if a type with tokens has no price."""
+        price, total = self._get_price_for_prompt(tokens) if self.tier_prices else self, 0
         for rate, count in zip(price.rates, tokens.list_billed_counts(), strict=True):
             if count:
                 if rate is None:
@@ -305,13 +306,13 @@ class Price:
         return self.input == 0 and not any(map(any, (self.rates, *tiers)))
 
     def get_rate(self, token_type: str) -> Decimal | None:
-        """Return the base price of a million tokens of a type."""
+        """Return the base price in USD of a million tokens of a type."""
         price: Decimal | None = getattr(self, token_type)
         return price if price is not None else getattr(self, FALLBACK_TYPES[token_type])
 
     def compute_cost_by_type(self, tokens: Tokens) -> dict[str, int]:
         """Return the cost in nano-USD by the types of ``COST_TYPES``, for tokens with a price."""
-        price = self._price_for_prompt(tokens) if self.tier_prices else self
+        price = self._get_price_for_prompt(tokens) if self.tier_prices else self
         parts: dict[str, int] = {}
         total = running_cost = 0
         for kind, rate, count in zip(_KINDS, price.rates, tokens.list_billed_counts(), strict=True):
@@ -323,7 +324,7 @@ class Price:
                     running_cost = cost
         return parts
 
-    def _price_for_prompt(self, tokens: Tokens) -> Price:
+    def _get_price_for_prompt(self, tokens: Tokens) -> Price:
         prompt = tokens.prompt_total
         for threshold, price in self.tier_prices:
             if prompt > threshold:
@@ -374,8 +375,8 @@ def find_price_on(prices: Sequence[Price], day: date) -> Price | None:
     return max(started, key=lambda price: price.since or date.min, default=None)
 
 
-def find_listed_name(names: Iterable[str], model: str) -> str | None:
-    """Return the name of a model in a table, otherwise the longest matching ``prefix*``."""
+def find_matching_name(names: Iterable[str], model: str) -> str | None:
+    """Return the name that equals a model, otherwise the longest ``prefix*`` that matches it."""
     names = list(names)
     if model in names:
         return model

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from proxy.money.usage import Price, find_listed_name, find_price_on
+from proxy.money.usage import Price, find_matching_name, find_price_on
 from proxy.policy import schema
 from proxy.policy.catalog import list_labels
 from proxy.policy.compile.targets import compile_price
@@ -24,9 +24,9 @@ TARGET_SOURCE = "target"
 
 @frozen
 class PriceLine:
-    """A price and its source: ``target``, a name in the price table, or None without a price.
+    """Price of a model on one day, None if it has none on that day.
 
-    ``price`` is None before its first day.
+    ``source`` is ``target``, a name in the price table, or None without any price.
     """
 
     provider: str | None
@@ -65,7 +65,7 @@ def list_prices(
 def _make_target_line(loaded: LoadedFolder, target: Target, day: date) -> PriceLine:
     provider = target.upstream.provider
     rows = loaded.policies_with_prices.prices.get(provider or "", {})
-    name = find_listed_name(rows, target.model)
+    name = find_matching_name(rows, target.model)
     source = None if not target.prices else TARGET_SOURCE
     if name is not None and parse_valid_prices(rows[name]) == target.prices:
         source = name
@@ -116,12 +116,12 @@ def format_json(listing: PriceListing) -> str:
     data = {
         "at": str(listing.day),
         "as_of": str(listing.as_of) if listing.as_of else None,
-        "prices": [_to_json(line) for line in listing.lines],
+        "prices": [_make_json_object(line) for line in listing.lines],
     }
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
-def _to_json(line: PriceLine) -> Mapping[str, Any]:
+def _make_json_object(line: PriceLine) -> Mapping[str, Any]:
     price = line.price
     data = {"upstream": line.upstream, "provider": line.provider, "model": line.model}
     data["by"] = line.source

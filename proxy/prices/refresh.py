@@ -39,9 +39,9 @@ class PackageMissing(Exception):
 
 @frozen
 class PriceRefresh:
-    """The new text of the file, and its changes.
+    """The new text of the price file, and its changes.
 
-    ``is_current`` if the file has that text already.
+    ``is_current`` is True if the file has that text already.
     """
 
     text: str

@@ -19,7 +19,7 @@ PRICE_NAMES = (
 
 @frozen
 class PriceRow:
-    """A price as text, and its first day, None for the earliest price."""
+    """A price as members of a YAML mapping, and its first day, None for the earliest price."""
 
     since: date | None
     amounts: str
@@ -54,6 +54,7 @@ def format_yaml_members(amounts: Mapping[str, object]) -> str:
 
 
 def merge_tables(old: Table, new: Table, today: date) -> tuple[Table, TableChanges]:
+    """Return a table with the prices of both. A price that differs starts ``today``."""
     table: dict[str, dict[str, Rows]] = {}
     added, changed, missing = [], [], []
     for provider in dict.fromkeys((*old, *new)):

@@ -94,7 +94,7 @@ def _list_name_patterns(match: types.MatchLogic) -> list[str]:
 def _list_model_rows(model: types.ModelInfo) -> Rows:
     """Return a model's prices by day, none if they are not per token."""
     rows: list[PriceRow] = []
-    for day, source in _iter_highest_daily_prices(model):
+    for day, source in _iter_highest_prices_by_day(model):
         amounts = _read_amounts(source, is_embedding="embed" in model.id)
         if amounts is None:
             return ()
@@ -104,10 +104,10 @@ def _list_model_rows(model: types.ModelInfo) -> Rows:
     return tuple(rows)
 
 
-def _iter_highest_daily_prices(
+def _iter_highest_prices_by_day(
     model: types.ModelInfo,
 ) -> Iterator[tuple[date | None, types.ModelPrice]]:
-    """Yield the day of each price change, oldest first, with the highest price of that day."""
+    """Yield each day on which prices change, oldest first, with the highest price of that day."""
     days: set[date] = set()
     hours = {time(0)}
     for price in model.prices if isinstance(model.prices, list) else ():

@@ -129,7 +129,7 @@ LARGE_BYTES = 64 * 1024  # any body of this size is parsed within about 10 ms
 TIME_SLICE_S = 0.005
 
 
-class TimeSlices:
+class PauseScheduler:
     """Schedules the pauses of all callers: each loop iteration resumes one call per caller.
 
     A hundred busy streams of one key then take a hundred iterations instead of one long iteration.
@@ -166,15 +166,18 @@ class TimeSlices:
 
 
 class TimeSlice:
-    """Measures the work of one call. ``slices`` schedules its pauses by ``caller``."""
+    """Measures the work of one call. ``scheduler`` orders its pauses by ``caller``."""
 
-    __slots__ = ("_began", "_caller", "_now", "_slices", "_worked")
+    __slots__ = ("_began", "_caller", "_now", "_scheduler", "_worked")
 
     def __init__(
-        self, now: Callable[[], float], slices: TimeSlices | None = None, caller: object = None
+        self,
+        now: Callable[[], float],
+        scheduler: PauseScheduler | None = None,
+        caller: object = None,
     ) -> None:
         self._now = now
-        self._slices = slices
+        self._scheduler = scheduler
         self._caller = caller
         self._began = self._worked = 0.0
 
@@ -192,10 +195,10 @@ class TimeSlice:
 
     async def pause(self) -> None:
         """Yield to other calls and start a new slice."""
-        if self._slices is None:
+        if self._scheduler is None:
             await asyncio.sleep(0)
         else:
-            await self._slices.pause(self._caller)
+            await self._scheduler.pause(self._caller)
         self._worked = 0.0
         self._began = self._now()
 

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 class SemanticCacheRule:
     """Serves the cached response to a similar prompt.
 
-    - ``embeddings``: deployment that computes vectors, within ``deadline`` seconds.
+    - ``embeddings``: deployment that computes vectors. A call of it has ``deadline`` seconds.
     - ``mode``: in shadow mode matches are only counted.
-    - ``threshold``: minimum cosine of a match.
+    - ``threshold``: minimum cosine similarity of a match.
     - ``max_temperature``: calls with a higher temperature are not compared.
     """
 
@@ -107,11 +107,11 @@ class RequestHead:
     - ``properties``: pairs that the client sent. They appear only in logs and spans.
     - ``user``: the end user.
     - ``via``: ids of the Headrace instances that forwarded the call.
-    - ``echo``: response headers that the dialect sends in any case.
+    - ``echo``: response headers that the dialect sends with every response, also with errors.
     - ``headers``: names are lower-case, credentials are left out.
     - ``received_at``: in UTC.
     - ``internal_key``: set for calls of guards and of the cache.
-    - ``session``: groups calls.
+    - ``session``: the client's id for a group of calls.
     - ``parameters``: parameters of the path and the query.
     - ``passthrough``: set for passthrough paths.
     """
@@ -194,7 +194,7 @@ class Call:
 
 @frozen
 class ParameterOverrides:
-    """Parameters that rules set, and upper bounds that they impose.
+    """Request parameters that rules ``set``, and their upper bounds (``cap``).
 
     ``changed`` caches the resulting parameters by target route.
     """
@@ -258,7 +258,7 @@ class ModelCall:
 class Retry:
     """Retries of the same target after the statuses or causes in ``on``.
 
-    Before retry n, a random wait of at most ``wait * 2 ** n`` seconds, bounded by ``max_wait``.
+    The wait before retry n is random, at most ``wait * 2 ** n`` and ``max_wait`` seconds.
     """
 
     times: int
@@ -293,10 +293,10 @@ class Plan:
     """The policy's decision on one call.
 
     - ``model_list``: the response to a request for the list of models.
-    - ``hedge_after``: seconds.
+    - ``hedge_after``: seconds until a second target is tried in parallel.
     - ``refusal``: set if a rule refuses the call.
     - ``cache``: None if the call does not use the cache.
-    - ``may_refresh``: the client may bypass the cache.
+    - ``may_refresh``: the client may skip the cache lookup.
     - ``rule_by_effect``: the rule behind each effect on the whole call.
     - ``passthrough``: the matched passthrough path.
     - ``rules``, ``shadow_rules``: the rules of all model calls.
@@ -340,14 +340,14 @@ class Plan:
 class PassthroughHead:
     """Head of a passthrough response.
 
-    ``length`` is the size of the body in bytes, None if unknown. ``read`` is True if the proxy
-    parses the body as JSON.
+    ``length`` is the size of the body in bytes, None if unknown. With ``parses_json`` the proxy
+    parses the body.
     """
 
     status: int
     media_type: str
     length: int | None
-    read: bool
+    parses_json: bool
 
 
 @frozen

@@ -10,7 +10,7 @@ from proxy.runtime.frozen import frozen
 
 @frozen
 class DetectorFindings:
-    """Findings of all guards of one detector: counts by kind, and the highest score."""
+    """Findings of all guards that count as one detector: counts by kind, and the highest score."""
 
     findings: Mapping[str, int]
     score: float
@@ -34,9 +34,9 @@ def get_counts(findings: DetectorFindings) -> dict[str, Any]:
 
 @frozen
 class DetectionFormat:
-    """A detector: its names in ``details`` and in the summary, and functions that fill both."""
+    """Format of a detector: ``details`` under ``name``, ``summary`` under ``summary_name``."""
 
     name: str
-    word: str
+    summary_name: str
     details: Details = get_counts
     summary: Callable[[DetectorFindings], object] = to_flag

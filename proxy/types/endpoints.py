@@ -1,4 +1,4 @@
-"""Precomputed routes from a client's endpoint to an upstream."""
+"""Endpoints of clients, and precomputed routes from an endpoint to an upstream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TargetEndpoint = Literal["completions", "chat", "responses"]
 
 
 class ChangedFields(NamedTuple):
-    """Output bounds and rule-controlled fields of a request as sent.
+    """Numeric fields of a request, as rules change them.
 
     ``max_output_tokens`` applies to one prompt.
     """
@@ -45,9 +45,9 @@ class TargetRoute:
     - ``unchanged_fields``: fields that are forwarded unchanged unless a rule applies to them.
     - ``checks``: checks of their values. Only ``unchecked_fields`` need them: the other fields
       passed them with the request.
-    - ``asked_for_usage``: a stream must request a usage chunk.
+    - ``requests_usage``: the proxy requests a usage chunk in streams.
     - ``supported_fields``, ``accepts_zero_bound``: copied to the translated request.
-    - ``unchanged``: cache of fields without rules.
+    - ``fields_without_rules``: cache of the fields of calls to which no rule applies.
     """
 
     endpoint: Endpoint
@@ -58,6 +58,8 @@ class TargetRoute:
     unchecked_fields: frozenset[str]
     supported_fields: Collection[str]
     accepts_zero_bound: bool
-    asked_for_usage: bool
+    requests_usage: bool
     headers: dict[str, str] = field(repr=False)
-    unchanged: dict[NumericFields, ChangedFields | None] = field(default_factory=dict, repr=False)
+    fields_without_rules: dict[NumericFields, ChangedFields | None] = field(
+        default_factory=dict, repr=False
+    )

@@ -66,7 +66,7 @@ PrefilterFunction = Callable[[bytes], bool]
 class SharedPrefilter(NamedTuple, Generic[Hits]):
     """A pattern set that several rules share.
 
-    ``match`` searches all lines at once, and returns ``nothing`` only if no pattern matches a line.
+    ``match`` searches all lines at once. It returns ``nothing`` only if no line has a match.
     """
 
     match: Callable[[bytes], Hits]
@@ -84,7 +84,7 @@ class Preparable(Protocol):
     """A detector that loads data before its first inspection. Callable from any thread."""
 
     def prepare(self) -> None:
-        """Load what would delay a call."""
+        """Load the data that the first inspection needs."""
 
     def iter_loading_steps(self) -> Iterator[None]:
         """Load data that is needed rarely, a few milliseconds per step."""
@@ -117,7 +117,7 @@ class ContextualDetector(Protocol):
 
 
 class HasContextChars(Protocol):
-    """A detector that reads more than the text. ``context_chars`` is their number."""
+    """A detector that also reads context of the request, of ``context_chars`` characters."""
 
     @property
     def context_chars(self) -> int: ...
@@ -144,7 +144,7 @@ class GuardClient(Protocol):
 
     @property
     def caller(self) -> object:
-        """Name of the key whose share of the fair queue the guard uses."""
+        """Name of the key in whose share of the fair queue the guard runs."""
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         """Return the status and the body of a service's response. Raises ``OSError``."""
@@ -293,7 +293,7 @@ GuardResults = Sequence[tuple[Stage, GuardResult]]
 
 @frozen
 class CostCap:
-    """Maximum estimated cost of a call in nano-USD. It fails if the cost is unknown."""
+    """Guard that blocks a call whose estimated cost exceeds ``max_nano_usd``, or is unknown."""
 
     name: str
     max_nano_usd: int
@@ -332,7 +332,8 @@ class Capture:
 class StageRules:
     """Rules of one stage, with properties that are computed once per revision.
 
-    - ``contextual``: a detector depends on the call.
+    - ``contextual``: a detector is built for each call.
+    - ``restores``: a rule puts masked values back into responses.
     - ``in_force``: a rule is not in shadow mode.
     """
 

@@ -13,7 +13,7 @@ from proxy.types.limit import Limit
 
 
 def make_internal_key_name(caller: Literal["guard", "cache"], name: str) -> str:
-    """Return the key name of calls of a guard or a deployment's cache. No virtual key has it."""
+    """Return the key name for calls of a guard or a deployment's cache. No virtual key has it."""
     return f"{caller}/{name}"
 
 
@@ -36,8 +36,8 @@ class LabelCatalog:
     """Bounded label values of one policy revision.
 
     ``tags`` has the values of each tag, none for a tag that only a pattern restricts.
-    ``credentials`` are pairs of a key and a fingerprint. ``counters`` are limit counters with a
-    metric each. ``prices_as_of`` is the date of the price table.
+    ``credentials`` are pairs of a key and a fingerprint. ``counters`` are pairs of a limit and a
+    scope. ``prices_as_of`` is the date of the price table.
     """
 
     revision: str = ""
@@ -51,7 +51,7 @@ class LabelCatalog:
     def get_scope_labels(self, scope: str) -> dict[str, str]:
         """Return the dimensions and values of a counter's scope that the policies define.
 
-        Stop at the first value that a client may choose: the rest may imitate other parts.
+        Stop at the first value that a client may choose, because it may contain ``|`` and a part.
         """
         labels: dict[str, str] = {}
         for part in scope.split("|"):
@@ -61,16 +61,16 @@ class LabelCatalog:
             labels[name] = value
         return labels
 
-    def defines_value(self, per: str, value: str) -> bool:
+    def defines_value(self, dimension: str, value: str) -> bool:
         """Return True if the policies define this value of a key, deployment, model or tag."""
-        if per == "key":
+        if dimension == "key":
             return value in self.keys
-        if per == "deployment":
+        if dimension == "deployment":
             return value in self.deployments
         listed = self.deployments.values()
-        if per == "model":
+        if dimension == "model":
             return any(target.model == value for d in listed for target in d.targets)
-        tag = per.removeprefix("tag.")
-        if tag == per:
+        tag = dimension.removeprefix("tag.")
+        if tag == dimension:
             return False
         return value in self.tags.get(tag, ()) or any((tag, value) in d.tags for d in listed)

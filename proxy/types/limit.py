@@ -51,8 +51,8 @@ class LimitKind:
     - ``unit``: the noun in texts.
     - ``counter_type``: ``rate`` (drains continuously), ``budget`` (money per calendar window) or
       ``lease`` (returned when the call ends).
-    - ``is_usage_based``: the amount differs between calls, and a cached response uses nothing of
-      it. Calls claim 1 of other kinds.
+    - ``is_usage_based``: the amount differs between calls, and a cached response uses none. A call
+      claims 1 of a kind that is not.
     - ``counter_prefix``: prefix of counter keys if it is not ``name``.
     - ``scale``: counter units in one unit of policies.
     - ``headers``: response headers with limit, remaining amount and reset time of the tightest
@@ -73,7 +73,7 @@ class LimitKind:
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
         """Return the maximum amount that one model call may use, given its size at each target.
 
-        Called for kinds that are usage-based.
+        Called only for kinds that are usage-based.
         """
         return 1
 
@@ -105,7 +105,7 @@ class LimitKind:
 
     def make_error(self, refusal: LimitRefusal, at_ms: int) -> LimitExceeded:
         """Return the error for a call that was received at ``at_ms`` and refused by a limit."""
-        wait_s, limit_text = refusal.retry_after_s, refusal.quoted_name
+        wait_s, limit_text = refusal.retry_after_s, refusal.description
         if wait_s is None:
             text = f"This call exceeds the whole limit {limit_text}, so no retry can succeed."
         else:
@@ -188,8 +188,8 @@ class LimitRefusal:
     remaining: int | None
 
     @property
-    def quoted_name(self) -> str:
-        """Text with the limit's name, allowance and scope."""
+    def description(self) -> str:
+        """Quoted name, amount and scope of the limit, for error messages."""
         owner = (
             f" for {shorten_to_ascii(self.scope.replace('|', ', '), MAX_NAME)}"
             if self.scope
@@ -216,14 +216,14 @@ class Claim:
 class ClaimTemplate(NamedTuple):
     """The part of a claim that all calls with the same plan share.
 
-    ``claim`` is set if it is the same for each call. With ``personal`` the scope has a placeholder
-    for the end user. ``model_calls`` are the indexes of the model calls that it counts.
+    ``claim`` is set if it is the same for each call. With ``is_per_user`` the scope has a
+    placeholder for the end user. ``model_calls`` are the indexes of the counted model calls.
     """
 
     claim: Claim | None
     limit: Limit
     scope: str
-    personal: bool
+    is_per_user: bool
     model_calls: tuple[int, ...]
 
 
@@ -276,7 +276,7 @@ class CounterState:
 
 @frozen
 class LimitDecision:
-    """Decision on the claims of one call, with ``READING_LENGTH`` numbers for each claim.
+    """Decision on the claims of one call. ``readings`` has ``READING_LENGTH`` numbers per claim.
 
     ``is_store_unavailable`` is True if limits that fail closed refuse the call for that reason.
     """
@@ -335,14 +335,14 @@ class LimitDecision:
         levels = self.readings[::READING_LENGTH]
         return [-(-levels[n] // claim.limit.debt_per_unit) for n, claim in enumerate(self.claims)]
 
-    def list_decisions(self) -> list[tuple[Limit, bool]]:
-        """Return the limit of each claim, and True if it refuses, or would without shadow mode."""
+    def list_refusals(self) -> list[tuple[Limit, bool]]:
+        """Return the limit of each claim, and True if it refuses or would without shadow mode."""
         waits = self.readings[WAIT_INDEX::READING_LENGTH]
         return [(claim.limit, waits[index] != 0) for index, claim in enumerate(self.claims)]
 
 
 def build_limit_decision(claims: Sequence[Claim], readings: Sequence[int]) -> LimitDecision:
-    """Return the decision: the call is refused if a limit outside of shadow mode must wait."""
+    """Return the decision. A claim that does not fit refuses the call, except in shadow mode."""
     waits = readings[WAIT_INDEX::READING_LENGTH]
     refused = any(waits) and any(
         wait and not claim.limit.shadow for claim, wait in zip(claims, waits, strict=True)

@@ -12,11 +12,10 @@ from typing import Protocol
 
 from proxy.runtime.frozen import frozen
 
-MAX_PATH_CHARS = 1024  # characters of a path
-MAX_QUERY_CHARS = 2048  # characters of a query
-MAX_VALUE_CHARS = 256  # of one value in it
+MAX_PATH_CHARS = 1024
+MAX_QUERY_CHARS = 2048
+MAX_VALUE_CHARS = 256  # of one value in a query
 IDEMPOTENT_METHODS = frozenset({"DELETE", "GET", "PUT"})
-"""Idempotent methods."""
 SAMPLE_SEGMENT = "x"
 _VALUE = "[A-Za-z0-9][A-Za-z0-9._~:@=+-]{0,255}"
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
@@ -66,7 +65,7 @@ class PassthroughPath:
     - ``queries``, ``fields``: query parameters and body fields that are forwarded (``fields`` None:
       all).
     - ``max_bytes``: maximum size of the body.
-    - ``repeatable``: allows retries for any method.
+    - ``repeatable``: requests of any method may be retried.
     - ``max_cost``: maximum cost of a call in nano-USD, None if unknown.
     """
 
@@ -87,19 +86,19 @@ class PassthroughPath:
         object.__setattr__(self, "pattern", re.compile("".join(pieces)))
 
     @property
-    def sample(self) -> str:
+    def sample_path(self) -> str:
         """A matching path with placeholder values."""
         return _make_sample_path(self.route)
 
     @property
-    def names(self) -> list[str]:
+    def parameter_names(self) -> list[str]:
         return _PARAMETER.findall(self.route)
 
     def match_path(self, path: str) -> re.Match[str] | None:
         return self.pattern.fullmatch(path) if len(path) <= MAX_PATH_CHARS else None
 
     def may_repeat(self, method: str) -> bool:
-        """Return True if a request that the upstream may have processed can be retried."""
+        """Return True if a request may be retried although the upstream may have processed it."""
         return self.repeatable or method in IDEMPOTENT_METHODS
 
 
@@ -124,7 +123,7 @@ class PassthroughPaths:
 
     @classmethod
     def from_paths(cls, paths: Iterable[PassthroughPath]) -> PassthroughPaths:
-        return cls(tuple(sorted(paths, key=lambda path: (len(path.names), path.route))))
+        return cls(tuple(sorted(paths, key=lambda path: (len(path.parameter_names), path.route))))
 
     @classmethod
     def merge(cls, groups: Iterable[PassthroughPaths]) -> PassthroughPaths:
@@ -132,7 +131,7 @@ class PassthroughPaths:
         return cls.from_paths(dict.fromkeys(path for paths in groups for path in paths.paths))
 
     def find(self, method: str, path: str) -> PassthroughPath | None:
-        """Return the first path that matches a request."""
+        """Return the first path whose route and methods match a request."""
         for candidate in self.paths:
             if method in candidate.methods and candidate.match_path(path):
                 return candidate

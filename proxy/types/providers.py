@@ -24,7 +24,7 @@ COMMON_FIELDS = frozenset(
     {"max_tokens", "messages", "model", "response_format", "stop", "stream", "temperature"}
     | {"tool_choice", "tools", "top_p"}
 )
-"""Fields of a chat request that all providers take."""
+"""Fields of a chat request that all providers accept."""
 SAMPLING_FIELDS = frozenset({"frequency_penalty", "n", "presence_penalty", "seed"})
 LOGPROBS_FIELDS = frozenset({"logprobs", "top_logprobs"})
 MAX_TOKENS = ("max_completion_tokens", "max_tokens")
@@ -35,7 +35,7 @@ class Provider:
     """A provider. The defaults of ``endpoints`` and all below it are OpenAI's.
 
     - ``base_url``: public address. None if each customer has a separate address.
-    - ``variable``: variable from which LiteLLM reads its key. Empty if no key is needed.
+    - ``variable``: environment variable of its key in LiteLLM. Empty if no key is needed.
     - ``words``: names of the provider in LiteLLM's models.
     - ``is_priced``: the price table has its models.
     - ``fields``: accepted fields of OpenAI's chat. None for all of them, and for the role
@@ -63,12 +63,12 @@ class Provider:
     is_gateway: bool = False
 
     def accepts_field(self, name: str) -> bool:
-        """Return True if it takes a field of OpenAI's chat."""
+        """Return True if the provider accepts a field of OpenAI's chat."""
         return self.fields is None or name in self.fields
 
     @property
     def is_openai_compatible(self) -> bool:
-        """True if it takes any chat that OpenAI takes, unchanged."""
+        """True if the provider accepts every chat request that OpenAI accepts, unchanged."""
         changes = self.renamed or self.signs_calls or self.has_short_ids
         return self.fields is None and self.thoughts == "optional" and not changes
 
@@ -188,14 +188,14 @@ GATEWAY_NAMES = frozenset(row.name for row in _TABLE if row.is_gateway)
 
 
 def get_key_variable(word: str) -> str:
-    """Return the variable for a key, by the word of its provider or of the account."""
+    """Return the environment variable of a key, by the name of its provider or account."""
     return f"{re.sub('[^A-Z0-9]+', '_', word.upper())}_API_KEY"
 
 
 _REASONING = re.compile(
     r"""(?:^|[/:._-])(?:
         o[1-9](?![0-9.])                  # OpenAI: o1, o3-mini, o4-mini
-      | gpt-(?:[5-9]|oss)(?!.*chat)       # gpt-5 and later, but for those of the chat
+      | gpt-(?:[5-9]|oss)(?!.*chat)       # gpt-5 and later, except chat models
       | (?:deepseek-)?(?:r1|reasoner)(?![0-9])
       | qwq | magistral
       | grok-(?:[4-9]|3-mini)

@@ -66,7 +66,7 @@ class Timeouts:
 
 @frozen
 class Breaker:
-    """Circuit breaker: opens for ``open_s`` seconds after ``failures`` consecutive failures."""
+    """Circuit breaker that opens for ``open_s`` seconds after ``failures`` failures in a row."""
 
     failures: int = 5
     open_s: float = 10.0
@@ -77,9 +77,9 @@ class Upstream:
     """A provider endpoint.
 
     - ``accepts`` are request fields beyond those of its dialect.
-    - ``most`` are maximum values, or maximum lengths of arrays, by field.
+    - ``max_values`` are maxima of numbers, or of lengths of arrays, by field.
     - ``drops`` and ``refuses`` are fields that are removed from a request or cause an error.
-    - ``open_ranges`` checks only the types of values.
+    - ``skips_range_checks``: the proxy checks the types of values, not their ranges.
     - ``is_gateway`` forwards declared and accepted fields only.
     - ``requests_usage`` requests a usage chunk in streams.
     - ``base_url`` may contain ``{model}``. ``query`` is appended to each URL. ``key_header``
@@ -100,13 +100,13 @@ class Upstream:
     timeouts: Timeouts = field(default_factory=Timeouts)
     provider: str | None = None
     accepts: frozenset[str] = frozenset()
-    most: tuple[tuple[str, float], ...] = ()
+    max_values: tuple[tuple[str, float], ...] = ()
     requests_usage: bool = True
     traits: Provider = OPENAI
     is_gateway: bool = False
     drops: frozenset[str] = frozenset()
     refuses: frozenset[str] = POLICY_FIELDS
-    open_ranges: bool = False
+    skips_range_checks: bool = False
     max_answer_bytes: int | None = None
     max_answer_values: int = 100_000
     propagate_trace: bool = False
@@ -161,10 +161,11 @@ class Target:
         """Name in texts, logs and metrics."""
         return f"{self.upstream.name}/{self.model}"
 
-    def find_missing_price(self, on: date | None = None) -> str | None:
-        """Return which price is missing, or None if the price is complete.
+    def describe_missing_price(self, on: date | None = None) -> str | None:
+        """Return a text that names the missing price, or None if no price is missing.
 
-        Without a date any price may apply. Models with "embed" in their name have no output.
+        Without a date, one complete price of any date is enough. Models with "embed" in their name
+        need no price for output.
         """
         prices = self.prices
         if on is not None:
@@ -173,7 +174,7 @@ class Target:
                 return f"no price in force on {on}"
             prices = (price,)
         embeds = "embed" in self.model.lower()
-        missing = (find_missing_price(price, embeds) or "" for price in prices)
+        missing = (describe_missing_price(price, embeds) or "" for price in prices)
         return min(missing, default=NO_PRICE) or None
 
 
@@ -209,7 +210,7 @@ class StateRef:
     is_conversation: bool = False
 
     def matches(self, target: Target) -> bool:
-        """Return True if a target of the deployment has the state."""
+        """Return True if ``target``, of the same deployment, has the state."""
         return self.target == (target.upstream.name if self.is_conversation else target.id)
 
     def is_same_target(self, other_ref: StateRef) -> bool:
@@ -226,8 +227,8 @@ def join_target_ids(targets: Iterable[Target]) -> str:
     return ", ".join([target.id for target in targets])
 
 
-def find_missing_price(price: Price, embeds: bool) -> str | None:
-    """Return which price is missing: input, or output unless the model only ``embeds``."""
+def describe_missing_price(price: Price, embeds: bool) -> str | None:
+    """Return a text that names the missing price: of input, or of output unless ``embeds``."""
     if price.input is None:
         return "no price for input"
     return None if embeds or price.output is not None else "no price for output"

@@ -37,8 +37,8 @@ class Calendar:
         except (KeyError, OSError, ValueError):
             raise ValueError(f"unknown time zone {self.zone}") from None
 
-    def window_bounds(self, wall_ms: int) -> Bounds:
-        """Return the bounds of the window of a moment and of its neighbors."""
+    def get_window_bounds_ms(self, wall_ms: int) -> Bounds:
+        """Return the bounds of the window that contains a moment, and of its neighbors."""
         if length := _FIXED_MS.get(self.unit):
             begin = wall_ms - wall_ms % length
             return begin - length, begin, begin + length, begin + 2 * length
@@ -49,13 +49,15 @@ class Calendar:
         begins = [_start_of_day_ms(self._add_units(day, by), zone) for by in (-1, 0, 1, 2)]
         return begins[0], begins[1], begins[2], begins[3]
 
-    def window_start_ms(self, wall_s: float) -> int:
-        """Return the start of the window of a moment in seconds since the epoch."""
-        return self.window_bounds(int(wall_s * 1000))[1]
+    def get_window_start_ms(self, wall_s: float) -> int:
+        """Return the start of the window that contains ``wall_s``, in seconds since the epoch."""
+        return self.get_window_bounds_ms(int(wall_s * 1000))[1]
 
-    def next_start(self, wall_ms: int) -> datetime:
-        """Return the start of the next window in the time of the zone."""
-        return datetime.fromtimestamp(self.window_bounds(wall_ms)[2] / 1000, self._load_zone())
+    def get_next_window_start(self, wall_ms: int) -> datetime:
+        """Return the start of the next window, with the time zone."""
+        return datetime.fromtimestamp(
+            self.get_window_bounds_ms(wall_ms)[2] / 1000, self._load_zone()
+        )
 
     def _get_first_day(self, day: date) -> date:
         if self.unit == "week":

@@ -28,7 +28,7 @@ from proxy.errors import (
 )
 from proxy.ports import BillingRegistry, RedactError, UpstreamResponse
 from proxy.runtime.deferred_free import drop_tracebacks
-from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlices
+from proxy.runtime.fair_queue import LARGE_BYTES, Offload, PauseScheduler
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Plan, ResponseHead, Target
 from proxy.upstream import passthrough
@@ -85,7 +85,7 @@ class Upstreams:
     random: Callable[[], float] = random.random
     offload: Offload = Offload()  # immutable
     new_share: Callable[[str], MemoryShare] | None = None
-    time_slices: TimeSlices = field(default_factory=TimeSlices)
+    pause_scheduler: PauseScheduler = field(default_factory=PauseScheduler)
     ids: ResponseIds | None = None
     registry: BillingRegistry | None = None
 
@@ -321,7 +321,7 @@ class Upstreams:
             open_attempt=open_attempt,
             offload=self.offload,
             share=share,
-            time_slices=self.time_slices,
+            pause_scheduler=self.pause_scheduler,
             settle=settle,
         )
 

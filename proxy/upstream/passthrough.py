@@ -73,7 +73,7 @@ def build_success_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead 
         *select_client_headers(open_attempt, reply),
         *select_passthrough_headers(reply.headers),
     )
-    return ResponseHead(streamed=not head.read, headers=headers, passthrough=head)
+    return ResponseHead(streamed=not head.parses_json, headers=headers, passthrough=head)
 
 
 def make_reader(open_attempt: OpenAttempt, head: ResponseHead) -> FrameReader:

@@ -19,7 +19,7 @@ from proxy.dialects.frames.reader import FrameReader
 from proxy.dialects.wire.strict_json import Document
 from proxy.errors import ProxyError
 from proxy.ports import Feed
-from proxy.runtime.fair_queue import LARGE_BYTES, Offload, TimeSlices
+from proxy.runtime.fair_queue import LARGE_BYTES, Offload, PauseScheduler
 from proxy.types import ResponseHead
 from proxy.types.events import Delta, Event, Extension, Fault, Finish, Frame, PartStart, ResponseEnd
 from proxy.upstream.attempt import OpenAttempt
@@ -39,7 +39,7 @@ class HttpUpstreamResponse:
 
     - ``offload``: reads large documents.
     - ``share``: counts the memory of the response, None if it is not counted.
-    - ``time_slices``: schedules pauses between large reads that contain no frame.
+    - ``pause_scheduler``: orders pauses between large reads that contain no frame.
     - ``settle``: called with the first frames. It decides which call pays for the response.
     """
 
@@ -49,7 +49,7 @@ class HttpUpstreamResponse:
     open_attempt: OpenAttempt
     offload: Offload
     share: MemoryShare | None
-    time_slices: TimeSlices
+    pause_scheduler: PauseScheduler
     settle: Settle | None = None
     _documents: deque[Document] = field(default_factory=deque)
     _frames: Sequence[Frame] = field(default_factory=list)
@@ -121,7 +121,7 @@ class HttpUpstreamResponse:
                 await self._read_in_thread(self._documents.popleft())
             elif self._is_burst:  # reads without frames are not counted elsewhere
                 self._is_burst = False
-                await self.time_slices.pause(self.open_attempt.call.scheduling_key)
+                await self.pause_scheduler.pause(self.open_attempt.call.scheduling_key)
             elif self._state == "over" or self.open_attempt.attempt.finished:
                 return ()
             elif self._state == "closed":

@@ -56,7 +56,7 @@ policies:
 """
 Start = Callable[..., Awaitable[Proxy]]
 """Starts a proxy with a policy and, for its upstream `openai`, with ``extra`` settings."""
-OPEN_TARGET = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), "m")
+OPEN_TARGET = Target(Upstream("up", "openai", "http://127.0.0.1:9", skips_range_checks=True), "m")
 """A target with the API of OpenAI that is not OpenAI."""
 
 

@@ -68,8 +68,8 @@ def iter_targets() -> Iterator[Target]:
         upstream = Upstream("up", dialect, "http://127.0.0.1:9")
         yield Target(upstream, "smol", endpoint)
         if dialect == "openai":
-            yield Target(replace(upstream, open_ranges=True), "smol", endpoint)
-            yield Target(replace(upstream, open_ranges=True), "o3-mini", endpoint)
+            yield Target(replace(upstream, skips_range_checks=True), "smol", endpoint)
+            yield Target(replace(upstream, skips_range_checks=True), "o3-mini", endpoint)
 
 
 TARGETS = tuple(iter_targets())
@@ -85,7 +85,7 @@ def count_max_usage(body: Json, target: Target) -> int:
     A server that knows all names uses the largest. One that knows the names of its API document is
     unbounded without them. One that is not OpenAI's may read 0 as unbounded.
     """
-    is_openai = target.upstream.dialect == "openai" and not target.upstream.open_ranges
+    is_openai = target.upstream.dialect == "openai" and not target.upstream.skips_range_checks
     documented = TOP_BOUNDS[: 3 if target.upstream.dialect in ("scale", "multimodel") else 2]
     is_bounded = any(body.get(name) is not None for name in documented)
     has_zero = any(value < (0 if is_openai else 1) for value in list_bounds(body, UPPER_BOUNDS))

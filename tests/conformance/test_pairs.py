@@ -270,7 +270,7 @@ async def test_fields_are_translated_as_documented(
 def _at_another_address(target: Target) -> Target:
     """Return a target with another address than OpenAI's, like the test's upstream."""
     is_openai = target.upstream.dialect == "openai"
-    return replace(target, upstream=replace(target.upstream, open_ranges=is_openai))
+    return replace(target, upstream=replace(target.upstream, skips_range_checks=is_openai))
 
 
 def _fate(

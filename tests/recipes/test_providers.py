@@ -81,7 +81,7 @@ def test_chat_is_sent_with_credential(name: str, targets: dict[str, Target]) -> 
 
 @for_each("name", BASES)
 def test_prices_of_each_provider_are_known(name: str, targets: dict[str, Target]) -> None:
-    assert targets[name].find_missing_price() is None
+    assert targets[name].describe_missing_price() is None
 
 
 def address_of(url: str) -> str:

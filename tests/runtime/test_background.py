@@ -17,8 +17,8 @@ from proxy.runtime.fair_queue import (
     CallerQuota,
     FairSemaphore,
     Offload,
+    PauseScheduler,
     TimeSlice,
-    TimeSlices,
 )
 from proxy.runtime.lazy import LazyTable
 from tests.doubles import PATIENCE_S
@@ -182,14 +182,14 @@ async def test_pause_lets_others_run_and_starts_a_new_slice() -> None:
     assert not work_for(turn, clock, TIME_SLICE_S / 2)
 
 
-async def rounds(turns: TimeSlices, caller: str, went_on: list[str], *, times: int = 1) -> None:
+async def rounds(turns: PauseScheduler, caller: str, went_on: list[str], *, times: int = 1) -> None:
     for _ in range(times):
         await turns.pause(caller)
         went_on.append(caller)
 
 
 async def test_one_job_of_a_caller_runs_per_loop_iteration() -> None:
-    turns, went_on = TimeSlices(), list[str]()
+    turns, went_on = PauseScheduler(), list[str]()
     tasks = [asyncio.ensure_future(rounds(turns, "search", went_on, times=3)) for _ in range(50)]
     other_task = asyncio.ensure_future(rounds(turns, "support", went_on, times=3))
 
@@ -201,7 +201,7 @@ async def test_one_job_of_a_caller_runs_per_loop_iteration() -> None:
 
 
 async def test_work_cancelled_during_a_pause_delays_nobody() -> None:
-    turns, went_on = TimeSlices(), list[str]()
+    turns, went_on = PauseScheduler(), list[str]()
     remaining = asyncio.ensure_future(rounds(turns, "search", went_on))
     stays = asyncio.ensure_future(rounds(turns, "search", went_on))
     await asyncio.sleep(0)

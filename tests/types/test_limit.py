@@ -114,7 +114,7 @@ def test_summary_without_states_is_equal(counted: list[tuple[int, int]], is_shad
     decided = build_limit_decision(requests, readings)
 
     states = decided.counter_states
-    assert decided.list_decisions() == [(state.limit, state.would_refuse) for state in states]
+    assert decided.list_refusals() == [(state.limit, state.would_refuse) for state in states]
     assert decided.get_used_amounts() == [state.used for state in states]
 
 
@@ -139,7 +139,7 @@ def ms(year: int, month: int, day: int, hour: int = 0, minute: int = 0, zone: st
     ],
 )
 def test_window_is_a_calendar_unit(unit: Unit, begin: int, end: int) -> None:
-    bounds = Calendar(unit).window_bounds(ms(2026, 1, 15, 12, 30) + 59_999)
+    bounds = Calendar(unit).get_window_bounds_ms(ms(2026, 1, 15, 12, 30) + 59_999)
 
     assert bounds[1:3] == (begin, end)
 
@@ -147,7 +147,7 @@ def test_window_is_a_calendar_unit(unit: Unit, begin: int, end: int) -> None:
 @pytest.mark.parametrize(("month", "day", "hours"), [(3, 29, 23), (10, 25, 25), (6, 1, 24)])
 def test_day_length_follows_the_zone(month: int, day: int, hours: int) -> None:
     noon = ms(2026, month, day, 12, zone="Europe/Berlin")
-    bounds = Calendar("day", "Europe/Berlin").window_bounds(noon)
+    bounds = Calendar("day", "Europe/Berlin").get_window_bounds_ms(noon)
 
     assert bounds[2] - bounds[1] == hours * 3_600_000
 
@@ -157,7 +157,7 @@ def test_day_length_follows_the_zone(month: int, day: int, hours: int) -> None:
 )
 def test_hour_starts_on_local_clock(zone: str, minute: int) -> None:
     begin = ms(2026, 1, 15, 12, zone=zone)
-    bounds = Calendar("hour", zone).window_bounds(begin + 40 * 60_000)
+    bounds = Calendar("hour", zone).get_window_bounds_ms(begin + 40 * 60_000)
 
     assert bounds == (begin - 3_600_000, begin, begin + 3_600_000, begin + 7_200_000)
     assert begin // 60_000 % 60 == minute
@@ -165,7 +165,7 @@ def test_hour_starts_on_local_clock(zone: str, minute: int) -> None:
 
 def test_half_hour_change_splits_the_hour() -> None:
     change = ms(2026, 10, 4, 2, zone="Australia/Lord_Howe")  # at two the clocks show half past two
-    bounds = Calendar("hour", "Australia/Lord_Howe").window_bounds(change + 60_000)
+    bounds = Calendar("hour", "Australia/Lord_Howe").get_window_bounds_ms(change + 60_000)
 
     assert bounds == (change - 3_600_000, change, change + 1_800_000, change + 5_400_000)
 
@@ -177,12 +177,12 @@ def test_half_hour_change_splits_the_hour() -> None:
 )
 def test_windows_are_contiguous(unit: Unit, zone: str, seconds: int) -> None:
     calendar, index = Calendar(unit, zone), seconds * 1000 + 1
-    count_before, begin, end, count_after = calendar.window_bounds(index)
+    count_before, begin, end, count_after = calendar.get_window_bounds_ms(index)
 
     assert count_before <= begin <= index < end <= count_after
-    assert calendar.window_bounds(begin)[1:3] == (begin, end)
-    assert calendar.window_bounds(end - 1)[1:3] == (begin, end)
-    assert calendar.window_bounds(end)[1] == end
+    assert calendar.get_window_bounds_ms(begin)[1:3] == (begin, end)
+    assert calendar.get_window_bounds_ms(end - 1)[1:3] == (begin, end)
+    assert calendar.get_window_bounds_ms(end)[1] == end
 
 
 @for_each("zone", ["Europe/Brelin", "", "../etc", "Europe"])

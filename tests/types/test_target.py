@@ -169,7 +169,7 @@ def test_values_replace_parameters() -> None:
 
     assert match is not None
     assert fill_route("/v2/{id}/content", match.groupdict()) == "/v2/a/content"
-    assert make_sample_request("/v1/files/{id}").path == FILES.sample == "/v1/files/x"
+    assert make_sample_request("/v1/files/{id}").path == FILES.sample_path == "/v1/files/x"
 
 
 def test_only_safe_methods_are_repeatable() -> None:

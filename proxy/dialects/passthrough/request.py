@@ -114,7 +114,7 @@ def build_passthrough_request(
     upstream, upload = target.upstream, call.upload
     query, dropped_query = _filter_query(request.query, path)
     url, headers = _make_url_and_headers(request, path, upstream)
-    is_free = call.head.method in MODEL_FREE_METHODS or path.names or target.costs_nothing
+    is_free = call.head.method in MODEL_FREE_METHODS or path.parameter_names or target.costs_nothing
     requires_model = (
         MODEL_PLACEHOLDER not in url and not is_free
     )  # ``/v1/batches/{id}/cancel`` uses no model

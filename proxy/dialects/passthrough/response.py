@@ -52,7 +52,7 @@ def parse_passthrough_head(
         status=status,
         media_type=header if is_valid and header else DEFAULT_TYPE,
         length=length,
-        read=read,
+        parses_json=read,
     )
 
 

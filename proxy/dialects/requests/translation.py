@@ -170,7 +170,7 @@ def _add_required_output_limit(
         return body, None
     if (body.get("max_completion_tokens"), body.get("max_tokens")) != (None, None):
         return body, None
-    bound = int(dict(upstream.most).get("max_tokens", form.default_max_tokens))
+    bound = int(dict(upstream.max_values).get("max_tokens", form.default_max_tokens))
     return {**body, "max_tokens": bound}, bound
 
 
@@ -188,16 +188,18 @@ def _convert_from_chat(
 def get_supported_fields(target: Target, endpoint: Endpoint) -> Fields:
     """Return the fields that a target takes, with its ranges. Raises ``InvalidField``."""
     dialect = DIALECTS[target.upstream.dialect]
-    ranges = dialect.types if target.upstream.open_ranges and dialect.types else dialect.fields
+    ranges = (
+        dialect.types if target.upstream.skips_range_checks and dialect.types else dialect.fields
+    )
     fields = ranges.get(endpoint)
     if fields is None:
         raise InvalidField("model", describe_missing_endpoint(endpoint))
     traits = target.upstream.traits
     if endpoint == "chat" and traits.fields is not None:
         fields = {name: field for name, field in fields.items() if traits.accepts_field(name)}
-    elif endpoint == "responses" and target.upstream.open_ranges:
+    elif endpoint == "responses" and target.upstream.skips_range_checks:
         fields = {name: field for name, field in fields.items() if not FIELDS[name].only_openai}
-    return token_bounds.set_field_maxima(fields, target.upstream.most)
+    return token_bounds.set_field_maxima(fields, target.upstream.max_values)
 
 
 def list_supported_names(upstream: Upstream, fields: Fields) -> Collection[str]:
@@ -207,7 +209,7 @@ def list_supported_names(upstream: Upstream, fields: Fields) -> Collection[str]:
 
 def accepts_zero_output_limit(upstream: Upstream) -> bool:
     """Return True if an upstream is known to accept an output limit of 0."""
-    return upstream.dialect == "openai" and not upstream.open_ranges
+    return upstream.dialect == "openai" and not upstream.skips_range_checks
 
 
 def find_client_field_names(name: str, names: Collection[str]) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ def make_target_route(
         ),
         supported_fields=list_supported_names(upstream, fields),
         accepts_zero_bound=accepts_zero_output_limit(upstream),
-        asked_for_usage=server.can_stream
+        requests_usage=server.can_stream
         and server.has_usage_option
         and families[1] is None
         and upstream.requests_usage
@@ -250,7 +250,9 @@ def compute_changed_fields(
             return None
     numbers = model, tuple(fields.items())
     cached = (
-        changes.changed.setdefault(route, {}) if changes.set or changes.cap else route.unchanged
+        changes.changed.setdefault(route, {})
+        if changes.set or changes.cap
+        else route.fields_without_rules
     )
     try:
         return cached[numbers]  # one operation, because threads may clear the cache
@@ -309,7 +311,7 @@ def build_request(
     route = make_target_route(call.head.endpoint, DIALECTS[call.head.dialect], target)
     translated = translate_request(call, target, changes)
     body, dropped = translated.body, translated.dropped_fields
-    if call.stream and route.asked_for_usage:
+    if call.stream and route.requests_usage:
         options = {**(body.get("stream_options") or {}), "include_usage": True}
         body = {**body, "stream_options": options}
     # The upstream would reject the option.

@@ -131,7 +131,7 @@ class LanguageConfig(Section):
     denied: TextList = Field(default_factory=list)
     """Forbidden languages, if `allowed` is not set."""
     threshold: Share = 0.6
-    """Minimum confidence for a part."""
+    """Minimum confidence for a part of the text."""
 
 
 KIND = GuardKind(

@@ -49,14 +49,14 @@ class UsdBudget(LimitKind):
         return f"{self.format_number(limit.amount)} per {limit.calendar.unit}"
 
     def make_error(self, refusal: LimitRefusal, at_ms: int) -> BudgetExceeded:
-        budget, remaining, limit = f"budget {refusal.quoted_name}", refusal.remaining, refusal.limit
+        budget, remaining, limit = f"budget {refusal.description}", refusal.remaining, refusal.limit
         if refusal.retry_after_s is None:
             text = f"This call may cost more than the whole {budget}. Request fewer output tokens."
         else:
             remaining_text = (
                 "" if remaining is None else f" {self.format_number(remaining)} is left."
             )
-            reset = limit.calendar.next_start(at_ms).isoformat(timespec="seconds")
+            reset = limit.calendar.get_next_window_start(at_ms).isoformat(timespec="seconds")
             text = (
                 f"This call may cost more than is left of {budget}.{remaining_text} It resets at "
             )

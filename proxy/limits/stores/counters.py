@@ -119,7 +119,7 @@ class Budget:
         bounds = self.bounds
         if not bounds[1] <= wall_ms < bounds[2] or self.calendar is not limit.window:
             self.calendar = limit.calendar
-            bounds = self.bounds = limit.calendar.window_bounds(wall_ms)
+            bounds = self.bounds = limit.calendar.get_window_bounds_ms(wall_ms)
         if not 0 <= amount <= limit.capacity:
             return NEVER_FITS
         spend = self.spend.get(bounds[1], 0)

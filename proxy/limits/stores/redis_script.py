@@ -71,7 +71,7 @@ class ClaimEncoder:
         """Encode what all claims on a limit share until its window ends."""
         window_end_ms = 2**63
         if limit.is_budget:
-            parameters: tuple[int, ...] = limit.calendar.window_bounds(now_ms)
+            parameters: tuple[int, ...] = limit.calendar.get_window_bounds_ms(now_ms)
             kind, window_end_ms = BUDGET, parameters[2]
         elif limit.is_leased:
             kind, parameters = CONCURRENCY, (limit.lease_s * 1000,)

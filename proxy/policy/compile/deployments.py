@@ -93,13 +93,13 @@ class DeploymentCompiler:
                 fields=None if config.fields is None else frozenset(config.fields),
             )
             paths.append(compiled)
-            if config.to is not None and not set(PassthroughPath(config.to).names) <= set(
-                compiled.names
+            if config.to is not None and not set(PassthroughPath(config.to).parameter_names) <= set(
+                compiled.parameter_names
             ):
                 message = "contains a name in braces that is not in path"
                 self._context.report((*path, index, "to"), message)
             for method in sorted(compiled.methods):
-                first_path = first_paths.setdefault((method, compiled.sample), compiled)
+                first_path = first_paths.setdefault((method, compiled.sample_path), compiled)
                 if first_path is not compiled:
                     message = f"repeats {method} {first_path.route}. Remove one of the two entries."
                     self._context.report((*path, index), message)

@@ -58,13 +58,15 @@ def compile_upstream(
         timeouts=Timeouts(**config.timeouts.model_dump()),
         provider=provider,
         accepts=frozenset(config.accepted_fields),
-        most=tuple((field, n) for field, n in config.accepted_fields.items() if n is not None),
+        max_values=tuple(
+            (field, n) for field, n in config.accepted_fields.items() if n is not None
+        ),
         requests_usage=config.include_usage == "on",
         traits=traits if config.api_dialect == traits.dialect == OPENAI.dialect else OPENAI,
         is_gateway=is_gateway,
         drops=frozenset(drops),
         refuses=(POLICY_FIELDS | {*config.refuse}) - {*config.drop},
-        open_ranges=config.dialect == OPENAI_COMPATIBLE
+        skips_range_checks=config.dialect == OPENAI_COMPATIBLE
         or (config.dialect == "openai" and not OPENAI_URL.search(config.base_url)),
         max_answer_bytes=config.max_answer_bytes,
         max_answer_values=config.max_answer_values,
@@ -149,7 +151,7 @@ class TargetCompiler:
         if upstream.provider is None:
             return ()
         rows = self._context.loaded.policies_with_prices.prices.get(upstream.provider, {})
-        name = usage.find_listed_name(rows, model)
+        name = usage.find_matching_name(rows, model)
         if name is None:
             return ()
         self._uses_table = True
@@ -189,7 +191,7 @@ class TargetCompiler:
     ) -> None:
         limit = next((scoped.limit.name for scoped in limits if scoped.needs_prices), None)
         for path, target in targets if limit is not None else ():
-            missing = target.find_missing_price()
+            missing = target.describe_missing_price()
             if missing is not None:
                 problem = f"model {quote(target.model)} has {missing}"
                 advice = 'Add "price:" to this target, or set "unpriced: allow" on the limit.'

@@ -31,7 +31,7 @@ from proxy.policy.decide.rules import (
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment
 from proxy.types import UNBILLED_ENDPOINTS, Call, ModelCall, RuleRefusal, ScopedLimit, Target
 from proxy.types.guard import GuardPlan
-from proxy.types.target import find_missing_price
+from proxy.types.target import describe_missing_price
 
 Names = frozenset[str]
 Targets = tuple[Target, ...]
@@ -324,7 +324,7 @@ def has_known_price(target: Target, call: Call) -> bool:
     price = find_price_on(target.prices, call.head.received_at.date())
     return (
         price is not None
-        and find_missing_price(price, call.head.endpoint in FREE_OUTPUT_ENDPOINTS) is None
+        and describe_missing_price(price, call.head.endpoint in FREE_OUTPUT_ENDPOINTS) is None
     )
 
 

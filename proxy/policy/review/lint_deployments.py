@@ -57,7 +57,7 @@ def _check_targets(deployment: Deployment) -> Iterator[Finding]:
     is_refused = deployment.refuse_unpriced
     effect = "it is never used" if is_refused else "the cost of its calls is unknown"
     for path, target in deployment.targets:
-        missing, provider = target.find_missing_price(), target.upstream.traits
+        missing, provider = target.describe_missing_price(), target.upstream.traits
         if missing is not None:
             message = f"model {quote(target.model)} has {missing}, so {effect}."
             yield path, f'{message} Add "price:" here.'
@@ -68,7 +68,7 @@ def _check_targets(deployment: Deployment) -> Iterator[Finding]:
 
 def _check_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield deployments that reject every call, because no target has a known price."""
-    if any(target.find_missing_price() is None for _, target in deployment.targets):
+    if any(target.describe_missing_price() is None for _, target in deployment.targets):
         return
     if deployment.refuse_unpriced:
         message = 'rejects every call, because no target has a known price. Add "price:" to one.'
@@ -255,7 +255,7 @@ def _has_only_free_targets(deployment: Deployment) -> bool:
 
 
 def _accesses_stored_objects(path: PassthroughPath) -> bool:
-    return bool(path.names) or not STORED_SEGMENTS.isdisjoint(path.route.split("/"))
+    return bool(path.parameter_names) or not STORED_SEGMENTS.isdisjoint(path.route.split("/"))
 
 
 def _uses_model(path: PassthroughPath) -> bool:

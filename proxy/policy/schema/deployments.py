@@ -231,7 +231,9 @@ def _is_proxy_route(method: str, path: PassthroughPath) -> bool:
         if verb == method or endpoint in ABOUT_STATE
     ]
     return any(path.match_path(route) for route in (*UNROUTED_PATHS, *routes)) or any(
-        PATH_PATTERNS[route].fullmatch(path.sample) for route in routes if route in PATH_PATTERNS
+        PATH_PATTERNS[route].fullmatch(path.sample_path)
+        for route in routes
+        if route in PATH_PATTERNS
     )
 
 

@@ -53,7 +53,7 @@ def test_only_json_and_empty_bodies_are_read(
 ) -> None:
     head = parse_passthrough_head(status, headers, LIMIT)
 
-    assert (head.status, head.read) == (status, read)
+    assert (head.status, head.parses_json) == (status, read)
     assert head.media_type == (media_type or headers["content-type"])
 
 

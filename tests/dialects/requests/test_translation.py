@@ -46,7 +46,7 @@ def test_tuning_field_is_dropped_and_named() -> None:
 
 
 @for_each(
-    ("endpoint", "dialect", "open_ranges", "is_sent"),
+    ("endpoint", "dialect", "skips_range_checks", "is_sent"),
     [
         ("responses", "openai", False, True),
         ("responses", "openai", True, False),
@@ -55,11 +55,11 @@ def test_tuning_field_is_dropped_and_named() -> None:
     ],
 )
 def test_codex_metadata_is_dropped_silently(
-    endpoint: Any, dialect: str, open_ranges: bool, is_sent: bool
+    endpoint: Any, dialect: str, skips_range_checks: bool, is_sent: bool
 ) -> None:
     paths = {"x-codex-turn-metadata": '{"cwd": "C:/secret-project"}'}
     body = {"model": "m", "input": "Hi", "client_metadata": paths}
-    target_item = target(dialect, open_ranges=open_ranges)
+    target_item = target(dialect, skips_range_checks=skips_range_checks)
     endpoints: Any = ("responses", endpoint)
 
     fitted = translate_body(DIALECTS["openai"], endpoints, body, target_item)
@@ -270,7 +270,7 @@ def test_assumed_messages_bound_is_reported(
 ) -> None:
     openai = DIALECTS["openai"]
     body = {"model": "m", "input": "Where?", **fields}
-    to = target("anthropic", most=maximum)
+    to = target("anthropic", max_values=maximum)
 
     fitted = translate_body(openai, ("responses", "chat"), body, to, changes)
 

@@ -56,7 +56,7 @@ LISTS: tuple[dict[str, Any], ...] = (
     {},
     {"drops": frozenset({"seed", "user"})},
     {"refuses": frozenset({"temperature", "tools[].server_url"})},
-    {"accepts": frozenset({"odd", "max_gen_len", "tools"}), "open_ranges": True},
+    {"accepts": frozenset({"odd", "max_gen_len", "tools"}), "skips_range_checks": True},
 )
 CHANGES = (
     NO_OVERRIDES,
@@ -211,7 +211,7 @@ class EmptiedByOthers(dict[Any, Any]):
 def test_cache_of_numbers_may_be_cleared_at_any_moment() -> None:
     """Large requests use a route in a thread, at the same time as others."""
     route = make_target_route("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"))
-    route.unchanged = EmptiedByOthers()
+    route.fields_without_rules = EmptiedByOthers()
 
     for _ in range(3):
         fields = {**FIELDS["chat"], "max_tokens": 7}

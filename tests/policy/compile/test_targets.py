@@ -150,12 +150,16 @@ def test_compatible_server_has_own_ranges_and_prices(tmp_path: Path) -> None:
         snapshot[name].routes.targets[0].upstream for name in ("compatible", "openai")
     )
 
-    assert (compatible.dialect, compatible.open_ranges, compatible.provider) == (
+    assert (compatible.dialect, compatible.skips_range_checks, compatible.provider) == (
         "openai",
         True,
         None,
     )
-    assert (openai.dialect, openai.open_ranges, openai.provider) == ("openai", False, "openai")
+    assert (openai.dialect, openai.skips_range_checks, openai.provider) == (
+        "openai",
+        False,
+        "openai",
+    )
 
 
 @pytest.mark.parametrize(
