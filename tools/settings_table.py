@@ -74,7 +74,7 @@ VARIABLES: dict[str, tuple[str | None, str]] = {
     "HEADRACE_MAX_ANSWERS_BYTES": (
         "answers_bytes",
         "Memory for all buffered responses: whole ones, streams held by guards, and streams of"
-        " Responses. One key may use half. Beyond it: 503 `overloaded`; the cost is booked.",
+        " Responses. One key may use half. Beyond it: 503 `overloaded`; the cost is charged.",
     ),
     "HEADRACE_MAX_UPSTREAM_CONNECTIONS": (
         "upstream_connections",

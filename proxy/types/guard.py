@@ -333,7 +333,6 @@ class StageRules:
     """Rules of one stage, with properties that are computed once per revision.
 
     - ``contextual``: a detector is built for each call.
-    - ``restores``: a rule puts masked values back into responses.
     - ``in_force``: a rule is not in shadow mode.
     """
 
