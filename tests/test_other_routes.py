@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import ROUTES as SERVED
-from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
+from proxy.dialects.responses.sealing import CONVERSATIONS, IdSealer
 from tests.conftest import KEY, Proxy, Reply, policies_for, running_proxy
 from tests.dialects.responses import test_conversations as talks
 from tests.doubles import (
@@ -38,7 +38,7 @@ CONVERSATION = "/v1/conversations/{id}"
 ITEMS = f"{CONVERSATION}/items"
 SECRETS = ("a secret of replicas",)
 PLACE = ("support-widget", "support-chat", "openai")
-VALUES = ResponseIds.from_secrets(SECRETS).seal(*PLACE, "conv_1", CONVERSATIONS)
+VALUES = IdSealer.from_secrets(SECRETS).seal(*PLACE, "conv_1", CONVERSATIONS)
 KEEPING = BEARER | {"x-headrace-deployment": "support-chat"}
 COSTLESS = (None, COUNTED, talks.TALK, talks.PAGE)
 

@@ -15,7 +15,7 @@ from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.base import Dialect
 from proxy.dialects.requests.upstream_request import build_request
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
-from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
+from proxy.dialects.responses.sealing import CONVERSATIONS, IdSealer
 from proxy.dialects.responses.state_refs import resolve_state_refs
 from proxy.errors import InvalidField, NotFound
 from proxy.fields.checks import FieldType
@@ -90,7 +90,7 @@ FAMILY_SAMPLES: dict[FamilyName | None, dict[str, Any]] = {
     "messages": MESSAGES_SAMPLES,
     "responses": RESPONSES_SAMPLES,
 }
-IDS = ResponseIds.from_secrets(["secret of the samples"])
+IDS = IdSealer.from_secrets(["secret of the samples"])
 SEPARATE_VALUES: dict[str, tuple[Any, ...]] = {
     "context_length_exceeded_behavior": ("truncate", "error"),
     STOP_TEXT: (True, False),
@@ -216,7 +216,7 @@ def classify(
         return "dropped"
     if name in BY_PROXY:
         return "by proxy"
-    implied = DIALECTS[target.upstream.dialect].server.default_behavior
+    implied = DIALECTS[target.upstream.dialect].server.default_values
     if implied.get(name, sample.dialect.fields[sample.endpoint][name].default) == value:
         return "implied"
     raise ValueError(f"{name} is dropped without a warning")
@@ -224,8 +224,8 @@ def classify(
 
 def describe_stop_text(client: Dialect, upstream: Dialect) -> str:
     """Return a note if responses contain stop text other than in the client's API."""
-    expected = client.server.default_behavior.get(STOP_TEXT)
-    actual = upstream.server.default_behavior.get(STOP_TEXT)
+    expected = client.server.default_values.get(STOP_TEXT)
+    actual = upstream.server.default_values.get(STOP_TEXT)
     if expected is actual:
         return ""
     if actual is None:

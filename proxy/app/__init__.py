@@ -189,7 +189,7 @@ async def _build_pipeline(
         health=health,
         offload=offload,
         new_share=partial(BodyShare, response_bodies),
-        ids=stores.build_response_ids(context),
+        ids=stores.build_id_sealer(context),
         registry=counters,
     )
     internal = Pipeline(

@@ -23,7 +23,7 @@ from proxy.cache.semantic import SemanticCache, VectorIndex
 from proxy.cache.sqlite import ForeignFile, SqliteAnswerStore
 from proxy.cache.store import CacheBackend
 from proxy.call.record import new_request_id
-from proxy.dialects.responses.sealing import ResponseIds
+from proxy.dialects.responses.sealing import IdSealer
 from proxy.ledger.spending import NEVER_MS, read_budget_spend, read_ledger_id
 from proxy.ledger.store import LedgerUnusable
 from proxy.ledger.writer import Ledger
@@ -55,11 +55,11 @@ def build_semantic_cache(context: Context, embedder: Embedder) -> SemanticCache:
     return SemanticCache(index, embedder, count)
 
 
-def build_response_ids(context: Context) -> ResponseIds | None:
+def build_id_sealer(context: Context) -> IdSealer | None:
     """Return the cipher of provider-side ids, None without a secret."""
     if not context.settings.id_secrets:
         return None
-    return ResponseIds.from_secrets(context.settings.id_secrets)
+    return IdSealer.from_secrets(context.settings.id_secrets)
 
 
 async def open_counter_store(context: Context) -> CounterStore:

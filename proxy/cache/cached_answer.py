@@ -17,7 +17,7 @@ import orjson
 
 from proxy.cache.key import CALLER_FIELDS, KEY_BYTES
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import FAMILIES, crosses_families, find_client_family
+from proxy.dialects.families import FAMILIES, find_client_family, needs_translation
 from proxy.dialects.family import Family, ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.frames.sequencer import Sequencer
@@ -139,11 +139,11 @@ def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -
         call=call,
         whole=not metadata.streamed,
         stream=call.stream and not metadata.streamed,
-        crossing=crosses_families(client, family.name),
+        is_translated=needs_translation(client, family.name),
         shown_as=FAMILIES[client].shown_as,
     )
     server = DIALECTS["openai"].server
-    documents = DocumentParser(MAX_VALUES, vectors=family.has_vectors)
+    documents = DocumentParser(MAX_VALUES, allows_vectors=family.has_vectors)
     if _can_send_unchanged(metadata, call):
         return _make_unchanged_frames(
             family, [documents.read(line) for line in lines], lines, metadata
@@ -151,7 +151,7 @@ def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -
     if options.whole:
         reader = FamilyFrameReader(family, options, server, documents, limit=MAX_VALUES)
         return tuple(reader.read(lines[0]))
-    order = Sequencer() if options.crossing and FAMILIES[client].marks_parts else None
+    order = Sequencer() if options.is_translated and FAMILIES[client].has_part_events else None
     stream = FamilyFrameReader(family, options, server, documents, order=order)
     frames = [frame for line in (*lines, sse.DONE) for frame in stream.read(line)]
     return tuple(frames) if frames and frames[-1].last else ()

@@ -66,7 +66,7 @@ DIALECTS: dict[str, Dialect] = {
 
 CHECKED_FIELDS: dict[str, dict[Endpoint, Fields]] = {
     name: {
-        endpoint: add_token_bounds(dialect.types.get(endpoint, fields))
+        endpoint: add_token_bounds(dialect.lenient_fields.get(endpoint, fields))
         for endpoint, fields in dialect.fields.items()
     }
     for name, dialect in DIALECTS.items()
@@ -93,7 +93,7 @@ DIALECTS_BY_HEADER: dict[str, dict[str, Dialect]] = {
 _KNOWN_BY_HEADERS = {
     other.name for sharing in DIALECTS_BY_HEADER.values() for other in sharing.values()
 }
-_BY_PATH = [each for each in DIALECTS.values() if each.name not in _KNOWN_BY_HEADERS]
+_BY_PATH = [dialect for dialect in DIALECTS.values() if dialect.name not in _KNOWN_BY_HEADERS]
 ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {}
 for _dialect in _BY_PATH:
     for _route, _endpoint in _dialect.client.routes.items():
@@ -144,13 +144,13 @@ USUAL_HEADERS = frozenset(
 
 def find_dialect(path: str, headers: Headers) -> Dialect:
     """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
-    return match_dialect(path, headers)[0]
+    return find_dialect_and_headers(path, headers)[0]
 
 
-def match_dialect(path: str, headers: Headers) -> tuple[Dialect, str]:
-    """Return the dialect of a request, and its header names, each after a newline."""
+def find_dialect_and_headers(path: str, headers: Headers) -> tuple[Dialect, str]:
+    """Return the dialect of a request, and the header names, each after a newline."""
     names = "\n".join(("", *headers))
-    name = ONLY_DIALECT_OF_PATH.get(path) or _find_dialect_for_errors(path, headers)
+    name = ONLY_DIALECT_OF_PATH.get(path) or _find_dialect_name(path, headers)
     for mark, dialect in DIALECTS_BY_HEADER[name].items():
         if mark in names:
             return dialect, names
@@ -168,8 +168,8 @@ def read_api_key(names: tuple[str, ...], headers: Headers) -> Secret | None:
     return None
 
 
-def _find_dialect_for_errors(path: str, headers: Headers) -> str:
-    """Return the dialect for errors on a path, by its prefix or a client's header."""
+def _find_dialect_name(path: str, headers: Headers) -> str:
+    """Return a dialect's name by the path, a prefix of it, or a client's header, in this order."""
     routes = (route for route, pattern in PATH_PATTERNS.items() if pattern.fullmatch(path))
     names = DIALECTS_OF_PATH.get(path) or DIALECTS_OF_PATH.get(next(routes, ""))
     if names is not None:
@@ -209,7 +209,7 @@ class RequestContext:
     query: str = ""
     """The query string, not decoded."""
     matched_dialect: tuple[Dialect, str] | None = None
-    """Result of ``match_dialect``, None if unknown."""
+    """Result of ``find_dialect_and_headers``, None if unknown."""
     get_passthrough_paths: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
     """Returns the passthrough paths of the active policy."""
 
@@ -228,7 +228,7 @@ def parse_request_head(
         parameters += read_query_parameters(
             context.query, QUERY_PARAMETERS.get(endpoint, frozenset())
         )
-    dialect, joined_names = context.matched_dialect or match_dialect(path, headers)
+    dialect, joined_names = context.matched_dialect or find_dialect_and_headers(path, headers)
     client = dialect.client
     is_gemini = endpoint == "passthrough" and GEMINI_KEY in headers
     names = (*client.key_headers, GEMINI_KEY) if is_gemini else client.key_headers
@@ -286,16 +286,16 @@ def _find_route(
 
 
 def _match_passthrough_path(
-    method: str, path: str, listed: PassthroughPaths | None, allowed: set[str]
+    method: str, path: str, passthrough_paths: PassthroughPaths | None, allowed: set[str]
 ) -> tuple[str, Parameters]:
     # Raises ``PathNotFound`` or ``MethodNotAllowed``.
-    if listed is not None:
+    if passthrough_paths is not None:
         for parameters in ((), read_azure_deployment(path)):
             openai_form = to_openai_path(path, parameters)
-            match = listed.find(method, openai_form)
+            match = passthrough_paths.find(method, openai_form)
             if match is not None:
                 return match.route, parameters
-            allowed = allowed.union(listed.find_methods(openai_form))
+            allowed = allowed.union(passthrough_paths.find_methods(openai_form))
     if allowed:
         raise MethodNotAllowed(", ".join(sorted(allowed)))
     raise PathNotFound(
@@ -318,7 +318,7 @@ def _drop_credentials(headers: Headers, credential: Secret | None) -> Headers:
 
 
 def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
-    """Validate a body and convert its dialect's fields to those of its API family.
+    """Return the call of a valid body, with a vendor's fields converted to the API family's.
 
     ``size`` is in bytes. ``caller`` identifies the client in the fair queue.
     """
@@ -326,8 +326,8 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     fields = CHECKED_FIELDS[head.dialect][endpoint]
     warnings = list_misspelling_warnings(fields, body)
     if head.parameters:
-        body, of_path = insert_model_from_path(head, body)
-        warnings += of_path
+        body, path_warnings = insert_model_from_path(head, body)
+        warnings += path_warnings
     _validate_body(client, endpoint, fields, body)
     if "metadata" in body:
         if client.read_end_user is not None and head.user is None:

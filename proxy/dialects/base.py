@@ -23,7 +23,7 @@ Headers = Mapping[str, str]  # names in lower case
 Findings = Sequence[UpstreamFinding]
 Rule = Callable[[Json], None]  # raises InvalidField if fields contradict each other
 
-DEFAULT_BEHAVIOR: Mapping[str, object] = {
+DEFAULT_VALUES: Mapping[str, object] = {
     "context_length_exceeded_behavior": "error",
     "include_stop_str_in_output": False,
 }
@@ -82,8 +82,8 @@ class ClientDialect:
     """Returns the end user in the body's ``metadata``."""
 
     # Responses
-    compose_document: Callable[[Call, Mapping[int, Json]], Json] | None = None
-    """Merges the documents of all model calls, by their index, into the response."""
+    merge_documents: Callable[[Call, Mapping[int, Json]], Json] | None = None
+    """Merges the documents of the model calls, by index of the model call, into the response."""
     add_guard_results: Callable[[Json, GuardResults, Findings], Json] | None = None
     """Adds guard results to a whole response or an error."""
     streams_guard_results: bool = False
@@ -127,7 +127,7 @@ class UpstreamDialect:
     can_stream: bool = True
     has_usage_option: bool = True
     """Usage in streams must be requested by ``stream_options``."""
-    default_behavior: Mapping[str, object] = field(default_factory=lambda: DEFAULT_BEHAVIOR)
+    default_values: Mapping[str, object] = field(default_factory=lambda: DEFAULT_VALUES)
     """Values of fields that mean the same as their absence."""
 
     # Responses
@@ -152,8 +152,8 @@ class Dialect:
     """Request fields with the ranges of the vendor."""
     client: ClientDialect
     server: UpstreamDialect
-    types: Mapping[Endpoint, Fields] = field(default_factory=dict)
-    """Fields without ranges, for clients whose upstream may have others. Empty if there is none."""
+    lenient_fields: Mapping[Endpoint, Fields] = field(default_factory=dict)
+    """Fields without ranges, for clients whose upstream may have others. Empty if none differ."""
     provider: str | None = None
     """Default provider for prices, None if many providers use the dialect."""
     families: Mapping[Endpoint, FamilyName] = field(default_factory=dict)

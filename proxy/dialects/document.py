@@ -33,7 +33,7 @@ class DocumentUsage(NamedTuple):
     ``quarters`` estimates the output in quarters of a token, if the document does not count it.
     """
 
-    usage: UsageReport | None = None
+    report: UsageReport | None = None
     quarters: int | None = None
 
 
@@ -44,7 +44,7 @@ ReadDocumentUsage = Callable[[Json, ReadOptions], DocumentUsage]
 def make_document_frame(
     doc: Json,
     raw: bytes | None = None,
-    content: DocumentUsage = DocumentUsage(),  # noqa: B008  # immutable
+    usage: DocumentUsage = DocumentUsage(),  # noqa: B008  # immutable
     family: FamilyName = "document",
     model_call: int = 0,
 ) -> Frame:
@@ -54,8 +54,8 @@ def make_document_frame(
     events += [
         Extension(name, doc[name]) for name in (DETECTIONS_MEMBER, HOOKS_MEMBER) if name in doc
     ]
-    if content.usage is not None:
-        events.append(content.usage)
+    if usage.report is not None:
+        events.append(usage.report)
     return Frame(
         events=(*events, Native(), RESPONSE_END),
         family=family,
@@ -63,25 +63,25 @@ def make_document_frame(
         raw=raw,
         model_call=model_call,
         last=True,
-        quarters=content.quarters,
+        quarters=usage.quarters,
     )
 
 
 class DocumentReader:
-    """Reads one document."""
+    """Reads a response that is one document."""
 
     def __init__(
-        self, options: ReadOptions, family: FamilyName, read_content: ReadDocumentUsage
+        self, options: ReadOptions, family: FamilyName, read_usage: ReadDocumentUsage
     ) -> None:
         self._options = options
         self._family = family
-        self._read_content = read_content
+        self._read_usage = read_usage
 
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
-        content = self._read_content(doc, self._options)
-        return (make_document_frame(doc, raw, content, self._family, self._options.model_call),)
+        usage = self._read_usage(doc, self._options)
+        return (make_document_frame(doc, raw, usage, self._family, self._options.model_call),)
 
-    def end(self, *, done: bool = False) -> Sequence[Frame]:
+    def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
         raise UpstreamInvalid("The upstream's response has no JSON document.")
 
 

@@ -53,20 +53,21 @@ def _read_embeddings_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
     return DocumentUsage(UsageReport(read_usage(usage), usage if type(usage) is dict else {}))
 
 
-def _read_document_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
+def _check_token_count(doc: Json, options: ReadOptions) -> DocumentUsage:
+    """Raise ``UpstreamInvalid`` for a token count without its integer. Return no usage."""
     if options.call.head.endpoint == "count_tokens" and type(doc.get(COUNT_MEMBER)) is not int:
         raise UpstreamInvalid(f"The upstream's response lacks the integer {COUNT_MEMBER}.")
     return DocumentUsage()
 
 
 def _make_document_family(
-    name: FamilyName, read_content: ReadDocumentUsage, **columns: Any
+    name: FamilyName, read_document_usage: ReadDocumentUsage, **columns: Any
 ) -> Family:
     return Family(
         name=name,
-        reader=partial(DocumentReader, family=name, read_content=read_content),
+        reader=partial(DocumentReader, family=name, read_usage=read_document_usage),
         writer=partial(ChatWholeWriter, family=name),
-        marks_parts=False,
+        has_part_events=False,
         **columns,
     )
 
@@ -75,22 +76,22 @@ def _make_document_family(
 
 CHAT, COMPLETIONS = (
     Family(
-        name=form.family,
-        reader=partial(ChatReader, form=form),
-        writer=partial(make_chat_writer, family=form.family),
-        marks_parts=False,
+        name=layout.family,
+        reader=partial(ChatReader, layout=layout),
+        writer=partial(make_chat_writer, family=layout.family),
+        has_part_events=False,
         result_list=CHOICES,
         allows_error_with_results=True,
         sends_done=True,
         shown_as={"summary": "reasoning"},
     )
-    for form in (choices.CHAT, choices.COMPLETIONS)
+    for layout in (choices.CHAT, choices.COMPLETIONS)
 )
 MESSAGES: Final = Family(
     name="messages",
     reader=lambda options: (WholeMessageReader if options.whole else MessageReader)(options),
     writer=lambda options: (WholeMessageWriter if options.whole else MessageWriter)(),
-    marks_parts=True,
+    has_part_events=True,
     result_list="content",
     request_conversion=RequestConversion(
         to_chat=to_chat.convert_to_chat,
@@ -105,7 +106,7 @@ RESPONSES: Final = Family(
     name="responses",
     reader=lambda options: (WholeResponseReader if options.whole else ResponsesReader)(options),
     writer=ResponsesWriter,
-    marks_parts=True,
+    has_part_events=True,
     has_stored_ids=True,
     result_list="output",
     find_failure=find_failure,
@@ -118,7 +119,7 @@ RESPONSES: Final = Family(
 EMBEDDINGS: Final = _make_document_family(
     "embeddings", _read_embeddings_usage, result_list="data", has_vectors=True
 )
-DOCUMENT: Final = _make_document_family("document", _read_document_usage)
+DOCUMENT: Final = _make_document_family("document", _check_token_count)
 STORED: Final = _make_document_family(
     "stored", stored.read_operation_usage, has_stored_ids=True, find_failure=lambda doc: None
 )
@@ -152,10 +153,10 @@ def find_client_family(call: Call) -> FamilyName:
     return find_family_name(DIALECTS[call.head.dialect], call.head.endpoint)
 
 
-def crosses_families(client: FamilyName, upstream: FamilyName) -> bool:
-    """Return True if responses pass between two families only as events.
+def needs_translation(client: FamilyName, upstream: FamilyName) -> bool:
+    """Return True if a response's documents must be rebuilt from events for a client.
 
-    Chat and legacy completions also convert documents into each other.
+    Documents of chat and legacy completions are converted into each other instead.
     """
     return client != upstream and not CHAT_FORMATS.issuperset((client, upstream))
 
@@ -168,7 +169,8 @@ def choose_status(
 ) -> int:
     """Return the status of a successful response.
 
-    ``data`` is its first document, which may have findings of guards of the upstream.
+    ``flagged``: a guard of the upstream found something. The first document (``data``) may also
+    report that.
     """
     if client.choose_status is None:
         return 200
@@ -192,11 +194,8 @@ def make_client_error_response(
     return replace(response, body=client.add_guard_results(response.body, visible, error.findings))
 
 
-def get_response_head_members(frame: Frame) -> Json:
-    """Return the members of a frame that decide the response head.
-
-    These are findings of upstream guards, and usage.
-    """
+def get_findings_and_usage(frame: Frame) -> Json:
+    """Return a frame's findings of upstream guards, and its usage, for the response head."""
     members: Json = {}
     for event in frame.events:
         if type(event) is Extension:

@@ -22,8 +22,8 @@ from proxy.types.guard import GuardResults
 class ReadOptions:
     """Options for reading one response.
 
-    With `inspect` or `crossing` the stream is split: a frame has at most one delta, and a frame
-    with a delta has no `PartEnd`, `Finish` or `ResponseEnd`.
+    With `inspect` or `is_translated` the stream is split: a frame has at most one delta, and a
+    frame with a delta has no `PartEnd`, `Finish` or `ResponseEnd`.
     """
 
     call: Call
@@ -33,8 +33,8 @@ class ReadOptions:
     """The client requested a stream, so a whole response becomes the frames of one."""
     inspect: bool = False
     """Guards read the response. Members without an event yield `Native`."""
-    crossing: bool = False
-    """The client has another family, so it gets the events but not the documents."""
+    is_translated: bool = False
+    """The client has another API family, so it gets the events but not the documents."""
     one_choice: bool = False
     """The client asked for one choice, and gets no other from an inspected stream."""
     model_call: int = 0
@@ -60,11 +60,11 @@ class FamilyReader(Protocol):
         """
         ...
 
-    def end(self, *, done: bool = False) -> Sequence[Frame]:
+    def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
         """Return the frames at the end of the bytes, the last one with `ResponseEnd`.
 
-        Not called after `ResponseEnd`. `done`: the stream ended with `[DONE]`, which completes a
-        chat without a finish reason. Raises `UpstreamInvalid` for an incomplete response.
+        Not called after `ResponseEnd`. `has_done_marker`: the stream ended with `[DONE]`, which
+        completes a chat without a finish reason. Raises `UpstreamInvalid` if incomplete.
         """
         ...
 
@@ -129,7 +129,7 @@ class Family:
     name: FamilyName
     reader: Callable[[ReadOptions], FamilyReader]
     writer: Callable[[WriteOptions], FamilyWriter]
-    marks_parts: bool
+    has_part_events: bool
     """Events begin and end each part, so interleaved parts must be put in sequence."""
     result_list: str = ""
     """Member of a whole response with the list of its choices or items. Empty if there is none."""
@@ -176,14 +176,14 @@ def has_shape(value: Any, shape: Shape) -> bool:
     return True
 
 
-def is_number(value: Any) -> bool:
+def is_null_or_number(value: Any) -> bool:
     return value is None or value.__class__ in (int, float, bool)
 
 
 def is_count_tree(value: Any, depth: int = 2) -> bool:
     """Return True for a number, or numbers named in `COUNT_NAMES`, in up to two levels."""
     if value.__class__ is not dict:
-        return is_number(value)
+        return is_null_or_number(value)
     return depth > 0 and all(
         name in COUNT_NAMES and is_count_tree(part, depth - 1) for name, part in value.items()
     )

@@ -76,7 +76,7 @@ def _get_mapping(data: Any, name: str) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-# Joins them with results of the proxy's guards
+# Upstream findings joined with results of the proxy's guards
 
 
 def merge_enkrypt_detections(

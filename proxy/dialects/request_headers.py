@@ -205,9 +205,9 @@ def to_openai_path(path: str, parameters: Parameters) -> str:
 
 
 def insert_model_from_path(head: RequestHead, body: Json) -> tuple[Json, tuple[str, ...]]:
-    """Return the body with the model that the path names, as Azure's clients do.
+    """Return a body with the model in the path of Azure's clients, and warnings.
 
-    Warn if the body names another one.
+    The warning is for a body that names another model.
     """
     name = head.get_parameter("deployment")
     if name is None:
@@ -218,7 +218,7 @@ def insert_model_from_path(head: RequestHead, body: Json) -> tuple[Json, tuple[s
 
 
 def describe_key_headers(client: ClientDialect, headers: Mapping[str, str], query: str) -> str:
-    """Return which headers are read for the key, and where the request has one instead."""
+    """Return a hint about the headers that may have the key, and where else the request has one."""
     hint = f"This path reads the key from the header {', or '.join(list_key_headers(client))}."
     places = [name for name in KEY_HEADERS if headers.get(name, "").strip()]
     if headers.get("authorization", "").strip():

@@ -112,10 +112,10 @@ def classify_status(statuses: Statuses, status: int) -> Meaning:
 
 
 def classify_error(
-    statuses: Statuses, denials: frozenset[str], error: ErrorBody, status: int | None
+    statuses: Statuses, denial_codes: frozenset[str], error: ErrorBody, status: int | None
 ) -> Meaning:
     """Return the meaning of an error. ``status`` is None if it is unknown."""
-    if error.code in denials or error.type in denials:
+    if error.code in denial_codes or error.type in denial_codes:
         return "denied"
     if status is None:
         return "outage"

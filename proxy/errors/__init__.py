@@ -19,7 +19,7 @@ KeyProblem = Literal["missing", "unknown", "expired", "revoked"]
 
 
 class UpstreamFinding(NamedTuple):
-    """Result of one detector of an upstream for one call. An error can carry it, too."""
+    """Result of one detector of an upstream's guards, reported in a response or an error."""
 
     stage: Literal["input", "output"]
     detector: str
@@ -32,7 +32,7 @@ class ProxyError(Exception):
     - ``summary``: the default message. ``param``: the field at fault.
     - ``code``: a stable metric label.
     - ``should_retry``: overrides SDKs, which decide by the status.
-    - ``upstream_message``: None if ``message`` is ours.
+    - ``upstream_message``: None if ``message`` is the proxy's own.
     - ``usage``: the upstream's charge for the failed call, in OpenAI's form.
     - ``cause``, ``system_text``: shown to operators only.
     """
@@ -327,9 +327,9 @@ class CircuitOpen(UpstreamUnavailable):
     code = "upstream_circuit_open"
     summary = "The circuit breaker is open, because the upstream failed repeatedly"
 
-    def __init__(self, left_s: float) -> None:
+    def __init__(self, remaining_s: float) -> None:
         super().__init__(status=503)
-        self.retry_after_s = left_s
+        self.retry_after_s = remaining_s
 
 
 class UpstreamBusy(UpstreamUnavailable):

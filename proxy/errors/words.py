@@ -16,8 +16,8 @@ MAX_ID = 200  # characters of an id or a model name in a response
 MAX_TEXT = 2000  # characters of an upstream's error message
 MAX_WORDS = 32  # words of one kind per call
 MAX_MODELS = 1000  # models per call, whatever a policy allows
-MAX_LISTED = 8  # items that `listed` writes
-EMPTY_TEXT = "''"  # how `listed` writes an empty text
+MAX_LISTED = 8  # names that `join_names` writes
+EMPTY_TEXT = "''"  # how `join_names` writes an empty name
 
 if TYPE_CHECKING:
     BoundedText = NewType("BoundedText", str)

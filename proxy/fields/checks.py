@@ -16,7 +16,7 @@ from typing import Any
 from proxy.errors import BadRequest, InvalidField
 from proxy.errors.field_problems import describe_missing_field
 from proxy.errors.words import MAX_LISTED, MAX_NAME, shorten_to_ascii
-from proxy.fields.spelling import fold_name, normalize_name, suggest_name
+from proxy.fields.spelling import casefold_name, normalize_name, suggest_name
 from proxy.runtime.frozen import frozen
 
 Check = Callable[[Any], str | None]
@@ -53,16 +53,16 @@ def check_body(
 ) -> None:
     """Raise ``InvalidField`` for the first missing, invalid or misspelled field.
 
-    ``spellings`` maps squeezed names to known ones.
+    ``spellings`` maps normalized names to known ones.
     """
     for name in fields:
         if not fields[name].required:
             break  # required fields are first, so that a short body is checked quickly
         if name not in body or body[name] is None:
-            says = fields[name].description
-            raise InvalidField(
-                name, f"must be {says}, not null" if name in body else describe_missing_field(says)
-            )
+            expected = fields[name].description
+            problem_of_null = f"must be {expected}, not null"
+            missing = describe_missing_field(expected)
+            raise InvalidField(name, problem_of_null if name in body else missing)
     for name, value in body.items():
         if name not in fields:
             check_spelling(fields, spellings, name)
@@ -95,7 +95,7 @@ def check_spelling(
     if len(name) > MAX_NAME:
         problem = f"must not contain a field name longer than {MAX_NAME} characters"
         raise InvalidField(path.removesuffix("."), problem)
-    folded_name = fold_name(name)
+    folded_name = casefold_name(name)
     exact_name = folded_name if folded_name in fields else spellings.get(normalize_name(name))
     if exact_name is not None:
         raise InvalidField(
@@ -122,16 +122,16 @@ def make_required(field: FieldType) -> FieldType:
 
 
 def _make_type(
-    says: str,
+    expected: str,
     is_valid: Callable[[Any], bool],
     *,
     default: Any = None,
     valid_class: type | None = None,
 ) -> FieldType:
     def check(value: Any) -> str | None:
-        return None if is_valid(value) else f"must be {says}"
+        return None if is_valid(value) else f"must be {expected}"
 
-    return FieldType(says, check, default=default, valid_class=valid_class)
+    return FieldType(expected, check, default=default, valid_class=valid_class)
 
 
 def _format_bound(bound: float) -> str:
@@ -146,23 +146,23 @@ def _make_number_type(
     kind: str, classes: tuple[type, ...], low: float | None, high: float | None, default: Any
 ) -> FieldType:
     minimum, maximum = -inf if low is None else low, inf if high is None else high
-    says = kind
+    expected = kind
     if low is not None:
-        says += (
+        expected += (
             f" of at least {low}"
             if high is None
             else f" between {_format_bound(minimum)} and {_format_bound(maximum)}"
         )
     elif high is not None:
-        says += f" of at most {high}"
+        expected += f" of at most {high}"
 
     def check(value: Any) -> str | None:
         good = type(value) in classes and minimum <= value <= maximum
-        return None if good else f"must be {says}"
+        return None if good else f"must be {expected}"
 
     has_range = low is not None or high is not None
     unbounded = _make_number_type(kind, classes, None, None, None) if has_range else None
-    return FieldType(says, check, default=default, without_range=unbounded)
+    return FieldType(expected, check, default=default, without_range=unbounded)
 
 
 def number(low: float | None = None, high: float | None = None, default: Any = None) -> FieldType:
@@ -180,8 +180,10 @@ def token_count(minimum: int) -> FieldType:
     return integer(minimum, MAX_TOKENS)
 
 
-def _make_instance_type(says: str, kind: type, default: Any = None) -> FieldType:
-    return _make_type(says, lambda value: type(value) is kind, default=default, valid_class=kind)
+def _make_instance_type(expected: str, kind: type, default: Any = None) -> FieldType:
+    return _make_type(
+        expected, lambda value: type(value) is kind, default=default, valid_class=kind
+    )
 
 
 def boolean(default: Any = False) -> FieldType:
@@ -207,9 +209,9 @@ def require_empty(field: FieldType, problem: str) -> FieldType:
 
 def choice(*words: str, default: str | None = None) -> FieldType:
     """Return the type of strings from a closed set."""
-    says = "one of " + ", ".join(words)
+    expected = "one of " + ", ".join(words)
     closed = _make_type(
-        says, lambda value: isinstance(value, str) and value in words, default=default
+        expected, lambda value: isinstance(value, str) and value in words, default=default
     )
     return replace(closed, without_range=string())
 
@@ -241,17 +243,17 @@ def string_array(*words: str) -> FieldType:
     """Return the type of arrays of strings, which ``words`` may restrict."""
     if not words:
         return array(str, "an array of strings")
-    says = f"an array of the strings {' and '.join(words)}"
+    expected = f"an array of the strings {' and '.join(words)}"
     listed = _make_type(
-        says, lambda value: type(value) is list and all(word in words for word in value)
+        expected, lambda value: type(value) is list and all(word in words for word in value)
     )
     return replace(listed, without_range=string_array())
 
 
 def any_of(*types: FieldType) -> FieldType:
     """Return the type of values that match at least one of several types."""
-    says = " or ".join(field.description for field in types)
-    union = _make_type(says, lambda value: any(field.check(value) is None for field in types))
+    expected = " or ".join(field.description for field in types)
+    union = _make_type(expected, lambda value: any(field.check(value) is None for field in types))
     bounded = any(field.without_range for field in types)
     return replace(
         union, without_range=any_of(*(t.without_range or t for t in types)) if bounded else None
@@ -297,18 +299,18 @@ def prompt(default: str | None = None) -> FieldType:
             return False
         return all(type(item) is str for item in value) or all(map(_is_token_list, value))
 
-    says = "a string, an array of strings, an array of tokens, or an array of token arrays"
-    return _make_type(says, is_good, default=default)
+    expected = "a string, an array of strings, an array of tokens, or an array of token arrays"
+    return _make_type(expected, is_good, default=default)
 
 
 def logit_bias() -> FieldType:
     """Return the type of a map from token ids, as strings, to biases from -100 to 100."""
 
-    def by_token(says: str, bias: FieldType) -> FieldType:
+    def by_token(bounds: str, bias: FieldType) -> FieldType:
         def is_good(value: Any) -> bool:
             return type(value) is dict and all(bias.check(v) is None for v in value.values())
 
-        return _make_type(f"an object of token ids to numbers{says}", is_good)
+        return _make_type(f"an object of token ids to numbers{bounds}", is_good)
 
     return replace(
         by_token(" between -100 and 100", number(-100, 100)), without_range=by_token("", number())
@@ -316,7 +318,7 @@ def logit_bias() -> FieldType:
 
 
 def messages() -> FieldType:
-    """Chat messages: objects with a role. The upstream validates other members."""
+    """Return the type of chat messages: objects with a role. The upstream checks other members."""
 
     def is_good(value: Any) -> bool:
         if type(value) is not list or not value:

@@ -29,7 +29,7 @@ class Member:
     """It holds a JSON schema. All members whose names end in ``schema`` do."""
     is_schema_map: bool = False
     """It is a member of a JSON schema whose names the client defines."""
-    tool_names: str = ""
+    messages_name: str = ""
     """Name in Messages of this member of a function tool. Empty for other members."""
     is_api_name: bool = True
     """False if guards also inspect its name, as they do for unknown members."""
@@ -46,7 +46,7 @@ ROWS: tuple[Member, ...] = (
            free_form=("tool_calls[].function", "function_call", "input[]")),
     Member("attributes", free_form=("", "files[]"), is_api_name=False),
     Member("citations", free_form=(*_QUOTED, "system[]")),
-    Member("description", tool_names="description"),
+    Member("description", messages_name="description"),
     Member("documents", free_form=("",), is_api_name=False),
     Member("env", free_form=("action",), is_api_name=False),
     Member("from", free_form=("content[]",), is_api_name=False),
@@ -56,14 +56,14 @@ ROWS: tuple[Member, ...] = (
     Member("input_examples", free_form=("tools[]", "definition"), is_api_name=False),
     Member("json", is_schema=True, is_api_name=False),
     Member("metadata", free_form=("**",)),
-    Member("name", text="name", tool_names="name"),
-    Member("parameters", is_schema=True, tool_names="input_schema"),
+    Member("name", text="name", messages_name="name"),
+    Member("parameters", is_schema=True, messages_name="input_schema"),
     Member("partial_json", text="arguments"),
     Member("reasoning", text="reasoning"),
     Member("reasoning_content", text="reasoning"),
     Member("refusal", text="refusal"),
     Member("results", free_form=("input[]",), is_api_name=False),
-    Member("strict", tool_names="strict"),
+    Member("strict", messages_name="strict"),
     Member("summary", text="reasoning"),
     Member("svg_usage", free_form=("input[]",), is_api_name=False),
     Member("thinking", text="reasoning"),
@@ -88,6 +88,6 @@ FREE_FORM = frozenset(
 """Ends of paths to JSON whose names the client defines."""
 
 TOOL_MEMBERS: Mapping[str, str] = {
-    member.name: member.tool_names for member in MEMBERS.values() if member.tool_names
+    member.name: member.messages_name for member in MEMBERS.values() if member.messages_name
 }
 """Members of a function tool: their names in a chat and in Responses, and in Messages."""

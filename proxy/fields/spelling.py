@@ -21,13 +21,13 @@ MIN_MISSPELLED_LENGTH = 6
 """Shortest name in characters for which misspellings are found: ``top_k`` is none of ``top_p``."""
 
 
-def fold_name(name: str) -> str:
+def casefold_name(name: str) -> str:
     """Return a name in lower case and plain letters, as case-insensitive servers read it.
 
     Go's JSON reads a long s as an s, and the Kelvin sign as a k.
 
-    Returns a name of more than ``MAX_NAME`` characters unchanged, because folding it may take
-    minutes, and one with a character that is no form of an ASCII one.
+    Names of more than ``MAX_NAME`` characters, which may take minutes, and names with characters
+    that are no form of an ASCII character are returned unchanged.
     """
     if len(name) > MAX_NAME:
         return name
@@ -43,11 +43,11 @@ def normalize_name(name: str) -> str:
 
     ``maxTokens``, ``max-tokens`` and ``max_tokens`` give the same name.
     """
-    return fold_name(name).translate(NAME_SEPARATORS)
+    return casefold_name(name).translate(NAME_SEPARATORS)
 
 
 def suggest_name(name: str, field_names: Iterable[str]) -> str | None:
-    """Return the known name from which one edit leads to a name, or None."""
+    """Return the known name that differs from ``name`` by one edit, or None."""
     low, high = max(len(name) - 1, MIN_MISSPELLED_LENGTH), len(name) + 1
     if high < low:
         return None

@@ -46,7 +46,7 @@ COMMON_TYPES: Fields = get_fields("any")
 """Types of the fields that the proxy itself reads, for dialects that lack them."""
 COUNT_TYPES: Fields = {name: COMMON_TYPES[name] for name in COUNT_FIELDS}
 KNOWN_SPELLINGS: Mapping[str, str] = {normalize_name(name): name for name in COMMON_TYPES}
-"""The names of these fields by their squeezed form."""
+"""Names of the fields in ``COMMON_TYPES`` by normalized name."""
 
 
 def remove_ranges(fields: Fields) -> Fields:
@@ -59,7 +59,7 @@ def remove_ranges(fields: Fields) -> Fields:
 
 
 def set_field_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
-    """Return fields limited to these numbers or array lengths instead of their own ranges."""
+    """Return fields with ``maxima``, of a number or an array's length, instead of their ranges."""
     if not maxima:
         return fields
     types = remove_ranges(
@@ -143,8 +143,8 @@ def max_output_tokens(
                     not path and name in OUTPUT_LIMIT_FIELDS and name in obeyed_fields
                 )
     included = thoughts[True]
-    answer = max(longest, included) if bounded else max(longest, ASSUMED_TOKENS) + included
-    return choices * (answer + thoughts[False])
+    per_choice = max(longest, included) if bounded else max(longest, ASSUMED_TOKENS) + included
+    return choices * (per_choice + thoughts[False])
 
 
 def count_choices(body: Json) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from proxy.call.record import Record
-from proxy.dialects.families import FAMILIES, crosses_families, find_client_family
+from proxy.dialects.families import FAMILIES, find_client_family, needs_translation
 from proxy.dialects.family import ReadOptions
 from proxy.guards.engine import Engine, Inspection, bind_to_prompt, split_by_enforcement
 from proxy.guards.findings import Replace, replace_by_kind
@@ -69,7 +69,7 @@ def replace_document(frame: Frame, doc: Json, call: Call) -> Frame:
         call=replace(call, stream=False),
         whole=True,
         inspect=True,
-        crossing=crosses_families(client, frame.family),
+        is_translated=needs_translation(client, frame.family),
         model_call=frame.model_call,
         shown_as=FAMILIES[client].shown_as,
     )

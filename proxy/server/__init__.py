@@ -27,7 +27,7 @@ from proxy.server.server import HttpServer as HttpServer
 from proxy.server.server import InsecureParser as InsecureParser
 
 if TYPE_CHECKING:
-    from proxy.dialects.responses.sealing import ResponseIds
+    from proxy.dialects.responses.sealing import IdSealer
     from proxy.types.passthrough import PassthroughPaths
 
 
@@ -203,7 +203,7 @@ class ListenerState:
     bounds: Bounds
     calls: Calls
     public: PublicEndpoints = PublicEndpoints()  # it is frozen
-    ids: ResponseIds | None = None
+    ids: IdSealer | None = None
     get_passthrough_paths: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
 
 

@@ -61,7 +61,9 @@ class HttpExchange:
         self._out = ResponseWriter(request, listener.bounds.stall_s)
         self._silence: KeepaliveTimer | None = None
         self._is_sending = False
-        self._dialect_match = match = dialects.match_dialect(incoming.path, incoming.headers)
+        self._dialect_match = match = dialects.find_dialect_and_headers(
+            incoming.path, incoming.headers
+        )
         self._client = match[0].client
         self._call_id = self.request_id = call_id = listener.new_id()
         self._cors: dict[str, str] = {}

@@ -15,7 +15,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.call.record import Record
 from proxy.dialects.base import ClientDialect
-from proxy.dialects.families import choose_status, get_response_head_members
+from proxy.dialects.families import choose_status, get_findings_and_usage
 from proxy.errors import ClientDisconnected, ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import format_usd
@@ -296,7 +296,7 @@ def make_status_and_headers(
 
     Streams lack the cost, which is known only at the end.
     """
-    data, verdicts = get_response_head_members(frame), record.list_guard_results()
+    data, verdicts = get_findings_and_usage(frame), record.list_guard_results()
     status = choose_status(client, verdicts, flagged=head.is_flagged, data=data)
     headers = make_common_headers(record, flagged=head.is_flagged)
     if head.passthrough is not None:

@@ -59,7 +59,7 @@ from proxy.upstream.reply import Http, MemoryShare, Reply
 from proxy.upstream.response import HttpUpstreamResponse, Settle
 
 if TYPE_CHECKING:
-    from proxy.dialects.responses.sealing import ResponseIds
+    from proxy.dialects.responses.sealing import IdSealer
 
 RESPONSE_HEADS = {False: DOCUMENT_HEAD, True: ResponseHead(streamed=True)}
 """Response heads without headers, one for streams and one for documents."""
@@ -86,7 +86,7 @@ class Upstreams:
     offload: Offload = Offload()  # immutable
     new_share: Callable[[str], MemoryShare] | None = None
     pause_scheduler: PauseScheduler = field(default_factory=PauseScheduler)
-    ids: ResponseIds | None = None
+    ids: IdSealer | None = None
     registry: BillingRegistry | None = None
 
     def open(

@@ -8,12 +8,17 @@ from collections.abc import Mapping
 from proxy.call.attempts import Attempt
 from proxy.call.record import Record
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import FAMILIES, crosses_families, find_client_family, find_family_name
+from proxy.dialects.families import (
+    FAMILIES,
+    find_client_family,
+    find_family_name,
+    needs_translation,
+)
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader, FrameReader, Rewrite
 from proxy.dialects.frames.sequencer import Sequencer
 from proxy.dialects.requests.upstream_request import UpstreamRequest
-from proxy.dialects.responses.sealing import DocumentSealer, ResponseIds
+from proxy.dialects.responses.sealing import DocumentSealer, IdSealer
 from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import (
     ProxyError,
@@ -138,7 +143,7 @@ SHOWN_PREFIXES = {
 
 
 def make_reader(
-    open_attempt: OpenAttempt, reply: Reply, ids: ResponseIds | None = None
+    open_attempt: OpenAttempt, reply: Reply, ids: IdSealer | None = None
 ) -> FrameReader:
     """Return the reader of a response. ``ids`` seals the ids of stored objects.
 
@@ -155,7 +160,7 @@ def make_reader(
     dialect = DIALECTS[upstream.dialect]
     client = FAMILIES[find_client_family(call)]
     family = FAMILIES[find_family_name(dialect, open_attempt.request.endpoint)]
-    is_crossing = crosses_families(client.name, family.name)
+    is_translated = needs_translation(client.name, family.name)
     server, plan = dialect.server, open_attempt.record.plan
     guards = None if plan is None else plan.guards
     is_same_dialect = call.head.dialect == dialect.name
@@ -165,18 +170,20 @@ def make_reader(
         whole=not is_stream,
         stream=call.stream and not is_stream,
         inspect=inspect,
-        crossing=is_crossing,
+        is_translated=is_translated,
         one_choice=inspect and is_stream and _has_one_choice(open_attempt),
         model_call=open_attempt.attempt.model_call,
         finish_reasons={} if is_same_dialect else server.finish_reasons,
         shown_as=client.shown_as,
     )
     rewrite: Rewrite | None = server.to_chat
-    if ids is not None and not is_crossing and family.has_stored_ids:
+    if ids is not None and not is_translated and family.has_stored_ids:
         rewrite = _make_id_sealer(open_attempt, ids)
-    documents = DocumentParser(upstream.max_answer_values, vectors=family.has_vectors)
-    is_ordered = (is_crossing and client.marks_parts) or (options.inspect and family.marks_parts)
-    order = Sequencer(is_joined_by_index=not is_crossing) if is_ordered and call.stream else None
+    documents = DocumentParser(upstream.max_answer_values, allows_vectors=family.has_vectors)
+    is_ordered = (is_translated and client.has_part_events) or (
+        options.inspect and family.has_part_events
+    )
+    order = Sequencer(is_joined_by_index=not is_translated) if is_ordered and call.stream else None
     limit = None
     if not is_stream:
         default = MAX_EMBEDDINGS_BYTES if family.has_vectors else MAX_RESPONSE_BYTES
@@ -203,12 +210,12 @@ def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:
         raise UpstreamInvalid("The upstream sent a compressed response, which was not requested.")
 
 
-def _make_id_sealer(open_attempt: OpenAttempt, ids: ResponseIds) -> Rewrite:
+def _make_id_sealer(open_attempt: OpenAttempt, ids: IdSealer) -> Rewrite:
     record = open_attempt.record
     deployment = record.plan.deployment if record.plan is not None else None
     sealer = DocumentSealer(
-        ids=ids,
-        key=record.key or "",
+        id_sealer=ids,
+        key_name=record.key or "",
         deployment=deployment or "",
         target=open_attempt.target.id,
         state_ref=open_attempt.call.state_ref,

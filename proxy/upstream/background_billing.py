@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from proxy.dialects.responses.schema import UNFINISHED_STATUSES, to_chat_usage
-from proxy.dialects.responses.sealing import ResponseIds
+from proxy.dialects.responses.sealing import IdSealer
 from proxy.dialects.wire.strict_json import as_object
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import MAX_ID, read_text
@@ -36,7 +36,7 @@ class BackgroundBilling:
     """Decides by ``registry`` which call pays for a background response. ``ids`` decrypts ids."""
 
     registry: BillingRegistry
-    ids: ResponseIds
+    ids: IdSealer
 
     async def settle(self, open_attempt: OpenAttempt, frames: Sequence[Frame]) -> None:
         """Record whether an attempt pays for the response in its last frame."""

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import FAMILIES, crosses_families
+from proxy.dialects.families import FAMILIES, needs_translation
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader
 from proxy.dialects.frames.sequencer import Sequencer
@@ -312,16 +312,16 @@ def read_whole_frames(
     client: FamilyName, upstream: FamilyName, document: bytes, *, stream: bool, inspect: bool
 ) -> list[Frame]:
     """Return the frames of a whole response, which becomes a stream if the client wants one."""
-    is_crossing = crosses_families(client, upstream)
+    is_translated = needs_translation(client, upstream)
     options = ReadOptions(
         call_of(client, stream=stream),
         whole=True,
         stream=stream,
         inspect=inspect,
-        crossing=is_crossing,
+        is_translated=is_translated,
         shown_as=FAMILIES[client].shown_as,
     )
-    order = Sequencer() if is_crossing and stream and FAMILIES[client].marks_parts else None
+    order = Sequencer() if is_translated and stream and FAMILIES[client].has_part_events else None
     server = DIALECTS[CLIENTS[upstream][0]].server
     reader = FamilyFrameReader(
         FAMILIES[upstream], options, server, DocumentParser(), limit=10**7, order=order

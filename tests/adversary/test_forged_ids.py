@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import read_call
-from proxy.dialects.responses.sealing import ITEMS, PROOF_BYTES, ResponseIds
+from proxy.dialects.responses.sealing import ITEMS, PROOF_BYTES, IdSealer
 from proxy.dialects.responses.state_refs import resolve_response_id, resolve_state_refs
 from proxy.errors import BadRequest, NotFound
 from proxy.types import RequestHead
@@ -19,7 +19,7 @@ from tests.adversary.hostile_texts import HOSTILE_TEXTS, repeat_text
 from tests.doubles import Json
 from tests.for_each import for_each
 
-IDS = ResponseIds.from_secrets(["a secret of replicas"])
+IDS = IdSealer.from_secrets(["a secret of replicas"])
 KEYS = ("support-widget", "search-box")
 OWNERS = [(key, deployment, target) for key in KEYS for deployment in "de" for target in "tu"]
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")

@@ -160,7 +160,7 @@ def test_reported_usage_counts_without_estimates(unreported: Any, finished: bool
     meter.feed(make_document_frame({"text": "Paris."}), 1.0)
     silent = meter.compute_usage(lambda: 400, finished=finished)
     usage = UsageReport(Tokens(7), {"total_tokens": 7})
-    meter.feed(make_document_frame({}, content=DocumentUsage(usage)), 2.0)
+    meter.feed(make_document_frame({}, usage=DocumentUsage(usage)), 2.0)
     reported = meter.compute_usage(lambda: 0, finished=finished)
 
     assert (silent.source, silent.tokens) == (unreported, Tokens())

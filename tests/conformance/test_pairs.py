@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
-from proxy.dialects.responses.sealing import CONVERSATIONS, ResponseIds
+from proxy.dialects.responses.sealing import CONVERSATIONS, IdSealer
 from proxy.types import Endpoint, Target
 from tests.conformance.checking import BEARER
 from tests.conformance.test_vendors import OWN_RESPONSE
@@ -103,7 +103,7 @@ class Way:
 
     def sealed(self, body: Json) -> Json:
         """Return a body with its id sealed for this target."""
-        ids = ResponseIds.from_secrets([SECRET])
+        ids = IdSealer.from_secrets([SECRET])
         if CONVERSATION in body:
             place = DEPLOYMENTS[self.upstream], STORED_AT[self.upstream].partition("/")[0]
             own_value = body[CONVERSATION]

@@ -26,7 +26,7 @@ from proxy.fields.field_table import (
 )
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import FieldRule, compile_field_rules
-from proxy.fields.spelling import _FORMS_OF_ASCII, fold_name, normalize_name
+from proxy.fields.spelling import _FORMS_OF_ASCII, casefold_name, normalize_name
 from proxy.fields.token_bounds import (
     COUNT_TYPES,
     add_token_bounds,
@@ -188,9 +188,9 @@ def test_other_names_differ() -> None:
 
 
 def test_folding_keeps_separators() -> None:
-    assert fold_name("MAX_Tokens") == "max_tokens"
-    assert fold_name("\uff2dodel") == fold_name("model")
-    assert fold_name("maxTokens") != fold_name("max_tokens")
+    assert casefold_name("MAX_Tokens") == "max_tokens"
+    assert casefold_name("\uff2dodel") == casefold_name("model")
+    assert casefold_name("maxTokens") != casefold_name("max_tokens")
 
 
 def test_all_forms_of_ascii_are_folded() -> None:
@@ -200,7 +200,7 @@ def test_all_forms_of_ascii_are_folded() -> None:
 
     for name, form in document.items():
         if re.fullmatch("[a-z0-9_.-]+", form):
-            assert fold_name(name) == form, hex(ord(name))
+            assert casefold_name(name) == form, hex(ord(name))
 
 
 def test_folded_characters_expand_little() -> None:
@@ -213,7 +213,7 @@ def test_folded_characters_expand_little() -> None:
 
 @pytest.mark.parametrize("name", ["a" + "\u0315\u0316" * 100, "a" + "\ufdfa" * 200, "\ufdfa"])
 def test_expensive_names_are_not_folded(name: str) -> None:
-    assert fold_name(name) is name  # folding makes a text of its own
+    assert casefold_name(name) is name  # folding makes a text of its own
 
 
 CHAT, COMPLETIONS = get_fields("chat"), get_fields("completions")

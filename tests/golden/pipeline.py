@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.families import FAMILIES, crosses_families
+from proxy.dialects.families import FAMILIES, needs_translation
 from proxy.dialects.family import ReadOptions, WriteOptions
 from proxy.dialects.frames.reader import MAX_EVENT_BYTES, SurrogateJoiner, raise_reported_error
 from proxy.dialects.frames.sequencer import Sequencer
@@ -66,18 +66,20 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         family = FAMILIES[self.upstream]
-        crossing = crosses_families(self.client, self.upstream)
+        is_translated = needs_translation(self.client, self.upstream)
         call = call_of(self.client)
         shown_as = FAMILIES[self.client].shown_as
-        options = ReadOptions(call, inspect=self.inspect, crossing=crossing, shown_as=shown_as)
-        splits = self.inspect or crossing
+        options = ReadOptions(
+            call, inspect=self.inspect, is_translated=is_translated, shown_as=shown_as
+        )
+        splits = self.inspect or is_translated
         self.family = family
         self.joiner = SurrogateJoiner()
         self.server = DIALECTS[CLIENTS[self.upstream][0]].server
         self.reader = family.reader(options)
         self.read = OrderChecker(split=splits)
-        is_sequenced = crossing and FAMILIES[self.client].marks_parts
-        is_sequenced |= self.inspect and family.marks_parts
+        is_sequenced = is_translated and FAMILIES[self.client].has_part_events
+        is_sequenced |= self.inspect and family.has_part_events
         self.order = Sequencer() if is_sequenced else None
         self.sequenced = OrderChecker(split=splits, sequenced=is_sequenced)
 
@@ -96,7 +98,7 @@ class Pipeline:
 
     def _frames(self, document: bytes) -> Sequence[Frame]:
         if document == sse.DONE:
-            return self.reader.end(done=True)
+            return self.reader.end(has_done_marker=True)
         doc = DocumentParser().read_with_surrogates(document) or DocumentParser().read(document)
         if "error" in doc or self.family.find_failure is not None:
             raise_reported_error(doc, self.server, self.family)

@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 
 from proxy.call.attempts import Attempt
 from proxy.dialects.document import make_document_frame
-from proxy.dialects.responses.sealing import ResponseIds
+from proxy.dialects.responses.sealing import IdSealer
 from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import ModelCall, Plan, StateRef, Target, Upstream
 from proxy.types.events import (
@@ -138,7 +138,7 @@ async def test_disconnect_during_billing_loses_no_bill(other_flag: bool, twice: 
     request: Any = Some(call=call, target=target, attempt=attempt, record=Some(now=lambda: 1.0))
     frame = make_document_frame({**background_response(), "id": "resp_sealed"})
     store = Slow()
-    billing = BackgroundBilling(store, ResponseIds(()))
+    billing = BackgroundBilling(store, IdSealer(()))
     if other_flag:
         store.may_answer.set()
         value_before: Any = Some(**{**vars(request), "attempt": Attempt(target, 0, "s0", 0.0)})

@@ -21,7 +21,7 @@ from proxy.dialects.family import (
     has_shape,
     is_count_tree,
     is_empty,
-    is_number,
+    is_null_or_number,
     is_text,
     make_word_check,
 )
@@ -92,20 +92,20 @@ SILENT_MEMBERS: Final[Shape] = {
     **dict.fromkeys(
         ("id", "object", "model", "system_fingerprint", "service_tier"), is_null_or_name
     ),
-    "created": is_number,
+    "created": is_null_or_number,
     "usage": is_count_tree,
     "choices": lambda value: type(value) is list,
 }
 """Shapes of the members of a document that guards need not read."""
 SILENT_CHOICE_MEMBERS: Final[Mapping[str, Check]] = {
-    "index": is_number,
+    "index": is_null_or_number,
     "finish_reason": make_word_check(*FINISH_REASONS, "error", "timeout", "eos", "abort", ""),
     "logprobs": lambda value: not value,
 }
 """Shapes of the members of a choice that guards need not read."""
 SILENT_CALL: Final[Shape] = {
     "id": is_null_or_name,
-    "index": is_number,
+    "index": is_null_or_number,
     "type": make_word_check(*CALL_TEXT_MEMBERS, ""),
     **{
         kind: allow_null({"name": is_empty, member: allow_null(is_text)})
@@ -122,9 +122,9 @@ _IS_ROLE = make_word_check("assistant", "")
 
 
 class MessageUnit(NamedTuple):
-    """A member of a message, or a tool call at `position` in their list.
+    """A member of a message, or the tool call at `position` in the list of tool calls.
 
-    `texts` are the events of each of its texts. `is_changed`: the value differs from the one in the
+    `texts` has the events of each of its texts. `is_changed`: the value differs from the one in the
     document.
     """
 
@@ -148,15 +148,15 @@ class Choice(NamedTuple):
 class ChoiceReader:
     """Reads the choices of one response.
 
-    With `options.inspect` it looks for members without an event, with `options.crossing` it gives
-    each tool call an id. With either it raises `ResponseTooLarge` for more than `MAX_PARTS` parts.
+    `options.inspect`: find members without an event. `options.is_translated`: give each tool call
+    an id. With either, more than `MAX_PARTS` parts raise `ResponseTooLarge`.
     """
 
-    def __init__(self, form: TextLayout, options: ReadOptions) -> None:
-        self._form = form
-        self._crossing = options.crossing
-        self._inspect = options.inspect and not options.crossing
-        self._split = options.inspect or options.crossing
+    def __init__(self, layout: TextLayout, options: ReadOptions) -> None:
+        self._layout = layout
+        self._is_translated = options.is_translated
+        self._inspect = options.inspect and not options.is_translated
+        self._split = options.inspect or options.is_translated
         self._is_whole = options.whole and not options.stream
         self._shown_as = options.shown_as
         # A whole document has a bound of its own.
@@ -173,11 +173,11 @@ class ChoiceReader:
         return {*self._counts}
 
     def claim_text_member(self, part: Part, members: Slot) -> bool:
-        """Use the members of the first text of a part for it. Return False for other members."""
+        """Return True if a text is at the same path of a choice as the first text of its part."""
         return self._homes.setdefault((part.choice, part.kind), members) == members
 
     def read(self, value: Json, position: int, response_id: object) -> Choice:
-        number, holder = get_index(value, position), self._form.holder
+        number, holder = get_index(value, position), self._layout.holder
         message = value.get(holder) if holder else value
         is_native = self._inspect and not self._is_covered_by_events(value, message, number)
         if number in self.finished:
@@ -202,7 +202,7 @@ class ChoiceReader:
     def _read_texts(
         self, message: Json, number: int, value: Json, slot: Slot
     ) -> Iterator[MessageUnit]:
-        for name, kind in self._form.texts.items():
+        for name, kind in self._layout.texts.items():
             text = message.get(name)
             if type(text) is not str or not text or self._repeats_reasoning(name, message, number):
                 continue
@@ -238,7 +238,7 @@ class ChoiceReader:
                 if unit is not None:
                     yield unit
         if type(old_call) is dict:
-            id_ = add_tool_call_id({}, response_id, 0)["id"] if self._crossing else ""
+            id_ = add_tool_call_id({}, response_id, 0)["id"] if self._is_translated else ""
             tool = _make_tool_call(id_, old_call, "function")
             key = number, "function_call"
             inner = serialize_arguments({"function": old_call})["function"]
@@ -268,7 +268,7 @@ class ChoiceReader:
         indexes.add(index)
         fragment = serialize_arguments(numbered)
         is_new = (number, index) not in self._parts
-        if is_new and self._crossing:
+        if is_new and self._is_translated:
             fragment = add_tool_call_id(fragment, response_id, index)
         kind = next(
             (kind for kind in CALL_TEXT_MEMBERS if type(fragment.get(kind)) is dict), "function"
@@ -277,7 +277,7 @@ class ChoiceReader:
         if type(inner) is not dict:
             inner = {}
         tool = _make_tool_call(str(fragment.get("id") or ""), inner, kind) if is_new else None
-        signature = get_thought_signature(call) if is_new and self._crossing else None
+        signature = get_thought_signature(call) if is_new and self._is_translated else None
         events = self._make_call_events(
             (number, index), inner, kind, (*slot, kind), tool, signature
         )
@@ -332,7 +332,7 @@ class ChoiceReader:
         return name in REASONING_MEMBERS and name != first and message.get(first) == message[name]
 
     def _is_covered_by_events(self, value: Json, message: Any, number: int) -> bool:
-        holder = self._form.holder
+        holder = self._layout.holder
         if holder:
             other_members = {name: member for name, member in value.items() if name != holder}
             if type(message) is not dict:
@@ -348,7 +348,7 @@ class ChoiceReader:
 
     def _is_member_covered(self, name: str, message: Json, number: int) -> bool:
         value = message[name]
-        if name in self._form.texts:
+        if name in self._layout.texts:
             is_repeated = value and self._repeats_reasoning(name, message, number)
             return (value is None or type(value) is str) and not is_repeated
         if name == "role":
@@ -359,7 +359,7 @@ class ChoiceReader:
             return has_shape({"function": value}, SILENT_CALL)
         if not value:
             return name in _MAY_BE_EMPTY
-        return not self._form.holder and name in SILENT_CHOICE_MEMBERS
+        return not self._layout.holder and name in SILENT_CHOICE_MEMBERS
 
     def _open_part(
         self,

@@ -240,7 +240,7 @@ Converter = Callable[[Json], Json | None]
 def make_document_converter(
     options: WriteOptions, client: FamilyName, family: FamilyName
 ) -> Converter | None:
-    """Return the converter of documents of a family for a client, None if they stay as they are."""
+    """Return the converter of a family's documents for a client, None if they stay unchanged."""
     if client == "chat" and family == "completions":
         return LegacyToChatConverter(streamed=not options.whole).convert_document
     if client != "completions":
@@ -250,17 +250,17 @@ def make_document_converter(
     call = options.call
     takes_any = options.complete or DIALECTS[call.head.dialect].client.accepts_chat_logprobs
     has_logprobs = call.body.get("logprobs") is not None
-    return LegacyLogprobsConverter().convert_document if has_logprobs and not takes_any else None
+    return LogprobsToLegacyConverter().convert_document if has_logprobs and not takes_any else None
 
 
 class _TextLengths:
-    """Lengths of the texts so far, by the number of their choice."""
+    """Lengths of the texts of each choice so far, in characters."""
 
     def __init__(self) -> None:
         self._lengths: dict[int, int] = {}
 
-    def _add_text_length(self, choice: Json, text: Any) -> int:
-        """Return the position of the first character of a text."""
+    def _advance_text_offset(self, choice: Json, text: Any) -> int:
+        """Return the offset of a text in its choice, then add its length."""
         number = get_index(choice, 0)
         begin = self._lengths.get(number, 0)
         self._lengths[number] = begin + (len(text) if isinstance(text, str) else 0)
@@ -283,7 +283,7 @@ class ChatToLegacyConverter(_TextLengths):
                 "index": choice.get("index", 0),
                 "text": text,
                 "logprobs": to_legacy_logprobs(
-                    choice.get("logprobs"), self._add_text_length(choice, text)
+                    choice.get("logprobs"), self._advance_text_offset(choice, text)
                 ),
                 "finish_reason": choice.get("finish_reason"),
             }
@@ -325,7 +325,7 @@ class LegacyToChatConverter:
         return {**doc, "object": kind, "choices": choices}
 
 
-class LegacyLogprobsConverter(_TextLengths):
+class LogprobsToLegacyConverter(_TextLengths):
     """Converts log-probabilities of legacy completions from chat's format to the legacy format."""
 
     def convert_document(self, doc: Json) -> Json:
@@ -333,7 +333,7 @@ class LegacyLogprobsConverter(_TextLengths):
         is_changed, choices = False, []
         for choice in doc["choices"] if isinstance(doc.get("choices"), list) else ():
             if isinstance(choice, dict):
-                begin = self._add_text_length(choice, choice.get("text"))
+                begin = self._advance_text_offset(choice, choice.get("text"))
                 logprobs = to_legacy_logprobs(choice.get("logprobs"), begin)
                 if logprobs is not None:
                     is_changed, choice = True, {**choice, "logprobs": logprobs}  # noqa: PLW2901
@@ -342,7 +342,7 @@ class LegacyLogprobsConverter(_TextLengths):
 
 
 def to_legacy_logprobs(logprobs: Any, begin: int) -> Json | None:
-    """Return chat's format as lists, None for any other format.
+    """Return log-probabilities in chat's format as legacy lists, None for any other format.
 
     `begin` is the position of the first token in the text of the choice.
     """
@@ -370,7 +370,7 @@ def to_legacy_logprobs(logprobs: Any, begin: int) -> Json | None:
 
 
 def to_chat_logprobs(logprobs: Any) -> Any:
-    """Return legacy lists in chat's format. Any other value is unchanged."""
+    """Return legacy lists of log-probabilities in chat's format. Other values stay unchanged."""
     if not isinstance(logprobs, dict) or "content" in logprobs:
         return logprobs
     tokens, chosen, tops = (

@@ -55,15 +55,15 @@ class ChatReader:
     because some servers send them as a placeholder before the real ones.
     """
 
-    def __init__(self, options: ReadOptions, form: TextLayout = CHAT) -> None:
-        if options.whole and not options.stream and form.whole is not None:
-            form = form.whole
+    def __init__(self, options: ReadOptions, layout: TextLayout = CHAT) -> None:
+        if options.whole and not options.stream and layout.whole is not None:
+            layout = layout.whole
         self._options = options
-        self._form = form
-        self._crossing = options.crossing
-        self._splits = options.inspect or options.crossing
-        self._inspect = options.inspect and not options.crossing
-        self._choices = ChoiceReader(form, options)
+        self._layout = layout
+        self._is_translated = options.is_translated
+        self._splits = options.inspect or options.is_translated
+        self._inspect = options.inspect and not options.is_translated
+        self._choices = ChoiceReader(layout, options)
         self._is_started = False
         self._only_choice: int | None = None  # number of the choice if the client gets only one
         self._shape: ChunkShape | None = None
@@ -76,9 +76,9 @@ class ChatReader:
         if self._shape is not None:
             delta = self._shape.read_matching_delta(doc)
             if delta is not None:
-                fields = (delta,), self._form.family, doc, raw, options.model_call, 0, False, None
+                fields = (delta,), self._layout.family, doc, raw, options.model_call, 0, False, None
                 return (MAKE_TUPLE(Frame, fields),)
-        if self._splits and (options.crossing or options.stream or not options.whole):
+        if self._splits and (options.is_translated or options.stream or not options.whole):
             numbered = self._renumber_choices(doc)
             doc, raw = numbered, raw if numbered is doc else None
         if options.finish_reasons:
@@ -91,16 +91,16 @@ class ChatReader:
                 for chunk in split_into_chunks(doc)
                 for frame in self._read_document(chunk, None)
             ]
-            return [*frames, *self.end(done=True)]
-        events = self._make_start_event(doc)
+            return [*frames, *self.end(has_done_marker=True)]
+        events = self._make_start_events(doc)
         choices = self._read_choices(doc)
         events += [*_collect_choice_events(choices), *_read_usage_and_findings(doc)]
         events += [Finish(choice.number, "stop") for choice in choices if choice.finish is None]
         return [self._make_frame((*events, RESPONSE_END), doc, raw)]
 
-    def end(self, *, done: bool = False) -> Sequence[Frame]:
+    def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
         finished = self._choices.finished
-        if not done and not finished:
+        if not has_done_marker and not finished:
             raise make_incomplete_stream_error()
         frames = self._release_held_arguments()
         missing = sorted(self._choices.begun_choices - finished) or ([] if finished else [0])
@@ -111,11 +111,11 @@ class ChatReader:
         self, events: tuple[Event, ...], doc: Json | None = None, raw: bytes | None = None
     ) -> Frame:
         model_call = self._options.model_call
-        return Frame(events, self._form.family, doc, raw=raw, model_call=model_call)
+        return Frame(events, self._layout.family, doc, raw=raw, model_call=model_call)
 
     def _read_document(self, doc: Json, raw: bytes | None) -> list[Frame]:
         self._shape = None
-        head = self._make_start_event(doc)
+        head = self._make_start_events(doc)
         choices = self._read_choices(doc)
         tail = _read_usage_and_findings(doc)
         if self._inspect and (
@@ -124,7 +124,7 @@ class ChatReader:
             or any(type(choice) is not dict for choice in doc.get("choices") or ())
         ):
             tail.append(Native())
-        if self._crossing:
+        if self._is_translated:
             frames = self._make_cross_family_frames(doc, raw, head, choices, tail)
         elif self._inspect and _must_split_document(choices):
             frames = self._split_document(doc, head, choices, tail)
@@ -155,7 +155,7 @@ class ChatReader:
         """
         listed, choices = doc.get("choices"), list[Any]()
         values = listed if type(listed) is list else []
-        gets_one = self._crossing or self._options.one_choice
+        gets_one = self._is_translated or self._options.one_choice
         first_number = self._choose_only_choice(values) if gets_one else None
         for position, value in enumerate(values):
             if type(value) is not dict:
@@ -186,13 +186,13 @@ class ChatReader:
         return choices[0][0] if self._only_choice is None and choices else self._only_choice
 
     def _has_content(self, choice: Json) -> bool:
-        holder = self._form.holder
+        holder = self._layout.holder
         message = choice.get(holder) if holder else choice
         if type(message) is not dict:
             return bool(message)
         return any(value for name, value in message.items() if name not in _WITHOUT_CONTENT)
 
-    def _make_start_event(self, doc: Json) -> list[Event]:
+    def _make_start_events(self, doc: Json) -> list[Event]:
         """Return the start event at the first document with an id, a choice or usage."""
         id_, model, created = doc.get("id"), doc.get("model"), doc.get("created")
         if self._is_started or not (id_ or doc.get("choices") or doc.get("usage") is not None):
@@ -262,7 +262,7 @@ class ChatReader:
         natives = tuple(event for event in tail if type(event) is Native)
         other_events = tuple(event for event in tail if type(event) is not Native)
         frames: list[Frame] = []
-        for events, part in split_document(doc, choices, self._form):
+        for events, part in split_document(doc, choices, self._layout):
             frames.append(self._make_frame((*head, *events, *natives), part))
             head = []
         if not other_events:
@@ -304,7 +304,7 @@ class ChatReader:
 
     def _store_chunk_shape(self, doc: Json, choices: list[Choice]) -> None:
         """Store the shape of a document that is one delta, to recognize the next such document."""
-        if len(choices) != 1 or len(doc["choices"]) != 1 or (self._held and self._crossing):
+        if len(choices) != 1 or len(doc["choices"]) != 1 or (self._held and self._is_translated):
             return
         if self._only_choice not in (None, 0):  # the next document may have another choice
             return
@@ -315,8 +315,8 @@ class ChatReader:
         delta = unit.texts[0][-1] if unit.texts[0] else None
         if type(delta) is not Delta or unit.is_changed or delta.slot[1] != 0:
             return
-        if len(delta.slot) == (4 if self._form.holder else 3):
-            self._shape = ChunkShape(doc, self._form.holder, delta, exact=self._splits)
+        if len(delta.slot) == (4 if self._layout.holder else 3):
+            self._shape = ChunkShape(doc, self._layout.holder, delta, exact=self._splits)
 
 
 def _read_usage_and_findings(doc: Json) -> list[Event]:

@@ -30,7 +30,7 @@ UNKNOWN_REASONING = " "
 """Placeholder for reasoning that the client omitted. Providers that require it accept any."""
 SHORT_ID = re.compile("[A-Za-z0-9]{9}")
 _REFUSED_MEMBERS = REASONING_MEMBERS | {"annotations", "audio", "function_call", "refusal"}
-_OF_CALLS = frozenset({"custom", "function", "id", "index", "type"})
+_TOOL_CALL_MEMBERS = frozenset({"custom", "function", "id", "index", "type"})
 
 
 def convert_logprobs_to_count(body: Json) -> Json:
@@ -103,7 +103,7 @@ def convert_chat_to_legacy(body: Json) -> Json:
 
 
 def adapt_chat_to_provider(body: Json, traits: Provider) -> tuple[Json, tuple[str, ...]]:
-    """Return a chat in the provider's form, and the names of removed parts of messages."""
+    """Return a chat in the provider's format, and the names of removed members of messages."""
     chat, dropped = dict(body), set[str]()
     for renamed in traits.renamed:
         name, provider_name = renamed
@@ -144,7 +144,7 @@ def _convert_tool_call(call: Any, traits: Provider) -> Any:
     if not isinstance(call, dict):
         return call
     if traits.thoughts == "refused" and not traits.signs_calls:
-        call = {name: value for name, value in call.items() if name in _OF_CALLS}
+        call = {name: value for name, value in call.items() if name in _TOOL_CALL_MEMBERS}
     return _shorten_id_member(call, "id") if traits.has_short_ids else call
 
 

@@ -24,11 +24,11 @@ Split = tuple[tuple[Event, ...], Json]
 """The events of a frame and its document."""
 
 
-def split_document(doc: Json, choices: Sequence[Choice], form: TextLayout) -> Iterator[Split]:
+def split_document(doc: Json, choices: Sequence[Choice], layout: TextLayout) -> Iterator[Split]:
     """Yield a document for each text of the choices, and one for each finish reason."""
     head = {name: value for name, value in doc.items() if name not in (CHOICES, "usage")}
     for choice in choices:
-        for events, value in _split_choice(choice, form.holder):
+        for events, value in _split_choice(choice, layout.holder):
             yield events, {**head, CHOICES: [value]}
             head = {name: doc[name] for name in IDENTITY_MEMBERS if name in doc}
 
@@ -56,14 +56,14 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
             else:
                 content = keep_only_text(unit.value, paths[number - 1], _find_delta(events).text)
             member = {unit.name: content if unit.position is None else [content]}
-            documents = (
+            split_value = (
                 {**base, holder: {**base[holder], **member}} if holder else {**base, **member}
             )
             if any(type(event) is Attach for event in events):
-                documents["logprobs"] = value["logprobs"]
+                split_value["logprobs"] = value["logprobs"]
             yield (
                 tuple(_relocate_event(event, unit, depth, number) for event in events),
-                documents,
+                split_value,
             )
             base = minimal
     if choice.finish is not None:

@@ -38,8 +38,8 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _Id = str | int
 
 
-def get_tool_call_text(call: Json) -> tuple[str, str]:
-    """Return the text of a fragment, after the name of the text's member."""
+def get_text_member(call: Json) -> tuple[str, str]:
+    """Return the name and the text of the member with the arguments or the input of a call."""
     for kind, member in CALL_TEXT_MEMBERS.items():
         inner = call.get(kind)
         if isinstance(inner, dict):
@@ -92,16 +92,16 @@ def _get_comparable_name(call: Json) -> _Id | None:
 class _ToolCallState:
     """State of one call.
 
-    `is_bare`: the text so far is an empty object. `is_repeated`: after the call was complete, its
-    name was repeated without an id, so further text begins another call of that name.
+    `has_placeholder`: the text so far is `EMPTY_ARGUMENTS`. `is_name_repeated`: after the call was
+    complete, its name came again without an id, so further text begins another call of that name.
     """
 
     number: int
     id: _Id | None
     name: _Id | None
     end: JsonEndDetector = field(default_factory=JsonEndDetector)
-    is_bare: bool = False
-    is_repeated: bool = False
+    has_placeholder: bool = False
+    is_name_repeated: bool = False
 
 
 class ToolCallNumbering:
@@ -125,7 +125,7 @@ class ToolCallNumbering:
         the chunk. Raises ``ResponseTooLarge`` for more than `max_calls`.
         """
         index, id_ = get_index(fragment, position), _to_comparable_id(fragment.get("id"))
-        text = get_tool_call_text(fragment)[1].strip(JSON_SPACE)
+        text = get_text_member(fragment)[1].strip(JSON_SPACE)
         call, part = self._find_call_to_continue(fragment, index, id_), fragment
         if call is not None:
             call, part = _continue_call(call, fragment, id_, text, call.number in numbers)
@@ -135,14 +135,14 @@ class ToolCallNumbering:
             call = self._latest[index] = _ToolCallState(
                 self._count, id_, _get_comparable_name(part)
             )
-            call.is_bare = text == EMPTY_ARGUMENTS
+            call.has_placeholder = text == EMPTY_ARGUMENTS
             self._count += 1
         elif text:
-            call.is_bare = False
+            call.has_placeholder = False
         if id_ is not None and call.id in (None, id_):
             call.id = id_
             self._by_id[index, id_] = self._by_id[None, id_] = call
-        call.end.feed(*get_tool_call_text(part))
+        call.end.feed(*get_text_member(part))
         is_same = type(fragment.get("index")) is int and call.number == fragment["index"]
         return fragment if is_same and part is fragment else {**part, "index": call.number}
 
@@ -158,17 +158,17 @@ class ToolCallNumbering:
 def _continue_call(
     call: _ToolCallState, fragment: Json, id_: _Id | None, text: str, is_in_chunk: bool
 ) -> tuple[_ToolCallState | None, Json]:
-    """Return the call that a fragment continues, None if it begins another, and the fragment."""
+    """Return the call that a fragment continues (None if it begins another), and the fragment."""
     name = _get_comparable_name(fragment)
     if name is None:
-        if not (call.is_repeated and text):
+        if not (call.is_name_repeated and text):
             return call, fragment
         with_name = {**fragment, "function": {"name": call.name}}
-        return None, _set_tool_call_text(with_name, get_tool_call_text(fragment)[1])
+        return None, _set_tool_call_text(with_name, get_text_member(fragment)[1])
     if _begins_another_call(call, id_, name, text, is_in_chunk):
         return None, fragment
     if id_ is None and call.end.is_object_complete and isinstance(name, str):
-        call.is_repeated = True
+        call.is_name_repeated = True
     return call, fragment
 
 
@@ -178,7 +178,7 @@ def _begins_another_call(
     """Return True if a fragment with a name begins another call than the one it may continue."""
     has_same_id = id_ is not None and id_ == call.id
     is_complete = call.end.is_object_complete and not (
-        has_same_id and call.is_bare and text != EMPTY_ARGUMENTS
+        has_same_id and call.has_placeholder and text != EMPTY_ARGUMENTS
     )
     if text and (is_complete or (is_in_chunk and not has_same_id)):
         return True
@@ -211,48 +211,48 @@ def make_client_call_id(id_: str, signature: str | None) -> str:
     """Return the tool call id for a Messages or Responses client, with any thought signature."""
     if not signature or len(signature) > MAX_SIGNATURE:
         return id_
-    sealed = urlsafe_b64encode(signature.encode("utf-8", "surrogatepass")).decode()
-    return f"{id_}{SIGNATURE_MARK}{sealed.rstrip('=')}"
+    encoded = urlsafe_b64encode(signature.encode("utf-8", "surrogatepass")).decode()
+    return f"{id_}{SIGNATURE_MARK}{encoded.rstrip('=')}"
 
 
 def _split_signature_from_id(text: Any) -> tuple[str, str] | None:
     if not isinstance(text, str) or SIGNATURE_MARK not in text:
         return None
-    id_, _, sealed = text.partition(SIGNATURE_MARK)
+    id_, _, encoded = text.partition(SIGNATURE_MARK)
     try:
-        signature = urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4)).decode()
+        signature = urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
     except (Error, ValueError):
         return None
     return (id_, signature) if id_ and signature else None
 
 
 def remove_signatures(body: Json, member: str) -> tuple[Json, dict[str, str]]:
-    """Return a request whose call ids have no signatures, and the signatures by id.
+    """Return a request whose tool call ids have no signatures, and the signatures by id.
 
-    ``member`` is its list of messages or items.
+    ``member`` is the name of its list of messages or items.
     """
     signatures: dict[str, str] = {}
-    items = [_restore_call_ids(item, signatures) for item in body[member]]
+    items = [_remove_item_signatures(item, signatures) for item in body[member]]
     return ({**body, member: items} if signatures else body), signatures
 
 
-def _restore_call_ids(item: Any, signatures: dict[str, str]) -> Any:
+def _remove_item_signatures(item: Any, signatures: dict[str, str]) -> Any:
     if not isinstance(item, dict):
         return item
-    own: Json = {}
+    members: Json = {}
     for name in ID_MEMBERS:
         opened = _split_signature_from_id(item[name]) if name in item else None
         if opened is not None:
-            own[name], signatures[opened[0]] = opened[0], opened[1]
+            members[name], signatures[opened[0]] = opened[0], opened[1]
     content = item.get("content")
     if isinstance(content, list):
-        blocks = [_restore_call_ids(block, signatures) for block in content]
-        own |= {} if all(map(is_, blocks, content)) else {"content": blocks}
-    return {**item, **own} if own else item
+        blocks = [_remove_item_signatures(block, signatures) for block in content]
+        members |= {} if all(map(is_, blocks, content)) else {"content": blocks}
+    return {**item, **members} if members else item
 
 
 def add_signatures(body: Json, signatures: Mapping[str, str]) -> Json:
-    """Return a chat whose calls have their signatures, for an upstream that requires them."""
+    """Return a chat whose tool calls have their signatures, for an upstream that requires them."""
     messages = body.get("messages")
     if not isinstance(messages, list):
         return body

@@ -56,7 +56,7 @@ TEXT_MEMBERS: Final[dict[Kind, str]] = {
 
 
 class ChunkMaker:
-    """Makes the chunks of one response. `created` is the time for a response without one."""
+    """Makes the chunks of one response. `created` is the default time, in Unix seconds."""
 
     def __init__(self, created: int) -> None:
         self._created = created
@@ -69,8 +69,8 @@ class ChunkMaker:
     def store_repeated_values(self, frame: Frame) -> None:
         """Store values that later chunks repeat.
 
-        These are the identity of the response, the indexes of its calls, and unusual names of text
-        members.
+        These are the identity of the response, the indexes of its tool calls, and unusual names of
+        text members.
         """
         for event in frame.events:
             if type(event) is Delta:
@@ -82,10 +82,10 @@ class ChunkMaker:
                 self._calls[event.part] = number = self._counts.get(choice, 0)
                 self._counts[choice] = number + 1
 
-    def make_text_chunk(self, delta: Delta) -> bytes | None:
-        """Return the document of a text in its usual member, None for any other text.
+    def serialize_text_chunk(self, delta: Delta) -> bytes | None:
+        """Return the JSON of a chunk with a text, None if its part has an unusual text member.
 
-        It must be one of the first choice and no tool call.
+        The text must be in the first choice and not in a tool call.
         """
         if delta.part in self._templates:
             return None
@@ -98,7 +98,7 @@ class ChunkMaker:
         )
 
     def make_chunks(self, events: tuple[Event, ...]) -> Iterator[Json]:
-        """Yield the chunks of events of a frame that `store_repeated_values` has seen."""
+        """Yield the chunks for a frame's events. Call `store_repeated_values(frame)` first."""
         listed = {e.part: e.value for e in events if type(e) is Attach and e.name == "logprobs"}
         for event in events:
             if type(event) is Delta:
@@ -202,8 +202,8 @@ _DETAILS: Final = {
         ("reasoning_tokens", "audio_tokens", "image_tokens", "text_tokens"),
     ),
 }
-"""The groups of counts of Responses and their members, by the name of a chat. Guards do not read
-other members, so these do not cross."""
+"""The groups of counts of Responses and their members, by the group's name in a chat. Other members
+are omitted, because guards do not read them."""
 
 
 DONE_EVENT: Final = sse.encode_event(sse.DONE)
@@ -221,7 +221,7 @@ def make_chat_writer(options: WriteOptions, family: FamilyName) -> FamilyWriter:
 
 
 class _ChatWriter:
-    """Documents from frames, and guard results, for streams and whole responses."""
+    """Makes the documents and guard results for streams and whole responses."""
 
     def __init__(self, options: WriteOptions, family: FamilyName) -> None:
         head = options.call.head
@@ -315,7 +315,7 @@ class ChatStreamWriter(_ChatWriter):
         [event] = frame.events
         if type(event) is not Delta or event.part.choice or event.part.kind not in TEXT_MEMBERS:
             return None
-        document = self.get_chunk_maker(frame).make_text_chunk(event) if event.text else b""
+        document = self.get_chunk_maker(frame).serialize_text_chunk(event) if event.text else b""
         return b"data: %b\n\n" % document if document else document
 
     def _serialize_event(self, document: Json, frame: Frame) -> bytes:
@@ -340,7 +340,7 @@ class ChatWholeWriter(_ChatWriter):
 
     def __init__(self, options: WriteOptions, family: FamilyName) -> None:
         super().__init__(options, family)
-        self._answers: dict[int, Json] = {}  # responses by the index of the model call
+        self._responses: dict[int, Json] = {}  # by the index of the model call
         self._chunks: dict[int, list[Json]] = {}
         self._size = 0
 
@@ -350,12 +350,12 @@ class ChatWholeWriter(_ChatWriter):
         if not frame.last:
             return b""
         client = self.client
-        answers = self._answers | {
-            call: merge_chunks(chunks) for call, chunks in self._chunks.items()
+        responses = self._responses | {
+            model_call: merge_chunks(chunks) for model_call, chunks in self._chunks.items()
         }
-        document = answers.get(0, {})
-        if client.compose_document is not None:
-            document = client.compose_document(self._options.call, answers)
+        document = responses.get(0, {})
+        if client.merge_documents is not None:
+            document = client.merge_documents(self._options.call, responses)
         if client.add_guard_results is not None:
             document = {**document, **self._findings} if self._findings else document
             document = client.add_guard_results(document, self.get_guard_results(), ())
@@ -364,19 +364,19 @@ class ChatWholeWriter(_ChatWriter):
         return dump(document, self._size)
 
     def _add_frame(self, frame: Frame) -> None:
-        call, events = frame.model_call, frame.events
+        model_call, events = frame.model_call, frame.events
         fault = next((event for event in events if type(event) is Fault), None)
         if fault is not None:
             choice = {"index": 0, "text": "", "finish_reason": "error", "logprobs": None}
             error = {"message": fault.message, "code": fault.code}
-            self._answers[call] = {"choices": [choice], "error": error}
+            self._responses[model_call] = {"choices": [choice], "error": error}
             return
         documents: Sequence[Json] = [*self.make_documents(frame)]
         is_whole = frame.doc is not None and bool(events) and type(events[-1]) is ResponseEnd
         if is_whole and frame.family in CHAT_FORMATS:
-            self._answers[call] = documents[0] if documents else frame.doc or {}
+            self._responses[model_call] = documents[0] if documents else frame.doc or {}
         else:
-            self._chunks.setdefault(call, []).extend(documents)
+            self._chunks.setdefault(model_call, []).extend(documents)
             self._findings |= _collect_upstream_findings(frame)
 
 

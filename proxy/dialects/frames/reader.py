@@ -1,4 +1,4 @@
-"""Reads the bytes of an upstream response into frames. The cuts between the bytes do not matter.
+"""Reads the bytes of an upstream response, in pieces of any size, into frames.
 
 Surrogate pairs are joined: a server that cuts text into UTF-16 units escapes each half of a
 character in a separate event, and strict JSON parsers reject a single half.
@@ -111,7 +111,7 @@ class FamilyFrameReader:
             raw = self._body.pop_document(document)
             doc = self._documents.read(raw)
         elif document == sse.DONE:
-            return self._end_response(done=True)
+            return self._end_response(has_done_marker=True)
         else:
             raw = document if type(document) is bytes else bytes(document)
             doc = self._parse_event(raw)
@@ -136,7 +136,7 @@ class FamilyFrameReader:
         return frames
 
     def end(self) -> Sequence[Frame]:
-        return () if self._is_over else self._end_response(done=False)
+        return () if self._is_over else self._end_response(has_done_marker=False)
 
     def pop_frames_before_error(self) -> Sequence[Frame]:
         if self._body is not None:
@@ -190,15 +190,15 @@ class FamilyFrameReader:
         placed, self._placed = self._placed, []
         return placed
 
-    def _end_response(self, *, done: bool) -> Sequence[Frame]:
-        frames = [*self._order_frames(self._reader.end(done=done))]
+    def _end_response(self, *, has_done_marker: bool) -> Sequence[Frame]:
+        frames = [*self._order_frames(self._reader.end(has_done_marker=has_done_marker))]
         frames += () if self._order is None else self._order.end()
         self._is_over = True
         return _mark_last_frame(frames)
 
 
 def raise_reported_error(doc: Json, upstream: UpstreamDialect, family: Family) -> None:
-    """Raise the error that a document reports."""
+    """Raise the error that a document reports, if any."""
     if family.find_failure is not None:
         failed = family.find_failure(doc)
         if failed is None:
@@ -231,10 +231,9 @@ class SurrogateJoiner:
         self._halves: dict[Part, str] = {}
 
     def feed(self, frame: Frame) -> Frame:
-        """Return a frame whose texts have complete pairs.
+        """Return a frame whose texts have complete surrogate pairs.
 
-        Raises `UpstreamInvalid` for a half that never gets its counterpart, or is in another
-        string.
+        Raises `UpstreamInvalid` for a half without its counterpart, or outside of a delta's text.
         """
         events, doc = list(frame.events), frame.doc
         is_changed = False
@@ -280,7 +279,7 @@ class SurrogateJoiner:
 
 
 def replace_surrogates(doc: Json) -> Json:
-    """Return a document with a question mark in place of each half."""
+    """Return a document with a question mark in place of each half of a surrogate pair."""
     plain = json.dumps(doc, ensure_ascii=False).encode("utf-8", "replace")
     document: Json = orjson.loads(plain)
     return document

@@ -55,7 +55,7 @@ class JsonEndDetector:
         return self._begun and self._depth == 0 and not self._broken
 
     def feed(self, member: str, text: str) -> None:
-        """Read the next piece of a member of a call. An ``input`` is not JSON."""
+        """Read the next piece of a tool call's ``arguments``. Its ``input`` is not JSON."""
         self._broken = self._broken or member != "arguments"
         position = 0
         while position < len(text) and not self._broken:
@@ -119,7 +119,7 @@ class Sequencer:
         self._roots: dict[Part, _PartQueue] = {}
         self._children: dict[Part, _PartQueue] = {}  # children of the open root
         self._closed: set[Part] = set()  # parts that the sequencer has closed
-        self._renamed: dict[Part, Part] = {}  # continuations of closed parts, by original part
+        self._continuations: dict[Part, Part] = {}  # of closed parts, by original part
         self._json: JsonEndDetector | None = None  # end of the JSON text of the open root
         self._finishes: dict[int, Frame] = {}  # finish frames of choices with waiting parts
         self._ready: list[Frame] = []  # frames to return with the next call
@@ -134,7 +134,7 @@ class Sequencer:
             if type(event) is Delta:
                 part = event.part
                 is_open = part is self._child or (part is self._root and self._child is None)
-                if is_open and self._json is None and part not in self._renamed:
+                if is_open and self._json is None and part not in self._continuations:
                     return [frame if not self._moved else frame._replace(raw=None)]
         self._order_frame(frame, self._ready)
         out, self._ready = self._ready, []
@@ -198,8 +198,8 @@ class Sequencer:
         if part in self._closed:  # the text continues after another part
             self._closed.discard(part)
             continuation = Part(part.kind, part.number, choice=part.choice, closing="implicit")
-            continuation.continues = self._renamed.get(part, part)
-            self._renamed[part] = continuation
+            continuation.continues = self._continuations.get(part, part)
+            self._continuations[part] = continuation
             events = (PartStart(part), *events)
         self._check_part_order(events)
         is_new = root is not self._root
@@ -211,7 +211,7 @@ class Sequencer:
         ended = [event.part for event in events if type(event) is PartEnd]
         if root in ended:
             self._release_child_parts(out, all_of_them=True)
-        out.append(self._replace_continued_parts(frame, events))
+        out.append(self._use_continuations(frame, events))
         if self._child in ended:
             self._child = None
         if root in ended:
@@ -246,7 +246,7 @@ class Sequencer:
         self._root = self._child = self._json = None
         if root is not None:
             self._closed.add(root)
-            out.append(Frame((PartEnd(self._renamed.get(root, root)),)))
+            out.append(Frame((PartEnd(self._continuations.get(root, root)),)))
 
     def _release_root_parts(self, out: list[Frame]) -> None:
         self._release_child_parts(out)
@@ -307,7 +307,7 @@ class Sequencer:
             if type(event) is Finish and any(part.choice == event.choice for part in self._roots):
                 self._finishes[event.choice] = frame
                 return
-        out.append(self._replace_continued_parts(frame, frame.events))
+        out.append(self._use_continuations(frame, frame.events))
 
     def _pass_held_finishes(self, out: list[Frame]) -> None:
         for choice in [*self._finishes]:
@@ -315,17 +315,15 @@ class Sequencer:
                 if self._root is not None and self._root.choice == choice:
                     self._end_open_part(out)
                 out.append(
-                    self._replace_continued_parts(
-                        self._finishes[choice], self._finishes[choice].events
-                    )
+                    self._use_continuations(self._finishes[choice], self._finishes[choice].events)
                 )
                 del self._finishes[choice]
 
-    def _replace_continued_parts(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
-        """Return the frame with each part replaced by its continuation, if it has one."""
-        if self._renamed:
+    def _use_continuations(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
+        """Return a frame in which continuations replace the parts that they continue."""
+        if self._continuations:
             events = tuple(
-                event._replace(part=self._renamed.get(event.part, event.part))  # type: ignore[union-attr,call-arg]
+                event._replace(part=self._continuations.get(event.part, event.part))  # type: ignore[union-attr,call-arg]
                 if type(event) not in _WITHOUT_PART and event.part is not None  # type: ignore[union-attr]
                 else event
                 for event in events

@@ -40,11 +40,11 @@ def convert_from_chat(body: Json) -> Json:
     if tier is not None:
         request["service_tier"] = tier
     _convert_tools(request)
-    return _rename_fields(request)
+    return _convert_chat_fields(request)
 
 
 def find_lost_fields(body: Json) -> list[str]:
-    """Return the fields of a chat that the conversion leaves out."""
+    """Return the fields of a chat that `convert_from_chat` leaves out."""
     names = ["metadata"] if body.get("metadata") else []
     if body.get("service_tier") not in (None, *SERVICE_TIERS):
         names.append("service_tier")
@@ -71,7 +71,7 @@ def rename_chat_fields(body: Json) -> Json:
     bound = request.pop("max_completion_tokens", None)
     if bound is not None:
         request["max_tokens"] = min(bound, request.get("max_tokens") or bound)
-    return _rename_fields(request)
+    return _convert_chat_fields(request)
 
 
 def _drop_unsigned_thinking(message: Json) -> Json:
@@ -86,7 +86,7 @@ def _drop_unsigned_thinking(message: Json) -> Json:
     return message if len(blocks) == len(content) or not blocks else {**message, "content": blocks}
 
 
-def _rename_fields(body: Json) -> Json:
+def _convert_chat_fields(body: Json) -> Json:
     form = body.get("response_format")
     is_schema = isinstance(form, dict) and form.get("type") == "json_schema"
     other_form = {} if is_schema or form is None else {"response_format": form}

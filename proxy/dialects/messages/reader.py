@@ -35,7 +35,7 @@ from proxy.types.events import (
 MAX_BLOCKS = 4096
 """Maximum number of open blocks, and of all blocks in a stream that is inspected or converted."""
 _BLOCK_EVENTS = frozenset({schema.BLOCK_START, schema.BLOCK_DELTA, schema.BLOCK_STOP})
-_CROSSING_KINDS = frozenset({"text", "reasoning", "arguments"})
+_TRANSLATED_KINDS = frozenset({"text", "reasoning", "arguments"})
 _ATTACHMENT_MEMBERS: Mapping[str, AttachName] = {
     "signature_delta": "signature",
     "citations_delta": "citation",
@@ -45,13 +45,13 @@ _ATTACHMENT_MEMBERS: Mapping[str, AttachName] = {
 class MessageReader:
     """Reads the events of a stream.
 
-    A stream that crosses to another family has frames only for text, thinking and calls of the
-    client's tools. If the stream is not split, its events may come in any order.
+    A stream that is translated to another family has frames only for text, thinking and calls of
+    the client's tools. If the stream is not split, its events may come in any order.
     """
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._splits = options.inspect or options.crossing
+        self._splits = options.inspect or options.is_translated
         self._has_started = self._has_finished = False
         self._open: dict[int | None, Part] = {}  # blocks by index
         self._ended: set[int | None] = set()  # indexes of ended blocks of a split stream
@@ -82,7 +82,7 @@ class MessageReader:
             return []
         return self._read_event(kind, doc, raw)
 
-    def end(self, *, done: bool = False) -> Sequence[Frame]:
+    def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
         if not self._has_finished:
             raise make_incomplete_stream_error()
         return [self._make_frame((RESPONSE_END,), None, None)]
@@ -108,32 +108,32 @@ class MessageReader:
         # Before the start, it may be a stream of another family.
         if kind == schema.KEEPALIVE_EVENTS or not self._has_started:
             return []
-        return self._frame_document((), doc, raw)
+        return self._make_document_frames((), doc, raw)
 
     def _make_frame(self, events: tuple[Event, ...], doc: Json | None, raw: bytes | None) -> Frame:
         if self._options.inspect:  # ``raw`` may repeat a member, and guards read only one
             raw = None
         return Frame(events, "messages", doc, raw=raw, model_call=self._options.model_call)
 
-    def _frame_document(
+    def _make_document_frames(
         self, events: tuple[Event, ...], doc: Json, raw: bytes, usual_shape: Shape | None = None
     ) -> list[Frame]:
-        """Return the frame of one document, or none. Guards read all of one in another shape."""
-        if self._options.crossing:
+        """Return the frame of a document, or none. Guards read all of it in an unusual shape."""
+        if self._options.is_translated:
             return [self._make_frame(events, doc, raw)] if events else []
         if self._options.inspect and (usual_shape is None or not has_shape(doc, usual_shape)):
             parts = (e.part for e in events if isinstance(e, PartStart | Delta | Attach))
             events = (*events, Native(next(parts, None)))
         return [self._make_frame(events, doc, raw)]
 
-    def _read_valid_name(self, value: Any) -> str | None:
-        # Guards do not read names of crossing streams, so a name must not carry text to the client.
+    def _read_identifier(self, value: Any) -> str | None:
+        # Guards do not read ids of translated streams, so an id must not carry text to the client.
         options = self._options
-        if options.inspect and options.crossing and not is_null_or_name(value):
+        if options.inspect and options.is_translated and not is_null_or_name(value):
             return None
         return value if value.__class__ is str else None
 
-    def _make_start_event(self) -> tuple[Event, ...]:
+    def _make_start_events(self) -> tuple[Event, ...]:
         if self._has_started:
             return ()
         self._has_started = True
@@ -145,31 +145,31 @@ class MessageReader:
         if self._has_started:
             if self._splits:
                 raise UpstreamInvalid("The upstream started a second message in one stream.")
-            return self._frame_document((), doc, raw)
+            return self._make_document_frames((), doc, raw)
         self._has_started = True
         message = as_object(doc.get("message"))
         self._add_usage(message.get("usage"))
         start = ResponseStart(
-            self._read_valid_name(message.get("id")),
-            self._read_valid_name(message.get("model")),
+            self._read_identifier(message.get("id")),
+            self._read_identifier(message.get("model")),
             None,
         )
-        events = (start, *self._make_usage_report(is_final=False))
-        return self._frame_document(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_START])
+        events = (start, *self._make_usage_events(is_final=False))
+        return self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_START])
 
     def _read_message_delta(self, doc: Json, raw: bytes) -> list[Frame]:
         self._add_usage(doc.get("usage"))
         reason = as_object(doc.get("delta")).get("stop_reason")
         frames: list[Frame] = []
-        events = self._make_start_event()
+        events = self._make_start_events()
         if reason is not None and not self._has_finished:
             events += self._make_finish_events(str(reason), frames)
-        events += self._make_usage_report(is_final=True)
+        events += self._make_usage_events(is_final=True)
         if self._options.inspect and self._usage:
             doc = {**doc, "usage": dict(self._usage)}
         return [
             *frames,
-            *self._frame_document(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_DELTA]),
+            *self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_DELTA]),
         ]
 
     def _read_message_stop(self, doc: Json, raw: bytes) -> list[Frame]:
@@ -202,12 +202,12 @@ class MessageReader:
             if value is not None or name not in self._usage:
                 self._usage[name] = value
 
-    def _make_usage_report(self, *, is_final: bool) -> tuple[Event, ...]:
+    def _make_usage_events(self, *, is_final: bool) -> tuple[Event, ...]:
         if not self._usage:
             return ()
         usage = dict(self._usage)
         tokens = read_usage(schema.to_chat_usage(usage))
-        if self._options.inspect and self._options.crossing:
+        if self._options.inspect and self._options.is_translated:
             usage = {
                 name: value
                 for name, value in usage.items()
@@ -218,12 +218,11 @@ class MessageReader:
     # Blocks
 
     def _is_sent_to_client(self, part: Part) -> bool:
-        """Return True if the client gets a part."""
-        return not self._options.crossing or part.kind in _CROSSING_KINDS
+        return not self._options.is_translated or part.kind in _TRANSLATED_KINDS
 
     def _begin_block(self, index: int | None, part: Part) -> tuple[Event, ...]:
         """Open a block. Return the start of the message, and the ends of blocks that it closes."""
-        events = self._make_start_event()
+        events = self._make_start_events()
         if self._splits:
             if index in self._open:
                 raise UpstreamInvalid("The upstream started a content block that had not ended.")
@@ -242,7 +241,7 @@ class MessageReader:
         kind = block.get("type")
         block_type = kind if kind.__class__ is str and kind in schema.BLOCK_KINDS else ""
         number = len(self._open) if index is None else index
-        name = self._read_valid_name(block.get("id")) or ""
+        name = self._read_identifier(block.get("id")) or ""
         part = Part(schema.BLOCK_KINDS.get(block_type, "opaque"), number, id=name)
         events = self._begin_block(index, part)
         if not self._is_sent_to_client(part):
@@ -255,9 +254,9 @@ class MessageReader:
         if text.__class__ is str and text:
             events += (Delta(part, text, ("content_block", member)),)
         signature = block.get("signature")
-        if signature and not self._options.crossing:
+        if signature and not self._options.is_translated:
             events += (Attach(part, "signature", signature, slot=("content_block", "signature")),)
-        return self._frame_document(events, doc, raw, schema.USUAL_BLOCKS.get(block_type))
+        return self._make_document_frames(events, doc, raw, schema.USUAL_BLOCKS.get(block_type))
 
     def _read_tool_call_start(
         self, part: Part, doc: Json, raw: bytes, events: tuple[Event, ...]
@@ -268,7 +267,7 @@ class MessageReader:
         events += (PartStart(part, call, ("content_block", "name") if call.name else ()),)
         usual_shape = schema.USUAL_BLOCKS["tool_use"]
         if not arguments:
-            return self._frame_document(events, doc, raw, usual_shape)
+            return self._make_document_frames(events, doc, raw, usual_shape)
         text = dump(arguments, 0).decode()
         if not self._splits:
             return [
@@ -279,7 +278,7 @@ class MessageReader:
         delta = {"type": schema.BLOCK_DELTA, "index": doc.get("index"), "delta": inner}
         event = Delta(part, text, ("delta", "partial_json"))
         frames = [
-            *self._frame_document(events, start, raw, usual_shape),
+            *self._make_document_frames(events, start, raw, usual_shape),
             self._make_frame((event,), delta, raw),
         ]
         return [frame._replace(raw=None) for frame in frames]
@@ -289,7 +288,7 @@ class MessageReader:
         kind = delta.get("type")
         kind = kind if kind.__class__ is str else ""
         member, part_kind = schema.DELTA_TYPES.get(kind, ("", "opaque"))
-        events = self._make_start_event()
+        events = self._make_start_events()
         part = self._open.get(index)
         if part is None:  # the upstream has not sent the start of the block
             if index in self._ended:
@@ -302,24 +301,26 @@ class MessageReader:
         text, name = delta.get(member), _ATTACHMENT_MEMBERS.get(kind)
         usual_shape = schema.USUAL_DELTA if len(delta) == 2 and index is not None else None
         if name is not None:
-            if name in delta and not self._options.crossing:
+            if name in delta and not self._options.is_translated:
                 events += (Attach(part, name, delta[name], slot=("delta", name)),)
-            return self._frame_document(events, doc, raw, usual_shape if name in delta else None)
+            return self._make_document_frames(
+                events, doc, raw, usual_shape if name in delta else None
+            )
         if text.__class__ is not str or not self._claim_text_member(part, member):
-            return self._frame_document(events, doc, raw)
+            return self._make_document_frames(events, doc, raw)
         slot = "delta", member
         if usual_shape is not None:
             self._part, self._index, self._slot = part, index, slot
             self._delta_type, self._member = kind, member
-        return self._frame_document((*events, Delta(part, text, slot)), doc, raw, usual_shape)
+        return self._make_document_frames((*events, Delta(part, text, slot)), doc, raw, usual_shape)
 
     def _claim_text_member(self, part: Part, member: str) -> bool:
-        """Use a member for the text of an inspected block. Return False if the block has another.
+        """Return True unless an earlier delta of an inspected block had its text in another member.
 
         Raises `UpstreamInvalid` if a block of a known type has its text in another member.
         """
         options = self._options
-        if not options.inspect or options.crossing:
+        if not options.inspect or options.is_translated:
             return True
         if schema.DELTA_MEMBERS.get(part.kind, member) != member:
             raise UpstreamInvalid("The upstream sent a delta of another type than its block.")
@@ -336,11 +337,11 @@ class MessageReader:
             if len(self._ended) > MAX_BLOCKS:
                 raise ResponseTooLarge("The upstream sent too many content blocks.")
         events = () if part is None or not self._is_sent_to_client(part) else (PartEnd(part),)
-        return self._frame_document(events, doc, raw, USUAL_EVENTS[schema.BLOCK_STOP])
+        return self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.BLOCK_STOP])
 
 
 class WholeMessageReader:
-    """Reads a whole message through the events of a stream with the same result."""
+    """Reads a whole message by converting it to the events of a stream."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -359,18 +360,19 @@ class WholeMessageReader:
         )
         return [Frame(events, "messages", doc, raw=raw, model_call=options.model_call)]
 
-    def end(self, *, done: bool = False) -> Sequence[Frame]:
+    def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
+        """Return no frames: ``read`` has returned the whole message."""
         return []
 
 
 def _set_whole_message_slot(event: Event) -> Event:
-    """Return an event of a whole message. Only texts shown to people have a path."""
+    """Return a stream event with its slot in the whole message. Only visible texts have one."""
     if isinstance(event, Delta) and event.part.kind in VISIBLE_KINDS:
         return event._replace(slot=("content", event.part.number, event.slot[-1]))
     return event._replace(slot=()) if isinstance(event, PartStart | Delta | Attach) else event
 
 
 def get_block_index(event: Json) -> int | None:
-    """Return the index of the block of an event, None unless it is an integer."""
+    """Return the index of an event's block, None for a value that is not an integer."""
     index = event.get("index")
     return index if type(index) is int else None

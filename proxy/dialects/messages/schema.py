@@ -10,11 +10,11 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import Shape, is_empty, is_number, is_text, make_word_check
+from proxy.dialects.family import Shape, is_empty, is_null_or_number, is_text, make_word_check
 from proxy.dialects.wire.strict_json import (
     MAX_RESPONSE_DEPTH,
-    add_writer_nesting,
     is_null_or_name,
+    wrap_in_writer_levels,
 )
 from proxy.errors import UpstreamInvalid
 from proxy.money.usage import USAGE_GROUPS, Tokens
@@ -75,20 +75,18 @@ STOP_REASONS: Mapping[FinishReason, str] = {
 }
 """Stop reasons by finish reason of other families."""
 
+_INDEX: Shape = is_null_or_number
+_COUNT: Shape = is_null_or_number
 USAGE_CHECKS: Mapping[str, Shape] = {
     **dict.fromkeys(
         ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
-        is_number,
+        _COUNT,
     ),
-    "cache_creation": {
-        "ephemeral_1h_input_tokens": is_number,
-        "ephemeral_5m_input_tokens": is_number,
-    },
-    "output_tokens_details": {"thinking_tokens": is_number},
-    "server_tool_use": {"web_fetch_requests": is_number, "web_search_requests": is_number},
+    "cache_creation": {"ephemeral_1h_input_tokens": _COUNT, "ephemeral_5m_input_tokens": _COUNT},
+    "output_tokens_details": {"thinking_tokens": _COUNT},
+    "server_tool_use": {"web_fetch_requests": _COUNT, "web_search_requests": _COUNT},
     "service_tier": make_word_check("standard", "priority", "batch"),
 }
-_INDEX: Shape = is_number
 
 USUAL_EVENTS: Mapping[str, Shape] = {
     MESSAGE_START: {
@@ -138,7 +136,7 @@ _INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_inpu
 
 
 def to_chat_usage(usage: Any) -> Json | None:
-    """Return usage in chat format, where the prompt includes cached tokens, or None."""
+    """Return usage in chat format, whose prompt includes cached tokens. None if not an object."""
     if not isinstance(usage, dict):
         return None
     fresh, read, written = (usage.get(name) or 0 for name in _INPUT_COUNTS)
@@ -194,7 +192,7 @@ def parse_tool_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> J
         value = orjson.loads(arguments or "{}")
         if arguments and arguments.count("[") + arguments.count("{") > MAX_RESPONSE_DEPTH:
             # The parser allows more levels than the writer.
-            orjson.dumps(add_writer_nesting(value))
+            orjson.dumps(wrap_in_writer_levels(value))
     except (orjson.JSONDecodeError, TypeError):
         return on_invalid(arguments)
     return value if isinstance(value, dict) else on_invalid(value)

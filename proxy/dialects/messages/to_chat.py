@@ -194,8 +194,8 @@ class _MessagesToChatConversion:
                 function[name] = tool[own_name]
         return {"type": "function", "function": function}
 
-    def _record_dropped_members(self, block: Json, names: set[str]) -> None:
-        self.dropped |= {n for n in block.keys() - names if block[n] not in (None, [], {})}
+    def _record_dropped_members(self, block: Json, kept_names: set[str]) -> None:
+        self.dropped |= {n for n in block.keys() - kept_names if block[n] not in (None, [], {})}
 
     def _convert_system(self, content: Any) -> Any:
         """Return the content of the system message: a single text as such, several as parts."""

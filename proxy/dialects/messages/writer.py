@@ -76,7 +76,7 @@ class MessageComposer:
         self._last_event: str = ""  # type of the last event that is not of a block
 
     def compose_events(self, frame: Frame) -> list[Json]:
-        """Return the Messages events for a frame that another API sent."""
+        """Return the Messages events for a frame of another API family."""
         self._events = []
         for event in frame.events:
             self._add_event(event, frame)
@@ -85,7 +85,7 @@ class MessageComposer:
         return self._events
 
     def track_native_event(self, doc: Json, events: tuple[Event, ...]) -> None:
-        """Update the open blocks by an event that is forwarded, so that composed events follow."""
+        """Note the blocks of an event that is forwarded unchanged, for later composed events."""
         kind = doc["type"]
         if kind == schema.BLOCK_START:
             parts = [event.part for event in events if isinstance(event, PartStart)]
@@ -256,7 +256,7 @@ class WholeMessageWriter(MessageWriter):
 
 
 class MessageAccumulator:
-    """Composes a whole message of the events of a stream."""
+    """Composes a whole message from the events of a stream."""
 
     def __init__(self) -> None:
         self._message: Json = {}

@@ -27,7 +27,7 @@ MAX_JSON_BYTES = 16 * 1024  # bytes of one field
 PLAIN_TEXT_FIELDS = frozenset(
     {"description", "instructions", "negativeprompt", "prompt", "text", "title"}
 )
-"""Squeezed names of fields that servers never read as JSON."""
+"""Normalized names of fields that servers never read as JSON."""
 MAX_PARTS = 1024  # each part takes a few microseconds
 _BOUNDARY = re.compile(
     rf"{MULTIPART} *; *boundary=(\"?)([A-Za-z0-9'()+_,./:=?-]{{1,70}})\1 *", re.IGNORECASE
@@ -70,7 +70,7 @@ class FormUpload:
         upload: Upload,
         media_type: str,
         target: Target,
-        declared: Collection[str] | None = None,
+        declared_fields: Collection[str] | None = None,
         *,
         requires_model: bool = False,
     ) -> None:
@@ -82,7 +82,7 @@ class FormUpload:
         self._upload = upload
         self._ahead: bytes | None = None
         self._parts = FormChecker(
-            match[2].encode(), target, declared, requires_model=requires_model
+            match[2].encode(), target, declared_fields, requires_model=requires_model
         )
 
     @property
@@ -94,7 +94,7 @@ class FormUpload:
         return self._upload.has_begun
 
     async def read(self) -> bytes:
-        """Return the next bytes after the bytes that follow them have been checked."""
+        """Return the next piece. The piece after it has been checked, too."""
         piece, self._ahead = self._ahead, None
         if piece is None:
             piece = await self._read_piece()
@@ -115,20 +115,20 @@ class FormChecker:
     """Checks the bytes of a form, in any pieces.
 
     Buffers at most the header of a part or the text of a field. Raises ``InvalidField``, also for a
-    field that is not ``declared``.
+    field that is not in ``declared_fields``.
     """
 
     def __init__(
         self,
         boundary: bytes,
         target: Target,
-        declared: Collection[str] | None = None,
+        declared_fields: Collection[str] | None = None,
         *,
         requires_model: bool = False,
     ) -> None:
         self._delimiter = b"--" + boundary
         self._target = target
-        self._declared = declared
+        self._declared_fields = declared_fields
         self._lacks_model = requires_model
         self._buffer = b"\r\n"
         self._name = ""  # name of the current field if its content is checked
@@ -186,15 +186,15 @@ class FormChecker:
         if end < 0:
             return False
         lines, self._buffer = self._buffer[:end], self._buffer[end + 4 :]
-        self._name = self._parse_checked_field_name(lines.decode("utf-8", "replace"))
+        self._name = self._parse_field_name(lines.decode("utf-8", "replace"))
         self._in_header = False
         self._part_count += 1
         if self._part_count > MAX_PARTS:
             raise InvalidField("form", f"must have at most {MAX_PARTS} parts")
         return True
 
-    def _parse_checked_field_name(self, lines: str) -> str:
-        """Return the name of a field whose content must be checked, "" for a file."""
+    def _parse_field_name(self, lines: str) -> str:
+        """Return the name of the field to check, "" for a file, whose content is not checked."""
         headers: dict[str, str] = {}
         for line in lines.split("\r\n"):
             match = _HEADER.fullmatch(line)
@@ -210,7 +210,7 @@ class FormChecker:
         if normalize_name(name) == "charset":  # servers may decode other fields by it
             raise InvalidField(shorten_to_ascii(name), NOT_ALLOWED)
         if disposition["file"]:
-            check_form_field(name, "a file", self._target, self._declared)
+            check_form_field(name, "a file", self._target, self._declared_fields)
             if name.removesuffix("[]") in FILE_FIELDS:
                 return ""
         else:
@@ -222,15 +222,15 @@ class FormChecker:
     def _check_field(self, value: bytes) -> None:
         name, self._name = self._name, ""
         if name:
-            check_form_field(name, _parse_field(name, value), self._target, self._declared)
+            check_form_field(name, _parse_field(name, value), self._target, self._declared_fields)
 
 
 def check_form_field(
-    name: str, value: Any, target: Target, declared: Collection[str] | None = None
+    name: str, value: Any, target: Target, declared_fields: Collection[str] | None = None
 ) -> None:
     """Raise ``InvalidField`` unless clients may set a field, such as ``tools[0][server_url]``."""
     paths = [[*_split_field_name(separators, name)] for separators in _NAME_SEPARATORS]
-    if declared is not None and not any(step in declared for step in paths[0][:1]):
+    if declared_fields is not None and not any(step in declared_fields for step in paths[0][:1]):
         raise InvalidField(shorten_to_ascii(name), NOT_DECLARED)
     for path in filter(None, paths):
         if normalize_name(path[0]) == MODEL:

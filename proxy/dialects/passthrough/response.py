@@ -57,7 +57,7 @@ def parse_passthrough_head(
 
 
 def select_passthrough_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the headers for the client: ``nosniff`` and the name of a file."""
+    """Return the headers for the client: ``nosniff``, and a valid ``content-disposition``."""
     name = headers.get("content-disposition", "")
     nosniff = ("x-content-type-options", "nosniff")
     if not name or len(name) > MAX_HEADER_LENGTH or not (name.isascii() and name.isprintable()):
@@ -66,7 +66,7 @@ def select_passthrough_headers(headers: Mapping[str, str]) -> tuple[tuple[str, s
 
 
 class PassthroughByteReader:
-    """Bytes that no guard reads. In a stream of events `find_usage` finds the reported usage."""
+    """Reads bytes that pass unchanged. `find_usage` gets the usage in server-sent events."""
 
     buffers_whole_body: ClassVar[bool] = False
 
@@ -90,7 +90,7 @@ class PassthroughByteReader:
     def read(self, document: Document) -> Sequence[Frame]:
         piece = bytes(document)
         events: list[Event] = [Native()]
-        usage = self._parse_usage_events(piece)
+        usage = self._read_last_usage(piece)
         tokens = self._find_usage(usage) if usage else None
         if tokens is not None:
             events.append(UsageReport(tokens, usage))
@@ -102,7 +102,7 @@ class PassthroughByteReader:
     def pop_frames_before_error(self) -> Sequence[Frame]:
         return ()
 
-    def _parse_usage_events(self, piece: bytes) -> Json:
+    def _read_last_usage(self, piece: bytes) -> Json:
         if self._events is None:
             return {}
         try:
@@ -113,11 +113,11 @@ class PassthroughByteReader:
         usage: Json = {}
         for event in events:
             if _USAGE in event:
-                usage = _read_usage(event) or usage
+                usage = _read_event_usage(event) or usage
         return usage
 
 
-def _read_usage(event: bytes) -> Json:
+def _read_event_usage(event: bytes) -> Json:
     try:
         data = orjson.loads(event)
     except ValueError:
@@ -133,7 +133,7 @@ def _read_usage(event: bytes) -> Json:
 
 
 class PassthroughDocumentReader:
-    """One document of JSON, with at most `limit` bytes. `find_usage` finds the reported usage."""
+    """Reads one JSON document of at most `limit` bytes. `find_usage` gets the document."""
 
     buffers_whole_body: ClassVar[bool] = True
 
@@ -144,10 +144,10 @@ class PassthroughDocumentReader:
         self._documents = documents
         self._find_usage = find_usage
         body = DocumentBuffer(limit)
-        self.feed, self.close, self._taken = body.feed, body.close, body.pop_document
+        self.feed, self.close, self._pop_document = body.feed, body.close, body.pop_document
 
     def read(self, document: Document) -> Sequence[Frame]:
-        raw = self._taken(document)
+        raw = self._pop_document(document)
         first_byte = raw[:LARGE_BYTES].lstrip()[:1]
         if not first_byte:
             return (Frame((), model_call=self._model_call, last=True),)
@@ -156,8 +156,8 @@ class PassthroughDocumentReader:
             raw if is_object else b'{"%b":%b}' % (NON_OBJECT_MEMBER.encode(), raw)
         )
         tokens = self._find_usage(doc)
-        content = DocumentUsage() if tokens is None else DocumentUsage(UsageReport(tokens, doc))
-        frame = make_document_frame(doc, raw, content, model_call=self._model_call)
+        usage = DocumentUsage() if tokens is None else DocumentUsage(UsageReport(tokens, doc))
+        frame = make_document_frame(doc, raw, usage, model_call=self._model_call)
         return (frame._replace(size=len(raw) if len(raw) > LARGE_BYTES else 0),)
 
     def end(self) -> Sequence[Frame]:

@@ -1,7 +1,7 @@
 """Removes or refuses request fields that an upstream must not get, wherever they occur in a body.
 
 Rules match the end of a field's path, such as ``tools[].headers``. The longest matching rule
-decides. Names are compared in squeezed form, as lenient servers do.
+decides. Normalized names are compared, as lenient servers do.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from proxy.types import Json, Upstream
 from proxy.types.passthrough import PassthroughPath
 
 NORMALIZED_NAMES = {name: normalize_name(name) for name in FIELDS}
-"""Squeezed names of the fields of most requests."""
+"""Normalized names of the fields of most requests."""
 FREE_FORM_RULES = compile_field_rules({"accept": FREE_FORM}, anywhere=())
-SCHEMA_NAMES = frozenset(normalize_name(each.name) for each in MEMBERS.values() if each.is_schema)
+SCHEMA_NAMES = frozenset(normalize_name(row.name) for row in MEMBERS.values() if row.is_schema)
 SCHEMA_MAP_NAMES = frozenset(
-    normalize_name(each.name) for each in MEMBERS.values() if each.is_schema_map
+    normalize_name(row.name) for row in MEMBERS.values() if row.is_schema_map
 )
 CODE_OUTPUTS = frozenset({"bash_code_execution_output", "code_execution_output"})
 ID, LIST_SUFFIX, MODEL, SCHEMA = "id", "[]", "model", "schema"
@@ -45,7 +45,7 @@ class PathGroup:
     """Ends in ``[]`` for a list."""
     is_option_group: bool
     """True for the body, and for groups of options in it."""
-    depth_in_free: int = 0
+    free_form_depth: int = 0
     """The number of steps within free-form JSON."""
     is_schema: bool = False
     """True within a JSON schema."""
@@ -66,16 +66,16 @@ def filter_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json
     """Return a copy of a body with the fields that an upstream may get, and the names of others.
 
     ``model`` is the target's, which nested fields may name. Raises ``InvalidField`` for a refused
-    one.
+    field.
     """
     dropped: set[str] = set()
-    unsent: set[tuple[int, str]] = set()
+    removed: set[tuple[int, str]] = set()
     for found in find_restricted_fields(body, upstream.rules, model):
         if found.rule.verdict != "drop":
             raise _make_refused_field_error(found, model)
         dropped.add(found.rule.name)
-        unsent.add((id(found.parent), found.name))
-    return _remove_fields(body, unsent) if unsent else dict(body), sorted(dropped)
+        removed.add((id(found.parent), found.name))
+    return _remove_fields(body, removed) if removed else dict(body), sorted(dropped)
 
 
 def list_declared_fields(path: PassthroughPath, upstream: Upstream) -> Collection[str] | None:
@@ -112,7 +112,7 @@ def find_restricted_fields(
                     )
                 has_rule = rules_of_name and value is not None
                 found = (
-                    _find_deciding_rule(rules_of_name, group, name, value, parent)
+                    _find_restriction(rules_of_name, group, name, value, parent)
                     if has_rule
                     else None
                 )
@@ -139,14 +139,14 @@ def _add_inner_group(
 ) -> PathGroup:
     end = NORMALIZED_NAMES.get(name) or normalize_name(name)
     is_option_group = outer.is_option_group and name in OPTION_GROUPS
-    is_free = outer.depth_in_free > 0 or (outer.is_schema and end in SCHEMA_MAP_NAMES)
+    is_free = outer.free_form_depth > 0 or (outer.is_schema and end in SCHEMA_MAP_NAMES)
     is_free = is_free or any(_matches_path(rule, outer) for rule in FREE_FORM_RULES.get(end, ()))
     is_schema = not is_option_group and (end in SCHEMA_NAMES or end.endswith(SCHEMA))
     inner[step] = PathGroup(
         outer=outer,
         name=step,
         is_option_group=is_option_group,
-        depth_in_free=outer.depth_in_free + 1 if is_free else 0,
+        free_form_depth=outer.free_form_depth + 1 if is_free else 0,
         is_schema=outer.is_schema or is_schema,
     )
     return inner[step]
@@ -154,7 +154,7 @@ def _add_inner_group(
 
 def _matches_path(rule: FieldRule, group: PathGroup) -> bool:
     # Inside of free-form JSON, only rules that begin outside of it apply.
-    if len(rule.steps) <= group.depth_in_free or (rule.is_anchored and not group.is_option_group):
+    if len(rule.steps) <= group.free_form_depth or (rule.is_anchored and not group.is_option_group):
         return False
     outer: PathGroup | None = group
     for step in rule.steps[1:]:
@@ -164,10 +164,10 @@ def _matches_path(rule: FieldRule, group: PathGroup) -> bool:
     return True
 
 
-def _find_deciding_rule(
+def _find_restriction(
     rules: Iterable[FieldRule], group: PathGroup, name: str, value: Any, parent: Json
 ) -> RestrictedField | None:
-    """Return the field with the rule that decides, or None without such a rule.
+    """Return a field with the rule that restricts it, or None.
 
     If the upstream accepts a field and no other rule matches it, its members are inspected.
     """
@@ -239,14 +239,14 @@ def _format_field_path(found: RestrictedField) -> str:
     return ".".join(reversed(names[: MAX_STEPS + 1]))
 
 
-def _remove_fields(value: Any, unsent: set[tuple[int, str]]) -> Any:
-    """Return a copy without the members in ``unsent``: pairs of an object's id and a name."""
+def _remove_fields(value: Any, removed: set[tuple[int, str]]) -> Any:
+    """Return a copy without the members in ``removed``: pairs of an object's id and a name."""
     if isinstance(value, list):
-        return [_remove_fields(item, unsent) for item in value]
+        return [_remove_fields(item, removed) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        name: _remove_fields(member, unsent)
+        name: _remove_fields(member, removed)
         for name, member in value.items()
-        if (id(value), name) not in unsent
+        if (id(value), name) not in removed
     }

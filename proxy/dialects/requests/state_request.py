@@ -59,7 +59,7 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
 
 def _make_conversation_body(call: Call, target: Target) -> tuple[Json, tuple[str, ...]]:
     as_response = replace(call, head=replace(call.head, endpoint="responses"))
-    with stored.rename_input_in_errors():
+    with stored.input_error_renaming():
         request = translate_request(as_response, target)
     body: Json = {
         name: request.body[name] for name in ("input", "metadata") if name in request.body

@@ -48,25 +48,25 @@ def translate_body(
     target: Target,
     changes: ParameterOverrides = NO_OVERRIDES,
 ) -> TranslatedRequest:
-    """Return a body in the format of a target, changed by rules.
+    """Return a body in the format of a target, with the overrides of rules.
 
     ``endpoints`` are those of the client and of the target. Raises ``InvalidField`` for a field
     that the upstream lacks, that exceeds its range, or that the policy refuses.
     """
     from_endpoint, to_endpoint = endpoints
     upstream, to_dialect = target.upstream, DIALECTS[target.upstream.dialect]
-    known_there = get_supported_fields(target, to_endpoint)
-    obeyed = list_supported_names(upstream, known_there)
+    target_fields = get_supported_fields(target, to_endpoint)
+    obeyed_fields = list_supported_names(upstream, target_fields)
     allowed, dropped = filter_fields(body, upstream, target.model)
     allowed["model"] = target.model
     zero = accepts_zero_output_limit(upstream)
-    known_here = from_dialect.fields.get(from_endpoint, {})
+    client_fields = from_dialect.fields.get(from_endpoint, {})
     families = from_dialect.families.get(from_endpoint), to_dialect.families.get(to_endpoint)
     if families[0] != families[1]:
-        known_here = {**OPENAI.fields["chat"], **known_here}
+        client_fields = {**OPENAI.fields["chat"], **client_fields}
     body, left_out = _convert_between_families(families, endpoints, allowed, upstream.traits)
     body, bound = _add_required_output_limit(families, body, upstream)
-    body = apply_parameter_overrides(to_endpoint, body, changes, obeyed, accepts_zero=zero)
+    body = apply_parameter_overrides(to_endpoint, body, changes, obeyed_fields, accepts_zero=zero)
     body, unfit = _convert_from_chat(
         families, to_dialect.server, to_endpoint, body, upstream.traits
     )
@@ -76,12 +76,12 @@ def translate_body(
         *_find_redundant_output_limit(from_endpoint, to_endpoint, allowed),
     ]
     if families[0] != families[1]:
-        known_there = {
+        target_fields = {
             name: field
-            for name, field in known_there.items()
-            if not (FIELDS.get(name, UNDECLARED).is_ambiguous and name in known_here)
+            for name, field in target_fields.items()
+            if not (FIELDS.get(name, UNDECLARED).is_ambiguous and name in client_fields)
         }
-    result, unknown = _split_supported_fields(body, known_here, known_there, target)
+    result, unknown = _split_supported_fields(body, client_fields, target_fields, target)
     dropped += unknown
     return TranslatedRequest(
         body=result,
@@ -89,11 +89,11 @@ def translate_body(
         default_fields=(f"max_tokens {bound}",)
         if bound and result.get("max_tokens") == bound
         else (),
-        supported_fields=obeyed,
+        supported_fields=obeyed_fields,
         accepts_zero_bound=zero,
         max_output_tokens=0
         if from_endpoint in UNGENERATED_ENDPOINTS
-        else token_bounds.max_output_tokens(result, obeyed, accepts_zero=zero)
+        else token_bounds.max_output_tokens(result, obeyed_fields, accepts_zero=zero)
         * token_bounds.count_prompts(result),
     )
 
@@ -102,7 +102,7 @@ def _split_supported_fields(
     body: Json, client_fields: Fields, target_fields: Fields, target: Target
 ) -> tuple[Json, list[str]]:
     upstream = target.upstream
-    implied = DIALECTS[upstream.dialect].server.default_behavior
+    implied = DIALECTS[upstream.dialect].server.default_values
     result: Json = {}
     dropped: list[str] = []
     for name, value in body.items():
@@ -188,10 +188,8 @@ def _convert_from_chat(
 def get_supported_fields(target: Target, endpoint: Endpoint) -> Fields:
     """Return the fields that a target takes, with its ranges. Raises ``InvalidField``."""
     dialect = DIALECTS[target.upstream.dialect]
-    ranges = (
-        dialect.types if target.upstream.skips_range_checks and dialect.types else dialect.fields
-    )
-    fields = ranges.get(endpoint)
+    is_lenient = target.upstream.skips_range_checks and dialect.lenient_fields
+    fields = (dialect.lenient_fields if is_lenient else dialect.fields).get(endpoint)
     if fields is None:
         raise InvalidField("model", describe_missing_endpoint(endpoint))
     traits = target.upstream.traits
@@ -256,14 +254,14 @@ def apply_parameter_overrides(
     endpoint: Endpoint,
     body: Json,
     changes: ParameterOverrides,
-    obeyed: Collection[str],
+    obeyed_fields: Collection[str],
     *,
     accepts_zero: bool = False,
 ) -> Json:
-    """Return the body as changed by rules, the same object if they change nothing.
+    """Return a body with the overrides of rules, the same object if they change nothing.
 
-    ``endpoint`` is the target's, ``obeyed`` are the fields that the target is known to obey. A cap
-    leaves a bound of at least 1 unless the target ``accepts_zero``: other servers read 0 as no
+    ``endpoint`` is the target's. A server may ignore fields that are not in ``obeyed_fields``. A
+    cap leaves a bound of at least 1 unless the target ``accepts_zero``: other servers read 0 as no
     bound.
     """
     if not (changes.set or changes.cap) or endpoint not in OPENAI.fields:
@@ -272,7 +270,7 @@ def apply_parameter_overrides(
         body = _set_parameter(endpoint, body, name, value)
     for name, maximum in changes.cap.items():
         minimum = 0 if accepts_zero else 1
-        body = _cap_parameter(endpoint, body, name, (minimum, maximum), obeyed)
+        body = _cap_parameter(endpoint, body, name, (minimum, maximum), obeyed_fields)
     return body
 
 
@@ -300,7 +298,7 @@ def _cap_parameter(
     body: Json,
     name: str,
     bounds: tuple[int, float],
-    obeyed: Collection[str],
+    obeyed_fields: Collection[str],
 ) -> Json:
     minimum, maximum = bounds
 
@@ -324,7 +322,7 @@ def _cap_parameter(
     if bound is None:
         return body
     for field in token_bounds.OUTPUT_LIMIT_FIELDS.keys() & body.keys():
-        if field in obeyed and body[field] is not None:
+        if field in obeyed_fields and body[field] is not None:
             return body
     return body | {bound: _compute_lowest_output_limit(endpoint, body, maximum)}
 

@@ -180,10 +180,10 @@ def make_url_and_headers(upstream: Upstream, path: str) -> tuple[str, dict[str, 
 def translate_request(
     call: Call, target: Target, changes: ParameterOverrides = NO_OVERRIDES
 ) -> TranslatedRequest:
-    """Translate the call for one target, with the changes of rules.
+    """Translate the call for one target, with the overrides of rules.
 
-    Limits claim by this body, and it is the one that is sent, so it is cached with the call unless
-    it is large. Raises ``InvalidField`` with the client's name of the field.
+    Limits claim tokens for this body before it is sent, so it is cached with the call unless it is
+    large. Raises ``InvalidField`` with the client's name of the field.
     """
     for cached_target, cached_changes, cached in call.translations:
         if cached_target is target and cached_changes is changes:
@@ -211,7 +211,7 @@ def build_untranslated_request(
     model: str,
     changes: ParameterOverrides,
 ) -> TranslatedRequest | None:
-    """Return a request whose fields are forwarded, None if one needs a translation."""
+    """Return a request whose fields are forwarded unchanged, None if one needs a translation."""
     if not route.unchanged_fields.issuperset(body) or next(
         find_restricted_fields(body, route.rules), None
     ):
@@ -237,7 +237,7 @@ def build_untranslated_request(
 def compute_changed_fields(
     route: TargetRoute, body: Json, model: str, changes: ParameterOverrides
 ) -> ChangedFields | None:
-    """Return the numbers of a body as changed by rules, and its output limit.
+    """Return the numbers of a body with the overrides of rules, and its output limit.
 
     Return None if a number is not an integer, is renamed, or exceeds the upstream's range.
     """
@@ -285,7 +285,7 @@ def compute_changed_fields(
 
 
 def apply_overrides(call: Call, target: Target, changes: ParameterOverrides) -> Json:
-    """Return a call's body as rules have changed it for a target, in OpenAI's format."""
+    """Return a call's body in OpenAI's format, with the overrides of rules for a target."""
     if not (changes.set or changes.cap):
         return call.body
     route = target.upstream.routes.get((call.head.dialect, call.head.endpoint, target.endpoint))
@@ -304,9 +304,9 @@ def apply_overrides(call: Call, target: Target, changes: ParameterOverrides) -> 
 def build_request(
     call: Call, target: Target, changes: ParameterOverrides = NO_OVERRIDES
 ) -> UpstreamRequest:
-    """Write the call, as rules have changed it, for one target.
+    """Return the request to a target for a call, with the overrides of rules.
 
-    Raises ``InvalidField`` when the target's dialect cannot express it.
+    Raises ``InvalidField`` if the target's API lacks a part of the call.
     """
     route = make_target_route(call.head.endpoint, DIALECTS[call.head.dialect], target)
     translated = translate_request(call, target, changes)

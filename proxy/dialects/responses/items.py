@@ -75,15 +75,15 @@ class OpenItem:
 class OpenItems:
     """The items of a stream. Appends events that begin and end parts to `events`.
 
-    In an inspected or crossing stream, an item that begins twice raises `UpstreamInvalid`, and too
-    many items raise `ResponseTooLarge`. A crossing stream omits opaque items.
+    In an inspected or translated stream, an item that begins twice raises `UpstreamInvalid`, and
+    too many items raise `ResponseTooLarge`. A translated stream omits opaque items.
     """
 
     def __init__(self, events: list[Event], options: ReadOptions) -> None:
         self.events = events
         self.has_calls = False
-        self._is_strict = options.inspect or options.crossing
-        self._crosses = options.crossing
+        self._is_strict = options.inspect or options.is_translated
+        self._is_translated = options.is_translated
         self._shown_as = options.shown_as
         self._items: dict[int, OpenItem | None] = {}  # None: the item has ended
         self._part_count = 0
@@ -97,16 +97,16 @@ class OpenItems:
     def open_item_for_text(self, index: int, text_type: TextType) -> OpenItem | None:
         """Return the item of a text. Begin the item if no event has.
 
-        Returns None if the item has ended. For a client of another API family also if an item of
-        this type cannot have the text, or would be a call without a name.
+        Returns None if the item has ended. For a client of another API family, also returns None
+        if an item of this type cannot have the text, or would be a tool call without a name.
         """
         item = self._items.get(index)
         if item is None:
-            is_unnamed_call = self._crosses and not text_type.part_type
+            is_unnamed_call = self._is_translated and not text_type.part_type
             if index in self._items or is_unnamed_call:
                 return None
             return self.begin_item(index, {"type": text_type.item_type})
-        if not self._crosses:
+        if not self._is_translated:
             return item
         fits = (
             item.part.kind != "opaque" if text_type.part_type else item.part.kind == text_type.kind
@@ -130,7 +130,7 @@ class OpenItems:
             self.has_calls = True
             slot = ("item", "name") if is_added and isinstance(item.get("name"), str) else ()
             self.events.append(event._replace(slot=slot))
-        elif not (self._crosses and event.part.kind == "opaque"):
+        elif not (self._is_translated and event.part.kind == "opaque"):
             self.events.append(event)
         return open_item
 
@@ -146,7 +146,7 @@ class OpenItems:
         for text in item.texts.values():
             item.end_text(text)
         self.events += [PartEnd(part) for part in item.other_parts.values()]
-        if not (self._crosses and item.part.kind == "opaque"):
+        if not (self._is_translated and item.part.kind == "opaque"):
             self.events.append(PartEnd(item.part))
         self._part_count -= len(item.texts) + len(item.other_parts)
         if index in self._items:
@@ -336,7 +336,7 @@ class EventNumbering:
 
 
 class ItemIdMap:
-    """The ids of items in the events of texts. Clients tell texts apart by ids or by indexes."""
+    """Keeps one item id per text. Clients distinguish texts by item id or by index."""
 
     def __init__(self) -> None:
         self._by_index: dict[tuple[str, int], str] = {}

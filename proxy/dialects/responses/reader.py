@@ -67,8 +67,8 @@ class ResponsesReader:
 
     def __init__(self, options: ReadOptions) -> None:
         self._inspects = options.inspect
-        self._crosses = options.crossing
-        self._splits = options.inspect or options.crossing
+        self._is_translated = options.is_translated
+        self._splits = options.inspect or options.is_translated
         self._model_call = options.model_call
         self._numbers = EventNumbering()
         self._events: list[Event] = []  # events of the current document
@@ -97,13 +97,13 @@ class ResponsesReader:
                 )
         return self.read_event(doc, raw)
 
-    def end(self, *, done: bool = False) -> Sequence[Frame]:
+    def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
         if self._has_stopped:
             return ()
         raise make_incomplete_stream_error()
 
     def read_event(self, doc: Json, raw: bytes | None = None) -> Sequence[Frame]:
-        """Read an event, without bytes if it was not received."""
+        """Read an event. ``raw`` is None for an event that the proxy created."""
         self._shape = None
         kind = doc.get("type")
         if self._has_stopped or not isinstance(kind, str) or not kind.isprintable():
@@ -117,12 +117,12 @@ class ResponsesReader:
             doc = self._ids.keep_first_id(doc)
         delta = doc.get("delta")
         if not (self._splits and isinstance(delta, dict) and len(delta) > 1):
-            return self._read_delta(kind, doc)
+            return self._read_document(kind, doc)
         self._raw = None
         docs = [{**doc, "delta": {name: value}} for name, value in delta.items()]
-        return [frame for part_doc in docs for frame in self._read_delta(kind, part_doc)]
+        return [frame for part_doc in docs for frame in self._read_document(kind, part_doc)]
 
-    def _read_delta(self, kind: str, doc: Json) -> list[Frame]:
+    def _read_document(self, kind: str, doc: Json) -> list[Frame]:
         self._doc = doc
         self._events.clear()
         self._dispatch_event(kind)
@@ -130,7 +130,7 @@ class ResponsesReader:
             self._doc = {
                 name: value for name, value in self._doc.items() if name != schema.OBFUSCATION
             }
-        if self._crosses:
+        if self._is_translated:
             self._events[:] = [event for event in self._events if type(event) is not Native]
         elif not self._events:
             self._events.append(Native())
@@ -184,11 +184,11 @@ class ResponsesReader:
         bare = [event._replace(slot=()) if type(event) is PartStart else event for event in events]
         return Frame(tuple(bare), schema.FAMILY, model_call=self._model_call)
 
-    def _add_native_event(self, item: OpenItem | None, *inspected: str) -> None:
-        """Add `Native` for text outside of ``inspected`` members, or if there is no event."""
+    def _add_native_event(self, item: OpenItem | None, *covered_members: str) -> None:
+        """Add `Native` for text outside of ``covered_members``, or if there is no event."""
         is_silent_doc = not self._inspects or all(
             [
-                name in inspected or is_textless_member(name, value)
+                name in covered_members or is_textless_member(name, value)
                 for name, value in self._doc.items()
             ]
         )
@@ -227,7 +227,7 @@ class ResponsesReader:
             self._add_native_event(None)
             return
         text = item.open_text(text_type, doc.get(text_type.index_member, 0))
-        self._doc = self._read_repeated_text(text, doc)
+        self._doc = self._extract_repeated_text(text, doc)
         self._events.append(Native(text.part))
 
     def _read_content_part(self, kind: str, part: Json) -> None:
@@ -241,15 +241,15 @@ class ResponsesReader:
             return
         text = item.open_text(text_type, doc[schema.PART_INDEX[kind]])
         if kind.endswith(".added"):
-            self._doc = {**doc, "part": self._read_first_text(text, part)}
+            self._doc = {**doc, "part": self._extract_first_text(text, part)}
         else:
-            self._doc = {**doc, "part": self._read_repeated_text(text, part)}
+            self._doc = {**doc, "part": self._extract_repeated_text(text, part)}
             text.has_ended = True
             self._events.append(PartEnd(text.part))
         self._add_native_event(item)
 
-    def _read_first_text(self, text: OpenText, value: Json) -> Json:
-        """Add the text of a new part or item as a delta, or move it to the next one."""
+    def _extract_first_text(self, text: OpenText, value: Json) -> Json:
+        """Add the text of a new part or item as a delta, or move the text to the next delta."""
         name = text.type.member
         beginning = as_text(value.get(name))
         if not beginning or text.has_delta:
@@ -262,7 +262,7 @@ class ResponsesReader:
         self._raw = None
         return {**value, name: ""}
 
-    def _read_repeated_text(self, text: OpenText, value: Json) -> Json:
+    def _extract_repeated_text(self, text: OpenText, value: Json) -> Json:
         """Add a delta if the text had none. Remove the text if guards inspect the value."""
         name = text.type.member
         repeated = as_text(value.get(name))
@@ -280,7 +280,7 @@ class ResponsesReader:
         open_item = self._items.begin_item(self._doc[schema.OUTPUT_INDEX], item, is_added=True)
         text_type = schema.TEXT_BY_CALL.get(as_text(item.get("type")))
         if text_type is not None:
-            item = self._read_first_text(open_item.open_text(text_type, 0), item)
+            item = self._extract_first_text(open_item.open_text(text_type, 0), item)
             self._doc = {**self._doc, "item": item}
         unnamed = {**item, "name": ""} if isinstance(item.get("name"), str) else item
         is_silent_item = text_type is not None and is_textless_object(unnamed)
@@ -293,7 +293,7 @@ class ResponsesReader:
         self._add_native_event(None)
 
     def _end_item(self, index: int, item: Json) -> Json:
-        """End an item and return it. For guards, texts of earlier deltas are removed."""
+        """End an item. Return it, for guards without the texts of earlier deltas."""
         open_item = self._items.get_open_item(index) or self._items.begin_item(index, item)
         inspected = dict(item)
         for name in ("content", "summary"):
@@ -302,7 +302,7 @@ class ResponsesReader:
                 inspected[name] = [self._end_part(open_item, name, n, part) for n, part in parts]
         text_type = schema.TEXT_BY_CALL.get(as_text(item.get("type")))
         if text_type is not None and open_item.part.kind == text_type.kind:
-            inspected = self._read_repeated_text(open_item.open_text(text_type, 0), inspected)
+            inspected = self._extract_repeated_text(open_item.open_text(text_type, 0), inspected)
         self._items.end_item(index, open_item)
         return inspected
 
@@ -315,7 +315,7 @@ class ResponsesReader:
             text = item.open_text(text_type, index)
         if text is None:
             return part
-        part = self._read_repeated_text(text, part)
+        part = self._extract_repeated_text(text, part)
         item.end_text(text)
         return part
 
@@ -364,7 +364,7 @@ class ResponsesReader:
         doc = self._doc
         item = self._items.get_open_item(doc[schema.OUTPUT_INDEX])
         text = None if item is None else item.texts.get(("text", doc["content_index"]))
-        if text is None or text.has_ended or self._crosses:
+        if text is None or text.has_ended or self._is_translated:
             self._add_native_event(item)
             return
         slot = ("annotation",)
@@ -375,7 +375,7 @@ class ResponsesReader:
         """Read another event. Its texts are distinguished by type, indexes and members."""
         doc = self._doc
         item = self._items.get_open_item(doc.get(schema.OUTPUT_INDEX))
-        if self._crosses:
+        if self._is_translated:
             return
         if not (kind.endswith(".delta") and isinstance(doc.get("delta"), str | dict)):
             self._add_native_event(item)

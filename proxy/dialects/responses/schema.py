@@ -222,7 +222,7 @@ RULED_FIELDS = frozenset({"background", "input"})
 
 
 class EventEncoder:
-    """Writes numbered events. For a whole response it writes none."""
+    """Encodes events with sequence numbers. For a whole response, returns no bytes."""
 
     def __init__(self, *, is_whole: bool) -> None:
         self.is_whole = is_whole
@@ -333,7 +333,7 @@ def to_chat_usage(response: Json) -> Json | None:
 
 
 def make_response_usage(tokens: Tokens | None) -> Json | None:
-    """Return usage in the form of the API."""
+    """Return usage in the format of Responses."""
     if tokens is None:
         return None
     return {

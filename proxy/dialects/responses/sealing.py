@@ -43,20 +43,20 @@ class SealSecret:
 
     @classmethod
     def derive(cls, text: str) -> SealSecret:
-        """Derive the keys from a configured text of any length."""
+        """Derive the keys from a configured text."""
         secret = text.encode("utf-8", "surrogateescape")
         uses = b"headrace id mac", b"headrace id hide"
         return cls(*[blake2b(secret, digest_size=32, person=use).digest() for use in uses])
 
-    def seal(self, key: str, plain: bytes) -> bytes:
-        proof = self._compute_mac(key, plain)
+    def seal(self, key_name: str, plain: bytes) -> bytes:
+        proof = self._compute_mac(key_name, plain)
         return proof + self._encrypt_or_decrypt(proof, plain)
 
-    def open(self, key: str, sealed: bytes) -> bytes | None:
-        """Return the decrypted bytes, None if this secret did not seal them for the key."""
+    def open(self, key_name: str, sealed: bytes) -> bytes | None:
+        """Return the decrypted bytes, None unless this secret sealed them for the virtual key."""
         proof = sealed[:PROOF_BYTES]
         plain = self._encrypt_or_decrypt(proof, sealed[PROOF_BYTES:])
-        return plain if hmac.compare_digest(proof, self._compute_mac(key, plain)) else None
+        return plain if hmac.compare_digest(proof, self._compute_mac(key_name, plain)) else None
 
     def _compute_mac(self, key: str, plain: bytes) -> bytes:
         return blake2b(_pack_name(key) + plain, digest_size=PROOF_BYTES, key=self.mac_key).digest()
@@ -112,35 +112,40 @@ ITEMS = StateKind("", b"x", b"p")
 
 
 @frozen
-class ResponseIds:
-    """Seals ids with the first of its ``secrets`` and opens ids of all of them."""
+class IdSealer:
+    """Seals provider ids with the first of ``secrets``. Opens ids that any of them sealed."""
 
     secrets: tuple[SealSecret, ...]
 
     @classmethod
-    def from_secrets(cls, texts: Sequence[str]) -> ResponseIds:
+    def from_secrets(cls, texts: Sequence[str]) -> IdSealer:
         return cls(tuple(map(SealSecret.derive, texts)))
 
     def seal(
-        self, key: str, deployment: str, target: str, provider_id: str, kind: StateKind = RESPONSES
+        self,
+        key_name: str,
+        deployment: str,
+        target: str,
+        provider_id: str,
+        kind: StateKind = RESPONSES,
     ) -> str:
-        """Return a provider's id in sealed form for a key.
+        """Return a provider's id in sealed form for a virtual key.
 
         ``target`` is the id of a target, or for a conversation the name of an upstream. An id that
         is malformed or becomes too long is returned unchanged.
         """
-        is_long = max(len(key), len(deployment), len(target)) > MAX_NAME_LENGTH
+        is_long = max(len(key_name), len(deployment), len(target)) > MAX_NAME_LENGTH
         if is_long or not _PROVIDER_ID.fullmatch(provider_id):
             return provider_id
         plain = _pack_name(deployment) + _pack_name(target) + kind.pack_id(provider_id)
-        sealed = self.secrets[0].seal(key, plain)
+        sealed = self.secrets[0].seal(key_name, plain)
         text = kind.get_prefix(provider_id) + urlsafe_b64encode(sealed).decode().rstrip("=")
         return text if len(text) <= MAX_SEALED_LENGTH else provider_id
 
-    def open(self, text: str, key: str, kind: StateKind = RESPONSES) -> StateRef | None:
-        """Return the object of a sealed id, None if the id was not sealed for the key."""
+    def open(self, text: str, key_name: str, kind: StateKind = RESPONSES) -> StateRef | None:
+        """Return the stored object of a sealed id, None if it was not sealed for the key."""
         prefix = kind.get_prefix(text)
-        contents = self._decrypt_id_parts(text, prefix, key)
+        contents = self._decrypt_id_parts(text, prefix, key_name)
         provider_id = None if contents is None else kind.unpack_id(contents[2])
         if contents is None or provider_id is None or kind.get_prefix(provider_id) != prefix:
             return None
@@ -190,8 +195,8 @@ class DocumentSealer:
     ``state_ref``, which the call uses, keeps the form that the client sent.
     """
 
-    ids: ResponseIds
-    key: str
+    id_sealer: IdSealer
+    key_name: str
     deployment: str
     target: str
     state_ref: StateRef | None = None
@@ -233,8 +238,8 @@ class DocumentSealer:
         for name in ("id", PREVIOUS_RESPONSE_ID):
             provider_id = response.get(name)
             if isinstance(provider_id, str):
-                members[name] = self._find_client_id(provider_id) or self.ids.seal(
-                    self.key, self.deployment, self.target, provider_id
+                members[name] = self._find_client_id(provider_id) or self.id_sealer.seal(
+                    self.key_name, self.deployment, self.target, provider_id
                 )
         output = response.get("output")
         if isinstance(output, list) and (items := self._seal_items(output)) is not output:
@@ -252,8 +257,8 @@ class DocumentSealer:
         return ref.client_id if ref is not None and provider_id and provider_id == ref.id else None
 
     def _seal_conversation_id(self, provider_id: str) -> str:
-        return self._find_client_id(provider_id) or self.ids.seal(
-            self.key, self.deployment, self.upstream, provider_id, CONVERSATIONS
+        return self._find_client_id(provider_id) or self.id_sealer.seal(
+            self.key_name, self.deployment, self.upstream, provider_id, CONVERSATIONS
         )
 
     def _seal_items(self, items: list[Any]) -> list[Any]:
@@ -277,8 +282,8 @@ class DocumentSealer:
             if provider_id and isinstance(provider_id, str):
                 sealed = self.sealed_items.get(provider_id)
                 if sealed is None:
-                    sealed = self.ids.seal(
-                        self.key, self.deployment, self.target, provider_id, ITEMS
+                    sealed = self.id_sealer.seal(
+                        self.key_name, self.deployment, self.target, provider_id, ITEMS
                     )
                     self.sealed_items[provider_id] = sealed
                 members[name] = sealed

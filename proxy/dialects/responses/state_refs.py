@@ -26,7 +26,7 @@ from proxy.dialects.responses.sealing import (
     ITEM_MEMBERS,
     ITEMS,
     RESPONSES,
-    ResponseIds,
+    IdSealer,
 )
 from proxy.errors import InvalidField, NotFound
 from proxy.errors.field_problems import (
@@ -45,20 +45,20 @@ OTHER_TARGET = "is stored at another target than the other items of this request
 CURSOR_NAME = "after"
 
 
-def resolve_state_refs(call: Call, ids: ResponseIds | None) -> Call:
+def resolve_state_refs(call: Call, sealer: IdSealer | None) -> Call:
     """Return a call with a reference to the stored state that it uses, if it uses any.
 
-    ``ids`` is None without a secret. Raises ``InvalidField`` for a malformed reference or a missing
-    secret, and ``NotFound`` for an id that was not sealed for the key of the call.
+    ``sealer`` is None without a secret. Raises ``InvalidField`` for a malformed reference or a
+    missing secret, and ``NotFound`` for an id that was not sealed for the key of the call.
     """
     if call.head.endpoint == "stored":
-        return resolve_page_cursor(resolve_response_id(call, ids), ids)
-    if call.background and ids is None:
+        return resolve_page_cursor(resolve_response_id(call, sealer), sealer)
+    if call.background and sealer is None:
         raise InvalidField("background", NOT_SEALED)
     if call.body.get(CONVERSATION) is not None:
-        call = _resolve_conversation_id(call, ids)
+        call = _resolve_conversation_id(call, sealer)
     elif call.body.get(PREVIOUS_RESPONSE_ID) is not None:
-        call = resolve_response_id(call, ids)
+        call = resolve_response_id(call, sealer)
     items: Any = call.body.get("input")
     if not isinstance(items, list):
         return call
@@ -71,17 +71,17 @@ def resolve_state_refs(call: Call, ids: ResponseIds | None) -> Call:
     if stored and len(stored) < len(items):
         items, warnings = stored, (*call.warnings, "item_reference dropped")
         call = replace(call, body={**call.body, "input": items}, warnings=warnings)
-    return resolve_item_ids(call, items, ids)
+    return resolve_item_ids(call, items, sealer)
 
 
-def resolve_response_id(call: Call, ids: ResponseIds | None) -> Call:
+def resolve_response_id(call: Call, sealer: IdSealer | None) -> Call:
     """Resolve the id of a response in the path or in ``previous_response_id``."""
     head = call.head
     is_stored = head.endpoint == "stored"
     client_id: Any = head.get_parameter("id") if is_stored else call.body[PREVIOUS_RESPONSE_ID]
-    if ids is None:
+    if sealer is None:
         raise InvalidField("response_id" if is_stored else PREVIOUS_RESPONSE_ID, NOT_SEALED)
-    ref = ids.open(client_id, call.scheduling_key)
+    ref = sealer.open(client_id, call.scheduling_key)
     if ref is None:
         raise make_unknown_id_error(head, client_id)
     if is_stored:
@@ -91,16 +91,16 @@ def resolve_response_id(call: Call, ids: ResponseIds | None) -> Call:
     return use_stored_state(replace(call, body=body), ref)
 
 
-def _resolve_conversation_id(call: Call, ids: ResponseIds | None) -> Call:
+def _resolve_conversation_id(call: Call, sealer: IdSealer | None) -> Call:
     if call.body.get(PREVIOUS_RESPONSE_ID) is not None:
         raise InvalidField(CONVERSATION, describe_conflict(PREVIOUS_RESPONSE_ID))
     conversation = call.body[CONVERSATION]
     client_id = conversation.get("id") if isinstance(conversation, dict) else conversation
     if not isinstance(client_id, str):
         raise InvalidField(f"{CONVERSATION}.id", describe_missing_field("a string"))
-    if ids is None:
+    if sealer is None:
         raise InvalidField(CONVERSATION, NOT_SEALED)
-    ref = ids.open(client_id, call.scheduling_key, CONVERSATIONS)
+    ref = sealer.open(client_id, call.scheduling_key, CONVERSATIONS)
     if ref is None:
         raise make_unknown_id_error(call.head, client_id, CONVERSATION)
     body = {name: value for name, value in call.body.items() if name != CONVERSATION}
@@ -113,9 +113,9 @@ def use_stored_state(call: Call, ref: StateRef) -> Call:
     return replace(call, state_ref=ref, deployment=deployment)
 
 
-def resolve_item_ids(call: Call, items: list[Json], ids: ResponseIds | None) -> Call:
+def resolve_item_ids(call: Call, items: list[Json], sealer: IdSealer | None) -> Call:
     """Resolve the ids of items. All must be stored at one target, which the call then uses."""
-    if ids is None:
+    if sealer is None:
         _check_no_item_references(items)
         return call
     refs: dict[str, StateRef | None] = {}
@@ -124,7 +124,7 @@ def resolve_item_ids(call: Call, items: list[Json], ids: ResponseIds | None) -> 
         if client_id not in refs:
             if len(refs) == MAX_IDS:
                 raise InvalidField(place, f"exceeds the limit of {MAX_IDS} item ids per request")
-            refs[client_id] = ids.open(client_id, call.scheduling_key, ITEMS)
+            refs[client_id] = sealer.open(client_id, call.scheduling_key, ITEMS)
         if is_referred:
             ref = refs[client_id]
             if ref is None:
@@ -192,9 +192,9 @@ def restore_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
     return [_replace_ids(item, provider_ids) if isinstance(item, dict) else item for item in items]
 
 
-def _replace_ids(item: Json, names: Mapping[str, str | None]) -> Json:
+def _replace_ids(item: Json, new_ids: Mapping[str, str | None]) -> Json:
     ids = {name: item[name] for name in ITEM_MEMBERS if isinstance(item.get(name), str)}
-    renamed = {name: names[text] for name, text in ids.items() if text in names}
+    renamed = {name: new_ids[text] for name, text in ids.items() if text in new_ids}
     if not renamed:
         return item
     return {
@@ -204,10 +204,11 @@ def _replace_ids(item: Json, names: Mapping[str, str | None]) -> Json:
     }
 
 
-def resolve_page_cursor(call: Call, ids: ResponseIds | None) -> Call:
-    """Resolve the item in the query parameter ``after``, if the call's target stores it."""
+def resolve_page_cursor(call: Call, sealer: IdSealer | None) -> Call:
+    """Insert the provider's item id in the query parameter ``after``, if the target stores it."""
     cursor, call_ref = call.head.get_parameter(CURSOR_NAME), call.state_ref
-    ref = None if cursor is None or ids is None else ids.open(cursor, call.scheduling_key, ITEMS)
+    key = call.scheduling_key
+    ref = None if cursor is None or sealer is None else sealer.open(cursor, key, ITEMS)
     if ref is None or call_ref is None or not call_ref.is_same_target(ref):
         return call
     parameters = tuple(

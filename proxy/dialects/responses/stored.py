@@ -18,7 +18,7 @@ from urllib.parse import quote
 from proxy.dialects.document import DocumentUsage
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses.schema import check_input_items, to_chat_usage
-from proxy.dialects.responses.sealing import CONVERSATIONS, ITEMS, ResponseIds
+from proxy.dialects.responses.sealing import CONVERSATIONS, ITEMS, IdSealer
 from proxy.dialects.responses.state_refs import (
     NOT_SEALED,
     make_unknown_id_error,
@@ -127,7 +127,7 @@ def read_conversation_call(head: RequestHead, body: Json, size: int = 0, caller:
     call_body = {name: body[name] for name in fields if name in body}
     if (items := call_body.pop("items", None)) is not None:
         call_body["input"] = items
-        with rename_input_in_errors():
+        with input_error_renaming():
             check_input_items(call_body)
     return Call(
         head=head,
@@ -139,8 +139,8 @@ def read_conversation_call(head: RequestHead, body: Json, size: int = 0, caller:
 
 
 @contextmanager
-def rename_input_in_errors() -> Iterator[None]:
-    """Replace ``input`` in errors by ``items``, the name of the client's field."""
+def input_error_renaming() -> Iterator[None]:
+    """Context whose errors name the client's field ``items`` instead of ``input``."""
     try:
         yield
     except (InvalidField, NotFound) as error:
@@ -153,27 +153,27 @@ def rename_input_in_errors() -> Iterator[None]:
         raise NotFound(error.message, param=name) from None
 
 
-def resolve_conversation_call(call: Call, ids: ResponseIds | None) -> Call:
+def resolve_conversation_call(call: Call, sealer: IdSealer | None) -> Call:
     """Return a call with references to the stored conversation and items that it uses."""
     head = call.head
-    if ids is None:
+    if sealer is None:
         raise InvalidField("conversation_id", NOT_SEALED)
     client_id, item_id = head.get_parameter("id"), head.get_parameter("item")
     if client_id is not None:
-        ref = ids.open(client_id, call.scheduling_key, CONVERSATIONS)
+        ref = sealer.open(client_id, call.scheduling_key, CONVERSATIONS)
         if ref is None:
             raise make_unknown_id_error(head, client_id)
         call = use_stored_state(call, ref)
         if item_id is not None:
-            item_ref = ids.open(item_id, call.scheduling_key, ITEMS)
+            item_ref = sealer.open(item_id, call.scheduling_key, ITEMS)
             if item_ref is None or not ref.is_same_target(item_ref):
                 raise make_unknown_id_error(head, item_id, "item_id")
             call = replace(call, item_ids=((item_id, item_ref.id),))
-        call = resolve_page_cursor(call, ids)
+        call = resolve_page_cursor(call, sealer)
     items = call.body.get("input")
     if isinstance(items, list):
-        with rename_input_in_errors():
-            call = resolve_item_ids(call, items, ids)
+        with input_error_renaming():
+            call = resolve_item_ids(call, items, sealer)
     return call
 
 

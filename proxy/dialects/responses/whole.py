@@ -19,7 +19,7 @@ ItemText = tuple[TextType, int, str, Slot]
 
 
 class WholeResponseReader:
-    """Reads one document. It becomes the frames of a stream if the client requested one."""
+    """Reads a whole response into one frame, or into a stream's frames if the client streams."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -30,7 +30,7 @@ class WholeResponseReader:
         if not all(isinstance(item, dict) for item in items):
             raise UpstreamInvalid("The upstream sent an output item that is not an object.")
         is_unfinished = doc.get("status") in schema.UNFINISHED_STATUSES and not doc.get("usage")
-        if is_unfinished and (options.crossing or doc.get("background") is not True):
+        if is_unfinished and (options.is_translated or doc.get("background") is not True):
             raise UpstreamInvalid("The upstream sent a response that is not complete.")
         if options.stream:
             reader = ResponsesReader(options)
@@ -44,19 +44,19 @@ class WholeResponseReader:
             doc = schema.remove_echoed_members(doc)
         return [Frame(tuple(events), schema.FAMILY, doc, raw=raw, model_call=options.model_call)]
 
-    def end(self, *, done: bool = False) -> Sequence[Frame]:
+    def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
         return ()
 
     def _make_item_events(self, items: list[Json]) -> Iterator[Event]:
         # Clients of other families get a summary only if there is no reasoning.
-        crosses = self._options.crossing
+        is_translated = self._options.is_translated
         texts = [[*_find_item_texts(item, index)] for index, item in enumerate(items)]
-        if crosses:
+        if is_translated:
             texts = _join_summaries(texts)
         for index, item in enumerate(items):
             begin = make_part_start_event(item, index)
             item_part = begin.part
-            if crosses and item_part.kind == "opaque":
+            if is_translated and item_part.kind == "opaque":
                 continue
             yield begin._replace(slot=("output", index, "name") if begin.call else ())
             for text_type, part_index, text, slot in texts[index]:

@@ -124,9 +124,10 @@ def check_page_size(head: RequestHead) -> None:
         raise errors.InvalidField("limit", f"must be an integer between 1 and {MAX_PAGE_MODELS}")
 
 
-def compose_document(call: Call, parts: Mapping[int, Json]) -> Json:
-    """Return a document without model output in Anthropic's form."""
-    return convert_model_list(call.head, parts[0]) if call.head.endpoint == "models" else parts[0]
+def convert_document(call: Call, documents: Mapping[int, Json]) -> Json:
+    """Return a list of models in Anthropic's format. Token counts stay unchanged."""
+    document = documents[0]
+    return convert_model_list(call.head, document) if call.head.endpoint == "models" else document
 
 
 def convert_model_list(head: RequestHead, data: Json) -> Json:
@@ -173,7 +174,7 @@ ANTHROPIC = Dialect(
     name="anthropic",
     provider="anthropic",
     fields={"chat": MESSAGES, "count_tokens": COUNT_TOKENS},
-    types={"chat": LENIENT_MESSAGES, "count_tokens": COUNT_TOKENS},
+    lenient_fields={"chat": LENIENT_MESSAGES, "count_tokens": COUNT_TOKENS},
     families={"chat": "messages", "count_tokens": "messages"},
     client=ClientDialect(
         routes={
@@ -186,7 +187,7 @@ ANTHROPIC = Dialect(
         read_headers=read_anthropic_headers,
         rules=dict.fromkeys(PATHS, (check_content_blocks, check_thinking)),
         ruled_fields=frozenset({"messages", "system", "thinking"}),
-        compose_document=compose_document,
+        merge_documents=convert_document,
         read_end_user=read_end_user,
         always_sends_usage=True,
         error_event_endpoints=frozenset({"chat"}),

@@ -54,8 +54,8 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
     return {k: v for k, v in body.items() if k != "context"}
 
 
-def compose_document(call: Call, parts: Mapping[int, Json]) -> Json:
-    return {**parts[0], "prompt": []}
+def add_empty_prompt(call: Call, documents: Mapping[int, Json]) -> Json:
+    return {**documents[0], "prompt": []}
 
 
 def make_error_response(
@@ -84,7 +84,7 @@ ENKRYPT = base.Dialect(
         ruled_fields=openai.RULED_FIELDS,
         to_chat=to_chat,
         aliases={"context": "enkrypt_context"},
-        compose_document=compose_document,
+        merge_documents=add_empty_prompt,
         add_guard_results=add_guard_results,
         streams_guard_results=True,  # by its API document, both objects have the same shape
     ),

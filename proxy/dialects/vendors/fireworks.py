@@ -22,7 +22,7 @@ def check_max_tokens(body: Json) -> None:
 
 
 def to_chat(endpoint: Endpoint, body: Json) -> Json:
-    """Convert Fireworks' JSON schema and legacy token limit to OpenAI's fields."""
+    """Convert log-probabilities, a JSON schema, and a legacy token limit to OpenAI's fields."""
     changed: Json = {}
     if endpoint == "completions":
         body = requests.convert_logprobs_to_count(body)
@@ -39,7 +39,7 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
 
 
 def from_chat(endpoint: Endpoint, body: Json) -> Json:
-    """Write a schema of legacy completions in Fireworks' form."""
+    """Convert the JSON schema of a legacy completion to Fireworks' form."""
     form = body.get("response_format")
     if endpoint != "completions" or not isinstance(form, dict):
         return body
@@ -52,7 +52,7 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
 def make_response_headers(
     data: Json | None, attempts: int, cache: str
 ) -> tuple[tuple[str, str], ...]:
-    """Return the prompt tokens of a whole response."""
+    """Return a header with the number of prompt tokens of a whole response."""
     usage = data.get("usage") if data else None
     count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
     return (("fireworks-prompt-tokens", str(count)),) if type(count) is int else ()
@@ -90,7 +90,7 @@ FIREWORKS = Dialect(
             **DEFAULT_STATUSES,
             412: "outage",
         },  # the account is suspended, or a model does not load
-        default_behavior={
+        default_values={
             "include_stop_str_in_output": True
         },  # by its API document, the text includes it
     ),

@@ -57,31 +57,31 @@ def _read_integer(usage: Any, name: str) -> int | None:
     return count if type(count) is int else None
 
 
-def _make_choice(model: str, part: Json) -> Json:
-    choices = part.get("choices")
+def _make_choice(model: str, document: Json) -> Json:
+    choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else {}
     choice = choice if isinstance(choice, dict) else {}
-    usage: Json = {name: _read_integer(part.get("usage"), name) for name in _COUNTS}
-    reported_ms = _read_integer(part.get("usage"), "prediction_time_ms")
-    measured_ms = _read_integer(part, "prediction_time_ms") or 0
+    usage: Json = {name: _read_integer(document.get("usage"), name) for name in _COUNTS}
+    reported_ms = _read_integer(document.get("usage"), "prediction_time_ms")
+    measured_ms = _read_integer(document, "prediction_time_ms") or 0
     usage["prediction_time_ms"] = measured_ms if reported_ms is None else reported_ms
-    answer: Json = {
+    result: Json = {
         "text": choice.get("text") or "",
-        "created": part.get("created") or int(datetime.now(UTC).timestamp()),
+        "created": document.get("created") or int(datetime.now(UTC).timestamp()),
         "model": model,
         "finish_reason": choice.get("finish_reason"),
         "usage": usage,
     }
-    return answer | ({"error": part["error"]} if "error" in part else {})
+    return result | ({"error": document["error"]} if "error" in document else {})
 
 
-def compose_response(call: Call, parts: Mapping[int, Json]) -> Json:
-    """Compose the response: one choice per model in the requested order, and the sum of usage.
+def compose_response(call: Call, documents: Mapping[int, Json]) -> Json:
+    """Return the response: one choice per model in the requested order, and the sum of usage.
 
     ``prediction_time_ms`` is the maximum, because models run concurrently.
     """
     choices = [
-        _make_choice(model, parts[index]) for index, model in enumerate(call.requested_models)
+        _make_choice(model, documents[index]) for index, model in enumerate(call.requested_models)
     ]
     usages = [choice["usage"] for choice in choices if "error" not in choice]
     totals: Json = {}
@@ -102,7 +102,7 @@ FINISH_REASONS = {"stop token reached": "stop", "timeout": "length"}
 """Finish reasons of this API, and OpenAI's."""
 
 
-def convert_response_to_completion(data: Json) -> Json:
+def convert_to_legacy_completion(data: Json) -> Json:
     """Return a response as a legacy completion."""
     choices = [c for c in data.get("choices") or () if isinstance(c, dict)]
     usage = data.get("usage")
@@ -135,16 +135,16 @@ MULTIMODEL = Dialect(
         ruled_fields=frozenset({"model"}),
         to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens"},
-        compose_document=compose_response,
+        merge_documents=compose_response,
         reports_latency=True,
     ),
     server=UpstreamDialect(
         prefix="/v1",
         paths={"completions": "/completion"},
         from_chat=from_chat,
-        to_chat=convert_response_to_completion,
+        to_chat=convert_to_legacy_completion,
         finish_reasons=FINISH_REASONS,
-        default_behavior={"context_length_exceeded_behavior": "error"},
+        default_values={"context_length_exceeded_behavior": "error"},
         can_stream=False,
         has_usage_option=False,
     ),

@@ -132,7 +132,7 @@ OPENAI = Dialect(
     families=RESPONSES,
     provider="openai",
     fields=FIELDS,
-    types={endpoint: remove_ranges(fields) for endpoint, fields in FIELDS.items()},
+    lenient_fields={endpoint: remove_ranges(fields) for endpoint, fields in FIELDS.items()},
     client=ClientDialect(
         routes=make_routes("/v1", "", "/openai/v1")
         | AZURE_ROUTES
@@ -142,7 +142,7 @@ OPENAI = Dialect(
         make_error_response=make_error_response,
         rules=CHECKS_BY_ENDPOINT | {"responses": schema.REQUEST_CHECKS},
         ruled_fields=RULED_FIELDS | schema.RULED_FIELDS,
-        compose_document=other_gateways.make_litellm_model_list,
+        merge_documents=other_gateways.make_litellm_model_list,
         error_event_endpoints=frozenset({"chat", "completions", "responses"}),
     ),
     server=UpstreamDialect(

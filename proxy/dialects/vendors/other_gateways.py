@@ -180,9 +180,9 @@ def _parse_metadata_header(header: str) -> Iterator[Property]:
             yield shorten_to_ascii(name, MAX_WORD), shorten(text, MAX_NAME)
 
 
-def make_litellm_model_list(call: Call, parts: Mapping[int, Json]) -> Json:
+def make_litellm_model_list(call: Call, documents: Mapping[int, Json]) -> Json:
     """Return a list of models, in LiteLLM's form on its paths."""
-    data = parts.get(0, {})
+    data = documents.get(0, {})
     if call.head.route not in INFO_PATHS:
         return data
     rows: list[Json] = []

@@ -23,7 +23,7 @@ from proxy.dialects.findings import (
     make_portkey_hook,
     merge_portkey_hooks,
 )
-from proxy.dialects.request_headers import make_header_error, parse_timeout_s
+from proxy.dialects.request_headers import Tag, make_header_error, parse_timeout_s
 from proxy.dialects.statuses import DEFAULT_STATUSES, DENIAL_CODES
 from proxy.dialects.vendors import openai, other_gateways
 from proxy.dialects.wire.strict_json import parse_rejecting_duplicates
@@ -53,7 +53,7 @@ def read_portkey_headers(headers: base.Headers, head: RequestHead) -> RequestHea
     if headers.get("x-portkey-custom-host"):
         raise make_header_error("x-portkey-custom-host", "clients may not set this header")
     deployments, warnings = _read_deployments(headers, head.call_id)
-    user, tags = _read_metadata(headers)
+    user, tags = _read_user_and_tags(headers)
     timeout = headers.get(TIMEOUT, "").strip()
     trace = headers.get("x-portkey-trace-id", "")[:256]
     trace = trace if trace.isascii() and trace.isprintable() and trace else head.request_id
@@ -89,7 +89,7 @@ def _parse_object_header(name: str, headers: base.Headers) -> dict[str, Any]:
 def _read_deployments(
     headers: base.Headers, call_id: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    # A config is a saved id, or inline with one target or several.
+    # Returns deployments and warnings. A config is a saved id, or inline with targets.
     text = headers.get(CONFIG_HEADER, "").strip()
     if not text.startswith("{"):
         return ((text,) if text else ()), ()
@@ -155,7 +155,7 @@ def _read_weight(index: int, target: Any) -> float:
     return float(weight)
 
 
-def _read_metadata(headers: base.Headers) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
+def _read_user_and_tags(headers: base.Headers) -> tuple[str | None, tuple[Tag, ...]]:
     name = "x-portkey-metadata"
     values = _parse_object_header(name, headers)
     if not all(isinstance(value, (str, int, float)) for value in values.values()):
@@ -257,7 +257,7 @@ PORTKEY = base.Dialect(
         make_error_response=make_error_response,
         rules=openai.OPENAI.client.rules,
         ruled_fields=openai.OPENAI.client.ruled_fields,
-        compose_document=other_gateways.make_litellm_model_list,
+        merge_documents=other_gateways.make_litellm_model_list,
         make_response_headers=make_response_headers,
         add_guard_results=add_guard_results,
         choose_status=choose_status,

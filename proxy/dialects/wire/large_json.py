@@ -64,7 +64,7 @@ class LargeJsonReader:
     """Reads one JSON document with the hooks of ``decoder``.
 
     Raises ``ValueError`` for malformed JSON, and ``RecursionError`` for deep nesting. With
-    ``budget`` a list of numbers is kept as text; each other value reduces it.
+    ``budget`` a list of numbers is kept as text; each other value reduces the budget.
     """
 
     text: str

@@ -13,7 +13,7 @@ KEEPALIVE = b": keep-alive\n\n"  # a comment, which every reader skips
 
 
 def encode_event(payload: bytes) -> bytes:
-    """Return the bytes of one event. No ``id`` or ``event`` line: some SDKs trip over them."""
+    """Return the bytes of one event. Some SDKs do not accept ``id`` and ``event`` lines."""
     return b"data: " + payload + b"\n\n"
 
 

@@ -77,7 +77,7 @@ def count_values(raw: bytes, maximum: int, size: int = large_json.PIECE_BYTES) -
 def count_parsed_values(value: Any) -> int:
     """Return the number of values in a parsed document, itself included."""
     count, stack = 0, [value]
-    while stack:  # no recursion: an upstream chooses how deep its answers are
+    while stack:  # no recursion: an upstream chooses how deep its responses are
         item = stack.pop()
         count += 1
         if isinstance(item, dict):
@@ -122,7 +122,7 @@ def _parse_finite_float(text: str) -> float:
     return number
 
 
-def _parse_number(text: str) -> float:
+def _parse_response_integer(text: str) -> float:
     """Parse an integer of a response. Above 64 bits it becomes a float, as orjson reads it."""
     if len(text) < len(str(_LEAST_INT)) or _LEAST_INT <= int(text) <= _MOST_INT:
         return int(text)
@@ -136,7 +136,7 @@ _request_decoder, _response_decoder = (
         parse_float=_parse_finite_float,
         parse_int=parse_int,
     )
-    for parse_int in (int, _parse_number)
+    for parse_int in (int, _parse_response_integer)
 )
 
 
@@ -166,12 +166,12 @@ def is_null_or_name(value: Any) -> bool:
     return len(value) <= MAX_NAME_LENGTH and value.split() in ([value], [])
 
 
-def dump(value: Any, size: int) -> bytes:
-    """Return a value of about ``size`` bytes as JSON. Half a surrogate pair stays escaped."""
+def dump(value: Any, estimated_bytes: int) -> bytes:
+    """Return a value as JSON, written in pieces if large. Half a surrogate pair stays escaped."""
     try:
         return (
             orjson.dumps(value)
-            if size <= large_json.PIECE_BYTES
+            if estimated_bytes <= large_json.PIECE_BYTES
             else large_json.serialize_large(value)
         )
     except TypeError:
@@ -267,11 +267,11 @@ class DocumentBuffer:
 
 def _check_depth(raw: bytes, document: Any) -> None:
     if len(raw.translate(None, _NOT_A_LEVEL)) > MAX_RESPONSE_DEPTH:
-        orjson.dumps(add_writer_nesting(document))
+        orjson.dumps(wrap_in_writer_levels(document))
 
 
-def add_writer_nesting(document: Any) -> Any:
-    """Return a document nested in the levels that a writer may add around it."""
+def wrap_in_writer_levels(document: Any) -> Any:
+    """Return a document within the levels that a writer may add, to check the depth."""
     for name in WRITER_LEVELS:
         document = {name: document}
     return document
@@ -279,14 +279,14 @@ def add_writer_nesting(document: Any) -> Any:
 
 @frozen
 class DocumentParser:
-    """Parses documents with at most `max_values` values.
+    """Parses documents with at most `max_values` values, besides those in log-probabilities.
 
-    A document may have ten times as many if the others are in log-probabilities. With `vectors`,
-    lists of numbers do not count; in a large document they are kept as text.
+    Including these, a document may have ten times as many. With `allows_vectors`, lists of numbers
+    do not count; in a large document they are kept as text.
     """
 
     max_values: int = MAX_VALUES
-    vectors: bool = False
+    allows_vectors: bool = False
 
     def read(self, raw: bytes) -> Json:
         """Return an object. Raises ``ResponseTooLarge`` or ``UpstreamInvalid``."""
@@ -307,9 +307,9 @@ class DocumentParser:
         return document
 
     def read_with_surrogates(self, raw: bytes) -> Json | None:
-        """Return an object with unpaired surrogates, which ``read`` rejects.
+        """Return an object that may have unpaired surrogates, which ``read`` rejects.
 
-        None for any other document, and above ``LARGE_BYTES``.
+        Returns None for an invalid document, and above ``LARGE_BYTES``.
         """
         try:
             document = _response_decoder.decode(raw.decode()) if len(raw) <= LARGE_BYTES else None
@@ -319,7 +319,7 @@ class DocumentParser:
 
     def _read_many_values(self, raw: bytes) -> Any:
         count, maximum = 0, self.max_values * LOGPROBS_FACTOR
-        if not self.vectors:
+        if not self.allows_vectors:
             count = count_values(raw, maximum)  # count before any value is allocated
             if count > maximum:
                 raise large_json.make_too_many_values_error()
@@ -327,11 +327,11 @@ class DocumentParser:
             document = parse_rejecting_duplicates(raw)
             _check_depth(raw, document)
         else:
-            budget = large_json.ValueBudget(self.max_values) if self.vectors else None
+            budget = large_json.ValueBudget(self.max_values) if self.allows_vectors else None
             document = large_json.LargeJsonReader(
                 large_json.decode_large_utf8(raw), _response_decoder, budget=budget
             ).read()
-            large_json.check_serializable(add_writer_nesting(document))
+            large_json.check_serializable(wrap_in_writer_levels(document))
         if count > self.max_values:
             members = document.values() if isinstance(document, dict) else ()
             items = [item for member in members if isinstance(member, list) for item in member]

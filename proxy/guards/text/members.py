@@ -7,7 +7,13 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import COUNT_NAMES, allow_null, is_count_tree, is_number, make_word_check
+from proxy.dialects.family import (
+    COUNT_NAMES,
+    allow_null,
+    is_count_tree,
+    is_null_or_number,
+    make_word_check,
+)
 from proxy.dialects.wire.strict_json import is_null_or_name
 from proxy.guards.text.base64_text import MIN_OPAQUE_CHARS, parse_encoded_data
 from proxy.guards.text.member_names import MEMBERS, VALUES
@@ -119,7 +125,7 @@ _IS_VERDICT = {
 }
 IgnoreRule = tuple[Callable[[Any], bool], str]
 _NAME: IgnoreRule = (is_null_or_name, "null or at most 128 characters without white space")
-_NUMBER: IgnoreRule = (is_number, "null or a number")
+_NUMBER: IgnoreRule = (is_null_or_number, "null or a number")
 _CALL: Mapping[str, IgnoreRule] = {
     "id": _NAME,
     "index": _NUMBER,

@@ -45,15 +45,15 @@ def read_documents(
     family: FamilyName, docs: Sequence[bytes | Json], **options: Any
 ) -> tuple[list[Frame], str]:
     """Return the frames of documents, with their order checked, and the error at the end if any."""
-    crossing = options.get("crossing")
-    call = options.pop("call", None) or (for_messages() if crossing else call_for(family))
+    is_translated = options.get("is_translated")
+    call = options.pop("call", None) or (for_messages() if is_translated else call_for(family))
     reader = FAMILIES[family].reader(ReadOptions(call, **options))
     joiner = SurrogateJoiner()
     frames: list[Frame] = []
     error = ""
     for data in docs:
         if data == sse.DONE:
-            frames += reader.end(done=True)
+            frames += reader.end(has_done_marker=True)
             break
         raw = data if isinstance(data, bytes) else orjson.dumps(data)
         doc = _parsed(raw)
@@ -66,7 +66,7 @@ def read_documents(
             frames += reader.end()
         except UpstreamInvalid as failure:
             error = failure.message
-    split = bool(options.get("inspect") or options.get("crossing"))
+    split = bool(options.get("inspect") or options.get("is_translated"))
     checked(frames, split=split)
     if not error:
         frames[-1] = frames[-1]._replace(last=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from proxy.dialects.chat.merging import (
     ChatToLegacyConverter,
-    LegacyLogprobsConverter,
     LegacyToChatConverter,
+    LogprobsToLegacyConverter,
     to_chat_logprobs,
     to_legacy_logprobs,
 )
@@ -140,7 +140,7 @@ def token_objects(*tokens: str) -> dict[str, Any]:
 
 
 def test_token_offsets_continue_across_chunks() -> None:
-    turn, logprobs = ChatToLegacyConverter(), LegacyLogprobsConverter()
+    turn, logprobs = ChatToLegacyConverter(), LogprobsToLegacyConverter()
 
     def chat(index: int, *tokens: str) -> dict[str, Any]:
         delta = {"content": "".join(tokens)}
@@ -171,4 +171,4 @@ def test_invalid_logprobs_raise_nothing(logprobs: Any) -> None:
     to_legacy_logprobs(logprobs, 0)
     to_chat_logprobs(logprobs)
     for choices in (5, [5], [{"index": [], "text": 5, "logprobs": logprobs}]):
-        LegacyLogprobsConverter().convert_document({"choices": choices})
+        LogprobsToLegacyConverter().convert_document({"choices": choices})

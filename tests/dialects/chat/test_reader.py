@@ -87,7 +87,7 @@ def test_reasoning_under_two_names_counts_once() -> None:
     doc_of_both = chunk({"reasoning_content": "why", "reasoning": "why"})
 
     assert texts(read_all(doc_of_both)) == [("reasoning", "why")]
-    assert texts(read_all(doc_of_both, crossing=True)) == [("reasoning", "why")]
+    assert texts(read_all(doc_of_both, is_translated=True)) == [("reasoning", "why")]
     inspected = read_all(doc_of_both, inspect=True)
     assert texts(inspected) == [("reasoning", "why")]
     assert Native() in inspected[0].events
@@ -130,7 +130,7 @@ def test_name_has_a_slot_and_missing_id_is_created() -> None:
     [begin] = [item for item in events(opening, b"[DONE]") if isinstance(item, PartStart)]  # type: ignore[arg-type]
     [crossing_begin] = [
         item
-        for item in events(opening, b"[DONE]", crossing=True)  # type: ignore[arg-type]
+        for item in events(opening, b"[DONE]", is_translated=True)  # type: ignore[arg-type]
         if isinstance(item, PartStart)
     ]
 
@@ -144,9 +144,9 @@ def test_name_has_a_slot_and_missing_id_is_created() -> None:
 def test_placeholder_arguments_are_replaced_by_real_ones() -> None:
     opening = chunk({"tool_calls": [call(0, "{}", "f", id="a")]})
 
-    real = read_all(opening, chunk({"tool_calls": [call(0, '{"a":1}')]}), crossing=True)
-    placeholder = read_all(opening, crossing=True)
-    text = read_all(opening, chunk({"content": "x"}), crossing=True)
+    real = read_all(opening, chunk({"tool_calls": [call(0, '{"a":1}')]}), is_translated=True)
+    placeholder = read_all(opening, is_translated=True)
+    text = read_all(opening, chunk({"content": "x"}), is_translated=True)
 
     assert texts(real) == [("arguments", '{"a":1}')]
     assert texts(placeholder) == [("arguments", "{}")]
@@ -158,8 +158,8 @@ def test_object_arguments_become_text_for_other_families() -> None:
     opening = chunk({"tool_calls": [{"index": 0, "function": function}]})
     old = chunk({"function_call": function})
 
-    assert texts(read_all(opening, crossing=True)) == [("arguments", '{"a":1}')]
-    assert texts(read_all(old, crossing=True)) == [("arguments", '{"a":1}')]
+    assert texts(read_all(opening, is_translated=True)) == [("arguments", '{"a":1}')]
+    assert texts(read_all(old, is_translated=True)) == [("arguments", '{"a":1}')]
 
 
 def test_content_parts_are_texts_of_their_kinds() -> None:
@@ -170,7 +170,7 @@ def test_content_parts_are_texts_of_their_kinds() -> None:
     inspected = read_all(doc, chunk({"content": "c"}), inspect=True)
 
     assert texts(inspected) == [("reasoning", "hm"), ("text", "abc")]
-    assert texts(read_all(doc, crossing=True)) == [("reasoning", "hm"), ("text", "ab")]
+    assert texts(read_all(doc, is_translated=True)) == [("reasoning", "hm"), ("text", "ab")]
     first = (inspected[0].doc or {})["choices"][0]["delta"]["content"]
     assert [item.get("text") for item in first] == [None, "", ""]
 

@@ -16,7 +16,7 @@ from proxy.dialects.family import (
     Shape,
     has_shape,
     is_empty,
-    is_number,
+    is_null_or_number,
     is_text,
     make_word_check,
 )
@@ -60,8 +60,8 @@ class TextReader:
         self.texts.append(doc.get("text", ""))
         return [Frame((Delta(PART, self.texts[-1], ("text",)),), doc=doc, raw=raw)]
 
-    def end(self, *, done: bool = False) -> Sequence[Frame]:
-        if not (done or self.texts == ["whole"]):
+    def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
+        if not (has_done_marker or self.texts == ["whole"]):
             raise UpstreamInvalid("not complete")
         return [Frame((RESPONSE_END,))]
 
@@ -70,7 +70,7 @@ FAMILY = Family(
     name="chat",
     reader=TextReader,
     writer=lambda _: pytest.fail("nothing is written"),
-    marks_parts=False,
+    has_part_events=False,
     result_list="texts",
 )
 
@@ -218,7 +218,7 @@ def test_document_without_response_is_invalid(wire: bytes) -> None:
     assert read(whole_reader(), [wire]) == ([], "upstream_invalid_response")
 
 
-SHAPE = {"id": is_null_or_name, "usage": {"tokens": is_number}}
+SHAPE = {"id": is_null_or_name, "usage": {"tokens": is_null_or_number}}
 
 
 @for_each(
@@ -231,9 +231,9 @@ SHAPE = {"id": is_null_or_name, "usage": {"tokens": is_number}}
         (is_null_or_name, "a b", False),
         (is_null_or_name, " a", False),
         (is_null_or_name, 5, False),
-        (is_number, 5, True),
-        (is_number, "5", False),
-        (is_number, [5], False),
+        (is_null_or_number, 5, True),
+        (is_null_or_number, "5", False),
+        (is_null_or_number, [5], False),
         (is_text, "a b", True),
         (is_text, None, False),
         (is_empty, "", True),

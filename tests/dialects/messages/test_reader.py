@@ -49,7 +49,7 @@ def frames_of(docs: Iterable[Json] | Iterable[tuple[Json, bytes]], **extra: bool
         frames += reader.end()
     if {Finish, ResponseEnd} & {*matches}:
         frames[-1] = frames[-1]._replace(last=True)
-    split = bool(extra.get("inspect") or extra.get("crossing"))
+    split = bool(extra.get("inspect") or extra.get("is_translated"))
     return checked(frames, split=split and not (extra.get("whole") and not extra.get("stream")))
 
 
@@ -154,7 +154,7 @@ def test_invalid_ids_are_replaced_in_inspected_streams() -> None:
     script = message_events(block_events(0, {**TOOL_USE, "id": "a zebra"}))
     script[0]["message"]["id"] = "the zebra"
 
-    matches = all_events(frames_of(script, inspect=True, crossing=True))
+    matches = all_events(frames_of(script, inspect=True, is_translated=True))
 
     assert matches[0].id is None
     assert [event.call for event in matches if isinstance(event, PartStart)] == [
@@ -162,7 +162,7 @@ def test_invalid_ids_are_replaced_in_inspected_streams() -> None:
     ]
 
 
-@for_each("mode", [{}, {"inspect": True}, {"crossing": True}])
+@for_each("mode", [{}, {"inspect": True}, {"is_translated": True}])
 @for_each(
     "event", [{}, {"type": 5}, {"type": ["x"]}, {"type": "x"}, {"type": "a\nb"}, {"choices": []}]
 )
@@ -175,7 +175,7 @@ def test_document_of_another_family_yields_nothing(event: Json, mode: dict[str, 
 
 
 @for_each("index", [None, "0", [1], {"a": 1}, 1.5])
-@for_each("mode", [{}, {"inspect": True}, {"crossing": True}])
+@for_each("mode", [{}, {"inspect": True}, {"is_translated": True}])
 def test_invalid_index_raises_no_internal_error(index: Any, mode: dict[str, bool]) -> None:
     script = message_events(
         [{**text_event, "index": index} for text_event in text_events(0, "a", "b")]
@@ -201,7 +201,7 @@ def test_block_without_an_end_ends_with_the_message(inspect: bool) -> None:
     assert closed == (stop if inspect else [script[-2]])
 
 
-@for_each("mode", [{"inspect": True}, {"crossing": True}])
+@for_each("mode", [{"inspect": True}, {"is_translated": True}])
 @for_each(
     ("script", "problem"),
     [
@@ -221,7 +221,7 @@ def test_events_out_of_order_are_refused(
     frames_of([message_events()[0], *script])
 
 
-@for_each("mode", [{"inspect": True}, {"crossing": True}])
+@for_each("mode", [{"inspect": True}, {"is_translated": True}])
 def test_open_and_ended_blocks_are_bounded(mode: dict[str, bool]) -> None:
     starts = [text_events(index, "a")[0] for index in range(MAX_BLOCKS + 1)]
     blocks = [
@@ -246,7 +246,7 @@ def test_uninspected_stream_may_open_any_number_of_blocks() -> None:
     assert len(checked(frames)) == len(starts) + 3
 
 
-@for_each("mode", [{}, {"inspect": True}, {"crossing": True}])
+@for_each("mode", [{}, {"inspect": True}, {"is_translated": True}])
 def test_stop_without_message_is_refused(mode: dict[str, bool]) -> None:
     with pytest.raises(UpstreamInvalid, match="before the response was complete"):
         frames_of([{"type": "ping"}, {"type": "message_stop"}], **mode)

@@ -191,7 +191,7 @@ def test_released_text_follows_in_its_block() -> None:
 def test_each_tool_call_of_a_whole_chat_is_a_block() -> None:
     calls = [{"id": "a", "index": 0, "function": {"name": "f", "arguments": "{}"}}] * 2
     doc = chat(choices=[{"index": 0, "message": {"tool_calls": calls}, "finish_reason": "stop"}])
-    reader = FAMILIES["chat"].reader(ReadOptions(CALL, whole=True, crossing=True))
+    reader = FAMILIES["chat"].reader(ReadOptions(CALL, whole=True, is_translated=True))
 
     [frame] = reader.read(doc, orjson.dumps(doc))
 

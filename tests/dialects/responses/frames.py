@@ -27,7 +27,7 @@ def read(value: Iterable[bytes | Json], **options: Any) -> list[Frame]:
     for data in value:
         raw = data if isinstance(data, bytes) else orjson.dumps(data)
         frames += reader.read(orjson.loads(raw), raw)
-    splits = (read_options.inspect or read_options.crossing) and not read_options.whole
+    splits = (read_options.inspect or read_options.is_translated) and not read_options.whole
     checked(frames, split=splits)
     if frames and "ResponseEnd" in kinds(frames[-1:]):
         frames[-1] = frames[-1]._replace(last=True)

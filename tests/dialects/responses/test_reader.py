@@ -24,7 +24,7 @@ FUNCTION_CALL: Json = {
 }
 FUNCTION_CALL |= {"name": "look_up", "arguments": '{"place": "Paris"}'}
 MESSAGE = text_item("It is Paris.")
-SPLIT = ({"inspect": True}, {"crossing": True})
+SPLIT = ({"inspect": True}, {"is_translated": True})
 STREAM = response_events(
     item_events(0, MESSAGE, "It is ", "Paris."),
     item_events(1, FUNCTION_CALL, '{"place":', ' "Paris"}'),
@@ -161,13 +161,13 @@ def test_provider_tool_texts_are_read_for_own_clients_only() -> None:
         ("code", "err"),
         ("code", "Hi"),
     ]
-    assert texts(read(stream, crossing=True)) == {}
+    assert texts(read(stream, is_translated=True)) == {}
 
 
 def test_call_without_start_has_its_name_for_other_clients() -> None:
     stream = [event for event in STREAM if event.get("item", {}).get("status") != "in_progress"]
 
-    frames = read(stream, crossing=True)
+    frames = read(stream, is_translated=True)
 
     begins = [item for frame in frames for item in frame.events if isinstance(item, PartStart)]
     assert [item.call for item in begins if item.call] == [("call_1", "look_up", "function")]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.app import telemetry
-from proxy.dialects.responses.sealing import ITEMS, MAX_SEALED_LENGTH, DocumentSealer, ResponseIds
+from proxy.dialects.responses.sealing import ITEMS, MAX_SEALED_LENGTH, DocumentSealer, IdSealer
 from proxy.dialects.responses.state_refs import (
     resolve_response_id,
     resolve_state_refs,
@@ -25,14 +25,14 @@ from tests.doubles import Json, response, text_item
 from tests.for_each import for_each
 
 NEW, OLD = "a secret of replicas", "the secret of before"
-IDS = ResponseIds.from_secrets([NEW])
+IDS = IdSealer.from_secrets([NEW])
 STORED_AT = ("support-chat", "openai/gpt-4o-mini")
 PLACE = ("support-widget", *STORED_AT)
 SEALED = IDS.seal(*PLACE, "resp_1")
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 
 
-def call_with_ids(previous: object, ids: ResponseIds | None = IDS, key: str = PLACE[0]) -> Call:
+def call_with_ids(previous: object, ids: IdSealer | None = IDS, key: str = PLACE[0]) -> Call:
     body: Json = {"model": "m", "previous_response_id": previous}
     return resolve_response_id(Call(HEAD, body, requested_models=("m",), scheduling_key=key), ids)
 
@@ -98,7 +98,7 @@ def test_other_spellings_of_the_same_bytes_do_not_open() -> None:
 
 
 def test_old_secret_opens_but_does_not_seal() -> None:
-    ids, ids_before = ResponseIds.from_secrets([NEW, OLD]), ResponseIds.from_secrets([OLD])
+    ids, ids_before = IdSealer.from_secrets([NEW, OLD]), IdSealer.from_secrets([OLD])
     given_before = ids_before.seal(*PLACE, "resp_1")
 
     opened = ids.open(given_before, PLACE[0])
@@ -125,7 +125,7 @@ def test_repr_hides_secret_and_provider_id() -> None:
 
 
 def test_documents_and_events_get_sealed_ids() -> None:
-    place = DocumentSealer(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
+    place = DocumentSealer(id_sealer=IDS, key_name=PLACE[0], deployment=PLACE[1], target=PLACE[2])
     document = response(previous_response_id="resp_0", conversation=None)
 
     result = place.seal(document)
@@ -143,11 +143,11 @@ def test_documents_and_events_get_sealed_ids() -> None:
 
 
 def test_previous_response_id_is_returned_sealed() -> None:
-    old = ResponseIds.from_secrets([OLD]).seal(*PLACE, "resp_0")
-    ids = ResponseIds.from_secrets([NEW, OLD])
+    old = IdSealer.from_secrets([OLD]).seal(*PLACE, "resp_0")
+    ids = IdSealer.from_secrets([NEW, OLD])
     pin = ids.open(old, PLACE[0])
     place = DocumentSealer(
-        ids=ids, key=PLACE[0], deployment=PLACE[1], target=PLACE[2], state_ref=pin
+        id_sealer=ids, key_name=PLACE[0], deployment=PLACE[1], target=PLACE[2], state_ref=pin
     )
 
     document = place.seal(response(previous_response_id="resp_0"))
@@ -200,9 +200,9 @@ def replica(step: int) -> Settings:
 @for_each("step", range(1, len(ROTATION)))
 def test_every_replica_opens_ids_during_rotation(step: int) -> None:
     """During each step of a rotation every replica opens the ids of all replicas and steps."""
-    replicas = [ResponseIds.from_secrets(replica(number).id_secrets) for number in (step - 1, step)]
+    replicas = [IdSealer.from_secrets(replica(number).id_secrets) for number in (step - 1, step)]
     sealed = [
-        ResponseIds.from_secrets(replica(number).id_secrets).seal(*PLACE, "resp_1")
+        IdSealer.from_secrets(replica(number).id_secrets).seal(*PLACE, "resp_1")
         for number in range(step + 1)
     ]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.sealing import ITEMS, DocumentSealer, ResponseIds
+from proxy.dialects.responses.sealing import ITEMS, DocumentSealer, IdSealer
 from proxy.dialects.responses.state_refs import MAX_IDS, resolve_state_refs, restore_item_ids
 from proxy.errors import InvalidField, NotFound
 from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_response_document
@@ -30,7 +30,7 @@ from tests.for_each import for_each
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 
 
-def asking(*items: Json, ids: ResponseIds | None = IDS, **options: Any) -> Call:
+def asking(*items: Json, ids: IdSealer | None = IDS, **options: Any) -> Call:
     body = {"model": "m", "input": [*items], **options}
     return resolve_state_refs(
         Call(HEAD, body, requested_models=("m",), scheduling_key=PLACE[0]), ids
@@ -68,7 +68,7 @@ def test_openai_ids_are_not_inspected_as_text() -> None:
 
 
 def test_responses_events_and_pages_have_sealed_item_ids() -> None:
-    place = DocumentSealer(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
+    place = DocumentSealer(id_sealer=IDS, key_name=PLACE[0], deployment=PLACE[1], target=PLACE[2])
     sealed = IDS.seal(*PLACE, "msg_1", kind=ITEMS)
     item = text_item("msg_1")
 
@@ -103,7 +103,7 @@ def test_call_goes_to_the_target_of_its_references() -> None:
 
 
 def test_approval_request_id_is_the_one_of_the_client() -> None:
-    place = DocumentSealer(ids=IDS, key=PLACE[0], deployment=PLACE[1], target=PLACE[2])
+    place = DocumentSealer(id_sealer=IDS, key_name=PLACE[0], deployment=PLACE[1], target=PLACE[2])
     document = place.seal(response({"type": "mcp_approval_request", "id": "mcpr_1"}))
     assert document is not None
     value = {"type": "mcp_approval_response", "approval_request_id": document["output"][0]["id"]}

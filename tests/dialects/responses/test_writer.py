@@ -284,7 +284,7 @@ def test_whole_response_is_one_frame() -> None:
 
 
 def test_other_families_get_no_provider_items() -> None:
-    [frame] = read([DOCUMENT], whole=True, crossing=True)
+    [frame] = read([DOCUMENT], whole=True, is_translated=True)
 
     started = [event.part.kind for event in frame.events if isinstance(event, PartStart)]
     assert "opaque" not in started
@@ -294,18 +294,18 @@ def test_other_families_get_no_provider_items() -> None:
 def test_other_families_get_reasoning_not_its_summary() -> None:
     item = {**THOUGHT, "content": [{"type": "reasoning_text", "text": "Long."}]}
 
-    results = texts(read([response(item)], whole=True, crossing=True))
+    results = texts(read([response(item)], whole=True, is_translated=True))
 
     assert [*results.values()] == ["Long."]
 
 
-@for_each("options", [{}, {"inspect": True}, {"crossing": True}])
+@for_each("options", [{}, {"inspect": True}, {"is_translated": True}])
 def test_whole_response_may_become_a_stream(options: dict[str, bool]) -> None:
     frames = read([DOCUMENT], whole=True, stream=True, **options)
 
     assert [*texts(frames).values()] == VALUES
     assert all("Delta" not in kinds([frame]) or len(frame.events) < 4 for frame in frames)
-    if not options.get("crossing"):
+    if not options.get("is_translated"):
         ended = streamed(written(without_bytes(frames)))[-1]
         assert ended["response"]["output"] == DOCUMENT["output"]
 
@@ -315,7 +315,7 @@ def test_background_response_may_be_unfinished(status: str) -> None:
     document = response(status=status, background=True, output=[], usage=None)
 
     assert kinds(read([document], whole=True)) == ["ResponseStart"]
-    for options in ({"crossing": True}, {}):
+    for options in ({"is_translated": True}, {}):
         with pytest.raises(UpstreamInvalid, match="not complete"):
             read([{**document, "background": not options and None}], whole=True, **options)
 

@@ -158,7 +158,7 @@ def test_unknown_count_makes_the_total_unknown() -> None:
 def test_multimodel_response_is_read_as_completion() -> None:
     call = read_for("multimodel", model=["a", "b"])
 
-    answer = multimodel.convert_response_to_completion(
+    answer = multimodel.convert_to_legacy_completion(
         multimodel.compose_response(call, {0: legacy(" x"), 1: legacy(" y")})
     )
 

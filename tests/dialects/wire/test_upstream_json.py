@@ -102,7 +102,7 @@ def vectors(count: int, numbers: list[float], **options: Any) -> bytes:
 def test_numbers_of_vectors_are_neither_counted_nor_parsed() -> None:
     raw = vectors(100, [0.123456789] * 3072)
 
-    document = DocumentParser(max_values=1000, vectors=True).read(raw)
+    document = DocumentParser(max_values=1000, allows_vectors=True).read(raw)
 
     assert isinstance(document["data"][99]["embedding"], orjson.Fragment)
     assert orjson.dumps(document) == raw
@@ -113,7 +113,7 @@ def test_values_next_to_vectors_are_counted(extra: Any) -> None:
     raw = vectors(300, [0.123456789] * 300, beside=extra)
 
     with pytest.raises(ResponseTooLarge):
-        DocumentParser(max_values=1000, vectors=True).read(raw)
+        DocumentParser(max_values=1000, allows_vectors=True).read(raw)
 
 
 def answer(values: int, logprobs: int) -> bytes:

@@ -66,7 +66,7 @@ class NoteReader:
             case _:
                 raise UpstreamInvalid("The upstream sent an event that notes do not have.")
 
-    def end(self, *, done: bool = False) -> Sequence[Frame]:
+    def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
         raise UpstreamInvalid("The upstream ended before all notes were said.")
 
 
