@@ -53,7 +53,7 @@ class FamilyReader(Protocol):
     """Reads the documents of one response."""
 
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
-        """Return the frames of a document, which may share it. `raw` are its bytes.
+        """Return the frames of a document, which may refer to `doc` itself. `raw` are its bytes.
 
         Raises `UpstreamInvalid` for a document that breaks the order of events, and
         `ResponseTooLarge` above a bound.
@@ -164,7 +164,7 @@ COUNT_NAMES = frozenset(
 
 
 def has_shape(value: Any, shape: Shape) -> bool:
-    """Return True if a value has a shape. An object needs none of the members that it may have."""
+    """Return True if a value has a shape. All members of an object's shape are optional."""
     if callable(shape):
         return shape(value)
     if value.__class__ is not dict:
@@ -190,7 +190,7 @@ def is_count_tree(value: Any, depth: int = 2) -> bool:
 
 
 def is_text(value: Any) -> bool:
-    """Return True for a string, which a typed event carries to the guards."""
+    """Return True for a string. In a shape, it is a text that guards read from an event."""
     return value.__class__ is str
 
 

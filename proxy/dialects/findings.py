@@ -37,7 +37,7 @@ def read_upstream_findings(data: Json) -> tuple[UpstreamFinding, ...]:
 
 
 def merge_findings(findings: Iterable[UpstreamFinding]) -> tuple[UpstreamFinding, ...]:
-    """Return each detector of a stage once, at most ``MAX_FINDINGS``."""
+    """Return findings with each detector of a stage once, at most ``MAX_FINDINGS``."""
     merged: dict[tuple[Stage, str], bool] = {}
     for finding in findings:
         key = finding.stage, finding.detector

@@ -57,7 +57,7 @@ def select_forwarded_headers(
 
 
 def read_boolean_header(name: str, headers: Headers) -> bool:
-    """Read a boolean header. Raises ``BadRequest`` for other values."""
+    """Read a header with true, false, 1, 0 or nothing. Raises ``BadRequest`` for other values."""
     value = headers.get(name, "").strip().lower()
     if value in _TRUE:
         return True

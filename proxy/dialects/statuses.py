@@ -128,7 +128,7 @@ def classify_error(
 def make_client_error(meaning: Meaning, error: ErrorBody, status: int | None) -> errors.ProxyError:
     """Return the client's error for an upstream error.
 
-    The message passes unless it is about the proxy's credential or account.
+    The upstream's message is passed on unless it is about the proxy's credential or account.
     """
     if status == 402:
         error = replace(error, code=QUOTA_EXCEEDED, type=QUOTA_EXCEEDED)

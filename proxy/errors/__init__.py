@@ -60,7 +60,7 @@ class ProxyError(Exception):
 
     @property
     def own_message(self) -> str:
-        """Message without words of the upstream."""
+        """Default message, without any text of the upstream."""
         status = self.upstream_status
         return f"{self.summary}." if status is None else f"{self.summary} (status {status})."
 
@@ -69,7 +69,7 @@ class ProxyError(Exception):
         self.args = (self.message,)
 
     def with_code(self, code: str | None, kind: str | None, message: str | None = None) -> Self:
-        """Return this error with the code, the type and the message of the upstream."""
+        """Set the code, the type and the message of the upstream. Return this error."""
         self.upstream_code, self.upstream_type = code, kind
         if message:
             self.upstream_message = message[: 2 * MAX_TEXT]  # redaction needs whole keys
@@ -258,7 +258,7 @@ class UpstreamError(ProxyError):
         self.status = self.status if status is None else status
 
     def with_cause(self, cause: ErrorCause | None, system_text: str | None = None) -> Self:
-        """Return this error with the reason why the connection failed."""
+        """Set the reason why the connection failed. Return this error."""
         self.cause = cause
         self.system_text = shorten(system_text, MAX_NAME) if system_text else None
         return self

@@ -14,7 +14,7 @@ from proxy.errors import wire as wire_errors
 
 
 class ErrorRow(NamedTuple):
-    """One row of the page: an error class, and values that replace its attributes on the page.
+    """A row of the page of errors: an error class, and values that replace its attributes there.
 
     ``equivalents`` are classes that look the same to a client.
     """

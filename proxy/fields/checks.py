@@ -31,8 +31,8 @@ class FieldType:
 
     ``check`` returns None for a valid value, otherwise the problem, without the value. Values of
     the class ``valid_class`` need no check. ``without_range`` is the type without its range, for
-    servers with other ranges than the API's. It is None if there is no range, or if the range
-    always holds.
+    servers with other ranges than the API's. It is None if there is no range, or if the range holds
+    for all servers.
     """
 
     description: str

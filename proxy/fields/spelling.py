@@ -39,7 +39,7 @@ def casefold_name(name: str) -> str:
 
 
 def normalize_name(name: str) -> str:
-    """Return a folded name without underscores and hyphens.
+    """Return a case-folded name without underscores and hyphens.
 
     ``maxTokens``, ``max-tokens`` and ``max_tokens`` give the same name.
     """

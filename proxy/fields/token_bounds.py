@@ -20,9 +20,9 @@ ASSUMED_TOKENS = 1024  # output tokens assumed for a request without a limit
 DEFAULT_LEGACY_MAX_TOKENS = 16  # default of ``max_tokens`` in the legacy completions API
 
 
-def _get_minimum_by_field(*kinds: Count) -> Mapping[str, int]:
+def _get_minimum_by_field(*roles: Count) -> Mapping[str, int]:
     """Return the fields with one of these count roles, each with its smallest valid value."""
-    return {name: row.minimum for name, row in FIELDS.items() if row.count_role in kinds}
+    return {name: row.minimum for name, row in FIELDS.items() if row.count_role in roles}
 
 
 OUTPUT_LIMIT_FIELDS = _get_minimum_by_field("bound")
@@ -69,7 +69,7 @@ def set_field_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fie
 
 
 def add_token_bounds(fields: Fields) -> Fields:
-    """Return the fields of a dialect and the token bounds that it does not declare."""
+    """Return a dialect's fields, and ``COMMON_TYPES`` for the token fields that it lacks."""
     return {**fields, **{name: COMMON_TYPES[name] for name in COMMON_TYPES.keys() - fields.keys()}}
 
 

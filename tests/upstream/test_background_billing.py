@@ -124,9 +124,9 @@ async def asker(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Ask
 
 @pytest.mark.parametrize("crossing", [*CROSSINGS.values()], ids=[*CROSSINGS])
 async def test_first_read_of_the_end_is_charged(
-    is_translated: tuple[Json, int, list[Step]], asker: Asker
+    crossing: tuple[Json, int, list[Step]], asker: Asker
 ) -> None:
-    first_document, cost, steps = is_translated
+    first_document, cost, steps = crossing
 
     assert await asker.begin(first_document) == 200
     outputs = []

@@ -49,7 +49,7 @@ _WITHOUT_CONTENT = frozenset({"role", "index", "finish_reason", "logprobs"})
 
 
 class ChatReader:
-    """Reads the documents of one response.
+    """Reads one chat or legacy completion.
 
     For a client of another family, arguments ``{}`` at the start of a tool call are held back,
     because some servers send them as a placeholder before the real ones.
@@ -80,7 +80,8 @@ class ChatReader:
                 return (MAKE_TUPLE(Frame, fields),)
         if self._splits and (options.is_translated or options.stream or not options.whole):
             numbered = self._renumber_choices(doc)
-            doc, raw = numbered, raw if numbered is doc else None
+            raw = raw if numbered is doc else None
+            doc = numbered
         if options.finish_reasons:
             doc, raw = _convert_finish_reasons(doc, raw, options.finish_reasons)
         if not options.whole:
@@ -178,7 +179,7 @@ class ChatReader:
         return doc if is_same else {**doc, "choices": choices}
 
     def _choose_only_choice(self, values: list[Any]) -> int | None:
-        """Return the number of the only choice, of the first listed one until one has content."""
+        """Return the number of the choice to send: the first with content, else the first."""
         if self._only_choice is not None:
             return self._only_choice
         choices = [(get_index(v, n), v) for n, v in enumerate(values) if type(v) is dict]
@@ -238,7 +239,7 @@ class ChatReader:
         return frames
 
     def _hold_placeholder_arguments(self, unit: MessageUnit) -> tuple[Event, ...]:
-        """Return the events of a tool call without a placeholder, which is held or dropped."""
+        """Return a tool call's events. Hold placeholder arguments; drop them if others follow."""
         events = unit.texts[0]
         delta = events[-1] if events else None
         if type(delta) is not Delta:
@@ -281,7 +282,7 @@ class ChatReader:
         ]
 
     def _move_to_first_member(self, frame: Frame) -> list[Frame]:
-        """Return a frame whose text is in the member in which the part's first text was.
+        """Return frames with the text in the same member as the first text of its part.
 
         Guards read all texts of a part as one text, so a client that reads one member must get all
         of them.

@@ -39,7 +39,7 @@ _Id = str | int
 
 
 def get_text_member(call: Json) -> tuple[str, str]:
-    """Return the name and the text of the member with the arguments or the input of a call."""
+    """Return the name and the text of a tool call's member with its arguments or input."""
     for kind, member in CALL_TEXT_MEMBERS.items():
         inner = call.get(kind)
         if isinstance(inner, dict):
@@ -200,7 +200,7 @@ CALL_LISTS: Mapping[str, str] = {"messages": "messages", "responses": "input"}
 
 
 def get_thought_signature(call: Json) -> str | None:
-    """Return the signature of a tool call in a chat."""
+    """Return Gemini's thought signature of a tool call in a chat, None without one."""
     value: Any = call
     for name in (EXTRA_CONTENT, GOOGLE, THOUGHT_SIGNATURE):
         value = value.get(name) if isinstance(value, dict) else None

@@ -148,7 +148,7 @@ class FamilyFrameReader:
             return placed
 
     def _parse_event(self, raw: bytes) -> Json:
-        """Return the document of an event. From the first half surrogate pair on, join pairs."""
+        """Return the document of an event. Start joining at the first half of a surrogate pair."""
         try:
             return self._documents.read(raw)
         except UpstreamInvalid:

@@ -60,7 +60,8 @@ class JsonEndDetector:
         position = 0
         while position < len(text) and not self._broken:
             if self._escaped:
-                self._escaped, position = False, position + 1
+                self._escaped = False
+                position += 1
                 continue
             pattern = _IN_STRING if self._in_string else _MARK if self._depth else _OUTSIDE
             match = pattern.search(text, position)
@@ -68,10 +69,11 @@ class JsonEndDetector:
                 return
             position, mark = match.end(), match[0]
             if self._in_string:
-                self._in_string, self._escaped = mark != '"', mark != '"'
+                self._in_string = self._escaped = mark == "\\"
             elif not self._depth:
                 self._broken = self._begun or mark != "{"
-                self._begun, self._depth = True, 1
+                self._begun = True
+                self._depth = 1
             elif mark == '"':
                 self._in_string = True
             else:
@@ -177,7 +179,6 @@ class Sequencer:
         self._release_root_parts(out)
 
     def _pass_or_hold_frame(self, frame: Frame, part: Part, out: list[Frame]) -> None:
-        """Pass a frame of a part, or hold it back."""
         root = part.parent or part
         if self._root is not None and root is not self._root:
             if self._root.closing != "implicit":

@@ -43,7 +43,7 @@ _ATTACHMENT_MEMBERS: Mapping[str, AttachName] = {
 
 
 class MessageReader:
-    """Reads the events of a stream.
+    """Reads the events of a Messages stream.
 
     A stream that is translated to another family has frames only for text, thinking and calls of
     the client's tools. If the stream is not split, its events may come in any order.
@@ -118,7 +118,7 @@ class MessageReader:
     def _make_document_frames(
         self, events: tuple[Event, ...], doc: Json, raw: bytes, usual_shape: Shape | None = None
     ) -> list[Frame]:
-        """Return the frame of a document, or none. Guards read all of it in an unusual shape."""
+        """Return the frame of a document, or none. Guards read all of it unless its shape fits."""
         if self._options.is_translated:
             return [self._make_frame(events, doc, raw)] if events else []
         if self._options.inspect and (usual_shape is None or not has_shape(doc, usual_shape)):

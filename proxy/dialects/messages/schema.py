@@ -202,7 +202,7 @@ def parse_tool_arguments(arguments: Any, on_invalid: Callable[[Any], Json]) -> J
 
 
 def make_stream_events(message: Json) -> Iterator[Json]:
-    """Yield the events of a stream that results in a message. Raises ``UpstreamInvalid``."""
+    """Yield the stream events of a whole message. Raises ``UpstreamInvalid``."""
     content, usage = message.get("content"), message.get("usage")
     blocks = content if isinstance(content, list) else []
     head = {**message, "content": [], "stop_reason": None, "stop_sequence": None}

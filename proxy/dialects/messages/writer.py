@@ -201,7 +201,7 @@ class MessageComposer:
 
 
 class MessageWriter:
-    """Writes the events of a stream."""
+    """Writes the events of a Messages stream."""
 
     def __init__(self) -> None:
         self._composer = MessageComposer()
@@ -232,7 +232,7 @@ class MessageWriter:
 
 
 class WholeMessageWriter(MessageWriter):
-    """Writes one document at the last frame."""
+    """Writes a whole message at the last frame."""
 
     def __init__(self) -> None:
         super().__init__()

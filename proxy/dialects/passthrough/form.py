@@ -54,7 +54,7 @@ _MALFORMED_FORM = "must be well-formed multipart/form-data that every parser rea
 
 
 def is_form_media_type(media_type: str) -> bool:
-    """Return True if a media type is a form, or has parts that some servers read as one."""
+    """Return True for a form, or any multipart type, which some servers read as a form."""
     return media_type.strip().lower().startswith(("multipart/", URLENCODED))
 
 

@@ -38,8 +38,8 @@ def parse_passthrough_head(
 ) -> PassthroughHead:
     """Return the head of a response for the client.
 
-    JSON with a ``content-length`` above ``max_bytes`` is not read. An empty body counts as
-    read.
+    ``read`` is True for an empty body, and for JSON without a ``content-length`` above
+    ``max_bytes``.
     """
     header = headers.get("content-type", "")
     is_valid = header.isascii() and header.isprintable() and len(header) <= MAX_HEADER_LENGTH

@@ -35,7 +35,7 @@ MAX_STEPS = 8  # steps of a path in a message
 
 @dataclass(slots=True)
 class PathGroup:
-    """The objects and lists of equal paths.
+    """The objects or lists at one path of a body.
 
     No group refers to inner ones: a cycle would keep bodies in memory.
     """
@@ -63,7 +63,7 @@ class RestrictedField(NamedTuple):
 
 
 def filter_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
-    """Return a copy of a body with the fields that an upstream may get, and the names of others.
+    """Return a copy of a body without the fields to drop for an upstream, and their names.
 
     ``model`` is the target's, which nested fields may name. Raises ``InvalidField`` for a refused
     field.

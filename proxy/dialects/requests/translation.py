@@ -333,7 +333,7 @@ def _cap_reasoning_budget(budget: Any, maximum: Any) -> Any:
 
 
 def _change_number_fields(body: Json, name: str, change: Change, path: str = "") -> Json:
-    """Change a number under all its names, also in groups of options. None removes the field."""
+    """Change a number under all its names, also in groups of options, or remove it (None)."""
     names = PARAMETER_SYNONYMS.get(name) or {name}
     if names.isdisjoint(body) and token_bounds.OPTION_GROUPS.isdisjoint(body):
         return body

@@ -137,7 +137,7 @@ def make_target_route(
 
 
 def choose_target_endpoint(client_endpoint: Endpoint, target: Target) -> Endpoint:
-    """Return the endpoint of the target that serves the call: its only one, else the client's."""
+    """Return the target's endpoint for a call: its configured one, else the best it supports."""
     if client_endpoint == "count_tokens":
         return client_endpoint
     if client_endpoint != "embeddings" and target.endpoint is not None:

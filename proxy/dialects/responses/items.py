@@ -135,6 +135,7 @@ class OpenItems:
         return open_item
 
     def begin_part(self, part: Part) -> Part:
+        """Begin a part of the kind that clients show, and return it."""
         self._part_count += 1
         if self._is_strict and self._part_count > MAX_ITEMS:
             raise ResponseTooLarge("The upstream sent too many parts of output items.")

@@ -306,7 +306,7 @@ def make_status_members(reason: FinishReason) -> Json:
 def to_chat_usage(response: Json) -> Json | None:
     """Return the usage of a response in chat format, None if it has none.
 
-    Web searches of the provider are counted by its items if it does not report their number.
+    If the provider does not report the number of web searches, their items are counted.
     """
     usage = response.get("usage")
     if not isinstance(usage, dict):

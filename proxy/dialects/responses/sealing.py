@@ -36,7 +36,7 @@ _PROVIDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,1023}")
 
 @frozen
 class SealSecret:
-    """Keys of one secret, for authentication and for encryption."""
+    """Two keys derived from a configured secret, for authentication and for encryption."""
 
     mac_key: bytes
     cipher_key: bytes
@@ -143,7 +143,7 @@ class IdSealer:
         return text if len(text) <= MAX_SEALED_LENGTH else provider_id
 
     def open(self, text: str, key_name: str, kind: StateKind = RESPONSES) -> StateRef | None:
-        """Return the stored object of a sealed id, None if it was not sealed for the key."""
+        """Return the reference in a sealed id, None if it was not sealed for the key."""
         prefix = kind.get_prefix(text)
         contents = self._decrypt_id_parts(text, prefix, key_name)
         provider_id = None if contents is None else kind.unpack_id(contents[2])

@@ -60,7 +60,7 @@ class _SentText:
 class ResponsesWriter:
     """Writes one response.
 
-    Events of the family pass as received up to the first one without bytes. After that, events are
+    Events of a Responses upstream pass as received until one is changed. After that, events are
     renumbered, and repeated texts are replaced by the texts that were sent.
     """
 

@@ -88,7 +88,7 @@ def check_thinking(body: Json) -> None:
 def make_error_response(
     error: errors.ProxyError, request_id: str, *, ends_stream: bool = False
 ) -> ErrorResponse:
-    """Return Anthropic's error object. The message begins with the invalid field."""
+    """Return Anthropic's error object. The message names an invalid field, as there is no param."""
     status, message = error.status, error.message
     is_busy = isinstance(error, errors.CircuitOpen | errors.Overloaded | errors.UpstreamBusy)
     if error.upstream_code == QUOTA_EXCEEDED:

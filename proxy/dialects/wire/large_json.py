@@ -35,7 +35,7 @@ _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 
 
 def decode_large_utf8(raw: bytes, size: int = PIECE_BYTES) -> str:
-    """Return UTF-8 as text. Raises ``ValueError``."""
+    """Return UTF-8 as text, decoded in pieces. Raises ``ValueError``."""
     decoder = getincrementaldecoder("utf-8")()
     pieces = [
         decoder.decode(raw[position : position + size]) for position in range(0, len(raw), size)

@@ -24,7 +24,7 @@ def encode_named_event(kind: str, document: bytes) -> bytes:
 class EventReader:
     """Parses a byte stream, and returns the data of each complete event.
 
-    Line ends may be LF, CR or CRLF. A byte order mark, comments, ``id`` and ``retry`` are skipped.
+    Line ends may be LF, CR or CRLF. A byte order mark, comments and other fields are skipped.
     Data lines of one event are joined by a newline. Raises ``ResponseTooLarge`` for an event of
     more than ``limit`` bytes, empty lines included. Takes linear time.
     """

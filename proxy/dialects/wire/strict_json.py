@@ -271,7 +271,7 @@ def _check_depth(raw: bytes, document: Any) -> None:
 
 
 def wrap_in_writer_levels(document: Any) -> Any:
-    """Return a document within the levels that a writer may add, to check the depth."""
+    """Return a document nested as deeply as a writer may nest it, to check the depth."""
     for name in WRITER_LEVELS:
         document = {name: document}
     return document
