@@ -21,7 +21,7 @@ from proxy.call.record import Record
 from proxy.errors import GuardBlocked
 from proxy.guards import findings
 from proxy.guards.guard_threads import GuardThreads, ignore_wait_time
-from proxy.guards.services.stage import NoGuardClients, ServiceCalls, build_uncalled_tallies
+from proxy.guards.services.stage import NoGuardClients, ServiceCaller, build_uncalled_tallies
 from proxy.guards.text import documents
 from proxy.guards.text.walk import Path, Text, Texts, WalkItem
 from proxy.guards.whole.joined_parts import iter_joined_message_parts, iter_joined_texts
@@ -98,7 +98,7 @@ class Engine:
         replace: findings.Replace = findings.replace_by_kind,
         caller: object = None,
     ) -> Inspection:
-        """Inspect whole texts in the turns of a caller. Findings do not raise an error here."""
+        """Inspect whole texts, taking turns with other callers. Return a block, do not raise it."""
         walked_texts = texts if isinstance(texts, Texts) else Texts(tuple(texts))
         prefiltered = prefilter_rules(rules, walked_texts, self.max_loop_weight, self.clock)
         if not any(prefiltered) and self._is_heavy((), walked_texts):
@@ -108,7 +108,7 @@ class Engine:
             return Inspection(tuple(clean), {})
         pairs = zip(rules, prefiltered, strict=True)
         remaining = [rule for rule, result in pairs if result is None]
-        inspection = await self._inspect_with_rules(remaining, walked_texts, replace, caller)
+        inspection = await self._inspect_without_prefilter(remaining, walked_texts, replace, caller)
         results = iter(inspection.results)
         merged = [next(results) if result is None else result for result in prefiltered]
         return copied(inspection, results=tuple(merged))
@@ -123,7 +123,7 @@ class Engine:
                 return await self.get_threads(caller)(job)
         return [None] * len(rules)
 
-    async def _inspect_with_rules(
+    async def _inspect_without_prefilter(
         self,
         rules: Sequence[GuardRule],
         walked_texts: Texts,
@@ -182,8 +182,7 @@ class Engine:
     ) -> Texts:
         """Return the texts of a document of ``size`` bytes.
 
-        A thread reads a large one, because a single text may be megabytes of base64; any
-        other is read in steps.
+        A thread reads a large document, because one text may be megabytes of base64.
         """
         if self.pool is None or size <= LARGE_BYTES:
             read_plain = documents.PLAIN_READERS.get(walk)
@@ -200,7 +199,7 @@ class Engine:
         self,
         rules: Sequence[GuardRule],
         walked_texts: Texts,
-        calls: ServiceCalls,
+        calls: ServiceCaller,
         replace: findings.Replace = findings.replace_by_kind,
         caller: object = None,
     ) -> Inspection:
@@ -235,9 +234,9 @@ class Engine:
             weight, partial(inspect_now, tallies, texts, replace), caller
         )
 
-    def build_service_calls(self, body: Json, record: Record) -> ServiceCalls:
-        """Return the calls of services about one call, whose request is ``body``."""
-        return ServiceCalls(
+    def build_service_caller(self, body: Json, record: Record) -> ServiceCaller:
+        """Return the caller of guard services for one call, whose request is ``body``."""
+        return ServiceCaller(
             prompt=build_prompt_context(body),
             record=record,
             clients=self.guard_clients,
@@ -333,9 +332,9 @@ def _find_first_block(inspections: Sequence[RuleInspection]) -> GuardBlocked | N
 
 
 def bind_to_prompt(rules: StageRules, body: Json) -> StageRules:
-    """Return the rules with the detectors of one call; services stay as they are.
+    """Return the rules with detectors made for the request ``body``; services stay as they are.
 
-    A rule whose context the call lacks applies to no text.
+    A rule applies to no text if the request lacks the context that its detector needs.
     """
     if not rules.contextual:
         return rules
@@ -363,7 +362,7 @@ def _bind_rule(rule: GuardRule, context: PromptContext) -> GuardRule:
 def build_prompt_context(body: Json) -> PromptContext:
     """Return the system prompt, the last user message and the declared context of a request."""
     slots = body["messages"] if "messages" in body else body.get("input")
-    messages = [message for message in _as_list(slots) if isinstance(message, dict)]
+    messages = [message for message in _as_list_or_empty(slots) if isinstance(message, dict)]
     system = [_get_content_text(body.get(name)) for name in ("instructions", "system")]
     prompts: list[str] = []
     for message in messages:
@@ -384,7 +383,9 @@ def _get_content_text(value: Any) -> str:
     """Return the text of a string, or of a list of strings and of parts with a text."""
     if isinstance(value, str):
         return value
-    parts = (part.get("text") if isinstance(part, dict) else part for part in _as_list(value))
+    parts = (
+        part.get("text") if isinstance(part, dict) else part for part in _as_list_or_empty(value)
+    )
     return _join_nonempty_lines(part for part in parts if isinstance(part, str))
 
 
@@ -392,5 +393,5 @@ def _join_nonempty_lines(texts: Iterable[str]) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _as_list(value: Any) -> list[Any]:
+def _as_list_or_empty(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []

@@ -37,7 +37,7 @@ RETRYABLE_FAILURES = frozenset({DEADLINE, "not_ready", BUSY})
 
 
 class GuardRetryRequested(GuardBlocked):
-    """A guard requests another response. No part of this one is sent."""
+    """A guard requests another response. No part of the current response is sent."""
 
 
 @dataclass(slots=True)
@@ -198,7 +198,7 @@ def replace_by_kind(rule: guard.GuardRule, kind: str, text: str) -> str:
 
 
 def escape_replacement(replace: Replace) -> Replace:
-    """Return a replacement for escaped texts in a JSON string."""
+    """Return a ``Replace`` that takes and returns text with the escapes of a JSON string."""
 
     def replaced(rule: guard.GuardRule, kind: str, text: str) -> str:
         try:
@@ -230,7 +230,7 @@ def find_matches(
         cut = view.index_of_original(start_at) if start_at else 0
         for finding in tally.find(view, cut, remaining_s):
             if finding.end > finding.start:
-                start, end = view.span(cut + finding.start, cut + finding.end)
+                start, end = view.original_span(cut + finding.start, cut + finding.end)
                 matches.add(
                     TextMatch(
                         start=start, end=end, rule=rule, kind=finding.kind, score=finding.score
@@ -360,7 +360,7 @@ class RuleCursor:
 
 
 def find_final_end(partial_readings: PartialReadings, lookback: int) -> int:
-    """Return the position before which a match must start to end in text that cannot change."""
+    """Return the first position where a match could still reach into text that may change."""
     return min(
         partial_readings.open_run_start,
         _move_position_back(partial_readings.views, partial_readings.settled_end, lookback - 1),
@@ -368,7 +368,7 @@ def find_final_end(partial_readings: PartialReadings, lookback: int) -> int:
 
 
 def _move_position_back(views: tuple[View, ...], position: int, distance: int) -> int:
-    """Return the first position that is ``distance`` characters before another in any reading."""
+    """Return ``position`` minus ``distance`` characters, in the reading where that is earliest."""
     if len(views) == 1:
         return max(0, position - distance)
     starts = (

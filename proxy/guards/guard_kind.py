@@ -20,7 +20,7 @@ D_co = TypeVar("D_co", bound=Detector | ServiceDetector, covariant=True)
 
 
 def make_wrong_stage_message(name: str, stage: Stage) -> str:
-    """Return the problem of a guard, an action or a key at the wrong stage."""
+    """Return the error message for a guard, an action or a key at the wrong stage."""
     return f"{name} is allowed under {stage} only"
 
 
@@ -74,15 +74,15 @@ class GuardKind(Generic[K]):
     make: Callable[[K, GuardContext], AnyDetector | CostLimit]
     """Returns a detector. Raises ``ValueError`` or ``InvalidGuardKey`` for invalid keys."""
     cased: bool = True
-    """Inspect texts with their case."""
+    """True if the detector gets texts with their case, not case-folded."""
     fields: frozenset[str] | None = None
     """Kinds of texts that are inspected by default."""
     excluded_roles: frozenset[str] = frozenset()
     """Roles whose messages are skipped by default."""
     is_output_only: bool = False
-    """Allowed for responses only."""
+    """True if the guard is allowed for responses only."""
     calls_service: bool = False
-    """Calls a service."""
+    """True if the guard calls a service."""
     detections: tuple[DetectionFormat, ...] = ()
     """Format of the results for Enkrypt clients."""
     example: Mapping[str, Any] = field(default_factory=dict)

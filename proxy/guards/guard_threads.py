@@ -21,7 +21,7 @@ MAX_MODEL_CALLS = 32  # running and waiting calls of one caller; further calls a
 
 
 def ignore_wait_time(seconds: float) -> None:
-    """Observe no wait."""
+    """Discard the wait: default for ``on_wait``."""
 
 
 @frozen
@@ -39,12 +39,12 @@ class GuardThreads:
         """Run a job in its own turn and return its result."""
         if self.pool is None:
             return job()
-        async with self.acquire_slot():
+        async with self.hold_slot():
             return await self.run_in_thread(job)
 
     @asynccontextmanager
-    async def acquire_slot(self) -> AsyncIterator[None]:
-        """Hold a turn of the caller, and charge the caller for it."""
+    async def hold_slot(self) -> AsyncIterator[None]:
+        """Async context manager that holds a slot for one turn, and charges the caller for it."""
         now = asyncio.get_running_loop().time
         started_at = now()
         async with self.slot:
@@ -53,7 +53,7 @@ class GuardThreads:
             yield
 
     async def run_in_thread(self, job: Callable[[], T]) -> T:
-        """Run a job in a thread. The caller must hold a turn, which is charged its CPU seconds."""
+        """Run a job in a thread, within ``hold_slot``, and charge the caller its CPU seconds."""
 
         def timed() -> tuple[T, float]:
             started_at = time.thread_time()
@@ -76,7 +76,7 @@ class ModelThreadPool:
 
     @contextmanager
     def reserve_threads(self, caller: object) -> Iterator[GuardThreads]:
-        """Yield the threads for one call.
+        """Context manager that yields the threads for one call.
 
         Raises ``Busy`` if too many calls of the caller are running or waiting.
         """

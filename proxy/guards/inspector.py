@@ -11,7 +11,7 @@ from proxy.dialects.families import FAMILIES, find_client_family, needs_translat
 from proxy.dialects.family import ReadOptions
 from proxy.guards.engine import Engine, Inspection, bind_to_prompt, split_by_enforcement
 from proxy.guards.findings import Replace, replace_by_kind
-from proxy.guards.services.stage import ServiceCalls
+from proxy.guards.services.stage import ServiceCaller
 from proxy.guards.stream.frame_texts import KIND_OF
 from proxy.guards.stream.placeholders import Masks
 from proxy.guards.text.documents import (
@@ -36,7 +36,7 @@ from proxy.types.guard import GuardRule, Stage, StageRules
 Walk = Callable[[Json], Iterator[WalkItem]]
 
 
-def require_document(frame: Frame) -> Json | None:
+def get_response_document(frame: Frame) -> Json | None:
     """Return the document of a whole response, or None for a failed model call.
 
     Raises ``ValueError`` for any other response without a document, because no guard would read it.
@@ -77,9 +77,9 @@ def replace_document(frame: Frame, doc: Json, call: Call) -> Frame:
     return frame._replace(events=new_frame.events, doc=new_frame.doc, raw=None)
 
 
-def restore_placeholders(frame: Frame, masks: Masks, call: Call) -> Frame:
-    """Return the frame of a whole response with the values of its placeholders."""
-    document_before = require_document(frame)
+def restore_masked_values(frame: Frame, masks: Masks, call: Call) -> Frame:
+    """Return the frame of a whole response with the masked values in place of placeholders."""
+    document_before = get_response_document(frame)
     if document_before is None:
         return frame
     texts = collect_texts(walk_response_document(document_before, frame.family, is_event=False))
@@ -88,9 +88,9 @@ def restore_placeholders(frame: Frame, masks: Masks, call: Call) -> Frame:
 
 
 def _mark_adjacent_runs(walked_texts: Texts, frame: Frame) -> Texts:
-    """Return the texts of a response with adjacent texts of one kind as a run.
+    """Return the texts of a response, with the ``run`` of those that clients may see joined.
 
-    Readers see them in sequence, and writers of other API families join them.
+    These are the texts of one choice and one kind. Writers of other API families join them.
     """
     runs: dict[Path, tuple[int, str]] = {
         event.slot: (event.part.choice, KIND_OF[event.part.kind])
@@ -163,7 +163,7 @@ class DocumentInspector:
             document = safe
         if services:
             enforcing, watching = split_by_enforcement(services)
-            calls = self.engine.build_service_calls(request or document, self.record)
+            calls = self.engine.build_service_caller(request or document, self.record)
             if watching:
                 watch = partial(self._call_services, watching, walked_texts, calls)
                 await self.record.run_in_background(
@@ -184,7 +184,7 @@ class DocumentInspector:
         )
 
     async def _call_services(
-        self, services: Sequence[GuardRule], walked_texts: Texts, calls: ServiceCalls
+        self, services: Sequence[GuardRule], walked_texts: Texts, calls: ServiceCaller
     ) -> Inspection:
         inspection = await self.engine.ask_services(
             services, walked_texts, calls, self.replacement, self.record.key
@@ -223,10 +223,10 @@ class WholeResponseInspector:
     walk: Walk = walk_response
 
     def try_inspect(self, frame: Frame) -> None:
-        """Return None: each document may be much work."""
+        """Return None, so that the caller awaits ``inspect``: any document may be much work."""
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
-        document_before = require_document(frame)
+        document_before = get_response_document(frame)
         if document_before is None:
             return (frame,)
         inspector = DocumentInspector(

@@ -1,4 +1,4 @@
-"""Guards of one response: inspects its frames, and restores the values that were masked.
+"""Guards of one response: inspects frames, and restores values that the request masked.
 
 Guards inspect the response as the upstream sent it; only released frames get the values back.
 """
@@ -14,7 +14,7 @@ from proxy.call.record import Record
 from proxy.guards.capture import CallCapture
 from proxy.guards.engine import Engine, bind_to_prompt, split_by_enforcement
 from proxy.guards.findings import GuardRetryRequested, RuleTally
-from proxy.guards.inspector import restore_placeholders
+from proxy.guards.inspector import restore_masked_values
 from proxy.guards.services.stage import StreamServiceInspector
 from proxy.guards.signed_thoughts import ThoughtRecorder
 from proxy.guards.stream.filter import JobRunner, StreamFilter
@@ -45,7 +45,7 @@ class FrameInspector(Protocol):
         """Inspect a frame and return the released frames."""
 
 
-def _is_content(event: Event) -> bool:
+def _is_content_or_end(event: Event) -> bool:
     match event:
         case Delta(text=text):
             return bool(text)
@@ -92,7 +92,7 @@ class StreamInspector:
         self._tallies = [
             RuleTally(rule, engine.clock, max_texts=max_texts) for rule in rules.detectors
         ]
-        calls = engine.build_service_calls(body, record) if rules.services else None
+        calls = engine.build_service_caller(body, record) if rules.services else None
         self._stages = [
             StreamServiceInspector(group, calls, threads, max_texts)
             for group in split_by_enforcement(rules.services)
@@ -127,7 +127,9 @@ class StreamInspector:
             return frames
         alive = [frame for frame in frames if not frame.events and frame.doc is None]
         self._opening += [frame for frame in frames if frame.events or frame.doc is not None]
-        has_content = any(frame.last or any(map(_is_content, frame.events)) for frame in frames)
+        has_content = any(
+            frame.last or any(map(_is_content_or_end, frame.events)) for frame in frames
+        )
         if len(self._opening) <= MAX_OPENING_FRAMES and not has_content:
             return alive
         opening, self._opening = self._opening, None
@@ -140,7 +142,7 @@ class StreamInspector:
 
 
 class ValueRestorer:
-    """Restores the values that were masked in the request of one response."""
+    """Puts the values that were masked in the request back into its response."""
 
     __slots__ = ("_call", "_clock", "_frames", "_masks", "_threads")
 
@@ -152,18 +154,18 @@ class ValueRestorer:
         self._frames = StreamFilter(masks, self._threads) if call.stream else None
 
     async def restore(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Return the frames with their values, as far as they are certain.
+        """Return the frames with values in place of placeholders. Partial placeholders are held.
 
-        Their bytes are dropped, as they may repeat words of the request with placeholders.
+        The raw bytes are dropped, because they still contain the placeholders.
         """
         frames = list(map(remove_raw_bytes, frames))
         if self._frames is not None:
             return await self._frames.inspect_all(frames, self._clock)
-        jobs = [partial(restore_placeholders, frame, self._masks, self._call) for frame in frames]
+        jobs = [partial(restore_masked_values, frame, self._masks, self._call) for frame in frames]
         return [await self._threads(job) for job in jobs]
 
     def release_partial_placeholder(self) -> Sequence[Frame]:
-        """Return the held beginning of a placeholder."""
+        """Return the frames that were held for an incomplete placeholder."""
         return self._frames.close() if self._frames is not None else ()
 
 
@@ -251,7 +253,7 @@ class OutputInspector:
         return [frame if frame.raw is None else remove_raw_bytes(frame) for frame in frames]
 
     def release_partial_placeholder(self) -> Sequence[Frame]:
-        """Return the held beginning of a placeholder.
+        """Return the frames that were held for an incomplete placeholder.
 
         Return nothing if nothing was sent, so that the client gets an error response.
         """

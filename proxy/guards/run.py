@@ -61,7 +61,7 @@ TYPE_PATH: Path = ("error", "type")
 
 @frozen
 class PolicyGuards:
-    """Runs the guards of policies. ``placeholder_key`` is the key of placeholders."""
+    """Runs the guards of policies. ``placeholder_key`` is the secret key of placeholder digests."""
 
     engine: Engine
     placeholder_key: bytes = field(default_factory=derive_placeholder_key, repr=False)
@@ -141,9 +141,9 @@ class GuardedCall:
         return self.plan, safe
 
     async def redact_error(self, error: ProxyError) -> None:
-        """Apply the output guards to an upstream's words in an error.
+        """Apply the output guards to the texts of an upstream in an error.
 
-        If a service would have to inspect them, they are removed.
+        If a service would have to inspect these texts, they are removed.
         """
         guards, engine = self.plan.guards, self.guards.engine
         texts = list_upstream_texts(error)
@@ -264,7 +264,7 @@ def list_upstream_texts(error: ProxyError) -> list[Text]:
 
 
 def rewrite_error(error: ProxyError, changes: Mapping[Path, str]) -> None:
-    """Replace the message of an upstream, and remove its other words that have changed."""
+    """Replace the message of an upstream, and remove its other texts that guards changed."""
     error.set_message(changes.get(MESSAGE_PATH, error.message))
     if PARAM_PATH in changes:
         error.param = None

@@ -76,7 +76,7 @@ def join_messages(engine: Engine) -> Awaitable[object]:
 
 
 def for_prompt(engine: Engine) -> Awaitable[object]:
-    calls = engine.build_service_calls({}, new_record())
+    calls = engine.build_service_caller({}, new_record())
     return engine.ask_services([], collect_request_texts(LONG), calls, caller="many")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.call.record import Record, TraceIds
 from proxy.guards.engine import Engine
-from proxy.guards.inspector import replace_document, restore_placeholders
+from proxy.guards.inspector import replace_document, restore_masked_values
 from proxy.guards.kinds.keywords import Keywords
 from proxy.guards.run import PolicyGuards
 from proxy.guards.stream.placeholders import Masks
@@ -153,7 +153,7 @@ def test_values_are_restored(family: FamilyName) -> None:
     name = masks.make_placeholder("word", "secret")
     document = orjson.loads(orjson.dumps(DOCUMENTS[family]).replace(b"secret", name.encode()))
 
-    frame = restore_placeholders(whole(family, document), masks, call_of(family, stream=False))
+    frame = restore_masked_values(whole(family, document), masks, call_of(family, stream=False))
 
     assert frame.doc == DOCUMENTS[family]
     assert released_texts(frame) == released_texts(whole(family))
@@ -168,7 +168,7 @@ async def test_failed_response_passes() -> None:
 
     assert watch.try_inspect(FAILED) is None
     assert await watch.inspect(FAILED) == [FAILED]
-    assert restore_placeholders(FAILED, masks, call_of("chat", stream=False)) is FAILED
+    assert restore_masked_values(FAILED, masks, call_of("chat", stream=False)) is FAILED
 
 
 async def test_response_without_document_is_blocked() -> None:
@@ -178,7 +178,7 @@ async def test_response_without_document_is_blocked() -> None:
     with pytest.raises(ValueError, match="'chat' has no document"):
         await watch.inspect(frame)
     with pytest.raises(ValueError, match="'chat' has no document"):
-        restore_placeholders(frame, Masks(short_digests()), call_of("chat", stream=False))
+        restore_masked_values(frame, Masks(short_digests()), call_of("chat", stream=False))
 
 
 def test_document_keeps_the_index_of_its_response() -> None:

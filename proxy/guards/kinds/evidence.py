@@ -63,15 +63,15 @@ class Groundedness:
         return len(self._context)
 
     @cached_property
-    def _sentences(self) -> tuple[Sentence, ...]:
+    def _context_sentences(self) -> tuple[Sentence, ...]:
         return tuple(english.split_sentences(self._context))
 
     @cached_property
-    def _stems(self) -> frozenset[str]:
-        return frozenset[str]().union(*(sentence.stems for sentence in self._sentences))
+    def _context_stems(self) -> frozenset[str]:
+        return frozenset[str]().union(*(sentence.stems for sentence in self._context_sentences))
 
     @cached_property
-    def _numbers(self) -> frozenset[str]:
+    def _context_numbers(self) -> frozenset[str]:
         return frozenset(english.find_normalized_numbers(self._context))
 
     def find(self, text: str) -> Sequence[Finding]:
@@ -82,7 +82,7 @@ class Groundedness:
         ]
         if (
             len(self._context) > MAX_CONTEXT_CHARS
-            or len(sentences) * len(self._sentences) > MAX_SENTENCE_PAIRS
+            or len(sentences) * len(self._context_sentences) > MAX_SENTENCE_PAIRS
         ):
             raise ValueError("the context or the response is too long to compare")
         scores = [(sentence, *self.score_sentence(sentence)) for sentence in sentences]
@@ -101,11 +101,11 @@ class Groundedness:
     def _find_doubts(self, sentence: Sentence) -> Iterator[tuple[str, float]]:
         nearest = self._find_nearest(sentence)
         nearest_numbers = frozenset[str]().union(*(item.numbers for item in nearest))
-        if sentence.numbers - self._numbers:
+        if sentence.numbers - self._context_numbers:
             yield "number", 0.9
         elif nearest and sentence.numbers - nearest_numbers:
             yield "number", 0.55
-        if sentence.names - self._stems:
+        if sentence.names - self._context_stems:
             yield "name", 0.8
         clauses = [clause for item in nearest for clause in self._clauses(item.text)]
         if kind := english.find_contradiction(english.parse_clauses(sentence.text), clauses):
@@ -113,14 +113,14 @@ class Groundedness:
         facts = sentence.stems | sentence.numbers
         if facts and _has_facts(sentence):
             nearest_facts = nearest_numbers.union(*(item.stems for item in nearest))
-            known_share = len(facts & (self._stems | self._numbers)) / len(facts)
+            known_share = len(facts & (self._context_stems | self._context_numbers)) / len(facts)
             nearby_share = len(facts & nearest_facts) / len(facts)
             yield "unsupported", round(1 - (0.7 * known_share + 0.3 * nearby_share), 2)
 
     def _find_nearest(self, sentence: Sentence) -> list[Sentence]:
         """Return at most two comparable sentences of the context."""
         least = MIN_SIMILARITY * (len(sentence.stems) or 1)
-        nearest = english.rank_by_shared_stems(sentence, self._sentences)[:2]
+        nearest = english.rank_by_shared_stems(sentence, self._context_sentences)[:2]
         return [item for item in nearest if len(item.stems & sentence.stems) >= least]
 
 
@@ -128,7 +128,7 @@ def _has_facts(sentence: Sentence) -> bool:
     return bool(sentence.numbers or sentence.names) or len(sentence.stems) >= MIN_FACT_STEMS
 
 
-class EntailmentModel:
+class EntailmentDetector:
     """Compares responses with the context of their call, using the model in ``folder``.
 
     A model may have only one of the two labels. Raises ``ValueError`` as ``Onnx`` does, and if the
@@ -220,13 +220,13 @@ class GroundedConfig(Section):
     """Folder with an ONNX model that judges entailment, contradiction or both."""
 
 
-def build_groundedness_detector(
+def build_groundedness_factory(
     keys: GroundedConfig,
-) -> PromptDetectorFactory[Groundedness | EntailmentModel]:
+) -> PromptDetectorFactory[Groundedness | EntailmentDetector]:
     """Return a detector for each call with a context."""
-    model = EntailmentModel(keys.nli, keys.threshold) if keys.nli else None
+    model = EntailmentDetector(keys.nli, keys.threshold) if keys.nli else None
 
-    def build_detector(prompt: PromptContext) -> Groundedness | EntailmentModel | None:
+    def build_detector(prompt: PromptContext) -> Groundedness | EntailmentDetector | None:
         if not prompt.context.strip():
             return None
         return model or Groundedness(prompt.context, keys.threshold)
@@ -236,7 +236,7 @@ def build_groundedness_detector(
 
 GROUNDED_GUARD = GuardKind(
     GroundedConfig,
-    lambda keys, context: build_groundedness_detector(keys),
+    lambda keys, context: build_groundedness_factory(keys),
     fields=frozenset({"content"}),
     is_output_only=True,
     detections=(
@@ -270,7 +270,7 @@ class Relevance:
         return len(self._question) + len(self._context)
 
     @cached_property
-    def _stems(self) -> tuple[frozenset[str], frozenset[str]]:
+    def _question_and_context_stems(self) -> tuple[frozenset[str], frozenset[str]]:
         numbers = english.find_normalized_numbers(self._question)
         question = frozenset(english.find_content_stems(self._question)) | numbers
         return question, frozenset(english.find_content_stems(self._context))
@@ -284,7 +284,7 @@ class Relevance:
 
     def score_irrelevance(self, text: str) -> float:
         """Return the irrelevance of a response, from 0 to 1."""
-        question, context = self._stems
+        question, context = self._question_and_context_stems
         stems = frozenset(english.find_content_stems(text))
         if len(stems) < MIN_ANSWER_STEMS or not question:
             return 0.0
@@ -294,8 +294,8 @@ class Relevance:
         return round(1 - max(shared, context_share), 2)
 
 
-def build_relevance_detector(threshold: float) -> PromptDetectorFactory[Relevance]:
-    """Return a detector for each call with a question."""
+def build_relevance_factory(threshold: float) -> PromptDetectorFactory[Relevance]:
+    """Return a factory that makes a detector for each call with a question."""
 
     def build_detector(prompt: PromptContext) -> Relevance | None:
         if not prompt.user_message.strip():
@@ -318,7 +318,7 @@ class RelevantConfig(Section):
 
 RELEVANT_GUARD = GuardKind(
     RelevantConfig,
-    lambda keys, context: build_relevance_detector(keys.threshold),
+    lambda keys, context: build_relevance_factory(keys.threshold),
     fields=frozenset({"content"}),
     is_output_only=True,
     detections=(

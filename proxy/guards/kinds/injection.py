@@ -30,9 +30,9 @@ from proxy.guards.matching.phrase_rules import (
     PhraseRules,
     build_partial_matcher,
     build_phrase_pattern,
-    fix_class_letter_case,
     join_alternatives,
-    read_rules,
+    make_classes_case_sensitive,
+    parse_phrase_rules,
     replace_lists,
 )
 from proxy.guards.matching.re2set import PatternSet, Prefilter, replace_surrogates
@@ -56,7 +56,7 @@ _SENTENCE_END = re.compile(r"[!?;\n。！？；।؟]|\.(?=\s|$)")  # noqa: RUF0
 _QUESTION = tuple("?？؟")  # noqa: RUF001
 
 
-class InstructionContext:
+class HarmlessContextPatterns:
     """Patterns for the words around an instruction that make it harmless, in one language.
 
     An instruction is harmless if a prompt forbids it, expects it from attackers, or quotes it. An
@@ -84,7 +84,7 @@ class InstructionContext:
             self._patterns[role] = re2.compile(spell(pattern), options)
 
     def is_harmless(self, text: str, start: int, end: int) -> bool:
-        """Return True if an instruction is not addressed to the reader."""
+        """Return True if the words around the instruction in a span show that it is harmless."""
         preceding = _SENTENCE_END.split(text[max(0, start - CHARS_BEFORE) : start])[-1]
         instruction, following = text[start:end], text[end : end + CHARS_AFTER]
         clause_end = _SENTENCE_END.split(following)[0]
@@ -100,12 +100,12 @@ class InstructionContext:
             f"{preceding} {following}"
         )
 
-    def _search_pattern(self, role: str, text: str) -> Any:
-        pattern = self._patterns.get(role)
+    def _search_pattern(self, name: str, text: str) -> Any:
+        pattern = self._patterns.get(name)
         return None if pattern is None else pattern.search(text)
 
     def _has_reversal(self, text: str) -> bool:
-        """Return True if a text turns or negates the prohibition behind it."""
+        """Return True if a text reverses or negates the prohibition that follows it."""
         return bool(self._search_pattern("turned", text) or self._search_pattern("negated", text))
 
     def _is_forbidden(self, preceding: str, instruction: str, following: str) -> bool:
@@ -137,7 +137,7 @@ class LanguageRules:
 
     name: str
     rules: tuple[PhraseRule, ...]
-    context: InstructionContext
+    context: HarmlessContextPatterns
     prefilter_pattern: str
 
 
@@ -151,7 +151,7 @@ def load_language_rules(language: str) -> LanguageRules:
     lists = {key: join_alternatives(value) for key, value in data["lists"].items()}
     rules = tuple(
         PhraseRule(f"rule:{rule.kind}", rule.score, _accept_ascii_spelling(rule.pattern))
-        for rule in read_rules(data)
+        for rule in parse_phrase_rules(data)
     )
     operands = {
         key: [lists[operand] for operand in keys if operand in lists] for key, keys in _OPERANDS
@@ -163,7 +163,7 @@ def load_language_rules(language: str) -> LanguageRules:
     return LanguageRules(
         name=language,
         rules=rules,
-        context=InstructionContext(data["context"], operands, _accept_ascii_spelling),
+        context=HarmlessContextPatterns(data["context"], operands, _accept_ascii_spelling),
         prefilter_pattern=_accept_ascii_spelling(
             build_phrase_pattern("|".join(dict.fromkeys(map(_find_longest_literal, openings))))
         ),
@@ -226,7 +226,7 @@ class RuleBook:
             for language in self._languages
         ]
         self.language_prefilter = PatternSet(
-            f"(?i){fix_class_letter_case(language.prefilter_pattern)}"
+            f"(?i){make_classes_case_sensitive(language.prefilter_pattern)}"
             for language in self._languages[1:]
         )
 

@@ -41,10 +41,10 @@ Word = tuple[int, int, str]
 
 
 class Passages:
-    """Detector and partial matcher of sequences with ``words`` words of known texts.
+    """Detector and partial matcher of ``words`` consecutive words of known texts.
 
-    Longer passages are split. It stores the words, and a hash of each sequence and each pair of
-    words: about 200 bytes per word.
+    Longer passages are split. The detector stores the words, and a hash of each sequence and each
+    pair of words: about 200 bytes per word.
     """
 
     def __init__(self, texts: Sequence[str], words: int) -> None:
@@ -168,8 +168,8 @@ def _iter_words(text: str) -> Iterator[Word]:
         yield *word.span(), form.casefold()
 
 
-def build_system_prompt_detector(words: int = LEAK_WORDS) -> PromptDetectorFactory[Passages]:
-    """Return a detector of passages with ``words`` consecutive words of the prompt.
+def build_system_prompt_factory(words: int = LEAK_WORDS) -> PromptDetectorFactory[Passages]:
+    """Return a factory of detectors for ``words`` consecutive words of the system prompt.
 
     A shorter prompt is found if it is repeated completely. Prompts of fewer than 5 words are
     ignored.
@@ -196,7 +196,7 @@ class SystemPromptConfig(Section):
 
 SYSTEM_PROMPT_GUARD = GuardKind(
     SystemPromptConfig,
-    lambda keys, context: build_system_prompt_detector(keys.words),
+    lambda keys, context: build_system_prompt_factory(keys.words),
     is_output_only=True,
     detections=(
         DetectionFormat("system_prompt", "system_prompt_similarity", make_similarity_details),

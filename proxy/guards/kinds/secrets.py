@@ -53,8 +53,8 @@ JWT_PART = r"[A-Za-z0-9/\\_-]"
 
 
 @frozen
-class LongSecret:
-    """A secret with a distinctive beginning, and any length up to the lookback."""
+class LongSecretPattern:
+    """Patterns of a secret with a distinctive beginning, and any length up to the lookback."""
 
     kind: str
     opening_pattern: Pattern
@@ -71,7 +71,7 @@ class Secrets:
     def __init__(self, reach: int = DEFAULT_LOOKBACK) -> None:
         self.lookback = max(reach, MIN_LOOKBACK)
         self._long = [
-            LongSecret(
+            LongSecretPattern(
                 kind, Pattern(opening_pattern, lazy=True), Pattern(LONG_PATTERNS[kind], lazy=True)
             )
             for kind, opening_pattern in LONG_OPENINGS.items()
@@ -141,7 +141,7 @@ class Secrets:
                     end = min(secret[1], secret[0] + self.lookback)
                     yield secret[0], end, rules[index].kind, rules[index].score
 
-    def _find_long_secrets(self, long: LongSecret, data: bytes) -> Iterator[SecretMatch]:
+    def _find_long_secrets(self, long: LongSecretPattern, data: bytes) -> Iterator[SecretMatch]:
         start = 0
         while opened := long.opening_pattern.search(data, start):
             start, end = opened[-1]
@@ -205,9 +205,7 @@ def _build_stream_pattern(rule: SecretRule) -> StreamPattern:
     is_large = rule.kind == "kubernetes-secret-yaml"  # makes the automaton too large
     return StreamPattern(
         rule.pattern,
-        context_chars=gitleaks.NEAR_BYTES
-        if rule.kind in gitleaks.RULES_WITH_DISTANT_KEYWORD
-        else 0,
+        chars_after=gitleaks.NEAR_BYTES if rule.kind in gitleaks.RULES_WITH_DISTANT_KEYWORD else 0,
         marker=KUBERNETES_MANIFEST if is_large else "",
         partial_markers=PARTIAL_MANIFEST if is_large else None,
         compiled=rule.compiled,

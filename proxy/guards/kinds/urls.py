@@ -20,7 +20,7 @@ from proxy.guards.text.hosts import (
     is_at_or_below_entry,
     list_hosts,
     matches_host_entry,
-    normalize_entry,
+    normalize_host_entry,
 )
 from proxy.types.guard import Finding
 
@@ -44,8 +44,8 @@ class Urls:
     """
 
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
-        self._allow = frozenset(map(normalize_entry, allow))
-        self._deny = frozenset(map(normalize_entry, deny))
+        self._allow = frozenset(map(normalize_host_entry, allow))
+        self._deny = frozenset(map(normalize_host_entry, deny))
         self._url_start = Pattern(URL_START)
         self._url_rest = Pattern(rf"[^{URL_STOPS}]*")
         self.partial_matcher = StreamPatternMatcher(

@@ -21,7 +21,7 @@ from proxy.guards.matching.phrase_rules import (
     DATA_FOLDER,
     PhraseRule,
     PhraseRules,
-    read_rules,
+    parse_phrase_rules,
 )
 from proxy.guards.matching.re2set import build_prefilter
 from proxy.runtime.frozen import frozen
@@ -92,7 +92,7 @@ def _load_all_rules() -> Sequence[PhraseRule]:
         word_rules.append(
             PhraseRule(kind, float(severity), "|".join(map(build_whole_word_pattern, words)))
         )
-    return [*word_rules, *read_rules(orjson.loads(PHRASES_FILE.read_bytes()))]
+    return [*word_rules, *parse_phrase_rules(orjson.loads(PHRASES_FILE.read_bytes()))]
 
 
 def build_whole_word_pattern(word: str) -> str:

@@ -108,7 +108,7 @@ def split_sentences(text: str) -> Iterator[Sentence]:
 
 
 def rank_by_shared_stems(sentence: Sentence, candidates: Sequence[Sentence]) -> list[Sentence]:
-    """Return candidates by the number of stems that they share with a sentence."""
+    """Return the candidates, those that share the most stems with a sentence first."""
     return sorted(candidates, key=lambda candidate: -len(candidate.stems & sentence.stems))
 
 
@@ -164,14 +164,14 @@ _NEGATION_STEMS = frozenset(map(stem_word, NEGATIONS))
 
 @frozen
 class Clause:
-    """The comparable facts of a part of a sentence."""
+    """Stems, numbers and negations of a part of a sentence, which are compared."""
 
     stems: frozenset[str]
-    first_negated_stems: frozenset[str]  # those directly after a negation
+    directly_negated_stems: frozenset[str]  # directly after a negation
     negated_stems: frozenset[str]
     is_negated: bool  # True for an odd number of negations
     stems_with_opposite: frozenset[str]  # stems with an opposite
-    counts: frozenset[tuple[str, str]]  # numbers with the stem that they count
+    numbers_with_units: frozenset[tuple[str, str]]  # numbers with the stem that they count
     calendar_words: frozenset[str]
 
 
@@ -199,14 +199,14 @@ def _parse_clause(text: str) -> Clause:
     pieces = [match[0].lower().replace("’", "'") for match in _WORD_OR_NUMBER.finditer(text)]  # noqa: RUF001
     all_stems = frozenset(stem_word(piece) for piece in pieces)
     clause_stems = frozenset(find_content_stems(text)) - _NEGATION_STEMS
-    first_negated_stems, negated_stems, is_negated = _find_negated_stems(pieces, clause_stems)
+    directly_negated_stems, negated_stems, is_negated = _find_negated_stems(pieces, clause_stems)
     return Clause(
         stems=clause_stems,
-        first_negated_stems=first_negated_stems,
+        directly_negated_stems=directly_negated_stems,
         negated_stems=negated_stems,
         is_negated=is_negated,
         stems_with_opposite=all_stems & OPPOSITES.keys(),
-        counts=frozenset(_find_numbers_with_units(pieces)),
+        numbers_with_units=frozenset(_find_numbers_with_units(pieces)),
         calendar_words=CALENDAR_WORDS.intersection(pieces),
     )
 
@@ -214,16 +214,16 @@ def _parse_clause(text: str) -> Clause:
 def _find_negated_stems(
     pieces: Sequence[str], clause_stems: frozenset[str]
 ) -> tuple[frozenset[str], frozenset[str], bool]:
-    """Return the first negated stems, all negated stems, and True if negations are odd.
+    """Return the directly negated stems, all negated stems, and True if negations are odd.
 
-    The first one follows its negation directly. A negation of the clause negates all its stems.
+    A negation of the whole clause negates all its stems directly.
     """
-    first_negated_stems, negated_stems, remaining, is_negated = set[str](), set[str](), 0, False
+    directly_negated_stems, negated_stems, remaining, is_negated = set[str](), set[str](), 0, False
     for piece in pieces:
         if piece in NEGATIONS or piece.endswith("n't"):
             is_negated, remaining = not is_negated, NEGATION_SCOPE
             if piece in NEGATE_CLAUSE or piece in NEGATE_PRECEDING:
-                first_negated_stems |= clause_stems
+                directly_negated_stems |= clause_stems
                 negated_stems |= clause_stems
                 remaining = 0
         elif (
@@ -232,10 +232,10 @@ def _find_negated_stems(
             and (stemmed := stem_word(piece)) in clause_stems
         ):
             if remaining == NEGATION_SCOPE:
-                first_negated_stems.add(stemmed)
+                directly_negated_stems.add(stemmed)
             negated_stems.add(stemmed)
             remaining -= 1
-    return frozenset(first_negated_stems), frozenset(negated_stems), is_negated
+    return frozenset(directly_negated_stems), frozenset(negated_stems), is_negated
 
 
 def _find_numbers_with_units(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -262,6 +262,7 @@ def find_contradiction(response: Sequence[Clause], context: Sequence[Clause]) ->
 
 
 def _measure_stem_overlap(clause: Clause, reference: Clause) -> tuple[float, float]:
+    """Return the shared part of the stems of the clause, and of the stems of both clauses."""
     if not clause.stems or not reference.stems:
         return (0.0, 0.0)
     common = len(clause.stems & reference.stems)
@@ -269,7 +270,9 @@ def _measure_stem_overlap(clause: Clause, reference: Clause) -> tuple[float, flo
 
 
 def _classify_contradiction(clause: Clause, reference: Clause) -> str | None:
-    units = {unit for _, unit in clause.counts} & {unit for _, unit in reference.counts}
+    units = {unit for _, unit in clause.numbers_with_units} & {
+        unit for _, unit in reference.numbers_with_units
+    }
     for unit in units:
         if not _get_numbers_with_unit(clause, unit) & _get_numbers_with_unit(reference, unit):
             return "number"
@@ -287,7 +290,7 @@ def _classify_contradiction(clause: Clause, reference: Clause) -> str | None:
 
 
 def _get_numbers_with_unit(clause: Clause, unit: str) -> set[str]:
-    return {number for number, counted in clause.counts if counted == unit}
+    return {number for number, counted in clause.numbers_with_units if counted == unit}
 
 
 def _contradicts_by_negation(clause: Clause, reference: Clause) -> bool:
@@ -299,14 +302,14 @@ def _contradicts_by_negation(clause: Clause, reference: Clause) -> bool:
     shared |= _find_opposites(clause, reference) | _find_opposites(reference, clause)
     if clause.is_negated == reference.is_negated:
         negations = (
-            (clause.first_negated_stems & shared, reference.negated_stems),
-            (reference.first_negated_stems & shared, clause.negated_stems),
+            (clause.directly_negated_stems & shared, reference.negated_stems),
+            (reference.directly_negated_stems & shared, clause.negated_stems),
         )
         return any(
-            first_negated_stems and not first_negated_stems & negated_stems
-            for first_negated_stems, negated_stems in negations
+            directly_negated_stems and not directly_negated_stems & negated_stems
+            for directly_negated_stems, negated_stems in negations
         )
-    if (clause.first_negated_stems | reference.first_negated_stems) & shared:
+    if (clause.directly_negated_stems | reference.directly_negated_stems) & shared:
         return True
     return len(shared) >= MIN_NEGATED_SHARE * len(clause.stems | reference.stems)
 
@@ -322,7 +325,7 @@ def _find_opposites(clause: Clause, reference: Clause) -> frozenset[str]:
 
 
 def _has_opposite(clause: Clause, reference: Clause) -> bool:
-    """Return True if one clause contains the opposite of a stem of the other, not the stem."""
+    """Return True if one clause has the opposite of a stem of the other, and not that stem."""
     if _find_opposites(clause, reference):
         return True
     clause_only, reference_only = clause.stems - reference.stems, reference.stems - clause.stems

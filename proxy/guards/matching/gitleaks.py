@@ -151,7 +151,7 @@ def is_basic_credential(data: bytes, span: Span) -> bool:
     return bool(colon and password) and (user + password).isprintable()
 
 
-def is_literal(data: bytes, span: Span) -> bool:
+def is_literal_value(data: bytes, span: Span) -> bool:
     """Return True unless a value is an expression of a program or a template."""
     return not _EXPRESSION.search(data[slice(*span)])
 
@@ -159,7 +159,7 @@ def is_literal(data: bytes, span: Span) -> bool:
 VALUE_CHECKS = {
     "basic_credential": is_basic_credential,
     "generated_token": is_generated_token,
-    "literal": is_literal,
+    "literal": is_literal_value,
     "password": is_password,
 }
 """Properties of values, by their name in a rule file."""

@@ -146,7 +146,7 @@ def is_luhn_valid(digits: str) -> bool:
 def find_iban(text: str, start: int, end: int) -> Iterator[Finding]:
     """Yield the IBAN whose country code and check digits extend from ``start`` to ``end``."""
     length = IBAN_LENGTHS.get(text[start : start + 2].upper())
-    if length is None or numbers.DigitRun(text, start, end).prefix[-1:].isalnum():
+    if length is None or numbers.DigitRun(text, start, end).text_before[-1:].isalnum():
         return
     match = IBAN_CHARACTERS.match(text, start)
     if match is None:
@@ -166,7 +166,7 @@ UP_TO_10_DIGITS = "[0-9]{1,10}"
 
 @frozen
 class NationalIdFormat:
-    """Format of one kind of number, from `data/national_ids.toml`."""
+    """Format of one kind of number. `data/national_ids.toml` explains the fields."""
 
     pattern: str
     names: str

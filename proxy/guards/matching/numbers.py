@@ -39,13 +39,13 @@ DATE = re.compile(
 TIMESTAMP = re.compile(rf"(?:19|20)[0-9]{{2}}{_MONTH_DAY}(?:[ -]?{_HOUR_MINUTE}(?:[0-5][0-9])?)?")
 
 
-def split_word_set(listed: str) -> frozenset[str]:
-    return frozenset(listed.split())
+def split_word_set(keywords: str) -> frozenset[str]:
+    return frozenset(keywords.split())
 
 
 CONTEXT_WORDS = {
-    name: split_word_set(listed)
-    for name, listed in tomllib.loads(
+    name: split_word_set(keywords)
+    for name, keywords in tomllib.loads(
         (DATA_FOLDER / "number_words.toml").read_text("utf-8")
     ).items()
 }
@@ -68,20 +68,19 @@ class DigitRun:
     def digits(self) -> str:
         return "".join(DIGIT_GROUP.findall(self.raw))
 
-    def has_keyword_nearby(self, listed: Set[str]) -> bool:
-        """Return True if one of the words is near the run."""
-        return has_keyword_nearby(self.text, self.start, self.end, listed)
+    def has_keyword_nearby(self, keywords: Set[str]) -> bool:
+        return has_keyword_nearby(self.text, self.start, self.end, keywords)
 
     @property
-    def prefix(self) -> str:
-        """Two characters before the run. Empty for an escaped line feed or tab, as in JSON."""
-        prefix = self.text[max(0, self.start - 2) : self.start]
-        return "" if prefix in ESCAPED_SPACES else prefix
+    def text_before(self) -> str:
+        """The two characters before the run; empty for an escaped line feed or tab, as in JSON."""
+        pair = self.text[max(0, self.start - 2) : self.start]
+        return "" if pair in ESCAPED_SPACES else pair
 
     @property
     def ends_longer_token(self) -> bool:
         """True if the characters before the run make it the end of a code, a path or an amount."""
-        return bool(TOKEN_BEFORE.search(self.prefix))
+        return bool(TOKEN_BEFORE.search(self.text_before))
 
     @property
     def begins_longer_token(self) -> bool:
@@ -91,7 +90,7 @@ class DigitRun:
     @property
     def is_isolated(self) -> bool:
         """True if no letter or digit is adjacent to the run."""
-        return ADJACENT_CHARACTER.search(self.prefix[-1:] + self.text[self.end :][:1]) is None
+        return ADJACENT_CHARACTER.search(self.text_before[-1:] + self.text[self.end :][:1]) is None
 
 
 # Separators between two numbers.
@@ -105,17 +104,17 @@ TOKEN_AFTER = re.compile(
 )
 
 
-def has_keyword_nearby(text: str, start: int, end: int, listed: Set[str]) -> bool:
+def has_keyword_nearby(text: str, start: int, end: int, keywords: Set[str]) -> bool:
     """Return True if one of the words is near a span of a text.
 
     Alphabets with case need whole words. Other scripts, which may have no spaces, match anywhere.
     """
     nearby = text[max(0, start - CHARS_BEFORE) : start] + " " + text[end : end + CHARS_AFTER]
     context = nearby.casefold()
-    if not listed.isdisjoint(WORD.findall(context)):
+    if not keywords.isdisjoint(WORD.findall(context)):
         return True
     return not context.isascii() and any(
-        word in context for word in listed if word.upper() == word.lower()
+        word in context for word in keywords if word.upper() == word.lower()
     )
 
 

@@ -53,14 +53,14 @@ Ending = Callable[[Character], str | None]
 class StreamPattern:
     """Pattern that matches every finding of a kind, in whole texts and in streams.
 
-    - ``context_chars`` is the number of characters behind a match that may change the decision.
+    - ``chars_after`` is the number of characters behind a match that may change the decision.
     - ``marker`` replaces a pattern that is too large for a set. Every match contains the marker.
     - ``partial_markers`` likewise: every partial match contains one of them.
     - ``compiled`` finds the matches, if another pattern than ``pattern`` does.
     """
 
     pattern: str
-    context_chars: int = 0
+    chars_after: int = 0
     marker: str = ""
     partial_markers: tuple[str, ...] | None = None
     compiled: Pattern | None = None
@@ -147,11 +147,11 @@ class StreamPatternMatcher:
         for partial in self._partials[index][: 1 + unspaced]:
             if partial is not None and (spans := partial.search(data, start)) is not None:
                 offset = min(offset, spans[0][0])
-        if context_chars := self._patterns[index].context_chars:
-            context_bytes = context_chars if data.isascii() else 4 * context_chars
+        if chars_after := self._patterns[index].chars_after:
+            bytes_after = chars_after if data.isascii() else 4 * chars_after
             while spans := self._compiled[index].search(data, start):
                 match_start, match_end = spans[0]
-                if match_end + context_bytes > len(data):
+                if match_end + bytes_after > len(data):
                     return min(offset, match_start)
                 start = max(match_end, match_start + 1)
         return offset

@@ -72,9 +72,7 @@ def reject_unsupported_syntax(pattern: str) -> None:
 
 
 def relax_repetitions(pattern: str) -> str:
-    """Return a pattern that compiles faster and matches wherever ``pattern`` does.
-
-    It may match elsewhere too.
+    """Return a pattern that compiles faster, and matches wherever ``pattern`` does or more.
 
     RE2 copies a repeated part for each count, so long repeats lose their upper bound.
     """
@@ -94,7 +92,7 @@ def _relax_repetition(token: re.Match[str]) -> str:
 
 @frozen
 class Character:
-    """One character.
+    """One character, or a character class.
 
     ``can_be_space`` is True if the character may be white space. ``unspaced_pattern`` matches its
     letters of scripts without spaces. It is None if there are none.
@@ -120,7 +118,7 @@ class Assertion:
 
 @frozen
 class Concatenation:
-    """Consecutive parts."""
+    """Parts that match one after another."""
 
     parts: Sequence[Node]
 
@@ -130,7 +128,7 @@ class Concatenation:
 
 @frozen
 class Alternation:
-    """Branches of an alternation."""
+    """Branches, of which one matches."""
 
     branches: Sequence[Node]
 
@@ -140,7 +138,7 @@ class Alternation:
 
 @frozen
 class Repeat:
-    """A repeated part."""
+    """A part that matches ``min_count`` to ``max_count`` times."""
 
     part: Node
     min_count: int
@@ -155,12 +153,12 @@ Node = Character | Assertion | Concatenation | Alternation | Repeat
 
 def parse_pattern(pattern: str, outer_flags: frozenset[str] = frozenset()) -> Node:
     """Return the tree of a pattern. Each character carries its flags, except ``outer_flags``."""
-    groups = [_Group(outer_flags)]
+    groups = [_OpenGroup(outer_flags)]
     for token in PATTERN_TOKENS.finditer(pattern):
         group = groups[-1]
         match token.lastgroup:
             case "opens":
-                groups.append(_Group(_apply_flags(group.flags, token[0])))
+                groups.append(_OpenGroup(_apply_flags(group.flags, token[0])))
             case "closes":
                 groups.pop()
                 groups[-1].parts.append(group.to_node())
@@ -179,7 +177,7 @@ def parse_pattern(pattern: str, outer_flags: frozenset[str] = frozenset()) -> No
     return groups[0].to_node()
 
 
-class _Group:
+class _OpenGroup:
     __slots__ = ("branches", "flags", "parts")
 
     def __init__(self, flags: frozenset[str]) -> None:

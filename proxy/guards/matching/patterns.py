@@ -100,7 +100,7 @@ class Patterns:
                     yield start, len(text)
                     return
                 if self._whole_words and not _is_whole_word(text, start, end):
-                    next_start = end if max_chars == inf else _next_word_start(text, start)
+                    next_start = end if max_chars == inf else _find_next_word_start(text, start)
                     byte = characters.seek(next_start)
                     break
                 if start < end:
@@ -130,7 +130,7 @@ def _is_whole_word(text: str, start: int, end: int) -> bool:
     )
 
 
-def _next_word_start(text: str, start: int) -> int:
+def _find_next_word_start(text: str, start: int) -> int:
     """Return the next position after ``start`` where a word may start."""
     word = WORD_CHARACTERS.match(text, start)
     if word and start and _are_in_one_word(text[start - 1], text[start]):

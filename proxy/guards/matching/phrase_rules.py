@@ -56,32 +56,34 @@ class PhraseRule:
 
 
 class PhraseRules:
-    """Compiled rules.
+    """Compiled phrase rules of one guard.
 
-    Matches of more than ``max_chars`` characters are ignored. ``context_chars`` is the number of
+    Matches of more than ``max_chars`` characters are ignored. ``chars_after`` is the number of
     characters behind a match that may change the decision. ``pattern_sets`` raises ``ValueError``
     for a pattern that RE2 does not accept.
     """
 
-    def __init__(self, rules: Sequence[PhraseRule], max_chars: int, context_chars: int = 0) -> None:
+    def __init__(self, rules: Sequence[PhraseRule], max_chars: int, chars_after: int = 0) -> None:
         self._rules, self._max_chars = rules, max_chars
         self._patterns = [
             Pattern(
-                f"(?i){fix_class_letter_case(rule.pattern)}", lazy=True, memory=SET_MEMORY_BYTES
+                f"(?i){make_classes_case_sensitive(rule.pattern)}",
+                lazy=True,
+                memory=SET_MEMORY_BYTES,
             )
             for rule in rules
         ]
-        self._context_chars = context_chars
+        self._chars_after = chars_after
 
     @cached_property
     def pattern_sets(self) -> Sequence[PatternSet]:
         sources = [pattern.source for pattern in self._patterns]
-        return [*map(PatternSet, _batch(sources, RULES_PER_SET))]
+        return [*map(PatternSet, _iter_batches(sources, RULES_PER_SET))]
 
     @property
     def stream_patterns(self) -> Sequence[StreamPattern]:
         return [
-            StreamPattern(f"(?i){rule.pattern}", self._context_chars, compiled=pattern)
+            StreamPattern(f"(?i){rule.pattern}", self._chars_after, compiled=pattern)
             for rule, pattern in zip(self._rules, self._patterns, strict=True)
         ]
 
@@ -112,15 +114,15 @@ class PhraseRules:
 
 def build_partial_matcher(patterns: Sequence[StreamPattern]) -> CombinedPartialMatcher:
     return CombinedPartialMatcher(
-        [*map(StreamPatternMatcher, _batch(patterns, RULES_PER_PARTIAL_SET))]
+        [*map(StreamPatternMatcher, _iter_batches(patterns, RULES_PER_PARTIAL_SET))]
     )
 
 
-def _batch(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def _iter_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def read_rules(data: Any) -> Iterator[PhraseRule]:
+def parse_phrase_rules(data: Any) -> Iterator[PhraseRule]:
     """Yield the rules of a data file, except those that refer to a missing list."""
     lists = {name: join_alternatives(value) for name, value in data["lists"].items()}
     for rule in data["rules"]:
@@ -149,7 +151,7 @@ def replace_lists(text: str, lists: Mapping[str, str]) -> str:
     return text
 
 
-def fix_class_letter_case(pattern: str) -> str:
+def make_classes_case_sensitive(pattern: str) -> str:
     """Return an equivalent case-insensitive pattern that compiles faster.
 
     RE2 looks up the other case of each letter of a class, and these classes contain both cases.

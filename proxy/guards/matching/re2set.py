@@ -45,8 +45,8 @@ def encode_utf8(text: str) -> bytes:
 
 
 @contextmanager
-def throttle_compilation() -> Iterator[None]:
-    """Limit how long a compilation inside this context blocks the event loop.
+def throttled_compilation() -> Iterator[None]:
+    """Context manager that limits how long a compilation in it blocks the event loop.
 
     Threads other than the main thread compile one at a time, and then sleep for as long as the
     compilation took.
@@ -69,7 +69,7 @@ def compile_pattern(pattern: str, memory: int = PATTERN_MEMORY_BYTES) -> re2._Re
     more than ``memory`` bytes.
     """
     try:
-        with throttle_compilation():
+        with throttled_compilation():
             return re2.compile(pattern, _build_re2_options(memory))
     except re2.error as error:
         message = error.args[0] if error.args else ""
@@ -160,7 +160,7 @@ class PatternSet:
         self._count = 0
         self.by_lines = True
         for pattern in patterns:
-            _add_pattern(set_, _to_line_pattern(relax_repetitions(pattern)), pattern)
+            _add_pattern(set_, _anchor_at_line_edges(relax_repetitions(pattern)), pattern)
             self._count += 1
             self.by_lines = self.by_lines and not _MAY_UNSET_MULTILINE.search(pattern)
         self._all = self._count
@@ -169,7 +169,7 @@ class PatternSet:
             self._all += 1
         try:
             set_.Add(r"\z")  # matches every text: see ``find_matching``
-            with throttle_compilation():
+            with throttled_compilation():
                 set_.Compile()  # an uncompiled set matches nothing
         except re2.error:
             raise ValueError("the patterns of this guard are too large together") from None
@@ -202,7 +202,7 @@ def _add_pattern(set_: re2.Set, pattern: str, source_pattern: str) -> None:
         raise ValueError(f"not a valid RE2 pattern: {source_pattern[:80]}") from error
 
 
-def _to_line_pattern(pattern: str) -> str:
+def _anchor_at_line_edges(pattern: str) -> str:
     """Return a pattern whose text edges match at the edges of lines."""
     if _MAY_UNSET_MULTILINE.search(pattern):
         return pattern

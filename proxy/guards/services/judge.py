@@ -242,8 +242,8 @@ class Judge:
         return findings
 
 
-def build_response_judge(judge: Judge) -> PromptDetectorFactory[Judge]:
-    """Return a judge of responses that applies only to calls with evidence."""
+def build_judge_factory(judge: Judge) -> PromptDetectorFactory[Judge]:
+    """Return a factory that returns ``judge`` for calls with evidence, and None for others."""
     return PromptDetectorFactory(
         lambda prompt: judge if judge.build_evidence(prompt) else None,
         model_deployment=judge.model_deployment,
@@ -308,7 +308,7 @@ def _make_judge(keys: JudgeConfig, context: GuardContext) -> Judge | PromptDetec
     if context.stage == "input":
         raise InvalidGuardKey("check", make_wrong_stage_message(keys.check, "output"))
     rule, kind = RESPONSE_CHECKS[keys.check]
-    return build_response_judge(make_judge(keys, context, rule, kind, keys.check))
+    return build_judge_factory(make_judge(keys, context, rule, kind, keys.check))
 
 
 KIND = GuardKind(JudgeConfig, _make_judge, fields=wire.MEANINGFUL_KINDS, calls_service=True)

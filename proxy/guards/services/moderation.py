@@ -45,7 +45,7 @@ RESPONSE_ADAPTER = TypeAdapter(ModerationResponse)
 
 @frozen
 class Moderation:
-    """Finds texts by a minimum score per category. Without ``categories``, the endpoint decides."""
+    """Finds texts by minimum scores in ``categories``. If there are none, the endpoint decides."""
 
     upstream: Upstream
     model: str | None

@@ -69,8 +69,8 @@ class MismatchedAnswer(Exception):
 
 
 @frozen
-class ServiceCalls:
-    """Calls the services of one call. ``now`` measures the time of each service."""
+class ServiceCaller:
+    """Calls the guard services for one call. ``now`` measures the time of each service."""
 
     prompt: PromptContext
     record: Record
@@ -125,7 +125,7 @@ class ServiceCalls:
 def _group_by_text(
     texts: Sequence[Text], answers: Sequence[Sequence[Finding]]
 ) -> Mapping[str, Sequence[Finding]]:
-    """Return the findings by text. Raise ``MismatchedAnswer`` if they are of other texts."""
+    """Return the findings by text. Raise ``MismatchedAnswer`` if they do not fit the texts."""
     if len(answers) != len(texts):
         raise MismatchedAnswer
     findings_by_text: dict[str, list[Finding]] = {}
@@ -169,7 +169,7 @@ class StreamServiceInspector:
     """
 
     def __init__(
-        self, rules: Sequence[GuardRule], calls: ServiceCalls, run_job: JobRunner, max_texts: int
+        self, rules: Sequence[GuardRule], calls: ServiceCaller, run_job: JobRunner, max_texts: int
     ) -> None:
         self._calls = calls
         self._rules = rules

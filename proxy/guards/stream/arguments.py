@@ -19,11 +19,11 @@ from proxy.guards.text.json_strings import (
     MAX_BARE_CHARS,
     ArgumentSplitter,
     Kind,
-    quote_bare_word,
+    quote_if_bare,
 )
 
 
-def estimate_arguments_overhead(arguments: str) -> int:
+def estimate_splitting_weight(arguments: str) -> int:
     """Return the weight that splitting arguments into texts adds to that of their characters.
 
     Each string and each word outside of strings is a text. Their number is approximate.
@@ -58,7 +58,7 @@ class ArgumentsFilter:
         return self._plain.lookback
 
     def estimate_feed_work(self, text: str) -> int:
-        return estimate_arguments_overhead(text) + max(
+        return estimate_splitting_weight(text) + max(
             self._string.estimate_feed_work(text), self._plain.estimate_feed_work(text)
         )
 
@@ -111,7 +111,7 @@ class ArgumentsFilter:
         if not any(piece.is_changed for piece in pieces):
             return pieces
         text = "".join(piece.text for piece in pieces)
-        return [ReleasedText(quote_bare_word("bare", text), len(bare), is_changed=True)]
+        return [ReleasedText(quote_if_bare("bare", text), len(bare), is_changed=True)]
 
 
 def _drain_unchanged(unchanged_parts: list[str]) -> list[ReleasedText]:

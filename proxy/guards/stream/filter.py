@@ -15,7 +15,7 @@ from itertools import chain
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from proxy.guards.findings import RuleTally
-from proxy.guards.stream.arguments import estimate_arguments_overhead
+from proxy.guards.stream.arguments import estimate_splitting_weight
 from proxy.guards.stream.frame_texts import (
     CHAT_FAMILIES,
     KIND_OF,
@@ -242,7 +242,7 @@ class StreamFilter:
         text, stream = open_text.text.text, self._streams.get(open_text.key)
         if stream is not None:
             return TEXT_WEIGHT + stream.filter.estimate_feed_work(text)
-        parts = estimate_arguments_overhead(text) if is_json_text(open_text.key) else 0
+        parts = estimate_splitting_weight(text) if is_json_text(open_text.key) else 0
         return TEXT_WEIGHT + estimate_weight(text) + parts
 
     def _list_ended_streams(self, event: Event) -> Iterable[PartStream]:
@@ -299,7 +299,6 @@ class StreamFilter:
     def _feed_open_texts(
         self, frame: Frame, open_texts: Sequence[UnfinishedText]
     ) -> Iterator[list[Frame]]:
-        """Feed the texts of a frame to their filters."""
         texts = [HeldText(frame, item.text.path, item.text.text) for item in open_texts]
         streams = [self._get_or_create_stream(item) for item in open_texts]
         group = HeldFrameTexts(texts, streams) if len(texts) > 1 else None

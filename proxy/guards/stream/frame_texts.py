@@ -68,7 +68,6 @@ def is_json_text(key: Part | TextKey) -> bool:
 
 
 def get_choice_index(key: Part | TextKey) -> int:
-    """Return the index of the choice of a text."""
     return key.choice if isinstance(key, Part) else key[0]
 
 
@@ -80,7 +79,6 @@ class UnfinishedText(NamedTuple):
 
 
 def list_delta_texts(frame: Frame) -> list[UnfinishedText]:
-    """Return the texts of the deltas of a frame."""
     return [
         UnfinishedText(
             Text(
@@ -105,7 +103,7 @@ def get_delta(frame: Frame, path: Path) -> Delta | None:
 
 
 def iter_non_delta_texts(frame: Frame) -> Iterator[WalkItem]:
-    """Walk over the texts of a frame outside of its deltas."""
+    """Yield the texts of a frame outside of its deltas."""
     doc, natives = frame.doc, [event for event in frame.events if isinstance(event, Native)]
     is_walked = doc is not None and bool(natives)
     if doc is not None and natives:
@@ -280,7 +278,7 @@ def replace_frame_texts(frame: Frame, changes: Mapping[Path, str]) -> Frame:
 def remove_attachment(frame: Frame, name: str) -> Frame:
     """Return a frame without its attached values called ``name``.
 
-    In the document, an empty string replaces a signature, and an empty value log probabilities.
+    In the document, an empty string replaces a signature, and an empty list or null other values.
     """
     if not any(isinstance(event, Attach) and event.name == name for event in frame.events):
         return frame

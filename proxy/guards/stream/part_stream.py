@@ -177,9 +177,9 @@ class PartStream:
                 break
             self._count_waiting_frame(held_text)
         if held and not self._ready:
-            cleared = self._clear - (held[0].end - len(held[0].text))
-            if cleared > self.filter.lookback:
-                out += _split_held_text(held[0], cleared)
+            cleared_chars = self._clear - (held[0].end - len(held[0].text))
+            if cleared_chars > self.filter.lookback:
+                out += _split_held_text(held[0], cleared_chars)
         return out
 
     def _count_waiting_frame(self, held_text: HeldText) -> None:
@@ -265,7 +265,7 @@ def remove_broken_signature(frame: Frame, edited_parts: set[Part]) -> list[Frame
     return [frame]
 
 
-def _split_held_text(held_text: HeldText, cleared: int) -> list[Frame]:
+def _split_held_text(held_text: HeldText, cleared_chars: int) -> list[Frame]:
     """Return a frame with the clear beginning of a text, and leave the rest in ``held_text``.
 
     The rest has no document if the frame has other events than the text and its values. A
@@ -278,10 +278,10 @@ def _split_held_text(held_text: HeldText, cleared: int) -> list[Frame]:
         return []
     if frame.family == "responses" and not is_delta:
         return []
-    clear_frame = replace_frame_texts(frame, {held_text.path: held_text.apply_edits(cleared)})
+    clear_frame = replace_frame_texts(frame, {held_text.path: held_text.apply_edits(cleared_chars)})
     if not is_delta:
         events = (Delta(delta.part, ""),)
         held_text.frame = Frame(events, frame.family, model_call=frame.model_call, last=frame.last)
         held_text.path = (0,)
-    held_text.text, held_text.edits = held_text.text[cleared:], [(0, 0, "")]
+    held_text.text, held_text.edits = held_text.text[cleared_chars:], [(0, 0, "")]
     return [clear_frame._replace(last=False)]

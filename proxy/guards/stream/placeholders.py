@@ -168,7 +168,7 @@ def derive_placeholder_key(secret: str | None = None) -> bytes:
 def digest_value(
     key: bytes, virtual_key: str | None, label: str, value: str, hosts: Collection[str]
 ) -> str:
-    """Return the digest of a value of a virtual key. No two virtual keys share one."""
+    """Return the digest of a value. Different virtual keys get different digests of it."""
     parts = json.dumps([virtual_key, label, value, sorted(hosts)]).encode()
     digest = blake2b(parts, digest_size=DIGEST_LENGTH, key=key).digest()
     return "".join(DIGEST_LETTERS[byte % len(DIGEST_LETTERS)] for byte in digest)

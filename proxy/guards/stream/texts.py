@@ -38,7 +38,7 @@ _FORM_OF = {"chat": "delta", "completions": "text"}
 
 @frozen
 class RuleFilterFactory:
-    """Makes windows of rules."""
+    """Makes the filter of a text: a window, or a filter of arguments, that applies rules."""
 
     tallies: Sequence[RuleTally]
     continues_after_finish: bool = False
@@ -60,7 +60,6 @@ class RuleFilterFactory:
 
 
 def list_inspecting_rules(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
-    """Return the rules that inspect a text."""
     return [tally for tally in tallies if tally.rule.applies_to(text.role, text.kind)]
 
 
@@ -121,7 +120,7 @@ class JoinableTextTracker:
         self.finished_choices: set[int] = set()
 
     def ends_with_choice(self, text: Text) -> bool:
-        """Return True if a text ends with its choice, although more may follow."""
+        """Return True if a text is closed when its choice finishes, although more may follow."""
         return not self._continues_after_finish or bool(list_enforcing_rules(self._tallies, text))
 
     def may_inspect_copies(self, frame: Frame, text: Text) -> bool:
@@ -132,7 +131,7 @@ class JoinableTextTracker:
     def must_remove_complete_text(self, frame: Frame, text: Text) -> bool:
         """Return True if a complete text must be removed.
 
-        If no rule may withhold findings, record that it was inspected without others.
+        If no rule may withhold findings, mark the text as not inspected together with others.
         """
         enforcing_rules = list_enforcing_rules(self._tallies, text)
         if text.kind == "logprobs" and enforcing_rules:
@@ -160,8 +159,8 @@ class JoinableTextTracker:
     def must_remove_open_text(self, frame: Frame, open_text: UnfinishedText) -> bool:
         """Return True if a continued text must be removed.
 
-        If no rule may withhold findings and its choice has finished, record that it was inspected
-        in two parts.
+        If no rule may withhold findings and its choice has finished, record a failure of the rules,
+        because they inspect the text in two parts.
         """
         text_key, text, choice = open_text.key, open_text.text, get_choice_index(open_text.key)
         has_ended = choice in self.finished_choices

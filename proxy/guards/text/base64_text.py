@@ -92,12 +92,12 @@ def decode_base64_or_hex(
 
 
 def decode_hex(run: str) -> str | None:
-    """Return the text of hex without half a byte at its end; None unless all of it is text."""
+    """Return the text that hex encodes; None unless all of it is text. A last half byte is cut."""
     return _decode_printable(bytes.fromhex(run[: len(run) - len(run) % 2]))
 
 
 def decode_base64(run: str, *, is_cut: bool = False) -> str | None:
-    """Return the text of a run in either alphabet; None unless all of it is text."""
+    """Return the text that base64 of either alphabet encodes; None unless all of it is text."""
     run = run.rstrip("=")
     raw = _decode_base64_bytes(run[: len(run) - (len(run) % 4 if is_cut else len(run) % 4 == 1)])
     return None if raw is None else _decode_printable(raw)
@@ -167,11 +167,11 @@ _SLICE_BYTES = 64 * 1024  # bytes decoded one by one before other tasks run
 
 
 @frozen
-class Payload:
-    """The text of data, as the last step of a path.
+class PayloadStep:
+    """Last step of the path to the text that base64 data contains.
 
     ``head`` precedes the base64 when the data is written again, in ``charset``. With ``is_head``
-    the step is the original head.
+    the step leads to the original head.
     """
 
     head: str
@@ -198,7 +198,7 @@ class EncodedData:
     - ``has_invalid_bytes``: it is undeclared and contains invalid UTF-8.
     """
 
-    payload: Payload
+    payload: PayloadStep
     text: str | None
     head_with_text: str = ""
     is_plain_utf8: bool = False
@@ -253,7 +253,7 @@ def parse_encoded_data(
     text, rough = _decode_bytes(raw, charset, is_text=bool(claim if declared is None else declared))
     is_written_so = url is None and charset in SUPPORTED_CHARSETS and not rough
     return EncodedData(
-        Payload(head, charset=charset if is_written_so else "utf-8"),
+        PayloadStep(head, charset=charset if is_written_so else "utf-8"),
         text,
         head_with_text=head_with_text,
         is_plain_utf8=_is_plain_utf8(raw, text),

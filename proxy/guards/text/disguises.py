@@ -59,7 +59,7 @@ _PENDING = re.compile(
 _PENDING_IN_JSON = re.compile(rf"(?:{_CUT_PAIR}|(?<!\\)(?:\\\\)*\\)\Z")
 
 
-def has_escapes(text: str) -> bool:
+def may_have_escapes(text: str) -> bool:
     return "&" in text or "%" in text or "\\" in text
 
 
@@ -107,7 +107,7 @@ def _decode_percent_escapes(escapes: str, offset: int) -> Iterator[tuple[int, in
 def find_incomplete_escape(text: str, *, in_json: bool = False) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
     tail = text[-_MAX_ESCAPE_CHARS:]
-    if has_escapes(tail):
+    if may_have_escapes(tail):
         pending = (_PENDING_IN_JSON if in_json else _PENDING).search(tail)
         if pending is not None:
             return len(text) - len(tail) + pending.start()
@@ -202,7 +202,6 @@ _ALL_MARKS = re.compile(f"[{MARKS}]+")
 
 
 def has_combining_marks(text: str) -> bool:
-    """Return True if a text has combining marks."""
     return _MARK.search(text) is not None
 
 

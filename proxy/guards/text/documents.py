@@ -51,7 +51,7 @@ def walk_response_document(
 
 
 def walk_value(path: Path, value: Any, kind: str) -> Iterator[WalkItem]:
-    """Walk over a value of a document."""
+    """Walk over one value of a response, and the values within it."""
     node = Node(path=path, value=value, kind=kind, role="assistant")
     return walk(iter((node,)), _iter_members, is_response=True, is_event=False)
 
@@ -116,9 +116,9 @@ async def collect_texts_in_steps(walk: Iterator[WalkItem], max_values: int = MAX
 
 @dataclass(slots=True)
 class WalkCollector:
-    """Collects texts step by step, up to ``remaining_argument_values``.
+    """Collects the texts of a walk step by step.
 
-    Only this class counts values within arguments, because they are inside of a text.
+    It stops after ``remaining_argument_values`` values within the arguments of tool calls.
     """
 
     walk: Iterator[WalkItem]
@@ -261,4 +261,4 @@ PLAIN_READERS: Mapping[Callable[[Json], Iterator[WalkItem]], Callable[[Json], Te
     walk_request: collect_plain_request_texts,
     walk_response: collect_plain_response_texts,
 }
-"""The reader of plain documents for a walk."""
+"""Faster readers of plain documents, by the walk that they replace."""

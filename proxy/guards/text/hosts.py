@@ -64,23 +64,23 @@ def _parse_ipv4_part(part: str) -> int:
 
 
 def matches_host_entry(host: str, entries: Collection[str]) -> bool:
-    """Return True if a host matches one of the entries of a policy."""
-    return host in entries or any(f"*.{parent}" in entries for parent in _parent_domains(host))
+    """Return True if an entry is the host, or ``*.`` and a parent domain of the host."""
+    return host in entries or any(f"*.{parent}" in entries for parent in _iter_parent_domains(host))
 
 
 def is_at_or_below_entry(host: str, entries: Collection[str]) -> bool:
-    """Return True if a host matches one of the entries of a policy, or is below one of them."""
+    """Return True if an entry matches the host or is a parent domain of it."""
     return matches_host_entry(host, entries) or any(
-        parent in entries for parent in _parent_domains(host)
+        parent in entries for parent in _iter_parent_domains(host)
     )
 
 
-def _parent_domains(host: str) -> Iterator[str]:
+def _iter_parent_domains(host: str) -> Iterator[str]:
     labels = host.split(".")
     return (".".join(labels[start:]) for start in range(1, len(labels)))
 
 
-def normalize_entry(entry: str) -> str:
+def normalize_host_entry(entry: str) -> str:
     """Return the normalized entry of a policy. Raises ``ValueError`` if it is not a host."""
     prefix, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
     if re.search(r"[\s/\\@?#]|^$", bare):

@@ -114,10 +114,10 @@ def replace_segments(arguments: str, texts: Mapping[int, str]) -> str:
     past = 0
     for number, segment in enumerate(split_segments(arguments)):
         if number in texts:
-            parts += (arguments[past : segment.start], quote_bare_word(segment.kind, texts[number]))
+            parts += (arguments[past : segment.start], quote_if_bare(segment.kind, texts[number]))
             past = segment.end
     return "".join([*parts, arguments[past:]])
 
 
-def quote_bare_word(kind: Kind, text: str) -> str:
+def quote_if_bare(kind: Kind, text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if kind == "bare" else text

@@ -29,7 +29,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _WHOLE = re.compile(r"(?:[^\\]+|\\(?:[^u]|u(?![0-9A-Fa-f]{0,3}\Z)))*+", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _IN_WORDS = re.compile(r"[\s<>]+|[\"'`]|[^\s<>\"'`]+")
-# PartialReadings of an address within a word: a scheme, or a host name with a delimiter.
+# Beginnings of an address within a word: a scheme, or a host name with a delimiter.
 _WORD_BEGIN = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]{1,30}:"
     r"|[^\W_]\.(?:[^\W\d_]{2,24}|xn--[A-Za-z0-9-]{1,32}|[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})"
@@ -44,7 +44,7 @@ _HOST = re.compile(r"https?://([A-Za-z0-9.-]{1,253})(?::[0-9]{1,5})?[/?#]", re.I
 
 
 class AddressScanner:
-    """Reads a text in pieces.
+    """Scans a text that arrives in pieces for addresses.
 
     ``is_inside`` is True if the next character is within an address, and ``host`` is the host of
     that address.
@@ -108,7 +108,7 @@ class AddressScanner:
 
 
 class EscapedAddressScanner:
-    """Reads a text within a JSON string, both escaped and unescaped."""
+    """Scans a text within a JSON string for addresses, both escaped and unescaped."""
 
     __slots__ = ("_cut", "_read", "_written")
 

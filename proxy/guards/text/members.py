@@ -80,9 +80,9 @@ def get_item_role(item: Mapping[str, Any]) -> str | None:
 
 
 def get_chat_member_name(name: str, item: Mapping[str, Any], path: Sequence[object]) -> str:
-    """Return the chat name of a member of an item.
+    """Return the name that the chat format has for a member of an item.
 
-    Its texts have the same kind in every API family.
+    It decides the kind of the member's texts, which is the same in every API family.
     """
     if name == "input" and path[-1:] == ("custom",) and path[0] in ITEM_LISTS:
         return "arguments"

@@ -36,7 +36,7 @@ MAX_LAYERS = 4  # maximum depth of nested encodings
 
 
 class Edit(NamedTuple):
-    """Maps ``size`` characters of a reading, at ``position``, to a span of the reading below."""
+    """Maps ``size`` characters of a reading, at ``position``, to a span of its source."""
 
     position: int
     size: int
@@ -46,7 +46,7 @@ class Edit(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class View:
-    """One reading of a text.
+    """One reading of a text, made of the reading ``_source`` by edits, or the text itself.
 
     - ``cased`` keeps the case and ``folded`` does not. Positions are the same in both.
     - ``is_normalized`` is True if look-alikes are folded.
@@ -58,7 +58,7 @@ class View:
 
     cased: str
     _edits: tuple[Edit, ...] = ()
-    _below: View | None = None
+    _source: View | None = None
     is_normalized: bool = field(default=False, kw_only=True)
     encoded_span: tuple[int, int] | None = field(default=None, kw_only=True)
     is_escaped_form: bool = field(default=False, kw_only=True)
@@ -74,7 +74,7 @@ class View:
 
     def with_characters(self, cased: str) -> View:
         """Return a view of other characters with the same mapping to the original text."""
-        return View(cased, self._edits, self._below, is_normalized=self.is_normalized)
+        return View(cased, self._edits, self._source, is_normalized=self.is_normalized)
 
     @property
     def folded(self) -> str:
@@ -88,26 +88,26 @@ class View:
     @property
     def is_unchanged(self) -> bool:
         """True if every position is the same in the original."""
-        return self.encoded_span is None and not self._edits and self._below is None
+        return self.encoded_span is None and not self._edits and self._source is None
 
     @property
     def edit_count(self) -> int:
         """The number of differences from the original."""
-        return len(self._edits) + (self._below.edit_count if self._below is not None else 0)
+        return len(self._edits) + (self._source.edit_count if self._source is not None else 0)
 
-    def span(self, start: int, end: int) -> tuple[int, int]:
+    def original_span(self, start: int, end: int) -> tuple[int, int]:
         """Return the span in the original of a non-empty span."""
         if self.encoded_span is not None:
             return self.encoded_span
         if self._edits:
             start, end = self._map_position(start)[0], self._map_position(end - 1)[1]
-        return (start, end) if self._below is None else self._below.span(start, end)
+        return (start, end) if self._source is None else self._source.original_span(start, end)
 
     def original_start(self, position: int) -> int:
         """Return the start of a character in the original, or its end after the last one."""
         if position < len(self.cased):
-            return self.span(position, position + 1)[0]
-        return self.span(position - 1, position)[1] if position else 0
+            return self.original_span(position, position + 1)[0]
+        return self.original_span(position - 1, position)[1] if position else 0
 
     def index_of_original(self, original: int) -> int:
         """Return the first position whose character starts at ``original`` or later."""
@@ -133,7 +133,7 @@ def build_views(
 
     Of a base64 run, ``max_run`` characters are decoded.
     """
-    return _build_views(text, escaped, begins_in_base64=False, max_run=max_run)[0]
+    return _build_views_and_steps(text, escaped, begins_in_base64=False, max_run=max_run)[0]
 
 
 def build_base64_views(run: str, span: tuple[int, int]) -> Iterator[View]:
@@ -175,7 +175,7 @@ def build_partial_readings(
     - At most ``max_run`` characters of one run of base64 are held and decoded.
     - A run of up to ``min_run`` characters is ignored, because that many are held anyway.
     """
-    views, bare, visible, opened = _build_views(
+    views, bare, visible, opened = _build_views_and_steps(
         text, escaped, begins_in_base64, max_run, min_run=None if is_final else min_run
     )
     end = _find_incomplete_escape(text, escaped)
@@ -202,7 +202,7 @@ def build_partial_readings(
     return PartialReadings(views, settled_end, open_run_start, extra_weight=extra_weight)
 
 
-def _build_views(
+def _build_views_and_steps(
     text: str,
     escaped: bool,
     begins_in_base64: bool,
@@ -211,10 +211,10 @@ def _build_views(
     min_run: int | None = None,
     layers: int = MAX_LAYERS,
 ) -> tuple[tuple[View, ...], View, View, View]:
-    """Return all readings, and the intermediate ones.
+    """Return all readings, then three steps to them.
 
-    Those are without marks, without invisible characters, and without escapes. ``min_run`` does
-    not apply to a run at the end, which may continue.
+    The steps are the readings without marks, without invisible characters, and without escapes.
+    ``min_run`` does not apply to a run at the end, which may continue.
     """
     itself = View(text)
     if _NUMBER.fullmatch(text):
@@ -245,7 +245,7 @@ def _build_views(
         views += _iter_decoded_views(bare, begins_in_base64, max_run, min_run, layers)
     for shadow in () if opened.cased.isascii() else _TAG_RUN.finditer(opened.cased):
         tags = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
-        views.append(View(tags, encoded_span=opened.span(*shadow.span())))
+        views.append(View(tags, encoded_span=opened.original_span(*shadow.span())))
     return tuple(views), bare, visible, opened
 
 
@@ -294,12 +294,11 @@ def _decode_json_escapes(text: str, escaped: bool) -> View:
 
 def _decode_escapes(view: View) -> View:
     """Return a reading with its escapes decoded once."""
-    has_escapes = disguises.has_escapes(view.cased)
-    return _apply_edits(view, disguises.find_escapes(view.cased)) if has_escapes else view
+    may_have_escapes = disguises.may_have_escapes(view.cased)
+    return _apply_edits(view, disguises.find_escapes(view.cased)) if may_have_escapes else view
 
 
 def _find_incomplete_escape(text: str, escaped: bool) -> int:
-    """Return the start of an incomplete escape at the end, or the end of the text."""
     if not (escaped and "\\" in text):
         return disguises.find_incomplete_escape(text)
     end = disguises.find_incomplete_escape(text, in_json=True)
@@ -313,7 +312,6 @@ def _find_incomplete_escape(text: str, escaped: bool) -> int:
 
 
 def _remove_invisible(view: View) -> View:
-    """Return a reading without invisible characters."""
     text = view.cased
     if text.isascii() and len(text.encode().translate(None, _CONTROLS)) == len(text):
         return view
@@ -333,7 +331,7 @@ def _apply_nfkc(view: View, *, strip_marks: bool) -> View:
     if _LOOK_ALIKE.search(folded):
         folded = folded.translate(disguises.LOOK_ALIKES)
     folded = _DIGITS.sub(lambda match: str(decimal(match.group())), folded)
-    return View(folded, composed._edits, composed._below, is_normalized=True)
+    return View(folded, composed._edits, composed._source, is_normalized=True)
 
 
 def _iter_views_without_markup(view: View) -> Iterator[View]:
@@ -365,18 +363,20 @@ def _iter_decoded_views(
             run, max_run, is_remainder=begins_in_base64 and offset == 0
         ):
             if offset + start < upto:
-                yield from _iter_nested_views(text, view.span(offset + start, offset + end), layers)
+                yield from _iter_nested_views(
+                    text, view.original_span(offset + start, offset + end), layers
+                )
 
 
 def _iter_nested_views(text: str, span: tuple[int, int], layers: int) -> Iterator[View]:
     """Yield all readings of a decoded text, which may contain further encodings."""
-    for view in _build_views(
+    for view in _build_views_and_steps(
         text, escaped=False, begins_in_base64=False, max_run=None, layers=layers - 1
     )[0]:
         yield View(
             view.cased,
             view._edits,
-            view._below,
+            view._source,
             is_normalized=view.is_normalized,
             encoded_span=span,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from proxy.guards.text.base64_text import Payload
+from proxy.guards.text.base64_text import PayloadStep
 from proxy.guards.text.json_strings import replace_segments
 from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.walk import MemberName, Path
@@ -20,7 +20,7 @@ def replace_texts(document: Json, texts: Mapping[Path, str]) -> Json:
     """
     if not texts:
         return document
-    texts = _write_payload_texts(document, texts)
+    texts = _merge_payload_texts(document, texts)
     root = dict(document)
     copies: dict[Path, Any] = {(): root}
     arguments: dict[Path, dict[int, str]] = {}
@@ -61,37 +61,39 @@ def map_paths_to_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> li
     return moved_paths
 
 
-def _write_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
-    """Return the texts, with texts of data written into their strings."""
-    inside: dict[Path, dict[Payload, str]] = {}
+def _merge_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
+    """Return the texts, with the whole string of data in place of the texts that it encodes."""
+    inside: dict[Path, dict[PayloadStep, str]] = {}
     for path, text in texts.items():
-        if isinstance(path[-1], Payload):
+        if isinstance(path[-1], PayloadStep):
             inside.setdefault(path[:-1], {})[path[-1]] = text
     if not inside:
         return texts
-    settled = {path: text for path, text in texts.items() if not isinstance(path[-1], Payload)}
+    settled = {path: text for path, text in texts.items() if not isinstance(path[-1], PayloadStep)}
     for path, parts in inside.items():
         as_arguments = settled.pop((*path, 0), None)
-        written = settled.get(path, as_arguments)
+        masked_string = settled.get(path, as_arguments)
         value: Any = document
         for step in path:
             value = step.name if isinstance(step, MemberName) else value[step]
-        settled[path] = _rebuild_data(str(value), parts, written)
+        settled[path] = _rebuild_data(str(value), parts, masked_string)
     return settled
 
 
-def _rebuild_data(original: str, parts: Mapping[Payload, str], written: str | None) -> str:
-    """Return data with changed parts.
+def _rebuild_data(
+    original: str, parts: Mapping[PayloadStep, str], masked_string: str | None
+) -> str:
+    """Return the string of data with changed ``parts``.
 
-    If guards also changed the base64, the decoded text replaces it.
+    If guards also changed its base64, in ``masked_string``, the text replaces the whole string.
     """
     run = original[original.find(";base64,") + 1 :]
-    spells = written is not None and not written.endswith(run)
+    is_base64_changed = masked_string is not None and not masked_string.endswith(run)
     for payload, text in parts.items():
         if not payload.is_head:
-            return text if spells else payload.encode(text)
+            return text if is_base64_changed else payload.encode(text)
     ((head, text),) = parts.items()
-    return text if spells else text + original[len(head.head) :]
+    return text if is_base64_changed else text + original[len(head.head) :]
 
 
 def _copy_path(copies: dict[Path, Any], path: Path) -> Any:

@@ -14,7 +14,7 @@ from proxy.fields.field_table import ROWS
 from proxy.fields.member_table import MEMBERS as MEMBER_FIELDS
 from proxy.guards.text.base64_text import (
     MIN_OPAQUE_CHARS,
-    Payload,
+    PayloadStep,
     TextClaim,
     get_declared_type,
     parse_encoded_data,
@@ -71,12 +71,12 @@ _FREE_FORM_KINDS = frozenset({"arguments", "metadata", "schema", "tool"})
 
 @frozen
 class MemberName:
-    """The name of a member, as the last step of a path."""
+    """Last step of the path to the name of a member, rather than to its value."""
 
     name: str
 
 
-Path = tuple[str | int | MemberName | Payload, ...]
+Path = tuple[str | int | MemberName | PayloadStep, ...]
 _IN_PARTS = frozenset({"content", "output", "parts", "summary", "system", "thinking"})
 _OF_PART: tuple[Path, ...] = ((), ("text",))
 
@@ -123,11 +123,11 @@ class Texts:
 
 
 @frozen
-class ArgumentValue:
-    """A value within arguments that are a string; its text follows, if it has one."""
+class ArgumentValueMarker:
+    """Marks a value in the arguments of a tool call. Its text follows, if it has one."""
 
 
-ARGUMENT_VALUE = ArgumentValue()
+ARGUMENT_VALUE = ArgumentValueMarker()
 
 
 class Node(NamedTuple):
@@ -141,7 +141,7 @@ class Node(NamedTuple):
     data_claim: TextClaim = None  # declared type of the data around the value
 
 
-WalkItem = Text | Opaque | ArgumentValue | None
+WalkItem = Text | Opaque | ArgumentValueMarker | None
 """Result for one value of a walk."""
 Members = Callable[[Node, Json], Iterator[Node | Opaque]]
 
@@ -244,13 +244,13 @@ def walk_values(
             stack.append(_iter_items(node, node.value))
             yield None
         else:
-            yield _read_number(node, is_event)
+            yield _read_number_or_tokens(node, is_event)
 
 
-def _read_number(node: Node, is_event: bool) -> WalkItem:
+def _read_number_or_tokens(node: Node, is_event: bool) -> WalkItem:
     """Return the text of a number in arguments, which may be a card number.
 
-    In a stream, only a complete event has it.
+    In a stream, only complete arguments have one. A list of tokens is opaque.
     """
     if isinstance(node.value, list):
         return Opaque(node.path, "tokens")
@@ -284,7 +284,7 @@ def _read_string(node: Node, is_response: bool, is_event: bool) -> Iterator[Walk
         )
         if in_place and data.head_with_text:
             yield Text(
-                (*path, Payload(data.head_with_text, True)),
+                (*path, PayloadStep(data.head_with_text, True)),
                 data.head_with_text,
                 node.kind,
                 role=role,

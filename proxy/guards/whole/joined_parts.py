@@ -135,14 +135,14 @@ class JoinedParts:
         finding = Finding(start=match.start, end=match.end, kind=match.kind, score=match.score)
         return detector.is_split_value(self.text.text, finding, ends)
 
-    def list_other_text_pieces(
+    def list_pieces_outside_text(
         self,
         match: TextMatch,
         pieces: Sequence[tuple[int, TextMatch]],
         known_text_index: int,
         detector: object,
     ) -> Sequence[tuple[int, TextMatch]]:
-        """Return the parts of a finding that are outside of the text ``known_text_index``.
+        """Return the pieces of a match outside of the text that is known to contain the others.
 
         At a boundary of messages, a part must contain a digit, as keys and numbers do. Otherwise an
         address at the end of a message would extend to the first word of the next one. Parts in

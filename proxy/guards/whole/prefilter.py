@@ -76,9 +76,9 @@ def _prefilter_lines(
     total_bytes: int,
     clock: Clock,
 ) -> list[GuardResult | None]:
-    """Return the results of each rule's prefilter. The texts have ``total_bytes`` bytes.
+    """Return the results of rules whose prefilter matches no line, None for other rules.
 
-    Raise any error of a detector.
+    The texts have ``total_bytes`` bytes. Raise any error of a detector.
     """
     cased, lower, is_plain = lines
     results: list[GuardResult | None] = []

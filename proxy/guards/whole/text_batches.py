@@ -84,7 +84,6 @@ class RuleInspection:
 
     @property
     def has_failed(self) -> bool:
-        """True if the rule has failed."""
         return self.tally.error is not None
 
     def inspect(self, batch: TextBatch, read_s: float = 0.0) -> None:
@@ -109,7 +108,7 @@ class RuleInspection:
             self.failure = blocked
 
     def record_failure(self, error: str) -> None:
-        """Record a failure of the rule."""
+        """Record a failure of the rule, and the block that it may cause."""
         try:
             self.tally.record_failure(error)
         except GuardBlocked as blocked:
@@ -342,7 +341,7 @@ def _find_joined_matches(
         new_pieces = [piece for piece in pieces if not spans[piece[0]].contains(piece[1])]
         known_in = next((n for n, part in pieces if spans[n].find_overlap(part)), None)
         if known_in is not None:
-            new += joined.list_other_text_pieces(match, new_pieces, known_in, tally.detector)
+            new += joined.list_pieces_outside_text(match, new_pieces, known_in, tally.detector)
         elif joined.is_single_finding(match, tally.detector):
             tally.count_finding(match.kind, match.score)
             new += new_pieces
@@ -372,7 +371,7 @@ async def inspect_in_threads(
     try:
         async with asyncio.timeout(longest_s + max_wait_s):
             while pending := [each for each in inspections if not each.has_failed]:
-                async with threads.acquire_slot():
+                async with threads.hold_slot():
                     batch, seconds = await threads.run_in_thread(read_batch)
                     if batch is None:
                         break

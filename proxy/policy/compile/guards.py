@@ -12,7 +12,7 @@ from proxy.errors.words import quote
 from proxy.guards import guard_kind
 from proxy.guards.kinds import KINDS
 from proxy.guards.text.disguises import get_nfkc_effects
-from proxy.guards.text.hosts import normalize_entry
+from proxy.guards.text.hosts import normalize_host_entry
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.targets import TargetCompiler
@@ -101,7 +101,7 @@ class GuardCompiler:
             if context is None:
                 return None
             detector = kind.make(config, context)
-            restore_hosts = frozenset(map(normalize_entry, config.restore_hosts or ()))
+            restore_hosts = frozenset(map(normalize_host_entry, config.restore_hosts or ()))
         except ValueError as error:
             key = (error.key,) if isinstance(error, guard_kind.InvalidGuardKey) else ()
             self._context.report((*path, *key), str(error))

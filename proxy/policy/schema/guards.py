@@ -2,8 +2,8 @@
 
 The keys of each guard kind are declared with its detector. Other distributions add kinds by an
 entry point in the group ``headrace.guards`` with the name of the kind. Its object has the
-attributes of a ``GuardKind``: ``Keys``, a pydantic model of its keys, and ``make``, which
-returns a detector (``proxy.types.guard``) or raises ``ValueError``.
+attributes ``Keys``, a pydantic model of its keys, and ``make``, which takes only the keys, unlike
+that of a ``GuardKind``. It returns a detector (``proxy.types.guard``) or raises ``ValueError``.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from proxy.guards.kinds.evidence import (
     GroundedConfig,
     Groundedness,
     Relevance,
-    build_groundedness_detector,
-    build_relevance_detector,
+    build_groundedness_factory,
+    build_relevance_factory,
 )
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
@@ -59,7 +59,7 @@ def test_supported_or_empty_sentence_passes(text: str) -> None:
 
 
 def test_context_comes_from_the_call() -> None:
-    grounded = build_groundedness_detector(GroundedConfig())
+    grounded = build_groundedness_factory(GroundedConfig())
     detector = grounded.for_prompt(PromptContext(user_message="When?", context=CONTEXT))
 
     assert isinstance(detector, Groundedness)
@@ -133,12 +133,12 @@ def test_relevant_or_very_short_response_passes(text: str) -> None:
 
 
 def test_question_comes_from_the_call() -> None:
-    about = build_relevance_detector(0.8).for_prompt(PromptContext(user_message=QUESTION))
+    about = build_relevance_factory(0.8).for_prompt(PromptContext(user_message=QUESTION))
 
     assert about is not None
     assert about.find("Simmer the rice with the lid on, then fluff it with a fork.")
     assert about.context_chars == len(QUESTION)
-    assert build_relevance_detector(0.8).for_prompt(PromptContext(system=QUESTION)) is None
+    assert build_relevance_factory(0.8).for_prompt(PromptContext(system=QUESTION)) is None
 
 
 def test_words_of_the_context_are_relevant() -> None:

@@ -11,7 +11,7 @@ from proxy.guards.kinds.passages import (
     MAX_PROMPT_CHARS,
     Copyright,
     Passages,
-    build_system_prompt_detector,
+    build_system_prompt_factory,
 )
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
@@ -102,7 +102,7 @@ def test_text_beyond_the_lookback_changes_no_finding() -> None:
 
 
 def find_leaks(text: str, prompt: str, words: int = 12) -> list[str]:
-    detector = build_system_prompt_detector(words).for_prompt(PromptContext(system=prompt))
+    detector = build_system_prompt_factory(words).for_prompt(PromptContext(system=prompt))
     assert detector is not None
     return [text[finding.start : finding.end] for finding in detector.find(text)]
 
@@ -125,7 +125,7 @@ def test_short_prompt_is_found_as_a_whole() -> None:
 
 @pytest.mark.parametrize("prompt", ["", "Be kind."])
 def test_too_short_prompt_is_not_applicable(prompt: str) -> None:
-    assert build_system_prompt_detector().for_prompt(PromptContext(system=prompt)) is None
+    assert build_system_prompt_factory().for_prompt(PromptContext(system=prompt)) is None
 
 
 def test_only_the_start_of_a_very_long_prompt_is_known() -> None:
@@ -137,7 +137,7 @@ def test_only_the_start_of_a_very_long_prompt_is_known() -> None:
 
 
 def test_index_of_a_repeated_prompt_is_cached() -> None:
-    guard = build_system_prompt_detector()
+    guard = build_system_prompt_factory()
 
     detector, cached_detector = (
         guard.for_prompt(PromptContext(system=PROMPT, user_message=question))

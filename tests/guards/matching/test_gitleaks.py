@@ -21,7 +21,7 @@ from proxy.guards.matching.gitleaks import (
     SecretRule,
     is_basic_credential,
     is_generated_token,
-    is_literal,
+    is_literal_value,
     is_password,
     read_rules,
     read_third_party_rules,
@@ -184,7 +184,9 @@ def base64_of(plain: str) -> str:
         (is_basic_credential, base64_of("ada"), False),
         (is_basic_credential, base64_of("a:\x00"), False),
         (is_basic_credential, "authentication", False),
-        (is_literal, "hunter", True), (is_literal, "getenv(x)", False), (is_literal, "${X}", False),
+        (is_literal_value, "hunter", True),
+        (is_literal_value, "getenv(x)", False),
+        (is_literal_value, "${X}", False),
     ],
 )  # fmt: skip
 def test_value_of_a_secret_has_its_property(

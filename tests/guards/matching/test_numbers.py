@@ -37,7 +37,11 @@ def test_run_is_split_between_numbers(text: str, parts: list[str]) -> None:
 def numbers(text: str, min_digits: int, max_digits: int, accepted: set[str]) -> list[str]:
     part = DigitRun(text, 0, len(text))
     matches = find_numbers(
-        part, min_digits, max_digits, lambda run: float(run.raw in accepted), re.compile("[0-9]+")
+        part,
+        min_digits,
+        max_digits,
+        lambda run: float(run.raw in accepted),
+        re.compile("[0-9]+"),
     )
     return [number.raw for number, _ in matches]
 

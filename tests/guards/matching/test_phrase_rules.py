@@ -13,7 +13,7 @@ from proxy.guards.matching.phrase_rules import (
     PhraseRule,
     PhraseRules,
     build_phrase_pattern,
-    fix_class_letter_case,
+    make_classes_case_sensitive,
 )
 from proxy.guards.matching.re2set import (
     CharacterOffsets,
@@ -78,11 +78,11 @@ def test_named_list_matches_its_words() -> None:
 @for_each("written", [r"\pL", r"\PL", r"[\pL\pN]", " "])
 def test_expanded_letter_case_matches_like_ignored_case(written: str) -> None:
     pattern = f"(?i){build_phrase_pattern(written)}"
-    regexp, fast = re2.compile(pattern), re2.compile(fix_class_letter_case(pattern))
+    regexp, fast = re2.compile(pattern), re2.compile(make_classes_case_sensitive(pattern))
 
     every = "".join(chr(code) for code in range(0x11000) if not 0xD800 <= code < 0xE000)
 
-    assert "(?-i:" in fix_class_letter_case(pattern)
+    assert "(?-i:" in make_classes_case_sensitive(pattern)
     assert regexp.findall(every) == fast.findall(every) != []
 
 

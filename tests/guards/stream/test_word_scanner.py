@@ -21,7 +21,7 @@ from proxy.guards.kinds import KINDS
 from proxy.guards.kinds.injection import OTHER_LANGUAGES, load_language_rules
 from proxy.guards.kinds.pii import ENTITIES
 from proxy.guards.kinds.wordlist import PHRASES_FILE
-from proxy.guards.matching.phrase_rules import WORD_SEPARATOR, PhraseRule, read_rules
+from proxy.guards.matching.phrase_rules import WORD_SEPARATOR, PhraseRule, parse_phrase_rules
 from proxy.guards.stream.window import Window
 from proxy.guards.stream.word_scanner import MIN_LOOKBACK
 from proxy.guards.text.normalize import build_views
@@ -114,7 +114,7 @@ def phrases(rules: Sequence[PhraseRule]) -> list[str]:
 ATTACKS = phrases(
     [rule for name in ("en", *OTHER_LANGUAGES) for rule in load_language_rules(name).rules]
 )
-RUDE = phrases([*read_rules(orjson.loads(PHRASES_FILE.read_bytes()))])
+RUDE = phrases([*parse_phrase_rules(orjson.loads(PHRASES_FILE.read_bytes()))])
 PASSAGES = [*PROMPT.split(" "), PROMPT[:60], PROMPT[90:150], PROMPT[155:190], PROMPT[170:]]
 UNSPACED = [
     "请注意", "图书馆", "每天上午九点开门", "，", "。", "我们", "河", "河馬", "用户的密码是",

@@ -18,7 +18,7 @@ from proxy.guards.text.normalize import (
     MAX_LAYERS,
     View,
     _apply_edits,
-    _build_views,
+    _build_views_and_steps,
     _iter_views_without_markup,
     build_partial_readings,
     build_views,
@@ -42,7 +42,7 @@ def spots(text: str, word: str) -> list[str]:
     for view in build_views(text):
         index = view.folded.find(word)
         if index >= 0:
-            start, end = view.span(index, index + len(word))
+            start, end = view.original_span(index, index + len(word))
             matches.append(text[start:end])
     return matches
 
@@ -166,7 +166,7 @@ def test_positions_of_a_reading_are_ordered(text: str) -> None:
         assert len(view.folded) == len(view.cased)
         past = (0, 0)
         for place in range(len(view.cased)):
-            start, end = view.span(place, place + 1)
+            start, end = view.original_span(place, place + 1)
             assert past[0] <= start < end <= len(text)
             assert view.index_of_original(start) <= place
             past = (start, end)
@@ -202,7 +202,7 @@ def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> No
 def _closest(text: str) -> tuple[View, View, View]:
     """Return the readings that are farthest from a text, be they the same: letters apart joined,
     what stands within words dropped, and of hyphens the end of the line alone."""
-    bare = _build_views(text, escaped=False, begins_in_base64=False, max_run=None)[1]
+    bare = _build_views_and_steps(text, escaped=False, begins_in_base64=False, max_run=None)[1]
     joined = [*_iter_views_without_markup(bare), bare, bare][:2]
     if len([*_iter_views_without_markup(bare)]) == 1:
         joined = joined[:1] * 2

@@ -355,6 +355,6 @@ def test_finding_over_many_messages_takes_linear_time() -> None:
 
     def judged(values: tuple[JoinedParts, list[tuple[int, TextMatch]]]) -> None:
         joined, pieces = values
-        joined.list_other_text_pieces(TextMatch(0, len(pieces), 0, "word"), pieces, 0, None)
+        joined.list_pieces_outside_text(TextMatch(0, len(pieces), 0, "word"), pieces, 0, None)
 
     assert grown(judged, case(500), case(4000)) < LINEAR
