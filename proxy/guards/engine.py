@@ -71,7 +71,7 @@ class Inspection:
 
 @frozen
 class Engine:
-    """Runs rules that are bound to their call.
+    """Runs guard rules on texts. Rules with a contextual detector must be bound to the call first.
 
     - ``clock`` measures the CPU time of a thread, for the deadlines of rules.
     - ``pool`` runs inspections above ``max_loop_weight``, in ``slots`` of the callers. Without a
@@ -116,7 +116,7 @@ class Engine:
     async def _prefilter_in_thread(
         self, rules: Sequence[GuardRule], walked_texts: Texts, caller: object
     ) -> Sequence[GuardResult | None]:
-        """Prefilter heavy texts in a thread, unless it has to wait too long."""
+        """Prefilter heavy texts in a thread. After ``max_wait_s``, all rules must inspect them."""
         job = partial(prefilter_rules, rules, walked_texts, MAX_PREFILTER_WEIGHT, self.clock)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.max_wait_s):
@@ -203,7 +203,7 @@ class Engine:
         replace: findings.Replace = findings.replace_by_kind,
         caller: object = None,
     ) -> Inspection:
-        """Inspect whole texts by rules that call services, otherwise like ``inspect``."""
+        """Inspect whole texts as ``inspect`` does, for rules that call services."""
         texts = walked_texts.texts
         if walked_texts.incomplete_reason is not None:
             uncalled = build_uncalled_tallies(rules, self.clock)
@@ -299,7 +299,7 @@ def _build_inspection(
     changes: dict[Path, str] = {}
     for place, matches in by_text.items():
         text = texts[place]
-        written = findings.escape_replacement(replace) if text.escaped else replace
+        written = findings.make_escaping_replace(replace) if text.escaped else replace
         ordered = sorted(matches, key=attrgetter("sort_key"))
         changes[text.path] = findings.apply_masks(text.text, ordered, rules, written)
     routing = (

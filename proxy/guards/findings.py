@@ -197,7 +197,7 @@ def replace_by_kind(rule: guard.GuardRule, kind: str, text: str) -> str:
     return f"[{kind.upper()}]"
 
 
-def escape_replacement(replace: Replace) -> Replace:
+def make_escaping_replace(replace: Replace) -> Replace:
     """Return a ``Replace`` that takes and returns text with the escapes of a JSON string."""
 
     def replaced(rule: guard.GuardRule, kind: str, text: str) -> str:
@@ -319,8 +319,8 @@ class RuleCursor:
     ) -> list[TextMatch]:
         """Return new matches before ``final_end`` in a piece that begins at ``base``.
 
-        With ``floor``, a position in the piece, ``final_end`` moves back to the start of a match
-        across it, at most to ``floor``. Raises ``GuardBlocked``.
+        With ``floor``, a position in the piece, a match across ``final_end`` moves it back to the
+        start of the match, but not before ``floor``. Raises ``GuardBlocked``.
         """
         fresh: list[TextMatch] = []
         matches = find_matches(self.tally, self.rule, views, self.inspect_from - base, remaining_s)

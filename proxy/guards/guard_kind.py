@@ -36,7 +36,7 @@ class InvalidGuardKey(ValueError):
 class GuardContext:
     """Name and stage of a guard, and the files, secrets and upstreams it refers to.
 
-    Each is keyed by the value in the policy (``proxy.config.scalars``).
+    Mappings have the values of the policy's keys as their keys (``proxy.config.scalars``).
     """
 
     name: str = ""

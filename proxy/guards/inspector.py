@@ -49,7 +49,7 @@ def get_response_document(frame: Frame) -> Json | None:
 
 
 def replace_document(frame: Frame, doc: Json, call: Call) -> Frame:
-    """Return the frame of a whole response with another document, and with its events.
+    """Return the frame of a whole response with another document and the events read from it.
 
     A changed text loses its signature.
     """

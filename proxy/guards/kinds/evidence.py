@@ -47,9 +47,10 @@ ENTAILMENT_PREFIX, CONTRADICTION_PREFIX = "entail", "contra"  # prefixes of the 
 class Groundedness:
     """Detector for the responses to one context.
 
-    Finds sentences with a doubt of at least ``threshold``. The context is parsed with the first
-    response. The time is proportional to the product of both lengths. Raises ``ValueError`` above
-    the bounds, because part of a context would not support all true sentences.
+    Finds sentences that the context does not support, by scores of at least ``threshold``. The
+    context is parsed with the first response. The time is proportional to the product of both
+    lengths. Raises ``ValueError`` above the bounds, because part of a context would not support all
+    true sentences.
     """
 
     lookback = None
@@ -93,7 +94,7 @@ class Groundedness:
         ]
 
     def score_sentence(self, sentence: Sentence) -> tuple[str, float]:
-        """Return the kind and the score of the strongest doubt about a sentence."""
+        """Return the kind and the score of the strongest reason to doubt a sentence."""
         return max(
             self._find_doubts(sentence), key=lambda doubt: doubt[1], default=("unsupported", 0.0)
         )
@@ -131,8 +132,8 @@ def _has_facts(sentence: Sentence) -> bool:
 class EntailmentDetector:
     """Compares responses with the context of their call, using the model in ``folder``.
 
-    A model may have only one of the two labels. Raises ``ValueError`` as ``Onnx`` does, and if the
-    model has neither label.
+    Raises ``ValueError`` as ``Onnx`` does, and if the model has neither a label for entailment nor
+    one for contradiction.
     """
 
     def __init__(self, folder: str, threshold: float) -> None:
@@ -223,7 +224,7 @@ class GroundedConfig(Section):
 def build_groundedness_factory(
     keys: GroundedConfig,
 ) -> PromptDetectorFactory[Groundedness | EntailmentDetector]:
-    """Return a detector for each call with a context."""
+    """Return a factory that makes a detector for each call with a context."""
     model = EntailmentDetector(keys.nli, keys.threshold) if keys.nli else None
 
     def build_detector(prompt: PromptContext) -> Groundedness | EntailmentDetector | None:

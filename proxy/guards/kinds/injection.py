@@ -150,7 +150,7 @@ def load_language_rules(language: str) -> LanguageRules:
         data = {**common, **data, "lists": {**common["lists"], **data["lists"]}}
     lists = {key: join_alternatives(value) for key, value in data["lists"].items()}
     rules = tuple(
-        PhraseRule(f"rule:{rule.kind}", rule.score, _accept_ascii_spelling(rule.pattern))
+        PhraseRule(f"rule:{rule.kind}", rule.score, _add_ascii_spellings(rule.pattern))
         for rule in parse_phrase_rules(data)
     )
     operands = {
@@ -163,8 +163,8 @@ def load_language_rules(language: str) -> LanguageRules:
     return LanguageRules(
         name=language,
         rules=rules,
-        context=HarmlessContextPatterns(data["context"], operands, _accept_ascii_spelling),
-        prefilter_pattern=_accept_ascii_spelling(
+        context=HarmlessContextPatterns(data["context"], operands, _add_ascii_spellings),
+        prefilter_pattern=_add_ascii_spellings(
             build_phrase_pattern("|".join(dict.fromkeys(map(_find_longest_literal, openings))))
         ),
     )
@@ -190,7 +190,7 @@ def _find_longest_literal(alternative: str) -> str:
     return max(pieces, key=len)
 
 
-def _accept_ascii_spelling(pattern: str) -> str:
+def _add_ascii_spellings(pattern: str) -> str:
     """Return a pattern in which accented letters also match their ASCII spelling."""
     return _ACCENTED.sub(_build_accent_alternatives, pattern)
 

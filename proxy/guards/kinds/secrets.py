@@ -162,7 +162,7 @@ class Secrets:
     def _find_assigned_values(
         self, data: bytes, start: int
     ) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
-        """Yield the rule, the start of the name and the spans for each value behind a name."""
+        """Yield the rule, the start of the name and the group spans of each assigned value."""
         while match := self._assignment.search(data, start):
             begin, end = match[0]
             for index in self._names.find_matching(data[begin:end]):

@@ -167,9 +167,9 @@ VALUE_CHECKS = {
 
 @frozen
 class Allowlist:
-    """Patterns of a rule that make a match harmless.
+    """Patterns that make a match of a rule harmless if they match its ``target``.
 
-    A line must match before the end of the secret. ``partial_patterns`` find partial matches.
+    They must match before the end of the rule's match. ``partial_patterns`` find partial matches.
     """
 
     target: Literal["secret", "match", "line"]

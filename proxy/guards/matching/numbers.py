@@ -133,7 +133,7 @@ def split_digit_run(text: str, start: int, end: int) -> Iterator[DigitRun]:
 def _split_at_matches(
     pattern: re.Pattern[str], text: str, start: int, end: int, *, drops_matches: bool
 ) -> Iterator[tuple[int, int]]:
-    """Yield the spans before and after each match. They contain the matches unless dropped."""
+    """Yield the spans between matches. A match begins a span, unless ``drops_matches``."""
     for match in pattern.finditer(text, start, end):
         yield start, match.start()
         start = match.end() if drops_matches else match.start()

@@ -1,9 +1,9 @@
 """Finds partial matches at the end of a text that may continue.
 
-It applies to texts that end with white space or a letter of a script without spaces. Most patterns
-match neither, and have no partial match there. For other patterns, a pattern of their beginnings is
-derived, in which each repeat and branch may stop at such a character. It may match too much, but
-never too little.
+Texts are checked when they end with white space or a letter of a script without spaces. Most
+patterns match neither, and have no partial match there. For other patterns, a pattern of their
+beginnings is derived, in which each repeat and branch may stop at such a character. It may match
+too much, but never too little.
 """
 
 from __future__ import annotations

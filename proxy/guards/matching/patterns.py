@@ -153,7 +153,7 @@ def _is_word_character(character: str) -> bool:
 
 
 def resolve_overlaps(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings by their start that cover the same characters without overlaps.
+    """Return findings that cover the same characters without overlaps, sorted by start.
 
     The higher score wins, then the earlier, then the longer finding. The uncovered rest of the
     other finding is kept, so that a mask hides everything.

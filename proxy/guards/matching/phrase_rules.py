@@ -145,7 +145,7 @@ def build_phrase_pattern(text: str, lists: Mapping[str, str] | None = None) -> s
 
 
 def replace_lists(text: str, lists: Mapping[str, str]) -> str:
-    """Replace the names of lists in angle brackets. A list may refer to later lists."""
+    """Replace each ``<name>`` by the alternatives of that list, which may name later lists."""
     for name, words in lists.items():
         text = text.replace(f"<{name}>", words)
     return text
@@ -154,7 +154,7 @@ def replace_lists(text: str, lists: Mapping[str, str]) -> str:
 def make_classes_case_sensitive(pattern: str) -> str:
     """Return an equivalent case-insensitive pattern that compiles faster.
 
-    RE2 looks up the other case of each letter of a class, and these classes contain both cases.
+    These classes contain both cases, so RE2 need not look up the other case of each letter.
     """
     for character_class in _CLASSES.values():
         both_cases = character_class.replace("]", f"{_OTHER_CASE}]")

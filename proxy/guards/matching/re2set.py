@@ -203,7 +203,7 @@ def _add_pattern(set_: re2.Set, pattern: str, source_pattern: str) -> None:
 
 
 def _anchor_at_line_edges(pattern: str) -> str:
-    """Return a pattern whose text edges match at the edges of lines."""
+    """Return a pattern whose anchors of the whole text match at the edges of lines."""
     if _MAY_UNSET_MULTILINE.search(pattern):
         return pattern
     return "(?m)" + _ESCAPES.sub(lambda escape: _LINE_EDGES.get(escape[1], escape[0]), pattern)
@@ -231,7 +231,7 @@ class Prefilter:
 
     @property
     def shared_prefilters(self) -> tuple[SharedPrefilter[Any], ...]:
-        """Prefilters of the sets, which also match the beginning of a finding at the end."""
+        """Prefilters of the sets, which also match a partial finding at the end of the text."""
         return tuple(pattern_set.shared_prefilter for pattern_set in self.sets)
 
     def __call__(self, lines: bytes) -> bool:

@@ -150,7 +150,7 @@ def build_uncalled_tallies(
 
 @frozen
 class TextCollector:
-    """Collects the complete texts of one kind in a stream."""
+    """Detector that finds nothing, and collects the complete texts of one kind in a stream."""
 
     kind: str
     collected_texts: list[Text]

@@ -57,7 +57,7 @@ RESPONSE_ADAPTER = TypeAdapter(WebhookAnswer)
 
 @frozen
 class Webhook:
-    """Calls a service.
+    """Sends the texts of a call to a webhook service.
 
     ``kinds`` are the allowed kinds of findings, and ``now`` returns Unix seconds.
     """

@@ -98,7 +98,7 @@ class FrameTexts(NamedTuple):
 class StreamFilter:
     """Takes the frames of a stream and returns the frames that may be sent.
 
-    Raises ``GuardBlocked``. ``opaque`` becomes True if a frame has a value without text.
+    Raises ``GuardBlocked``. ``opaque`` becomes True if a frame has unreadable content.
     """
 
     __slots__ = (
@@ -168,7 +168,7 @@ class StreamFilter:
         return released
 
     def try_inspect(self, frame: Frame) -> list[Frame] | None:
-        """Take a frame with one cheap delta of a known part, else return None."""
+        """Take a frame with one delta that is little work. Take nothing else and return None."""
         if len(frame.events) != 1 or frame.last or self._joinable.finished_choices:
             return None
         delta = frame.events[0]

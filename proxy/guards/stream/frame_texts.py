@@ -241,7 +241,7 @@ VALUE_EVENTS = (ResponseStart, PartStart, Delta, Attach, Extension)
 
 
 def replace_frame_texts(frame: Frame, changes: Mapping[Path, str]) -> Frame:
-    """Return a frame with other texts at paths of its texts.
+    """Return a frame with the texts at some paths replaced.
 
     A changed delta loses its log probabilities, because their tokens spell the text.
     """

@@ -24,7 +24,7 @@ BYTES_PER_FRAME = 2048  # a larger frame counts as several
 
 @dataclass(slots=True, eq=False)
 class HeldText:
-    """A text of a frame that waits until the stream of its part is clear up to ``end``.
+    """A text of a frame that waits until the filter of its part has released it up to ``end``.
 
     ``path`` is the path of the text in the frame, and ``edits`` are its spans that were replaced.
     ``group`` is None if the frame has no other text. ``load`` is None until `WaitingFrameLoad`
@@ -58,9 +58,9 @@ class HeldFrameTexts:
     _ready: int = 0
 
     def is_ready(self) -> bool:
-        """Return True if each text is clear and first in its queue, apart from its group.
+        """Return True if each text has been released by its filter and heads the queue of its part.
 
-        A text stays ready until the group leaves, so it is checked once.
+        A text stays ready until the frame is released, so each text is checked once.
         """
         while self._ready < len(self.texts):
             stream = self.streams[self._ready]
@@ -135,7 +135,7 @@ class PartStream:
         return queue[0] if queue else None
 
     def is_held(self, held_text: HeldText) -> bool:
-        """Return True if a text is not clear."""
+        """Return True if the filter has not yet released all of a text."""
         return held_text.end > self._clear
 
     def append(self, held_text: HeldText) -> None:

@@ -112,7 +112,7 @@ class PlaceholderNames:
         return part.start() if part is not None else size
 
     def _may_become_name(self, text: str, begin: int) -> bool:
-        """Return True if a word that begins with a bracket may become a placeholder."""
+        """Return True if the text from the bracket at ``begin`` on may become a placeholder."""
         inside = text[begin + (1 if text[begin] == "[" else 3) :]
         name = _normalize_name(_PARTIAL_ESCAPE.sub("", inside))
         return self._is_name_prefix(name.removesuffix("]")) and not name.endswith("]")
@@ -175,7 +175,7 @@ def digest_value(
 
 
 class Masks:
-    """Placeholders like ``[EMAIL_kzvqmxtrwbnd]`` of one call, with the values that it contains.
+    """Placeholders like ``[EMAIL_kzvqmxtrwbnd]`` for the masked values of one call.
 
     Rules with different ``restore_hosts`` use different placeholders for a value. A placeholder has
     one pair of brackets, because small models repeat only one of two pairs. If two values have the

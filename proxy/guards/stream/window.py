@@ -20,8 +20,8 @@ from proxy.guards.findings import (
     RuleCursor,
     RuleTally,
     TextMatch,
-    escape_replacement,
     find_final_end,
+    make_escaping_replace,
     replace_by_kind,
 )
 from proxy.guards.stream.text_filter import ReleasedText
@@ -81,7 +81,7 @@ class Window:
     ) -> None:
         self._tallies = tallies
         self._escaped = escaped
-        self._replace = escape_replacement(replace) if escaped else replace
+        self._replace = make_escaping_replace(replace) if escaped else replace
         self._cursors = [
             RuleCursor(tally, rule, tally.detector.lookback) for rule, tally in enumerate(tallies)
         ]
@@ -244,7 +244,7 @@ class Window:
         """Release everything.
 
         The rest of a finding that crosses this position is masked, or blocks. A rule that needs the
-        whole text inspects two texts.
+        whole text inspects the text before and after it separately.
         """
         if self._needs_whole:
             return self.close()

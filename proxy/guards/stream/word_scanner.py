@@ -26,7 +26,7 @@ from proxy.types.partial_matcher import PartialMatcher
 def find_undecided_matches(
     cursors: Sequence[RuleCursor], text: str, preceding: str, base: int, *, escaped: bool
 ) -> list[TextMatch]:
-    """Return the undecided matches in a held text, as if the text ended.
+    """Return the matches in a held text that are not final, as if the text ended.
 
     The text begins at ``base`` and follows the character ``preceding``.
     """
@@ -164,7 +164,7 @@ class WordScanner:
 def make_word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordScanner | None:
     """Return a scanner, None if the rules allow none.
 
-    Each enforcing rule needs a partial matcher, and a lookback too long to hold the text.
+    Each enforcing rule needs a partial matcher, and the longest lookback exceeds ``MIN_LOOKBACK``.
     """
     holding = [cursor for cursor in cursors if cursor.may_withhold]
     longest = max((cursor.lookback or 0 for cursor in holding), default=0)

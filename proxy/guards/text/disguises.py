@@ -141,7 +141,7 @@ def _iter_nfkc_affected_characters() -> Iterator[str]:
 
 
 def _build_character_class(characters: Iterable[str], gap: int = 1) -> str:
-    """Return the inside of a character class, with characters that may occur between two others."""
+    """Return the inside of a character class. A range bridges up to ``gap`` code points."""
     ranges: list[list[str]] = []
     for character in sorted(characters):
         if ranges and ord(character) - ord(ranges[-1][1]) <= gap:
@@ -217,7 +217,7 @@ def normalize_single_characters(text: str) -> str:
 
 
 def find_nfkc_edits(text: str, *, strip_marks: bool) -> Iterator[tuple[int, int, str]]:
-    """Yield the spans of all other changes of NFKC with their replacement.
+    """Yield the spans of NFKC changes that ``normalize_single_characters`` omits, and their text.
 
     Marks beyond ``MAX_MARKS`` stay. ``strip_marks`` removes all combining marks of Latin letters.
     """
@@ -309,7 +309,7 @@ def has_no_disguise(raw: bytes) -> bool:
 
 
 def find_letter_gaps(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the spans of white space between separated letters, as in ``s e c r e t``."""
+    """Yield the edits that remove separators between single letters, as in ``s e c r e t``."""
     for match in _SEPARATED.finditer(text):
         yield from ((gap, gap + 1, "") for gap in range(match.start() + 1, match.end(), 2))
 

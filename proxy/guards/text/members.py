@@ -25,7 +25,7 @@ _SOURCE = "source"  # member with the content of a part
 
 
 def get_opaque_kind(name: str) -> str:
-    """Return the kind of content that reports give for a member."""
+    """Return the kind that is reported for the opaque content of a member."""
     return name if name in OPAQUE_MEMBERS else "file"
 
 
