@@ -19,7 +19,7 @@ JSON_LITERALS = frozenset({"true", "false", "null"})
 
 
 class Segment(NamedTuple):
-    """A text within the arguments, from ``start`` up to ``end``."""
+    """Span of one text in the arguments of a tool call."""
 
     start: int
     end: int
@@ -109,7 +109,7 @@ def split_values(arguments: str) -> Iterator[Segment | None]:
 
 
 def replace_segments(arguments: str, texts: Mapping[int, str]) -> str:
-    """Replace segments by their index; strings must be escaped."""
+    """Replace the segments at the indexes of ``texts``, whose strings must be escaped."""
     parts: list[str] = []
     past = 0
     for number, segment in enumerate(split_segments(arguments)):

@@ -144,9 +144,9 @@ class EscapedAddressScanner:
 
 
 class _UrlScanner:
-    """Addresses with a scheme or two slashes.
+    """Scans for addresses with a scheme or two slashes.
 
-    They end with a space, or with the quote before them.
+    An address ends with a space, or with the quote before it.
     """
 
     __slots__ = ("_before", "_pattern", "_quote", "_spaced", "address", "is_inside")
@@ -203,7 +203,7 @@ class _UrlScanner:
 
 
 class _BareAddressScanner:
-    """Words that look like an address, such as ``a.example/b`` and ``mailto:a?b``.
+    """Scans for words that look like an address, such as ``a.example/b`` and ``mailto:a?b``.
 
     A label with a value, such as ``Email:``, needs a delimiter.
     """
@@ -243,7 +243,7 @@ class _BareAddressScanner:
 
 
 class _LinkTargetScanner:
-    """Targets of links and images in Markdown, and of their definitions."""
+    """Scans for targets of links and images in Markdown, and of their definitions."""
 
     __slots__ = ("_angle", "_bare", "_begun", "_last", "address")
 
@@ -289,7 +289,7 @@ class _LinkTargetScanner:
 
 
 class _TagScanner:
-    """Tags of HTML, from their name on.
+    """Scans for tags of HTML, from their name on.
 
     A quote opens a value only behind ``=``. A tag may also begin within a value, because the
     surrounding element, comment or code is unknown.
