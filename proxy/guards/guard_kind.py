@@ -36,7 +36,7 @@ class InvalidGuardKey(ValueError):
 class GuardContext:
     """Name and stage of a guard, and the files, secrets and upstreams it refers to.
 
-    Mappings have the values of the policy's keys as their keys (``proxy.config.scalars``).
+    Each of these is keyed by the value that refers to it in the policy.
     """
 
     name: str = ""

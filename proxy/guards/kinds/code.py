@@ -38,7 +38,7 @@ FENCE_INDEX = len(LINE_PATTERNS)  # index of the pattern of fences, behind those
 class Code:
     """Detector of code. The kind of a finding is a language of `data/code.toml`, or ``code``.
 
-    A block ends at its closing fence, or after 2,000 characters. Single lines score 0.6, blocks 1.
+    A block ends at its closing fence, or after 2,000 bytes. Single lines score 0.6, blocks 1.
     """
 
     kinds = frozenset({*LINE_PATTERNS, UNKNOWN_LANGUAGE})

@@ -169,7 +169,7 @@ VALUE_CHECKS = {
 class Allowlist:
     """Patterns that make a match of a rule harmless if they match its ``target``.
 
-    They must match before the end of the rule's match. ``partial_patterns`` find partial matches.
+    They must begin before the end of the rule's match. ``partial_patterns`` find partial matches.
     """
 
     target: Literal["secret", "match", "line"]

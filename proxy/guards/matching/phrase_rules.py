@@ -56,7 +56,7 @@ class PhraseRule:
 
 
 class PhraseRules:
-    """Compiled phrase rules of one guard.
+    """Phrase rules with their compiled patterns.
 
     Matches of more than ``max_chars`` characters are ignored. ``chars_after`` is the number of
     characters behind a match that may change the decision. ``pattern_sets`` raises ``ValueError``

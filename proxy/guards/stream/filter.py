@@ -168,7 +168,7 @@ class StreamFilter:
         return released
 
     def try_inspect(self, frame: Frame) -> list[Frame] | None:
-        """Take a frame with one delta that is little work. Take nothing else and return None."""
+        """Take a frame with one delta that is little work, else take nothing and return None."""
         if len(frame.events) != 1 or frame.last or self._joinable.finished_choices:
             return None
         delta = frame.events[0]

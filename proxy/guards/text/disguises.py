@@ -141,7 +141,7 @@ def _iter_nfkc_affected_characters() -> Iterator[str]:
 
 
 def _build_character_class(characters: Iterable[str], gap: int = 1) -> str:
-    """Return the inside of a character class. A range bridges up to ``gap`` code points."""
+    """Return the inside of a character class. Its ranges bridge gaps of up to ``gap``."""
     ranges: list[list[str]] = []
     for character in sorted(characters):
         if ranges and ord(character) - ord(ranges[-1][1]) <= gap:

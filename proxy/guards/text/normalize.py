@@ -46,7 +46,7 @@ class Edit(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class View:
-    """One reading of a text, made of the reading ``_source`` by edits, or the text itself.
+    """One reading of a text: the reading ``_source``, or the original text, with edits.
 
     - ``cased`` keeps the case and ``folded`` does not. Positions are the same in both.
     - ``is_normalized`` is True if look-alikes are folded.
