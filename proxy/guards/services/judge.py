@@ -104,7 +104,7 @@ def build_verdict_schema(text_count: int) -> dict[str, Any]:
     }
 
 
-class Verdict(wire.StrictAnswer):
+class JudgeVerdict(wire.StrictAnswer):
     """Response of the model. The model must give a reason, which improves the verdict.
 
     The reason is dropped, because it may quote a text.
@@ -118,7 +118,7 @@ class Verdict(wire.StrictAnswer):
     )
 
 
-VERDICT_ADAPTER = TypeAdapter(Verdict)
+VERDICT_ADAPTER = TypeAdapter(JudgeVerdict)
 
 
 @frozen
@@ -221,7 +221,10 @@ class Judge:
         }
 
     def _to_findings(
-        self, texts: Sequence[ServiceText], judged_texts: Sequence[JudgedText], verdict: Verdict
+        self,
+        texts: Sequence[ServiceText],
+        judged_texts: Sequence[JudgedText],
+        verdict: JudgeVerdict,
     ) -> list[list[Finding]]:
         """Return findings for the texts that the model names, or else for all texts.
 
