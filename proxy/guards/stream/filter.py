@@ -82,7 +82,6 @@ class JobRunner(Protocol):
 
 
 async def run_on_loop(job: Callable[[], T]) -> T:
-    """Run a job on the event loop."""
     return job()
 
 
@@ -204,7 +203,6 @@ class StreamFilter:
         return FrameTexts(frame, open_texts, complete_texts=complete_texts, weight=weight)
 
     def feed_texts(self, texts: FrameTexts) -> list[Frame]:
-        """Take a frame with its texts, and return the frames that it releases."""
         return [*chain.from_iterable(self.feed_texts_in_steps(texts))]
 
     def feed_texts_in_steps(self, texts: FrameTexts) -> Iterator[list[Frame]]:

@@ -322,7 +322,6 @@ def _rebuild_frame(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Fram
 
 
 def _has_path(value: Any, path: Path) -> bool:
-    """Return True if a document has a value at a path."""
     for step in path:
         steps: Any = range(len(value)) if isinstance(value, list) else value
         if not isinstance(value, dict | list) or step not in steps:
