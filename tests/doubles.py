@@ -59,7 +59,7 @@ def head(status: int, media_type: str, *extra: str) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-def answer(
+def respond(
     body: Any, status: int = 200, *extra: str, media_type: str = "application/json"
 ) -> Script:
     """Respond with one whole document."""
@@ -72,7 +72,7 @@ def answer(
     return script
 
 
-def piece(data: bytes) -> bytes:
+def http_chunk(data: bytes) -> bytes:
     """One chunk of a chunked body."""
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
@@ -99,10 +99,10 @@ def stream(
             if number == cut_after:
                 wire.cut()
                 return
-            await wire.send(piece(event(item)))
+            await wire.send(http_chunk(event(item)))
             if number + 1 == gate_after and gate is not None:
                 await gate.wait()
-        await wire.send(piece(event(b"[DONE]")) if is_done else b"", b"0\r\n\r\n")
+        await wire.send(http_chunk(event(b"[DONE]")) if is_done else b"", b"0\r\n\r\n")
 
     return script
 
@@ -189,7 +189,7 @@ class ScriptedUpstream:
         self.requests: list[ReceivedRequest] = []
         self.arrived = asyncio.Event()
         self.by_model: dict[str, Script] = {}
-        self._always: Script = answer(legacy())
+        self._always: Script = respond(legacy_completion())
         self._next: list[Script] = []
 
     def answer_with(self, script: Script) -> None:
@@ -258,7 +258,7 @@ def usage(prompt: int = 5, completion: int = 3) -> Json:
     }
 
 
-def legacy(text: str = " Paris.", **options: Any) -> Json:
+def legacy_completion(text: str = " Paris.", **options: Any) -> Json:
     """Return a whole legacy completion of OpenAI."""
     choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": "stop"}
     return {
@@ -277,7 +277,7 @@ def chat(text: str = "Paris.", **options: Any) -> Json:
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     return {
-        **legacy(),
+        **legacy_completion(),
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "choices": [choice],
@@ -287,7 +287,7 @@ def chat(text: str = "Paris.", **options: Any) -> Json:
 
 def legacy_events(*texts: str, with_usage: bool = True) -> list[Json]:
     """Return the events of a legacy stream, with the bare usage chunk last."""
-    base = {k: v for k, v in legacy().items() if k not in ("choices", "usage")}
+    base = {k: v for k, v in legacy_completion().items() if k not in ("choices", "usage")}
     fields = [
         {**base, "choices": [{"index": 0, "text": t, "logprobs": None, "finish_reason": None}]}
         for t in texts

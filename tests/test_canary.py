@@ -17,12 +17,12 @@ from tests.doubles import (
     Json,
     Script,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
     cut_before_head,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     stream,
 )
 from tests.telemetry.collector import Collector
@@ -68,16 +68,16 @@ def request_body(route: Route, *, streamed: bool, **options: Any) -> Json:
     return {**route.body(streamed=streamed), **fields, "user": f"{MARK}user", **options}
 
 
-def text_response(respond: str, route: Route, *, streamed: bool, **how: Any) -> Script:
+def text_response(marked_text: str, route: Route, *, streamed: bool, **how: Any) -> Script:
     if streamed:
         events = chat_events if route.chat else legacy_events
-        return stream(events(*respond.split("|")), **how)
-    text = respond.replace("|", "")
-    return answer(chat(text) if route.chat else legacy(text))
+        return stream(events(*marked_text.split("|")), **how)
+    text = marked_text.replace("|", "")
+    return respond(chat(text) if route.chat else legacy_completion(text))
 
 
 def unknown_finish_reason(route: Route) -> Json:
-    fields = chat("fine") if route.chat else legacy("fine")
+    fields = chat("fine") if route.chat else legacy_completion("fine")
     fields["choices"][0]["finish_reason"] = f"{MARK} because"
     return fields
 
@@ -91,28 +91,28 @@ def calls(route: Route, *, streamed: bool) -> Iterator[Step]:
     def body(**options: Any) -> Json:
         return request_body(route, streamed=streamed, **options)
 
-    def respond(text: str, **how: Any) -> Script:
+    def respond_text(text: str, **how: Any) -> Script:
         return text_response(text, route, streamed=streamed, **how)
 
-    yield respond(f"{MARK}an|swer"), body(), {}
+    yield respond_text(f"{MARK}an|swer"), body(), {}
     yield None, body(), {}  # a cache hit
     yield (
-        answer(unknown_finish_reason(route)),
+        respond(unknown_finish_reason(route)),
         request_body(route, streamed=False, temperature=0.1),
         {},
     )
     forbidden = f"{MARK}forbidden"
     message = {"messages": [{"role": "user", "content": forbidden}]}
     yield None, body(**message if route.chat else {"prompt": forbidden}), {}
-    yield respond(f"{MARK}unsay|able {MARK}"), body(temperature=0.2), {}
-    cut = respond(f"{MARK}an|swer|more", cut_after=2) if streamed else cut_before_head()
+    yield respond_text(f"{MARK}unsay|able {MARK}"), body(temperature=0.2), {}
+    cut = respond_text(f"{MARK}an|swer|more", cut_after=2) if streamed else cut_before_head()
     yield cut, body(temperature=0.3), {}
     for status in (400, 401, 429, 500):
         error = {"error": {"message": "no", "type": PASSES[0], "code": PASSES[1]}}
-        script = answer(error, status, f"x-secret: {MARK}header")
+        script = respond(error, status, f"x-secret: {MARK}header")
         yield script, body(temperature=status / 1000), {}
-    yield answer(f"{MARK} is no JSON".encode()), body(temperature=0.5), {}
-    yield answer(f"<{MARK}>".encode(), media_type="text/html"), body(temperature=0.6), {}
+    yield respond(f"{MARK} is no JSON".encode()), body(temperature=0.5), {}
+    yield respond(f"<{MARK}>".encode(), media_type="text/html"), body(temperature=0.6), {}
     yield stream([f'{{"choices": {MARK}'.encode()]), body(temperature=0.7), {}
     for wrong in ({"temperature": f"{MARK}hot"}, {"stream": f"{MARK}yes"}):
         yield None, body(**wrong), {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import DIGEST, KEY, running_proxy
-from tests.doubles import ScriptedUpstream, answer, cut_before_head, hang
+from tests.doubles import ScriptedUpstream, cut_before_head, hang, respond
 from tests.test_pipeline import ROUTES
 
 PAGE = (Path(__file__).parents[1] / "docs/errors.md").read_text()
@@ -59,7 +59,7 @@ def rows_by_code() -> dict[str, tuple[set[int], set[str]]]:
 
 
 def error_response_of(status: int) -> Any:
-    return answer({"error": {"message": "no", "type": "t" * 80}}, status=status)
+    return respond({"error": {"message": "no", "type": "t" * 80}}, status=status)
 
 
 CASES: dict[str, tuple[dict[str, Any], Any]] = {
@@ -80,8 +80,8 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "upstream_forbids": ({}, error_response_of(403)),
     "upstream_unavailable": ({}, cut_before_head()),
     "upstream_total_timeout": ({"case": "slow"}, hang()),
-    "upstream_invalid_response": ({}, answer({"what": 1})),
-    "upstream_answer_too_large": ({}, answer({"choices": [[]] * 200_000})),
+    "upstream_invalid_response": ({}, respond({"what": 1})),
+    "upstream_answer_too_large": ({}, respond({"choices": [[]] * 200_000})),
 }
 ELSEWHERE = {
     *("internal_error", "client_gone", "stopping", "upstream_stale", "limit_store_unavailable"),

@@ -16,8 +16,8 @@ from tests.dialects.responses import test_conversations as talks
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     message,
+    respond,
     response,
 )
 from tests.for_each import for_each
@@ -159,7 +159,7 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 async def test_call_leaves_one_record_and_one_metric_count(
     case: OtherRoute, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(case.reply or {}))
+    upstream.answer_with(respond(case.reply or {}))
 
     reply = await send(proxy, case)
 

@@ -14,13 +14,13 @@ from tests.conftest import KEY, Proxy
 from tests.doubles import (
     PATIENCE_S,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
     cut_before_head,
     hang,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     stream,
 )
 from tests.for_each import for_each
@@ -97,7 +97,7 @@ def successful_response(route: Route, *, streamed: bool, **how: Any) -> Any:
     if streamed:
         events = chat_events if route.chat else legacy_events
         return stream(events(" Par", "is."), **how)
-    return answer(chat(" Paris.") if route.chat else legacy())
+    return respond(chat(" Paris.") if route.chat else legacy_completion())
 
 
 def _texts_of_blocks(raw: bytes, *, streamed: bool) -> str:

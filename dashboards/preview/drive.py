@@ -27,7 +27,7 @@ from tests.doubles import (
     chat,
     event,
     head,
-    piece,
+    http_chunk,
     scripted_upstream,
 )
 from tests.servers import free_port
@@ -120,12 +120,12 @@ class Providers:
                 wire.cut()
                 return
             choice = {"index": 0, "delta": {"content": word}, "finish_reason": None}
-            await wire.send(piece(event({**base, "choices": [choice]})))
+            await wire.send(http_chunk(event({**base, "choices": [choice]})))
             await asyncio.sleep(self._draw.uniform(0.004, 0.03))
         end = {"index": 0, "delta": {}, "finish_reason": "stop"}
-        await wire.send(piece(event({**base, "choices": [end]})))
-        await wire.send(piece(event({**base, "choices": [], "usage": usage})))
-        await wire.send(piece(event(b"[DONE]")), b"0\r\n\r\n")
+        await wire.send(http_chunk(event({**base, "choices": [end]})))
+        await wire.send(http_chunk(event({**base, "choices": [], "usage": usage})))
+        await wire.send(http_chunk(event(b"[DONE]")), b"0\r\n\r\n")
 
 
 async def _answer(wire: Wire, status: int, body: dict[str, Any]) -> None:

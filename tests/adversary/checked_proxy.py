@@ -25,9 +25,9 @@ from tests.doubles import (
     Json,
     ReceivedRequest,
     Wire,
-    answer,
     chat,
-    legacy,
+    legacy_completion,
+    respond,
     scripted_upstream,
     stream,
 )
@@ -111,13 +111,13 @@ class GreedyUpstream:
         body = request.json
         self.bodies.append(body)
         usage = self.report_usage(body)
-        document = chat("Fine.") if "messages" in body else legacy("Fine.")
+        document = chat("Fine.") if "messages" in body else legacy_completion("Fine.")
         if body.get("stream"):
             base = {**document, "choices": [self._event(document)]}
             del base["usage"]
             script = stream([base, {**base, "choices": [], "usage": usage}])
         else:
-            script = answer({**document, "usage": usage})
+            script = respond({**document, "usage": usage})
         await script(request, wire)
 
     @staticmethod

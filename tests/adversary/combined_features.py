@@ -16,15 +16,15 @@ from tests.doubles import (
     ReceivedRequest,
     Script,
     Wire,
-    answer,
     chat,
     chat_events,
     cut_before_head,
     hang,
     head,
     item_events,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     response,
     response_events,
     stream,
@@ -86,7 +86,7 @@ API_ROTATION = (
     "responses",
     "messages",
 )  # 5: no divisor of behaviors
-OVERSIZED = answer(b'{"choices": [' + b"{}," * 100_000 + b"{}]}")
+OVERSIZED = respond(b'{"choices": [' + b"{}," * 100_000 + b"{}]}")
 DISCONNECTS = ("stays", "stays", "stays", "leaves-early", "leaves-midway")
 
 
@@ -204,13 +204,13 @@ class ObedientUpstream:
 
 
 FAILURES: dict[str, Script] = {
-    "overloaded": answer({"error": {"message": "later"}}, 429),
-    "broken": answer({"error": {"message": "no"}}, 500),
-    "refused": answer({"error": {"message": "no"}}, 400),
-    "denied": answer({"error": {"message": "no"}}, 401),
-    "garbled": answer(b"{"),
+    "overloaded": respond({"error": {"message": "later"}}, 429),
+    "broken": respond({"error": {"message": "no"}}, 500),
+    "refused": respond({"error": {"message": "no"}}, 400),
+    "denied": respond({"error": {"message": "no"}}, 401),
+    "garbled": respond(b"{"),
     "gone": cut_before_head(),
-    "html": answer(b"<html>", media_type="text/html"),
+    "html": respond(b"<html>", media_type="text/html"),
     "oversized": OVERSIZED,
     "silent": hang(),
     "torn": stream([*chat_events("Par")[:2], b"no json"]),
@@ -226,11 +226,11 @@ def build_script(behavior: str, body: Json) -> Script:
         return stream_text(text, body, behavior, has_usage=has_usage, is_cut=is_cut)
     if is_cut:
         return cut_within_body
-    document = response(text_item(text)) if "input" in body else legacy(text)
+    document = response(text_item(text)) if "input" in body else legacy_completion(text)
     document = chat(text) if "messages" in body else document
     if not has_usage:
         del document["usage"]
-    return answer(document)
+    return respond(document)
 
 
 def stream_text(text: str, body: Json, behavior: str, *, has_usage: bool, is_cut: bool) -> Script:

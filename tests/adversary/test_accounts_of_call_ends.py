@@ -28,11 +28,11 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     chat,
     hang,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     stream,
 )
 from tests.ledger.records import proxy_with_ledger, stored_rows
@@ -92,7 +92,9 @@ def estimated(cost: int, loss: str | None, money: str = "abandoned", served: int
     return Row("first", "partial_estimate", cost * 1000, money, loss, served)
 
 
-PARIS, HIPPO, HORSE = (answer(legacy(text)) for text in (" Paris.", "a hippo", "a horse"))
+PARIS, HIPPO, HORSE = (
+    respond(legacy_completion(text)) for text in (" Paris.", "a hippo", "a horse")
+)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class CallEnd:
     is_concurrent: bool = False
 
 
-BROKEN = answer(b'{"choices": [')
+BROKEN = respond(b'{"choices": [')
 STREAMED: dict[str, Any] = {"stream": True}
 PROMPT = {"prompt_tokens": 10, "completion_tokens": 0}
 HEAD, *TAIL = legacy_events("", "y" * 40, with_usage=False)
@@ -147,7 +149,7 @@ CALL_ENDS: dict[str, CallEnd] = {
         (estimated(60, None, "useful"),), stream([{**HEAD, "usage": PROMPT}, *TAIL]), body=STREAMED
     ),
     "unpriced": CallEnd(
-        (GOOD._replace(cost=None),), answer(chat(" Paris.")), body={"model": "search-answers"}
+        (GOOD._replace(cost=None),), respond(chat(" Paris.")), body={"model": "search-answers"}
     ),
     "stranger": CallEnd(headers={"Authorization": "Bearer hr-nobody"}, outcome="client_error"),
     "unknown path": CallEnd(path="/v1/nothing", outcome="client_error"),
@@ -182,22 +184,24 @@ CALL_ENDS: dict[str, CallEnd] = {
     "cut": CallEnd((estimated(60, "upstream_broke"),),
         stream(legacy_events("y" * 40, "z"), cut_after=1), body=STREAMED, outcome="upstream_error"),
     "failing": CallEnd((RETRIED, Row("fallback", "none", None, "abandoned", "upstream_broke", 0)),
-        answer({}, 500), outcome="upstream_error"),
+        respond({}, 500), outcome="upstream_error"),
     "at fault": CallEnd((Row("first", "none", None, "abandoned", None, 0),),
-        answer({"error": {"code": "context_length_exceeded"}}, 400), outcome="client_error"),
+        respond({"error": {"code": "context_length_exceeded"}}, 400), outcome="client_error"),
     "at fault midway": CallEnd(
         (estimated(60, "refused"),),
         stream([*legacy_events("y" * 40), {"error": {"type": "invalid_request_error"}}]),
         body=STREAMED,
         outcome="client_error",
     ),
-    "fallback": CallEnd((RETRIED, next_attempt("fallback")), by_model={"primary": answer({}, 500)}),
-    "retried": CallEnd((RETRIED, next_attempt("retry")), first=(answer({}, 503),), settings=RETRY),
+    "fallback": CallEnd(
+        (RETRIED, next_attempt("fallback")), by_model={"primary": respond({}, 500)}
+    ),
+    "retried": CallEnd((RETRIED, next_attempt("retry")), first=(respond({}, 503),), settings=RETRY),
     "garbled": CallEnd((GARBLED, next_attempt("fallback")), by_model={"primary": BROKEN}),
     "hedged": CallEnd((SLOW, next_attempt("hedge")), by_model={"primary": hang()}, settings=HEDGE),
     "several": CallEnd(
         (GOOD, Row("first", "none", None, "abandoned", "upstream_broke", 0)),
-        by_model={"second": answer({}, 500)},
+        by_model={"second": respond({}, 500)},
         path="/v1/completion",
         body={"model": ["first", "second"]},
     ),
@@ -211,7 +215,7 @@ CALL_ENDS: dict[str, CallEnd] = {
     "guard retry": CallEnd((BLOCKED, next_attempt("guard")), first=(HIPPO, HORSE), **RETRIES),
     "guard retry after a failure": CallEnd(
         (RETRIED, BLOCKED._replace(why="retry"), next_attempt("guard")),
-        first=(answer({}, 503), HIPPO, HORSE),
+        first=(respond({}, 503), HIPPO, HORSE),
         **RETRIES | {"settings": f"{GUARDED}\n    {RETRY}"},
     ),
     "guard retry after a part": CallEnd(
@@ -231,7 +235,7 @@ CALL_ENDS: dict[str, CallEnd] = {
     ),
     "guard retry that fails once": CallEnd(
         (BLOCKED, RETRIED._replace(why="guard"), next_attempt("retry")),
-        first=(HIPPO, answer({}, 503), HORSE),
+        first=(HIPPO, respond({}, 503), HORSE),
         **RETRIES | {"settings": f"{GUARDED}\n    {RETRY}"},
     ),
     "cached": CallEnd((GOOD, CACHED), calls=2, **CACHING),

@@ -16,7 +16,7 @@ from aiohttp import ClientSession
 from proxy.cache.cached_answer import COMPRESSED_VERSION
 from tests.cli.test_init import serving
 from tests.conftest import policies_for
-from tests.doubles import ScriptedUpstream, answer, legacy
+from tests.doubles import ScriptedUpstream, legacy_completion, respond
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -42,7 +42,7 @@ async def ask(url: str) -> tuple[int, str]:
 
 
 async def test_damaged_file_is_replaced(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
     file = tmp_path / "cache.db"
     file.write_bytes(b"SQLite format 3\0" + b"\xa5" * 8000)
 
@@ -68,7 +68,7 @@ async def test_wrong_value_is_a_miss(
     value: float | bytes, is_sealed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """A value of another format is also reported. One in our format contains no response."""
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
     file = tmp_path / "cache.db"
     async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):
         assert await ask(url) == (200, "miss")
@@ -94,7 +94,7 @@ async def test_missing_store_is_logged_at_each_load(
     store: str, variable: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     policies = cached(upstream.url).replace("store: sqlite", f"store: {store}")
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
 
     async with serving(tmp_path / "p", policies) as (served, url):
         assert [await ask(url), await ask(url)] == [(200, "bypass"), (200, "bypass")]

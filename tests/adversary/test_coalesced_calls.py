@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, gated, stream
+from tests.doubles import ScriptedUpstream, chat, chat_events, gated, respond, stream
 from tests.for_each import for_each
 from tests.guards.calls import guarded
 from tests.servers import eventually
@@ -21,7 +21,7 @@ async def test_blocked_response_is_requested_twice(
     action: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
-    script = stream(chat_events("hippo ", "a")) if streamed else answer(chat("a hippo"))
+    script = stream(chat_events("hippo ", "a")) if streamed else respond(chat("a hippo"))
     upstream.answer_with(gated(gate, script))
     async with guarded(tmp_path, upstream, POLICY.replace("ACTION", action)) as proxy:
         async with asyncio.TaskGroup() as group:

@@ -20,7 +20,7 @@ from proxy.guards.text.documents import collect_request_texts, collect_response_
 from proxy.guards.text.replace import replace_texts
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.test_hidden_words import NAMES
-from tests.doubles import Json, ScriptedUpstream, answer, chat
+from tests.doubles import Json, ScriptedUpstream, chat, respond
 from tests.for_each import for_each
 from tests.guards.calls import ask_route, guarded
 from tests.guards.doubles import Ticks, pieces
@@ -164,7 +164,7 @@ async def test_value_cut_over_parts_reaches_nobody(
             assert upstream.requests == []
             for form in ("parts", "strings") if found else ():
                 parts = CONTENTS[form]([text[:index], text[index:]])
-                upstream.answer_with(answer({**chat("a"), **build_response(parts)}))
+                upstream.answer_with(respond({**chat("a"), **build_response(parts)}))
                 reply = await ask_route(proxy, ROUTES[name])
 
                 assert found.encode() not in reply.raw, (reply.status, parts)

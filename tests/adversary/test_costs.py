@@ -16,7 +16,15 @@ from proxy.settings import LedgerLocation
 from proxy.telemetry.log import build_call_line
 from tests.adversary.request_calls import Start
 from tests.conftest import metric_total, policies_for, running_proxy
-from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events, stream, usage
+from tests.doubles import (
+    ScriptedUpstream,
+    chat,
+    legacy_completion,
+    legacy_events,
+    respond,
+    stream,
+    usage,
+)
 from tests.ledger.records import proxy_with_ledger, stored_rows
 from tests.limits.test_init import SEARCH
 
@@ -82,7 +90,7 @@ async def test_all_accounts_have_the_same_usage(
         for case in CASES:
             *events, last_document = legacy_events("y" * 40)
             good_events = stream([*events, {**last_document, "usage": case.usage}])
-            full_value = answer(legacy("y" * 40, usage=case.usage))
+            full_value = respond(legacy_completion("y" * 40, usage=case.usage))
             upstream.answer_with(good_events if streamed else full_value)
 
             assert (await proxy.complete(**BODY, stream=streamed)).status == 200
@@ -161,7 +169,7 @@ def expensive(*, streamed: bool = False) -> Any:
     """Respond at a cost that leaves less budget than another call would claim."""
     used = usage(5, 1_600_000)
     events = [*legacy_events(" Par", "is.", with_usage=False), {"choices": [], "usage": used}]
-    return stream(events) if streamed else answer(legacy(usage=used))
+    return stream(events) if streamed else respond(legacy_completion(usage=used))
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -205,7 +213,7 @@ async def test_cache_hit_uses_other_limits(
 
 async def test_budget_refusal_spends_no_limit(start: Start, upstream: ScriptedUpstream) -> None:
     """A key without budget must not use up the requests that all keys share."""
-    upstream.answer_with(answer(chat(usage=usage(2_000_000, 0))))
+    upstream.answer_with(respond(chat(usage=usage(2_000_000, 0))))
     limits = (
         "{name: money, usd: 0.1 per month, unpriced: allow, per: key}",
         "{name: calls, requests: 5 per day}",

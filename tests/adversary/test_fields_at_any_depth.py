@@ -21,7 +21,7 @@ from proxy.fields.rules import POLICY_FIELDS
 from proxy.types import Target, Upstream
 from tests.conftest import KEY, Proxy
 from tests.dialects.test_stored_state import StatefulProxy, policy, stateful_proxy
-from tests.doubles import Json, ScriptedUpstream, answer
+from tests.doubles import Json, ScriptedUpstream, respond
 from tests.for_each import for_each
 
 UPSTREAM = Upstream("openai", "openai", "https://example.com")
@@ -272,7 +272,7 @@ async def test_conversation_refuses_forbidden_tools(path: str, gateway: Stateful
 
 @pytest.fixture
 async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
-    upstream.answer_with(answer({"id": "conv_1", "object": "conversation", "created_at": 1}))
+    upstream.answer_with(respond({"id": "conv_1", "object": "conversation", "created_at": 1}))
     text = policy(upstream.url).replace("  kept:\n", "  kept:\n    passthrough: [/v1/forms]\n")
     async with stateful_proxy(tmp_path / "policies", upstream, text) as running:
         yield running

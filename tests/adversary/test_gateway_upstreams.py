@@ -23,10 +23,10 @@ from tests.doubles import (
     ReceivedRequest,
     ScriptedUpstream,
     Wire,
-    answer,
     chat,
-    legacy,
+    legacy_completion,
     message,
+    respond,
     response,
     usage,
 )
@@ -71,7 +71,7 @@ APIS: dict[str, Api] = {
 }
 ANSWERS: Mapping[str, Any] = {
     "/v1/chat/completions": chat(),
-    "/v1/completions": legacy(),
+    "/v1/completions": legacy_completion(),
     "/v1/responses": response(),
     "/v1/embeddings": {
         "object": "list",
@@ -85,7 +85,7 @@ ANSWERS: Mapping[str, Any] = {
 
 
 async def respond_by_path(request: ReceivedRequest, wire: Wire) -> None:
-    await answer(ANSWERS.get(request.path, {}))(request, wire)
+    await respond(ANSWERS.get(request.path, {}))(request, wire)
 
 
 def build_policies(url: str, extra: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 from proxy.guards.text.base64_text import parse_encoded_data
 from tests.adversary.hostile_texts import HOSTILE_TEXTS, repeat_text
 from tests.conftest import Proxy
-from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, chat_events, stream
+from tests.doubles import Json, Script, ScriptedUpstream, chat, chat_events, respond, stream
 from tests.guards.calls import guarded
 from tests.test_pipeline import BEARER
 
@@ -52,7 +52,7 @@ def split(text: str) -> list[str]:
 
 
 def request_with(content: Any, **fields: Any) -> tuple[Json, Script]:
-    return {"messages": [{"role": "user", "content": content}], **fields}, answer(chat())
+    return {"messages": [{"role": "user", "content": content}], **fields}, respond(chat())
 
 
 def response_with(script: Script, **fields: Any) -> tuple[Json, Script]:
@@ -78,10 +78,10 @@ BUILDERS: Mapping[str, Build] = {
     ),
     "arguments": arguments_of_a_call,
     "unknown names": unknown_names,
-    "whole response": lambda text: response_with(answer(chat(text))),
+    "whole response": lambda text: response_with(respond(chat(text))),
     "stream": lambda text: response_with(stream(chat_events(*split(text))), stream=True),
     "error": lambda text: response_with(
-        answer({"error": {"message": text, "type": text, "code": text}}, 400)
+        respond({"error": {"message": text, "type": text, "code": text}}, 400)
     ),
 }
 

@@ -33,7 +33,7 @@ from tests.adversary.hidden_values import (
 )
 from tests.adversary.test_hidden_words import NAMES, build_event, text_choice
 from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
-from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, stream
+from tests.doubles import Json, ScriptedUpstream, chat, legacy_completion, respond, stream
 from tests.for_each import for_each
 from tests.guards.calls import ask_route, guarded
 from tests.guards.doubles import Ticks, stream_inspector
@@ -327,7 +327,7 @@ async def test_every_route_guards_requests(
     name: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     route = ROUTES[name]
-    upstream.answer_with(answer(chat("Fine.") if route.chat else legacy("Fine.")))
+    upstream.answer_with(respond(chat("Fine.") if route.chat else legacy_completion("Fine.")))
     cases = islice(zip(cycle(REQUEST_MEMBERS), iter_forms([*FORMS]), strict=False), 60)
     async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as proxy:
         for member, (form, value) in cases:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.adversary.client_readers import assemble_texts
-from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, stream
+from tests.doubles import Json, ScriptedUpstream, chat, legacy_completion, respond, stream
 from tests.guards.calls import ask_route, guarded
 from tests.test_pipeline import ROUTES, Route
 
@@ -60,7 +60,7 @@ Send = Callable[..., Awaitable[bytes]]
 
 
 def build_whole(route: Route, choice: Json, **members: Any) -> Json:
-    body = chat("a", **members) if route.chat else legacy("a", **members)
+    body = chat("a", **members) if route.chat else legacy_completion("a", **members)
     return {**body, "choices": [{**body["choices"][0], **choice}]}
 
 
@@ -85,7 +85,7 @@ async def send(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Send
 
         async def send_call(route: Route, response: Any, *label: object) -> bytes:
             is_stream = isinstance(response, list)
-            upstream.answer_with(stream(response) if is_stream else answer(response))
+            upstream.answer_with(stream(response) if is_stream else respond(response))
             reply = await ask_route(proxy, route, route.content, streamed=is_stream)
             readings = assemble_texts(reply.raw).items()
             assert [key for key, text in readings if WORD in text] == [], (label, reply.raw)
@@ -146,7 +146,7 @@ async def test_ids_of_calls_are_guarded(send: Send) -> None:
 
 
 async def test_response_headers_carry_no_text(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("a"), 200, f"openai-model: {LONG}", "openai-version: 1"))
+    upstream.answer_with(respond(chat("a"), 200, f"openai-model: {LONG}", "openai-version: 1"))
     async with guarded(tmp_path, upstream, "output: [{guard: keywords, words: [x]}]") as proxy:
         reply = await ask_route(proxy, ROUTES["openai-chat"])
 

@@ -13,13 +13,13 @@ from tests.doubles import (
     Json,
     Script,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
     head,
     item_events,
     message,
     message_events,
+    respond,
     response,
     response_events,
     sends,
@@ -38,7 +38,7 @@ def raw_response(text: str, *, streamed: bool) -> Script:
 
     event = f"data: {text}\n\ndata: [DONE]\n\n".encode()
     events = sends(head(200, "text/event-stream", f"content-length: {len(event)}") + event)
-    return events if streamed else answer(text.encode())
+    return events if streamed else respond(text.encode())
 
 
 CHOICE = (
@@ -124,7 +124,7 @@ async def test_response_of_another_api_is_an_upstream_error(
         for (requested, received), end in product(PAIRS, ("done", "bytes", "whole")):
             document, events = RESPONSES[received]
             is_whole = end == "whole"
-            script = answer(document) if is_whole else stream(events, is_done=end == "done")
+            script = respond(document) if is_whole else stream(events, is_done=end == "done")
             response = await calls.send(client, script, requested, stream=not is_whole)
 
             label, reply, record = (requested, received, end), response.reply, response.record

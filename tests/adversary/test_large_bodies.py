@@ -33,13 +33,13 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     chat,
     chat_events,
     event,
     hang,
     head,
-    legacy,
+    legacy_completion,
+    respond,
     response,
 )
 from tests.guards.calls import ask, guarded
@@ -86,7 +86,7 @@ def respond_by_path(measured: MeasuredProxy) -> Script:
     async def script(request: ReceivedRequest, wire: Wire) -> None:
         measured.requests.append(request.body)
         ends = [end for end in RESPONSES if request.path.endswith(end)]
-        await answer(RESPONSES[ends[0]]() if ends else legacy())(request, wire)
+        await respond(RESPONSES[ends[0]]() if ends else legacy_completion())(request, wire)
 
     return script
 
@@ -192,7 +192,7 @@ async def test_large_call_is_estimated_quickly(tmp_path: Path, upstream: Scripte
 async def test_redacting_captured_texts_leaves_the_event_loop_free(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat("+1 555-0199 " * 8000)))
+    upstream.answer_with(respond(chat("+1 555-0199 " * 8000)))
     capture = "capture: {share: 100%, max_chars: 100000}"
     async with guarded(tmp_path, upstream, capture) as proxy:
         assert (await ask(proxy, "Hi")).status == 200
@@ -239,7 +239,7 @@ async def test_guards_stay_enabled_under_load(
     on_error: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     """Two bodies of 20,000 parts occupy the guard threads for many deadlines."""
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
 
     async with (
         running_proxy(tmp_path / "policies", build_policies(upstream.url, on_error)) as proxy,
@@ -281,7 +281,7 @@ async def test_streams_of_one_key_delay_no_other_key(kind: str, tmp_path: Path) 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
         nonlocal streaming
         if not request.json.get("stream"):
-            await answer(chat())(request, wire)
+            await respond(chat())(request, wire)
             return
         streaming += 1
         if streaming == STREAMS:

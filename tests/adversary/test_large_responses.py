@@ -24,7 +24,7 @@ from tests.adversary.event_loops import (
     stream_bytes,
     whole_bytes,
 )
-from tests.doubles import Json, chat, legacy, usage
+from tests.doubles import Json, chat, legacy_completion, usage
 from tests.ledger.records import stored_rows
 from tests.test_pipeline import BEARER, ENKRYPT, PORTKEY
 
@@ -268,7 +268,7 @@ async def test_bounds_are_set_by_policy(tmp_path: Path) -> None:
     bounds = "{max_answer_values: 1000, max_answer_bytes: 10kB, dialect: openai,"
     cases = (
         *((chat(x=[1] * 900), 200), (chat(x=[1] * 1000), 502)),
-        *((legacy("x" * 9000), 200), (legacy("x" * 10_000), 502)),
+        *((legacy_completion("x" * 9000), 200), (legacy_completion("x" * 10_000), 502)),
     )
     async with measured_proxy(tmp_path, POLICY) as measured:
         policies = measured.proxy.policies / "policies.yaml"

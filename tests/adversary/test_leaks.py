@@ -33,7 +33,14 @@ from tests.adversary.combined_features import (
 )
 from tests.adversary.test_combined_features import CombinedProxy
 from tests.conftest import KEY, Proxy, running_proxy
-from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, scripted_upstream
+from tests.doubles import (
+    Json,
+    ScriptedUpstream,
+    chat,
+    legacy_completion,
+    respond,
+    scripted_upstream,
+)
 from tests.servers import eventually
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -308,7 +315,7 @@ async def test_no_header_keeps_a_key_in_memory(
     name: str, proxy: Proxy, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     route = ROUTES[name]
-    upstream.answer_with(answer(chat() if route.chat else legacy()))
+    upstream.answer_with(respond(chat() if route.chat else legacy_completion()))
     other_document = {
         **{item: "sk-of-another" for item in ("x-api-key", "apikey", "cookie", "authorization")},
         "x-session-token": "sk-of-another",

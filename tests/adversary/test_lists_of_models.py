@@ -19,7 +19,7 @@ from proxy.policy.review.explain import explain
 from proxy.types import Call, Plan, RequestHead, Secret
 from tests.conftest import DIGEST, KEY, Reply, running_proxy
 from tests.dialects.test_stored_state import policy, stateful_proxy
-from tests.doubles import Json, ScriptedUpstream, answer, chat, response
+from tests.doubles import Json, ScriptedUpstream, chat, respond, response
 from tests.policy.decisions import decide, key_in, snapshot_of
 from tests.test_pipeline import MESSAGES
 
@@ -190,7 +190,7 @@ PAGE: Json = {"object": "list", "data": [], "first_id": None, "last_id": None, "
 ITEM: Json = {"type": "message", "role": "user", "content": "Where?"}
 
 
-def respond(**fields: Any) -> tuple[str, str, Json]:
+def responses_request(**fields: Any) -> tuple[str, str, Json]:
     return "POST", "/v1/responses", {"model": "gpt-4o-mini", "input": "Go on.", **fields}
 
 
@@ -199,11 +199,11 @@ def list_calls(stored: str, conversation: str) -> list[tuple[tuple[str, str, Jso
     queued = response(status="queued", background=True)
     return [
         (("POST", "/v1/chat/completions", {"model": "gpt-4o-mini", **MESSAGES}), chat("Hi.")),
-        (respond(model="drawing"), response()),
-        (respond(background=True), queued),
-        (respond(previous_response_id=stored), response()),
-        (respond(conversation=conversation), response()),
-        (respond(model="keeper", previous_response_id=stored), response()),
+        (responses_request(model="drawing"), response()),
+        (responses_request(background=True), queued),
+        (responses_request(previous_response_id=stored), response()),
+        (responses_request(conversation=conversation), response()),
+        (responses_request(model="keeper", previous_response_id=stored), response()),
         (("GET", f"/v1/responses/{stored}", None), response()),
         (("GET", f"/v1/responses/{stored}/input_items", None), PAGE),
         (("GET", f"/v1/conversations/{conversation}", None), CONVERSATION),
@@ -242,14 +242,14 @@ async def test_equal_candidate_has_no_differences(
         tmp_path / "policies", upstream, text, candidate=tmp_path / "candidate"
     ) as gateway:
         admin, json_type = gateway.proxy.admin, {"accept": "application/json"}
-        upstream.answer_with(answer(response()))
+        upstream.answer_with(respond(response()))
         stored = await gateway.id_of()
-        upstream.answer_with(answer(CONVERSATION))
+        upstream.answer_with(respond(CONVERSATION))
         to = {"x-headrace-deployment": "support-chat"}
         _, conversation, _ = await gateway.send("/v1/conversations", "POST", {}, **to)
         calls = list_calls(stored, conversation["id"])
         for count, ((method, path, body), document) in enumerate(calls, start=3):
-            upstream.answer_with(answer(document))
+            upstream.answer_with(respond(document))
             _, _, headers = await gateway.send(path, method, body)
             [*_, record] = await gateway.proxy.sink.wait(count)
             if record.call is not None:  # not refused before a policy decision

@@ -27,9 +27,9 @@ from tests.dialects.vendors.test_anthropic import THOUGHT, TOOL_USE
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
-    legacy,
+    legacy_completion,
     message,
+    respond,
     scripted_upstream,
     stream,
     usage,
@@ -64,7 +64,7 @@ LEGACY_LOGPROBS = {"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": [{
 ERROR = {"message": "m", "code": 5, "status": 5}
 DOCUMENTS: Sequence[Json] = (
     *(*INVALID_VALUE_DOCUMENTS["chat"], *(chunk for [chunk] in STREAMS["chat"])),
-    {**legacy("Hydropolis"), "model": "m"},
+    {**legacy_completion("Hydropolis"), "model": "m"},
     chunk({**choice({"content": "a"}, "stop"), "logprobs": {"content": [LOGPROBS]}}, usage=usage()),
     {
         **chunk({"index": 0, "text": "a", "logprobs": LEGACY_LOGPROBS, "finish_reason": "stop"}),
@@ -105,7 +105,7 @@ Drawn = tuple[str, str, bool, bool, list[Json]]
 
 async def check_response(proxy: Proxy, upstream: ScriptedUpstream, drawn: Drawn) -> None:
     route, model, client_streams, upstream_streams, responses = drawn
-    upstream.answer_with(stream(responses) if upstream_streams else answer(responses[0]))
+    upstream.answer_with(stream(responses) if upstream_streams else respond(responses[0]))
     path, headers, text = CLIENTS[route]
     models = [model, "scale-model"] if route == "multimodel" else model
     body: Json = {"model": models, text: TEXTS[text], "max_tokens": 64, "stream": client_streams}

@@ -27,7 +27,15 @@ from proxy.runtime.fair_queue import LARGE_BYTES
 from tests.adversary.event_loops import LoopLag
 from tests.conftest import KEY, Proxy
 from tests.dialects.wire.test_large_json import JSON
-from tests.doubles import Json, ReceivedRequest, ScriptedUpstream, Wire, answer, chat, legacy
+from tests.doubles import (
+    Json,
+    ReceivedRequest,
+    ScriptedUpstream,
+    Wire,
+    chat,
+    legacy_completion,
+    respond,
+)
 from tests.for_each import for_each
 from tests.guards.calls import guarded
 from tests.test_pipeline import BEARER, ROUTES
@@ -56,8 +64,8 @@ SIZES = pytest.mark.parametrize("extra", ["", "x" * 70_000], ids=["small", "larg
 
 
 async def respond_by_path(request: ReceivedRequest, wire: Wire) -> None:
-    document = chat() if "chat" in request.path else legacy()
-    await answer(VECTORS if "embeddings" in request.path else document)(request, wire)
+    document = chat() if "chat" in request.path else legacy_completion()
+    await respond(VECTORS if "embeddings" in request.path else document)(request, wire)
 
 
 def with_depth(body: Json, levels: int, extra: str) -> bytes:
@@ -114,7 +122,7 @@ async def test_deep_arguments_are_returned(
     arguments = nested_json(levels)
     message = with_arguments(arguments)["messages"][1]
     choices = [{"index": 0, "message": message, "finish_reason": "tool_calls"}]
-    upstream.answer_with(answer(chat(choices=choices)))
+    upstream.answer_with(respond(chat(choices=choices)))
     reply = await proxy.send("/v1/messages", {"model": "support-chat", "max_tokens": 5, **HELLO})
 
     assert reply.status == 200

@@ -30,7 +30,7 @@ from tests.adversary.request_calls import (
     send_fields,
 )
 from tests.conftest import policies_for, running_proxy
-from tests.doubles import Json, ScriptedUpstream, answer, chat, usage
+from tests.doubles import Json, ScriptedUpstream, chat, respond, usage
 from tests.for_each import for_each
 from tests.limits.sample_limits import estimate_tokens
 
@@ -214,7 +214,7 @@ TWO_BOUNDS = {"max_tokens": 1, "max_completion_tokens": 900}
 
 async def test_claim_uses_larger_of_two_bounds(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     """900 tokens at a thousand USD per million are 0.9 USD: one call fits a budget of 1, not 30."""
-    upstream.answer_with(answer(chat("Hi", usage=usage(2, 900))))
+    upstream.answer_with(respond(chat("Hi", usage=usage(2, 900))))
     policy = "\npolicies: {default: {limits: [{name: month, usd: 1 per month, unpriced: allow}]}}\n"
     policies = policies_for(upstream.url).replace("output: 0.6", "output: 1000") + policy
     async with running_proxy(tmp_path / "policies", policies) as proxy:

@@ -17,7 +17,7 @@ from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import explain
 from proxy.types import Call, Plan, Target
 from tests.conftest import DIGEST, KEY, running_proxy
-from tests.doubles import Json, ScriptedUpstream, answer, chat
+from tests.doubles import Json, ScriptedUpstream, chat, respond
 from tests.for_each import for_each
 from tests.policy.decisions import decide, key_in, snapshot_of
 from tests.test_pipeline import BEARER
@@ -390,7 +390,7 @@ async def test_fallback_obeys_its_own_rules(upstream: ScriptedUpstream, tmp_path
     rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
     request = Request("small", deployment=LATER)
     policies = build_policies(request, rule, base_url=f"{upstream.url}/v1")
-    upstream.by_model = {"small": answer({}, status=503), "large": answer(chat())}
+    upstream.by_model = {"small": respond({}, status=503), "large": respond(chat())}
     async with running_proxy(tmp_path / "policies", policies) as proxy:
         assert (await proxy.chat(model="small")).status == 200
 

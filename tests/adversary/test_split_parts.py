@@ -19,9 +19,9 @@ from tests.doubles import (
     Json,
     Script,
     ScriptedUpstream,
-    answer,
     chat,
     message_events,
+    respond,
     response,
     response_events,
     stream,
@@ -199,7 +199,7 @@ def answer_chat(pieces: Pieces) -> Script:
     for kind, text in pieces:
         member = CHAT_MEMBERS[kind]
         message[member] = message.get(member, "") + text
-    return answer(chat(choices=[{"index": 0, "message": message, "finish_reason": "stop"}]))
+    return respond(chat(choices=[{"index": 0, "message": message, "finish_reason": "stop"}]))
 
 
 def build_item(pieces: Pieces) -> tuple[Json, list[Json]]:
@@ -229,7 +229,7 @@ SCRIPTS: Mapping[str, tuple[str, Callable[[Pieces], Script], Sequence[bool]]] = 
     "streamed chat": ("chat", stream_chat, [True]),
     "whole chat": ("chat", answer_chat, [True, False]),
     "streamed response": ("responses", stream_response, [True]),
-    "whole response": ("responses", lambda p: answer(build_item(p)[0]), [True, False]),
+    "whole response": ("responses", lambda p: respond(build_item(p)[0]), [True, False]),
 }
 """The API of an upstream, its script, and whether clients may request a stream."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.adversary.word_guard import ACTIONS, CLIENTS, choice, chunk, stream_deltas, word_guard
-from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, stream
+from tests.doubles import Json, Script, ScriptedUpstream, chat, respond, stream
 from tests.for_each import for_each
 
 CHAT_CLIENTS = ("chat", "completions")
@@ -89,13 +89,13 @@ def splits_that_are_found() -> Iterator[Split]:
     legacy: dict[str, Any] = {"is_found": True, "api": "completions"}
     yield Split("parts of a legacy stream", stream(events), **legacy)
     yield Split("parts of a legacy event", stream([whole]), **legacy)
-    yield Split("parts of a legacy response", answer(whole), fields={}, **legacy)
+    yield Split("parts of a legacy response", respond(whole), fields={}, **legacy)
     for index in range(3):
         listed = [part for text in ("to hydro", "polis", " now") for part in text_parts(text)]
         del listed[index]["type"]
         message = {"role": "assistant", "content": listed}
         whole = chat(choices=[{"index": 0, "message": message, "finish_reason": "stop"}])
-        yield Split(f"part {index} without a type", answer(whole), CLIENTS, True, fields={})
+        yield Split(f"part {index} without a type", respond(whole), CLIENTS, True, fields={})
 
 
 def splits_over_members() -> Iterator[Split]:

@@ -28,12 +28,12 @@ from tests.doubles import (
     Json,
     Script,
     ScriptedUpstream,
-    answer,
     chat,
     event,
     head,
-    legacy,
-    piece,
+    http_chunk,
+    legacy_completion,
+    respond,
     sends,
 )
 from tests.test_pipeline import BEARER, ROUTES, Route
@@ -161,7 +161,7 @@ Case = tuple[str, HostileRequest, Script]
 def iter_bodies(name: str) -> Iterator[Case]:
     """Yield requests with fields of the maximum length or number."""
     route, text = ROUTES[name], "m" * MAX_TEXT_BYTES
-    script = answer(chat() if route.chat else legacy())
+    script = respond(chat() if route.chat else legacy_completion())
     for label, fields in iter_fields(name, text):
         yield label, HostileRequest(route, fields), script
 
@@ -203,7 +203,7 @@ def iter_fields(name: str, text: str) -> Iterator[tuple[str, Json]]:
 
 def iter_heads(name: str) -> Iterator[Case]:
     """Yield requests with headers, path or method of the maximum length."""
-    route, text, script = ROUTES[name], "a" * MAX_HEADER_BYTES, answer(chat())
+    route, text, script = ROUTES[name], "a" * MAX_HEADER_BYTES, respond(chat())
     names = (
         *("x-headrace-deployment", "x-headrace-tags", "x-request-id", "x-headrace-via", "x-app"),
         *("x-portkey-trace-id", "x-portkey-config", "x-portkey-virtual-key", "x-enkrypt-tags"),
@@ -268,7 +268,7 @@ def iter_documents(base: Json, *kinds: str) -> Iterator[tuple[str, Json]]:
 
 def iter_responses(name: str, *kinds: str) -> Iterator[Case]:
     for label, document in iter_documents(chat(), *kinds):
-        yield label, HostileRequest(ROUTES[name]), answer(orjson.dumps(document))
+        yield label, HostileRequest(ROUTES[name]), respond(orjson.dumps(document))
 
 
 def iter_errors() -> Iterator[tuple[str, Any]]:
@@ -283,7 +283,7 @@ def iter_errors() -> Iterator[tuple[str, Any]]:
 
 def stream_events(*events: bytes) -> Script:
     begin = head(200, "text/event-stream", "transfer-encoding: chunked")
-    return sends(begin, *map(piece, events), piece(event(b"[DONE]")), b"0\r\n\r\n")
+    return sends(begin, *map(http_chunk, events), http_chunk(event(b"[DONE]")), b"0\r\n\r\n")
 
 
 def iter_streams() -> Iterator[Case]:
@@ -303,7 +303,7 @@ def iter_streams() -> Iterator[Case]:
         yield label, request, stream_events(line + event(orjson.dumps(base)))
 
 
-def respond(status_line: bytes, *fields: bytes, body: bytes = b"{}") -> Script:
+def respond_raw(status_line: bytes, *fields: bytes, body: bytes = b"{}") -> Script:
     if not any(field.startswith(b"content-type") for field in fields):
         fields = (b"content-type: application/json", *fields)
     length = b"content-length: %d" % len(body)
@@ -324,11 +324,11 @@ def iter_upstream_heads(name: str) -> Iterator[Case]:
     fields["many"] = [b"fireworks-%d: " % number + b"9" * 128 for number in range(200)]
     for label, lines in fields.items():
         for status in (b"200", b"429"):
-            yield label, request, respond(b"HTTP/1.1 " + status + b" X", *lines, body=document)
-    yield "a reason phrase", request, respond(b"HTTP/1.1 400 " + b"x" * 16_000)
+            yield label, request, respond_raw(b"HTTP/1.1 " + status + b" X", *lines, body=document)
+    yield "a reason phrase", request, respond_raw(b"HTTP/1.1 400 " + b"x" * 16_000)
     for code in (400, 403, 429, 446, 500):
         for label, error in iter_errors():
-            yield f"{label}, {code}", request, answer(orjson.dumps(error), code)
+            yield f"{label}, {code}", request, respond(orjson.dumps(error), code)
 
 
 SOURCES: Mapping[str, Callable[[], Iterator[Case]]] = {

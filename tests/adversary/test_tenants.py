@@ -28,9 +28,9 @@ from tests.doubles import (
     Json,
     Script,
     ScriptedUpstream,
-    answer,
     gated,
     item_events,
+    respond,
     response,
     response_events,
     stream,
@@ -256,7 +256,7 @@ def answering(gate: asyncio.Event, *, streamed: bool) -> Script:
     events = response_events(item_events(0, ITEM, "Let me ", "see."), document=document)
     if streamed:
         return stream(events, is_done=False, gate=gate)
-    return gated(gate, answer(document))
+    return gated(gate, respond(document))
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from tests.adversary.api_responses import (
 from tests.adversary.client_readers import join_texts, read_parts
 from tests.adversary.word_guard import choice, chunk
 from tests.conftest import Proxy
-from tests.doubles import Json, ScriptedUpstream, answer, response
+from tests.doubles import Json, ScriptedUpstream, respond, response
 from tests.for_each import for_each
 
 ARGUMENT_TEXTS = (ARGUMENTS, "{}", '{"a":{"b":["}"]}}')
@@ -226,7 +226,7 @@ def list_bodies(inner: Json) -> list[Json]:
 async def test_member_changes_no_type(
     body: int, inner: Json, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(response()))
+    upstream.answer_with(respond(response()))
 
     reply = await proxy.chat(model="smol-responses", **list_bodies(inner)[body])
 

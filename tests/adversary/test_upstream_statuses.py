@@ -16,14 +16,14 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     closes,
     event,
     hang,
     head,
-    legacy,
+    http_chunk,
+    legacy_completion,
     legacy_events,
-    piece,
+    respond,
     response,
     sends,
 )
@@ -46,7 +46,7 @@ DENIAL = {
 }
 STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
 BLAMED = {"error": {"message": "Hi there", "type": "BadRequestError", "code": 400}}
-FIRST_EVENT = piece(event(legacy_events(" Par")[0]))
+FIRST_EVENT = http_chunk(event(legacy_events(" Par")[0]))
 
 
 @pytest.fixture
@@ -62,16 +62,16 @@ FORBIDDEN = {"error": {"message": "key sk-x", "code": "no_access"}}
 BLAMELESS: dict[str, tuple[Script, str, str | None, str | None]] = {
     **{
         str(status): (
-            answer({"error": {"message": "Not here."}}, status),
+            respond({"error": {"message": "Not here."}}, status),
             "upstream_refused",
             "false" if status >= 500 else None,
             None,
         )
         for status in CLIENT_ERRORS
     },
-    "403": (answer(FORBIDDEN, 403), "upstream_forbids", "false", "no_access"),
+    "403": (respond(FORBIDDEN, 403), "upstream_forbids", "false", "no_access"),
     "400 in a stream": (
-        closes(STREAM, piece(event(BLAMED)), b"0\r\n\r\n"),
+        closes(STREAM, http_chunk(event(BLAMED)), b"0\r\n\r\n"),
         "upstream_refused",
         None,
         None,
@@ -104,7 +104,7 @@ async def test_client_error_is_returned_and_opens_no_circuit(
 async def test_missing_endpoint_opens_no_other_circuit(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.then(*[answer({}, 500)] * 5)
+    upstream.then(*[respond({}, 500)] * 5)
     body = {"model": "gpt-4o-mini", "input": "Hi"}
     refused = [(await proxy.send("/v1/embeddings", body)).status for _ in range(6)]
 
@@ -135,7 +135,7 @@ WORDS: dict[str, tuple[int, Any, str, str]] = {
 async def test_codes_of_upstream_errors_are_forwarded(
     status: int, error: Any, kind: str, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.then(answer({"error": {"message": "No.", **error}}, status))
+    upstream.then(respond({"error": {"message": "No.", **error}}, status))
     reply = await proxy.complete()
     [record] = await proxy.sink.wait()
 
@@ -150,7 +150,7 @@ async def test_denial_is_final(model: str, proxy: Proxy, upstream: ScriptedUpstr
         while model == "raced" and len(upstream.requests) < 2:
             upstream.arrived.clear()
             await upstream.arrived.wait()
-        await answer(DENIAL, 446)(requests, wire)
+        await respond(DENIAL, 446)(requests, wire)
 
     upstream.by_model = {"strict": once_raced}
     if model == "raced":
@@ -183,7 +183,7 @@ async def test_denial_is_final(model: str, proxy: Proxy, upstream: ScriptedUpstr
 async def test_denial_is_a_block_in_each_dialect(
     name: str, status: int, kind: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(DENIAL, 446))
+    upstream.answer_with(respond(DENIAL, 446))
     route = ROUTES[name]
     headers = {**route.credential, "x-headrace-deployment": "denying"}
     reply = await proxy.send(route.path, route.body(streamed=False), headers)
@@ -200,9 +200,11 @@ async def test_denial_is_a_block_in_each_dialect(
 async def test_denial_in_a_stream_ends_it(
     denial: Any, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.by_model = {"strict": closes(STREAM, piece(event(denial)), b"0\r\n\r\n")}
+    upstream.by_model = {"strict": closes(STREAM, http_chunk(event(denial)), b"0\r\n\r\n")}
     reply = await proxy.complete(model="denying", stream=True)
-    upstream.by_model = {"strict": closes(STREAM, FIRST_EVENT, piece(event(denial)), b"0\r\n\r\n")}
+    upstream.by_model = {
+        "strict": closes(STREAM, FIRST_EVENT, http_chunk(event(denial)), b"0\r\n\r\n")
+    }
     delayed = await proxy.complete(model="denying", stream=True)
     records = await proxy.sink.wait(2)
 
@@ -217,9 +219,9 @@ async def test_denial_in_a_stream_ends_it(
 async def test_upstream_flag_is_forwarded(
     name: str, status: int, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    pieces = [piece(event(item)) for item in (*legacy_events(" Par", "is."), b"[DONE]")]
+    pieces = [http_chunk(event(item)) for item in (*legacy_events(" Par", "is."), b"[DONE]")]
     begin = head(246, "text/event-stream", "transfer-encoding: chunked")
-    flagged = sends(begin, *pieces, b"0\r\n\r\n") if streamed else answer(legacy(), 246)
+    flagged = sends(begin, *pieces, b"0\r\n\r\n") if streamed else respond(legacy_completion(), 246)
     upstream.answer_with(flagged)
     route = ROUTES[name]
     headers = {**route.credential, "x-headrace-deployment": "denying"}
@@ -240,7 +242,7 @@ async def test_upstream_flag_is_forwarded(
 
 
 async def test_flagged_response_is_not_cached(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(legacy(), 246))
+    upstream.answer_with(respond(legacy_completion(), 246))
     replies = [await proxy.complete(model="kept") for _ in range(2)]
 
     assert [reply.headers["x-headrace-cache"] for reply in replies] == ["miss", "miss"]
@@ -251,19 +253,19 @@ CONVERSATION: Json = {"id": "conv_1", "object": "conversation"}
 
 
 def respond_error(status: int, message: str, code: str | None = None) -> Script:
-    return answer({"error": {"message": message, "type": "bad_request", "code": code}}, status)
+    return respond({"error": {"message": message, "type": "bad_request", "code": code}}, status)
 
 
 OUTAGES: dict[str, tuple[Script, str]] = {
-    "a balancer's page": (answer(HTML_PAGE, 404, media_type="text/html"), "upstream_not_found"),
-    "nothing at all": (answer(b"", 404), "upstream_not_found"),
-    "no such method": (answer(b"", 405), "upstream_not_found"),
+    "a balancer's page": (respond(HTML_PAGE, 404, media_type="text/html"), "upstream_not_found"),
+    "nothing at all": (respond(b"", 404), "upstream_not_found"),
+    "no such method": (respond(b"", 405), "upstream_not_found"),
     "an old model": (respond_error(400, "No.", "model_decommissioned"), "upstream_not_found"),
     "no credit": (respond_error(400, "Your credit balance is too low to access the API."),
         "upstream_forbids"),
     "a bill": (respond_error(400, "No.", "billing_hard_limit_reached"), "upstream_forbids"),
     "no key": (
-        answer([{"error": {"code": 400, "message": "API key not valid. Please pass one."}}], 400),
+        respond([{"error": {"code": 400, "message": "API key not valid. Please pass one."}}], 400),
         "upstream_forbids",
     ),
 }  # fmt: skip
@@ -282,7 +284,7 @@ async def test_outage_blames_no_client(outage: Script, code: str, gateway: State
         headers = {"x-headrace-deployment": deployment}
         return (await gateway.send(path, method, body, **headers))[1]
 
-    gateway.upstream.then(answer(response()), answer(CONVERSATION))
+    gateway.upstream.then(respond(response()), respond(CONVERSATION))
     request: Json = {"model": "watched", "input": "Hi"}
     stored_id = (await send("POST", "/v1/responses", request))["id"]
     conversation = (await send("POST", "/v1/conversations", {}))["id"]

@@ -17,23 +17,23 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     chat,
     chat_events,
     closes,
     event,
     hang,
     head,
-    legacy,
+    http_chunk,
+    legacy_completion,
     legacy_events,
-    piece,
+    respond,
     stream,
 )
 from tests.test_pipeline import BEARER, MESSAGES, PORTKEY
 
 STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
-EVENTS = [piece(event(legacy_event)) for legacy_event in legacy_events(" Par", "is.")]
-END = piece(event(b"[DONE]")) + b"0\r\n\r\n"
+EVENTS = [http_chunk(event(legacy_event)) for legacy_event in legacy_events(" Par", "is.")]
+END = http_chunk(event(b"[DONE]")) + b"0\r\n\r\n"
 WORDS = "x" * 40
 PROMPT_COST = 10 * 150  # one token per four characters
 TOKEN_COST = 600
@@ -131,7 +131,7 @@ def send_comments(comments: int, every: float) -> Script:
         await wire.send(STREAM, EVENTS[0])
         for _ in range(comments):
             await asyncio.sleep(every)  # the test measures a delay
-            await wire.send(piece(b": secret of the upstream\n\n"))
+            await wire.send(http_chunk(b": secret of the upstream\n\n"))
         await wire.send(*EVENTS[1:], END)
 
     return script
@@ -149,7 +149,9 @@ async def test_comments_reset_idle_timeout(start: Start, upstream: ScriptedUpstr
 
 
 async def test_comments_allow_clean_error(start: Start, upstream: ScriptedUpstream) -> None:
-    failing = closes(STREAM, piece(b": thinking\n\n"), piece(event({"error": {"code": 503}})))
+    failing = closes(
+        STREAM, http_chunk(b": thinking\n\n"), http_chunk(event({"error": {"code": 503}}))
+    )
     upstream.by_model = {"primary": failing, "spare": stream(legacy_events("ok"))}
     proxy = await start("idle: 1s")
     reply = await proxy.complete(model="resilient", stream=True)
@@ -162,7 +164,7 @@ async def test_lost_attempt_needs_policy_retry(start: Start, upstream: ScriptedU
         await asyncio.sleep(0.3)  # the test measures a delay
         wire.cut()
 
-    upstream.then(answer(legacy()), work_and_die)
+    upstream.then(respond(legacy_completion()), work_and_die)
     proxy = await start("total: 3s")
     await proxy.complete()
     reply = await proxy.complete()
@@ -204,7 +206,7 @@ async def test_client_deadline_blames_no_target(
     case: tuple[Script, bool], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     script, streamed = case
-    upstream.then(answer({}, 500), script, answer({}, 500))
+    upstream.then(respond({}, 500), script, respond({}, 500))
     policies = policies_for(upstream.url).replace(
         "base_url: '", "breaker: {failures: 2, rest: 1m}, base_url: '"
     )
@@ -229,9 +231,9 @@ async def test_client_deadline_blames_no_target(
 FIRST_KEY, OTHER_KEY = KEY, "hr-search-key"
 TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 50000."
 OUTAGES: dict[str, tuple[Script, int]] = {
-    "an error": (answer({}, 500), 502),
-    "a rate limit": (answer({}, 429), 429),
-    "more than a limit": (answer({"error": {"message": TOO_LARGE}}, 429), 429),
+    "an error": (respond({}, 500), 502),
+    "a rate limit": (respond({}, 429), 429),
+    "more than a limit": (respond({"error": {"message": TOO_LARGE}}, 429), 429),
     "a timeout": (hang(), 504),
 }
 
@@ -260,7 +262,7 @@ async def test_outage_is_per_key(name: str, tmp_path: Path, upstream: ScriptedUp
     async with running_proxy(tmp_path / "policies", text) as proxy:
         upstream.answer_with(script)
         refused = [await ask(proxy, FIRST_KEY) for _ in range(8)]
-        upstream.answer_with(answer(chat()))
+        upstream.answer_with(respond(chat()))
         served = [await ask(proxy, OTHER_KEY) for _ in range(3)]
         last_count = await ask(proxy, FIRST_KEY)
 
@@ -275,7 +277,7 @@ async def test_streaming_probe_admits_others(tmp_path: Path, upstream: ScriptedU
     text = policies(upstream, "breaker: {failures: 1, rest: 30ms}")
     body = {"model": "search-answers", **MESSAGES, "stream": True}
     async with running_proxy(tmp_path / "policies", text) as proxy:
-        upstream.answer_with(answer({}, 500))
+        upstream.answer_with(respond({}, 500))
         assert await ask(proxy, FIRST_KEY) == 502
         upstream.answer_with(stream(chat_events("a", "b"), gate=gate, gate_after=2))
         async with asyncio.timeout(10):
@@ -285,7 +287,7 @@ async def test_streaming_probe_admits_others(tmp_path: Path, upstream: ScriptedU
                     break
                 probe.release()
         await probe.content.readline()
-        upstream.answer_with(answer(chat()))
+        upstream.answer_with(respond(chat()))
 
         assert await ask(proxy, FIRST_KEY) == 200
 
@@ -298,10 +300,10 @@ async def test_judge_outage_is_per_key(tmp_path: Path, upstream: ScriptedUpstrea
 
     async def judge(request: ReceivedRequest, wire: Wire) -> None:
         breaks = "boom" in request.json["messages"][1]["content"]
-        await (answer({}, 500) if breaks else answer(chat(passes)))(request, wire)
+        await (respond({}, 500) if breaks else respond(chat(passes)))(request, wire)
 
     upstream.by_model = {"smol-judge": judge}
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
     text = policies(upstream, "breaker: {failures: 3, rest: 60s}") + JUDGED
     async with running_proxy(tmp_path / "policies", text) as proxy:
         assert await ask(proxy, OTHER_KEY) == 200

@@ -26,7 +26,7 @@ from proxy.server.admin import Readiness
 from proxy.settings import Address, Settings
 from proxy.telemetry.metrics import LAG_INTERVAL_S, LoopLagMonitor, Metrics
 from tests.conftest import policies_for
-from tests.doubles import TRUST, ScriptedUpstream, answer, chat
+from tests.doubles import TRUST, ScriptedUpstream, chat, respond
 from tests.fakes import EventLog
 from tests.for_each import for_each
 from tests.guards.growth import lines
@@ -95,7 +95,7 @@ async def test_stop_ends_loading(tmp_path: Path) -> None:
 async def test_reload_is_activated_while_guards_load(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat("On its way.")))
+    upstream.answer_with(respond(chat("On its way.")))
     policies, local_address = policies_for(upstream.url) + GUARDS, Address("127.0.0.1", 0)
     (tmp_path / "p.yaml").write_text(policies)
     settings = Settings(tmp_path, local_address, local_address, environ={"UPSTREAM_KEY": "k"})

@@ -18,14 +18,14 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     event,
     gated,
     hang,
     head,
-    legacy,
+    http_chunk,
+    legacy_completion,
     legacy_events,
-    piece,
+    respond,
     stream,
 )
 from tests.server.test_exchange import stable_value
@@ -39,7 +39,7 @@ Answered = tuple[int, str, bytes]
 
 
 def good(*, streamed: bool, **how: Any) -> Script:
-    return stream(legacy_events(" Par", "is."), **how) if streamed else answer(legacy())
+    return stream(legacy_events(" Par", "is."), **how) if streamed else respond(legacy_completion())
 
 
 async def ask(cached: Cached, *, streamed: bool, **body: Any) -> Answered:
@@ -108,7 +108,7 @@ async def test_wait_for_leader_is_not_overhead(cached: Cached, upstream: Scripte
 
 async def test_upstream_flag_reaches_listeners(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    upstream.answer_with(gated(gate, answer(legacy(), 246)))
+    upstream.answer_with(gated(gate, respond(legacy_completion(), 246)))
     headers = {**ROUTES["portkey"].credential, "x-portkey-virtual-key": "via-portkey"}
     body = ROUTE.body(streamed=False)
     responses = asyncio.gather(*(cached.post(ROUTE.path, headers, body) for _ in range(2)))
@@ -139,7 +139,7 @@ async def test_late_listener_gets_all_chunks(cached: Cached, upstream: ScriptedU
 
 async def test_timeout_or_form_prevents_sharing(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    upstream.answer_with(gated(gate, answer(legacy())))
+    upstream.answer_with(gated(gate, respond(legacy_completion())))
     scale = ROUTES["scale-5"]
     bodies: list[dict[str, Any]] = [{}, {"inference_timeout": 5}, {"stream": True}]
     async with asyncio.TaskGroup() as group:
@@ -159,9 +159,9 @@ def long(counted: list[int]) -> Script:
     async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for data in values:
-            await wire.send(piece(data))
+            await wire.send(http_chunk(data))
             counted[0] += 1
-        await wire.send(piece(event(b"[DONE]")), b"0\r\n\r\n")
+        await wire.send(http_chunk(event(b"[DONE]")), b"0\r\n\r\n")
 
     return script
 
@@ -225,7 +225,7 @@ async def test_shutdown_ends_all_listeners(cached: Cached, upstream: ScriptedUps
 
 
 async def test_max_age_refreshes_older_entries(cached: Cached, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(legacy("old")), answer(legacy("new")))
+    upstream.then(respond(legacy_completion("old")), respond(legacy_completion("new")))
     await ask(cached, streamed=False)
     cached.clock.now += 10
 
@@ -254,7 +254,7 @@ async def test_each_call_is_billed_once(
         for _ in range(chance.randrange(20)):
             await asyncio.sleep(0.001)
         if mood < 0.2:
-            await answer({"error": {"message": "x"}}, 500)(request, wire)
+            await respond({"error": {"message": "x"}}, 500)(request, wire)
         elif mood < 0.4 and streamed:
             await stream(legacy_events(*"abcd"), cut_after=2)(request, wire)
         else:

@@ -34,7 +34,7 @@ from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead
 from proxy.types.events import Frame, ResponseStart
 from proxy.types.guard import GuardResult
-from tests.doubles import chat_events, legacy
+from tests.doubles import chat_events, legacy_completion
 from tests.for_each import for_each
 from tests.golden.pipeline import CLIENTS, call_of
 
@@ -152,7 +152,11 @@ def test_replay_keeps_cached_response(metadata: AnswerMetadata, stream: bool, na
         "hook_results": {"after": [{"id": "x"}]},
     }
     used = {"usage": {"prompt_tokens": 5, "completion_tokens": 3}}
-    documents = [legacy(" Paris.")] if not metadata.streamed else [legacy(" Par"), legacy("is.")]
+    documents = (
+        [legacy_completion(" Paris.")]
+        if not metadata.streamed
+        else [legacy_completion(" Par"), legacy_completion("is.")]
+    )
     metadata = replace(metadata, family="completions")
     head = RequestHead(name, "completions", "/", "req_1")
     call = Call(head, {"prompt": "p"}, requested_models=("m",), stream=stream, wants_usage=True)
@@ -178,7 +182,7 @@ def test_incomplete_documents_are_a_miss(lines: list[bytes], metadata: AnswerMet
 
 
 def test_stored_value_contains_no_readable_text() -> None:
-    data: Any = legacy("a secret answer, a secret answer")
+    data: Any = legacy_completion("a secret answer, a secret answer")
 
     assert b"secret answer" not in serialize_answer(KEY, METADATA, [orjson.dumps(data)])
 
@@ -193,7 +197,7 @@ def test_short_response_in_memory_is_not_compressed() -> None:
 
 @pytest.mark.parametrize("length", [MAX_PLAIN_BYTES // 2, MAX_PLAIN_BYTES, 3 * MAX_PLAIN_BYTES])
 def test_long_response_is_always_compressed(length: int) -> None:
-    line = orjson.dumps(legacy("a" * length))
+    line = orjson.dumps(legacy_completion("a" * length))
     value = serialize_answer(KEY, METADATA, [line], skip_short=True)
 
     is_short = length < MAX_PLAIN_BYTES

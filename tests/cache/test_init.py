@@ -18,12 +18,12 @@ from tests.conftest import KEY
 from tests.doubles import (
     Script,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
     cut_before_head,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     stream,
 )
 from tests.fakes import Unguarded
@@ -148,7 +148,7 @@ async def test_list_of_models_bypasses_cache(cached: Cached, upstream: ScriptedU
 
 async def test_embeddings_are_cached(cached: Cached, upstream: ScriptedUpstream) -> None:
     vectors = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "model": "m"}
-    upstream.answer_with(answer(vectors))
+    upstream.answer_with(respond(vectors))
     body = {"model": "gpt-4o-mini", "input": "Paris"}
 
     responses = [await cached.post("/v1/embeddings", BEARER, body) for _ in range(2)]
@@ -158,7 +158,7 @@ async def test_embeddings_are_cached(cached: Cached, upstream: ScriptedUpstream)
 
 
 async def test_keys_share_no_cached_response(cached: Cached, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(chat("for support")), answer(chat("for search")))
+    upstream.then(respond(chat("for support")), respond(chat("for search")))
     where = {"x-headrace-deployment": "search-answers"}
     callers = [{"authorization": f"Bearer {key}", **where} for key in (KEY, SEARCH_KEY)]
     route = ROUTES["openai-chat"]
@@ -245,16 +245,16 @@ async def test_blocked_response_is_not_cached(upstream: ScriptedUpstream, tmp_pa
     assert len(upstream.requests) == 2
 
 
-FILTERED = legacy(choices=[{"index": 0, "text": "x", "finish_reason": "content_filter"}])
+FILTERED = legacy_completion(choices=[{"index": 0, "text": "x", "finish_reason": "content_filter"}])
 BAD: dict[str, tuple[Script, bool, int]] = {
-    "error": (answer({"error": {"message": "x"}}, 500), False, 502),
-    "error as 200": (answer({"error": {"message": "x"}}), False, 502),
-    "refusal": (answer({"error": {"message": "x"}}, 400), False, 400),
+    "error": (respond({"error": {"message": "x"}}, 500), False, 502),
+    "error as 200": (respond({"error": {"message": "x"}}), False, 502),
+    "refusal": (respond({"error": {"message": "x"}}, 400), False, 400),
     "no answer": (cut_before_head(), False, 502),
     "cut": (stream(legacy_events("a", "b", "c"), cut_after=2), True, 200),
     "not whole": (stream(legacy_events("a", "b")[:2], is_done=False), True, 200),
-    "filtered": (answer(FILTERED), False, 200),
-    "too large": (answer(legacy("x" * 3000)), False, 200),
+    "filtered": (respond(FILTERED), False, 200),
+    "too large": (respond(legacy_completion("x" * 3000)), False, 200),
     "too large a stream": (stream(legacy_events(*["x" * 300] * 10)), True, 200),
 }
 
@@ -323,7 +323,7 @@ async def test_client_headers_control_the_cache_as_permitted(
 
 
 async def test_refresh_replaces_entry(cached: Cached, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(legacy("old")), answer(legacy("new")))
+    upstream.then(respond(legacy_completion("old")), respond(legacy_completion("new")))
     await ask(cached, SCALE)
     await ask(cached, SCALE, {"cache-control": "no-cache"})
 
@@ -360,7 +360,7 @@ async def test_tool_calls_are_cached_by_rule(cached: Cached, upstream: ScriptedU
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
-    upstream.answer_with(answer(chat(choices=[choice])))
+    upstream.answer_with(respond(chat(choices=[choice])))
     route = ROUTES["openai-chat"]
 
     assert [(await ask(cached, route))[1] for _ in range(2)] == ["miss", "miss"]

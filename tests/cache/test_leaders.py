@@ -31,11 +31,11 @@ from tests.cache.test_cache_call import (
 from tests.doubles import (
     PATIENCE_S,
     ScriptedUpstream,
-    answer,
     gated,
     hang,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     stream,
 )
 from tests.fakes import Unguarded
@@ -150,7 +150,7 @@ async def test_one_listener_retries_after_leader_fails(
     streamed: bool, cached: Cached, upstream: ScriptedUpstream
 ) -> None:
     gate = asyncio.Event()
-    upstream.then(gated(gate, answer({"error": {"message": "x"}}, 500)))
+    upstream.then(gated(gate, respond({"error": {"message": "x"}}, 500)))
     upstream.answer_with(good(streamed=streamed))
 
     answers = await call_concurrently(cached, gate, streamed=streamed)
@@ -166,7 +166,7 @@ async def test_one_listener_retries_after_leader_fails(
 
 async def test_failing_upstream_is_called_twice(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    upstream.answer_with(gated(gate, answer({"error": {"message": "x"}}, 500)))
+    upstream.answer_with(gated(gate, respond({"error": {"message": "x"}}, 500)))
 
     answers = await call_concurrently(cached, gate, streamed=False)
 
@@ -176,7 +176,7 @@ async def test_failing_upstream_is_called_twice(cached: Cached, upstream: Script
 
 async def test_refusal_reaches_all_listeners(cached: Cached, upstream: ScriptedUpstream) -> None:
     gate = asyncio.Event()
-    upstream.answer_with(gated(gate, answer({"error": {"message": "not so"}}, 400)))
+    upstream.answer_with(gated(gate, respond({"error": {"message": "not so"}}, 400)))
 
     answers = await call_concurrently(cached, gate, streamed=False)
 
@@ -287,7 +287,7 @@ async def test_internal_error_of_the_leader_stays_its_own(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     gate = asyncio.Event()
-    upstream.answer_with(gated(gate, answer(legacy())))
+    upstream.answer_with(gated(gate, respond(legacy_completion())))
     async with cached_proxy(tmp_path / "policies", upstream, guards=Broken()) as cached:
         async with asyncio.TaskGroup() as group:
             body = ROUTE.body(streamed=False)

@@ -20,11 +20,11 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     chat,
     chat_events,
     cut_before_head,
     hang,
+    respond,
     stream,
 )
 from tests.for_each import for_each
@@ -61,7 +61,7 @@ def embedding(*vectors: Any) -> dict[str, Any]:
 async def embed(request: ReceivedRequest, wire: Wire) -> None:
     """Respond with a vector at the angle of the input."""
     angle = math.radians(DEGREES.get(request.json["input"], 90))
-    await answer(embedding([math.cos(angle), math.sin(angle), 0]))(request, wire)
+    await respond(embedding([math.cos(angle), math.sin(angle), 0]))(request, wire)
 
 
 @dataclass
@@ -117,7 +117,7 @@ async def proxy_with_semantic_cache(
     fields: str = "",
     **settings: Any,
 ) -> AsyncIterator[Client]:
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
     upstream.by_model["embed"] = embed
     digests = (hashlib.sha256(key.encode()).hexdigest() for key in (KEY, OTHER_KEY))
     policies = POLICIES.format(
@@ -291,7 +291,7 @@ async def test_over_budget_gets_exact_hits_only(tmp_path: Path, upstream: Script
 
 async def test_cache_headers_control_lookup_and_storage(client: Client) -> None:
     await client.ask()
-    client.upstream.answer_with(answer(chat("Press the button.")))
+    client.upstream.answer_with(respond(chat("Press the button.")))
 
     refresh = await client.ask(headers={"cache-control": "no-cache"})
     similar = await client.ask(SIMILAR)
@@ -340,12 +340,12 @@ async def test_vectors_end_with_the_process(tmp_path: Path, upstream: ScriptedUp
 
 
 FAILURES: dict[str, tuple[Script, str]] = {
-    "error": (answer({"error": {"message": "no"}}, 500), "failed"),
+    "error": (respond({"error": {"message": "no"}}, 500), "failed"),
     "reset": (cut_before_head(), "failed"),
-    "NaN": (answer(b'{"data": [{"embedding": [NaN, 1]}]}'), "failed"),
-    "none": (answer(embedding()), "invalid"),
-    "two": (answer(embedding([1, 0], [1, 0])), "invalid"),
-    "10 MB": (answer(embedding([0.123456] * 1_000_000)), "invalid"),
+    "NaN": (respond(b'{"data": [{"embedding": [NaN, 1]}]}'), "failed"),
+    "none": (respond(embedding()), "invalid"),
+    "two": (respond(embedding([1, 0], [1, 0])), "invalid"),
+    "10 MB": (respond(embedding([0.123456] * 1_000_000)), "invalid"),
     "silence": (hang(), "timeout"),
 }
 

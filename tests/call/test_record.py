@@ -41,7 +41,7 @@ from proxy.money.usage import Price, Tokens
 from proxy.runtime.background import SideTasks
 from proxy.types import Call, RequestHead, Target, TraceContext, Upstream
 from proxy.types.guard import GuardResult
-from tests.doubles import legacy
+from tests.doubles import legacy_completion
 from tests.for_each import for_each
 from tests.frames import whole_frame
 
@@ -221,7 +221,7 @@ def test_refused_attempt_costs_nothing() -> None:
     entry = record()
     entry.start_attempt(PRICED, 0).error = "upstream_unavailable"
     used_attempt(entry, PRICE)
-    entry.meter_frame(whole_frame(legacy()))
+    entry.meter_frame(whole_frame(legacy_completion()))
 
     assert entry.billing.tokens.total == 8
     assert entry.billing.cost == 150 * 5 + 600 * 3
@@ -232,7 +232,7 @@ def test_failed_response_is_estimated_and_lost() -> None:
     entry.call = Call(HEAD, {"prompt": "x" * 40})
     entry.start_attempt(PRICED, 0).response_at = 1.0
     used_attempt(entry, PRICE)
-    entry.meter_frame(whole_frame(legacy()))
+    entry.meter_frame(whole_frame(legacy_completion()))
 
     attempts = summarize(entry).attempts
     bills = [(result.served, bill.usage.tokens.total) for _, result, bill in attempts if bill]
@@ -247,7 +247,7 @@ def test_lost_hedge_is_billed() -> None:
     slow = entry.start_attempt(PRICED, 0)
     slow.sent_at, slow.error = 1.0, "cancelled"
     used_attempt(entry, PRICE)
-    entry.meter_frame(whole_frame(legacy()))
+    entry.meter_frame(whole_frame(legacy_completion()))
 
     assert slow.lost_hedge
     assert summarize(entry).lost_cost == 150 * 10
@@ -257,7 +257,7 @@ def test_unknown_price_makes_cost_unknown() -> None:
     entry = record()
     for model_call, prices in enumerate([(PRICE,), ()]):
         used_attempt(entry, *prices, model_call=model_call)
-        entry.meter_frame(whole_frame(legacy(), model_call=model_call))
+        entry.meter_frame(whole_frame(legacy_completion(), model_call=model_call))
 
     assert entry.billing.cost is None
     assert entry.billing.tokens.total == 16
@@ -277,7 +277,7 @@ def test_price_applies_from_its_day() -> None:
     entry = record()
     later = Price(input=Decimal(100), output=Decimal(100), since=date(2026, 1, 2))
     used_attempt(entry, PRICE, later)
-    entry.meter_frame(whole_frame(legacy()))
+    entry.meter_frame(whole_frame(legacy_completion()))
 
     assert entry.billing.cost == 150 * 5 + 600 * 3
 
@@ -308,7 +308,7 @@ def test_overhead_excludes_upstream_time(
 def test_first_token_time_starts_at_request() -> None:
     record = ended_record((0.1, 0.9), total=1)
     record.use_attempt(0, record.attempts[0])
-    record.attempts[0].meter.feed(whole_frame(legacy()), 100.4)
+    record.attempts[0].meter.feed(whole_frame(legacy_completion()), 100.4)
 
     summary = summarize(record)
     assert summary.ttft_s == pytest.approx(0.4)

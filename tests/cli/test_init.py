@@ -23,7 +23,15 @@ from proxy.ledger.spending import COLUMN_BY_DIMENSION
 from proxy.policy.review.check import check_folder
 from tests.cli.forked import forked
 from tests.conftest import policies_for
-from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, hang, legacy, legacy_events, stream
+from tests.doubles import (
+    PATIENCE_S,
+    ScriptedUpstream,
+    hang,
+    legacy_completion,
+    legacy_events,
+    respond,
+    stream,
+)
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -330,7 +338,7 @@ async def test_stop_drains_active_calls(tmp_path: Path, upstream: ScriptedUpstre
 
 
 async def test_stop_aborts_hanging_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(legacy()), hang())
+    upstream.then(respond(legacy_completion()), hang())
     async with (
         serving(tmp_path / "p", policies_for(upstream.url), HEADRACE_DRAIN_SECONDS="0.3") as (
             served,

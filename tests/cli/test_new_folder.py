@@ -13,7 +13,7 @@ from proxy.cli import main
 from proxy.cli.new_folder import write_starter_folder
 from proxy.types.providers import PROVIDERS
 from tests.conftest import running_proxy
-from tests.doubles import ScriptedUpstream, answer, chat
+from tests.doubles import ScriptedUpstream, chat, respond
 from tests.for_each import for_each
 
 SECRET = {"OPENAI_API_KEY": "sk-upstream-secret"}
@@ -115,7 +115,7 @@ async def test_generated_key_works(upstream: ScriptedUpstream, tmp_path: Path) -
     upstreams, policies = folder / "upstreams.yaml", folder / "policies.yaml"
     text = upstreams.read_text().replace("OPENAI_API_KEY", "UPSTREAM_KEY")
     upstreams.write_text(text.replace("https://api.openai.com", upstream.url))
-    upstream.answer_with(answer(chat("On its way.")))
+    upstream.answer_with(respond(chat("On its way.")))
 
     async with running_proxy(folder, policies.read_text()) as proxy:
         reply = await proxy.chat({"authorization": f"Bearer {key}"}, model="support-chat")
@@ -145,7 +145,7 @@ async def test_migrated_folder_serves_calls(upstream: ScriptedUpstream, tmp_path
     )
     key = migrate(config, folder).stderr.strip()
     files = "\n".join(file.read_text() for file in sorted(folder.iterdir()))
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
 
     async with running_proxy(tmp_path / "served", files) as proxy:
         for name in ("llama", "Llama"):

@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import ClientSession
 
 from tests.conftest import KEY
-from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream, usage
+from tests.doubles import ScriptedUpstream, legacy_completion, legacy_events, respond, stream, usage
 
 Json = dict[str, Any]
 Holds = Callable[[Any], bool]
@@ -137,7 +137,7 @@ async def wrong_parameters(
     before anything leaves."""
     problems = []
     if document.reply is not None:
-        upstream.answer_with(answer(document.reply))
+        upstream.answer_with(respond(document.reply))
     for parameter in document.parameters:
         for value in [*parameter.good, *([None] if parameter.null else [])]:
             problems += await _good(document, client, upstream, parameter, value)
@@ -229,7 +229,7 @@ def wrong_fields(document: Document, data: Json, *, absent: Sequence[str] = ()) 
 async def whole_answer(
     document: Document, client: ClientSession, upstream: ScriptedUpstream
 ) -> Json:
-    upstream.answer_with(answer(legacy(system_fingerprint=FINGERPRINT)))
+    upstream.answer_with(respond(legacy_completion(system_fingerprint=FINGERPRINT)))
     status, fields, _ = await ask(document, client, document.required)
     assert status == 200, fields
     data: Json = json.loads(fields)

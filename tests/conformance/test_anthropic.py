@@ -21,11 +21,11 @@ from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
     message,
     message_events,
+    respond,
     stream,
     text_events,
 )
@@ -89,7 +89,7 @@ DOCUMENT = Document(
 async def test_response_has_all_documented_fields(
     to: str, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(message() if to == "via-anthropic" else chat(" Paris.")))
+    upstream.answer_with(respond(message() if to == "via-anthropic" else chat(" Paris.")))
     body = {**DOCUMENT.required, "model": to}
     headers = {**DOCUMENT.credential}
     async with client.post(DOCUMENT.path, headers=headers, json=body) as response:

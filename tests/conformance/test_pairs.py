@@ -24,14 +24,14 @@ from tests.doubles import (
     Json,
     Script,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
     item_events,
-    legacy,
+    legacy_completion,
     legacy_events,
     message,
     message_events,
+    respond,
     response,
     response_events,
     stream,
@@ -134,18 +134,18 @@ class Way:
 
     def script(self, *, streamed: bool) -> Script:
         if self.upstream == "multimodel":
-            return answer(OWN_RESPONSE)
+            return respond(OWN_RESPONSE)
         if self.upstream_responds:
             item = text_item(" Paris.")
             spoken = response_events(item_events(0, item, " Par", "is."))
-            return stream(spoken, is_done=False) if streamed else answer(response())
+            return stream(spoken, is_done=False) if streamed else respond(response())
         if self.upstream == "anthropic":
             spoken = message_events(text_events(0, " Par", "is."))
-            return stream(spoken, is_done=False) if streamed else answer(message())
+            return stream(spoken, is_done=False) if streamed else respond(message())
         if streamed:
             events = (chat_events if self.upstream_chats else legacy_events)(" Par", "is.")
             return stream(events, is_done=self.upstream != "scale")
-        return answer(chat(" Paris.") if self.upstream_chats else legacy())
+        return respond(chat(" Paris.") if self.upstream_chats else legacy_completion())
 
 
 PAIRS = [(client, upstream) for client in DIALECTS for upstream in DIALECTS]

@@ -22,12 +22,12 @@ from tests.doubles import (
     Json,
     Script,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
     item_events,
     message,
     message_events,
+    respond,
     response,
     response_events,
     stream,
@@ -79,7 +79,7 @@ async def priced(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pr
 def upstream_script(published: Published, *, streamed: bool) -> Script:
     if published.upstream == "messages":
         if not streamed:
-            return answer(message(usage=published.usage))
+            return respond(message(usage=published.usage))
         first_document, *remainder = message_events(
             text_events(0, " Par", "is."), usage=published.usage
         )
@@ -95,10 +95,10 @@ def upstream_script(published: Published, *, streamed: bool) -> Script:
         return (
             stream(response_events(texts, document=document), is_done=False)
             if streamed
-            else answer(document)
+            else respond(document)
         )
     if not streamed:
-        return answer(chat(" Paris.", usage=published.usage))
+        return respond(chat(" Paris.", usage=published.usage))
     events = chat_events(" Par", "is.")
     return stream([*events[:-1], {**events[-1], "usage": published.usage}])
 

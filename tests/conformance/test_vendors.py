@@ -33,7 +33,7 @@ from tests.conformance.checking import (
     wrong_fields,
 )
 from tests.conftest import KEY, Proxy
-from tests.doubles import ScriptedUpstream, answer, legacy, usage
+from tests.doubles import ScriptedUpstream, legacy_completion, respond, usage
 
 SCALE_DOCUMENT = Document(
     path="/v4/beta/completions",
@@ -292,7 +292,7 @@ async def test_multimodel_response_has_the_documented_fields(
 
 
 async def test_multimodel_response_has_own_fields(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(OWN_RESPONSE))
+    upstream.answer_with(respond(OWN_RESPONSE))
 
     fields = (
         await proxy.send(
@@ -306,7 +306,7 @@ async def test_multimodel_response_has_own_fields(proxy: Proxy, upstream: Script
 
 
 async def test_each_model_has_a_choice(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.by_model = {"first": answer(legacy(" Paris.", usage=usage(7, 2)))}
+    upstream.by_model = {"first": respond(legacy_completion(" Paris.", usage=usage(7, 2)))}
     headers = {**BEARER, "x-headrace-deployment": "compare"}
     body = {"model": ["second", "first"], "prompt": "p"}
 

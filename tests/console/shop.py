@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import ClientTimeout
 
 from tests.conftest import KEY, Proxy, running_proxy
-from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, chat, chat_events, hang, stream
+from tests.doubles import PATIENCE_S, ScriptedUpstream, chat, chat_events, hang, respond, stream
 from tests.servers import eventually
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202egpt"
@@ -96,7 +96,7 @@ async def make_traffic(proxy: Proxy, upstream: ScriptedUpstream, earlier: int = 
 
     There were ``earlier`` calls before.
     """
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     assert await post_chat(proxy) == 200
     assert await post_chat(proxy, "Write to jane@example.com") == 200
     assert await post_chat(proxy, "Tell me of Hydropolis") == 400
@@ -120,7 +120,7 @@ async def fill_charts(proxy: Proxy, upstream: ScriptedUpstream, seconds: float) 
     loop, chance = asyncio.get_running_loop(), Random(1)  # noqa: S311  # no secret
     end = loop.time() + seconds
     while loop.time() < end:
-        upstream.answer_with(answer(chat("Paris.")))
+        upstream.answer_with(respond(chat("Paris.")))
         for _ in range(chance.randint(1, 4)):
             await post_chat(proxy)
         await post_chat(proxy, "Write to jane@example.com")

@@ -26,7 +26,7 @@ from tests.console.shop import (
     running_shop,
     wait_for_ledger,
 )
-from tests.doubles import ScriptedUpstream, answer, chat
+from tests.doubles import ScriptedUpstream, chat, respond
 from tests.servers import free_port
 
 PAGES = ("overview", "calls", "policy", "try", "money")
@@ -42,7 +42,7 @@ async def test_first_call_appears_on_the_open_page(
     for key in ("j", "k", "/", "Escape"):
         await page.keyboard.press(key)
 
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     await post_chat(shop)
 
     await expect(page.locator("a.row")).to_have_count(1)
@@ -140,7 +140,7 @@ async def test_budget_runs_out_on_the_open_page(
         await page.goto(f"{proxy.admin}/#/overview")
         limit = page.locator('[id="limit.team-day.tag.team:support"]')
         await expect(limit).to_contain_text("0 % used")
-        upstream.answer_with(answer(chat("Paris.")))
+        upstream.answer_with(respond(chat("Paris.")))
         while await post_chat(proxy) == 200:
             pass
         await expect(limit).to_contain_text("past 80 %")
@@ -153,7 +153,7 @@ async def test_budget_runs_out_on_the_open_page(
 async def test_chart_marks_a_point_without_neighbors(
     shop: Proxy, upstream: ScriptedUpstream, page: Page
 ) -> None:
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     await post_chat(shop)
     async with shop.client.get(f"{shop.admin}/api/v1/overview") as response:
         overview = await response.json()
@@ -222,7 +222,7 @@ async def test_call_is_taken_to_try_however_old_it_is(
     shop: Proxy, upstream: ScriptedUpstream, page: Page
 ) -> None:
     await make_traffic(shop, upstream)
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     for _ in range(35):
         await post_chat(shop)
     await page.goto(f"{shop.admin}/#/calls?outcome=limited")
@@ -264,7 +264,7 @@ async def test_page_recovers_from_a_restart(
     upstream: ScriptedUpstream, page: Page, tmp_path: Path
 ) -> None:
     admin = Address("127.0.0.1", free_port())
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     async with running_shop(tmp_path / "policies", upstream, admin=admin) as proxy:
         await post_chat(proxy)
         await post_chat(proxy)
@@ -281,7 +281,7 @@ async def test_address_of_a_call_shows_no_other_call_after_a_restart(
     upstream: ScriptedUpstream, page: Page, tmp_path: Path
 ) -> None:
     admin = Address("127.0.0.1", free_port())
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     async with running_shop(tmp_path / "policies", upstream, admin=admin) as proxy:
         await post_chat(proxy)
         await page.goto(f"{proxy.admin}/#/calls")
@@ -302,7 +302,7 @@ async def test_address_of_a_call_shows_no_other_call_after_a_restart(
 async def test_failed_refresh_is_named_above_the_data(
     name: str, path: str, shop: Proxy, upstream: ScriptedUpstream, page: Page
 ) -> None:
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     await post_chat(shop)
     await page.goto(f"{shop.admin}/#/{name}")
     shown = "team-day" if name == "overview" else "support-chat"
@@ -329,7 +329,7 @@ async def test_failed_refresh_is_named_above_the_data(
 async def test_paused_page_shows_new_calls_when_it_is_resumed(
     shop: Proxy, upstream: ScriptedUpstream, page: Page
 ) -> None:
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     await post_chat(shop)
     await page.goto(f"{shop.admin}/#/calls")
     await expect(page.locator("a.row")).to_have_count(1)
@@ -365,7 +365,7 @@ async def test_page_asks_for_the_token_after_a_restart(
     upstream: ScriptedUpstream, page: Page, tmp_path: Path
 ) -> None:
     admin = Address("127.0.0.1", free_port())
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     settings: dict[str, Any] = {"admin": admin, "admin_token": TOKEN}
     field = page.get_by_label("Admin token")
     async with running_shop(tmp_path / "policies", upstream, **settings) as proxy:
@@ -408,7 +408,7 @@ async def test_token_signs_in_and_out_of_reach_without_it(
 async def test_call_that_is_not_stored_is_named(
     shop: Proxy, upstream: ScriptedUpstream, page: Page
 ) -> None:
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     await post_chat(shop)
     await page.goto(f"{shop.admin}/#/calls?call=99")
     heading = page.get_by_role("heading", name="This call is not stored")
@@ -420,7 +420,7 @@ async def test_call_that_is_not_stored_is_named(
 async def test_try_takes_any_stored_call(
     shop: Proxy, upstream: ScriptedUpstream, page: Page
 ) -> None:
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     await post_chat(shop, model="small")
     for _ in range(40):
         await post_chat(shop)
@@ -443,7 +443,7 @@ async def test_days_are_those_of_the_ledger_in_any_browser(
     context = await browser.new_context(timezone_id="Pacific/Honolulu")
     page = await context.new_page()
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
-        upstream.answer_with(answer(chat("Paris.")))
+        upstream.answer_with(respond(chat("Paris.")))
         await post_chat(proxy)
         await wait_for_ledger(proxy, 1)
         await page.goto(f"{proxy.admin}/#/money?unit=week")
@@ -510,7 +510,7 @@ async def test_page_fits_its_width(
     """``--update-golden`` also writes the pictures of the documentation."""
     async with running_shop(tmp_path / "policies", upstream) as proxy:
         for _ in range(3):
-            upstream.answer_with(answer(chat("Paris.")))
+            upstream.answer_with(respond(chat("Paris.")))
             await post_chat(proxy)
         await make_traffic(proxy, upstream, 3)
         if update_golden and picture.page.startswith("overview"):

@@ -18,7 +18,7 @@ from proxy.ledger.sqlite import interrupt_after, open_for_reading
 from proxy.ledger.store import LedgerUnusable
 from proxy.settings import LedgerLocation
 from tests.console.shop import post_chat, running_shop, wait_for_ledger
-from tests.doubles import ScriptedUpstream, answer, chat
+from tests.doubles import ScriptedUpstream, chat, respond
 from tests.for_each import for_each
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -68,7 +68,7 @@ def test_periods_cover_all_days(unit: str) -> None:
 
 async def test_unknown_cost_is_never_zero(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
         await post_chat(proxy)
         await post_chat(proxy, model="small")
@@ -89,7 +89,7 @@ async def test_csv_quotes_values_that_a_spreadsheet_would_run(
 ) -> None:
     ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     names = ["=HYPERLINK(1)", "+1", "-1", "@a", 'a "quoted", name', "two\nlines"]
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
         for _ in names:
             await post_chat(proxy)
@@ -113,7 +113,7 @@ async def test_tag_that_no_call_has_is_an_empty_group(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
         await post_chat(proxy, model="small")
         await wait_for_ledger(proxy, 1)
@@ -132,7 +132,7 @@ async def test_bounds_groups_and_time_of_a_query(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     async with running_shop(tmp_path / "policies", upstream, ledger=ledger) as proxy:
         await post_chat(proxy)
         await post_chat(proxy, model="small")

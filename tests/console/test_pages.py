@@ -16,7 +16,7 @@ from tests.console.shop import (
     running_shop,
     wait_for_ledger,
 )
-from tests.doubles import ScriptedUpstream, answer, chat, hang
+from tests.doubles import ScriptedUpstream, chat, hang, respond
 
 
 async def get_call(proxy: Proxy, number: int) -> Any:
@@ -96,7 +96,7 @@ async def test_call_has_its_response_headers_and_captured_texts_only(
     text = policies(upstream.url).replace(
         "  tight: {limits", "  tight: {match: all, capture: {share: 100%}, limits"
     )
-    upstream.answer_with(answer(chat("Write to bob@example.com.")))
+    upstream.answer_with(respond(chat("Write to bob@example.com.")))
     async with running_proxy(tmp_path / "policies", text) as proxy:
         assert await post_chat(proxy, "I am jane@example.com", model="small") == 200
         assert await post_chat(proxy, "I am jane@example.com") == 200
@@ -118,7 +118,7 @@ async def test_call_has_its_response_headers_and_captured_texts_only(
 async def test_guards_of_an_explanation_have_their_file_and_line(
     shop: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     await post_chat(shop)
     call = await get_call(shop, 1)
 
@@ -215,7 +215,7 @@ async def test_trial_at_another_time_and_of_a_call_that_no_guard_can_read(shop: 
 async def test_calls_with_one_request_id_have_their_own_explanations(
     shop: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     body = {"model": "support-chat", "messages": [{"role": "user", "content": "Hello"}]}
     headers = {"x-request-id": "same"}
     path = "/v1/chat/completions"

@@ -17,12 +17,12 @@ from tests.doubles import (
     ReceivedRequest,
     Script,
     Wire,
-    answer,
     chat,
     chat_events,
     hang,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     stream,
     usage,
 )
@@ -62,11 +62,11 @@ class Models:
         body = request.json
         text = str(body.get("messages") or body.get("prompt"))
         if body["model"] == "down" or (body["model"] == "flaky" and next(self._requests) % 3):
-            return answer({"error": {"message": "overloaded"}}, 503)
+            return respond({"error": {"message": "overloaded"}}, 503)
         if body["model"] == "slow":
             return hang()
         if "refuse this" in text:
-            return answer({"error": {"message": "no"}}, 400)
+            return respond({"error": {"message": "no"}}, 400)
         reply = " It is classified." if "secret" in text else " Paris is the capital."
         if body.get("stream"):
             return self._stream_script(request, reply, is_aborted="break off" in text)
@@ -79,8 +79,8 @@ class Models:
 
     def _response_script(self, request: ReceivedRequest, text: str) -> Script:
         if request.path.endswith("chat/completions"):
-            return answer(chat(text, usage=RICH), 200, *HEADROOM)
-        return answer(legacy(text, usage=RICH), 200, *HEADROOM)
+            return respond(chat(text, usage=RICH), 200, *HEADROOM)
+        return respond(legacy_completion(text, usage=RICH), 200, *HEADROOM)
 
 
 def wave(number: int) -> Iterator[tuple[str, dict[str, str], dict[str, Any]]]:

@@ -18,7 +18,7 @@ from proxy.policy.store import read_folder
 from proxy.settings import LedgerLocation, parse_address
 from tests.conftest import running_proxy
 from tests.dashboards.expressions import BOARDS, RULES
-from tests.doubles import ScriptedUpstream, answer, chat
+from tests.doubles import ScriptedUpstream, chat, respond
 from tests.for_each import for_each
 from tests.servers import program
 
@@ -176,7 +176,7 @@ async def test_usage_link_works(tmp_path: Path, upstream: ScriptedUpstream) -> N
     (folder / "policies.yaml").write_text(policies)
     environ = {"OPENAI_API_KEY": "sk-1", "HEADRACE_SECRET": "0123456789abcdef"}
     checked = CliRunner().invoke(main, ["check", str(folder)], env=environ)
-    upstream.answer_with(answer(chat("Hello.")))
+    upstream.answer_with(respond(chat("Hello.")))
     settings: dict[str, Any] = {"environ": environ, "ledger": LedgerLocation("sqlite", ledger)}
     headers = {"authorization": f"Bearer {drawn.stderr.split()[0]}"}
     async with running_proxy(folder, policies, **settings) as proxy:

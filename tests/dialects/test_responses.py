@@ -14,8 +14,8 @@ from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     item_events,
+    respond,
     response,
     response_events,
     text_item,
@@ -91,7 +91,7 @@ async def test_whole_response_of_the_same_api_keeps_its_bytes(
     client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     document = json.dumps(FULL_RESPONSE).encode()
-    upstream.answer_with(answer(document))
+    upstream.answer_with(respond(document))
     request: Json = {
         "instructions": "Be brief.",
         "include": ["reasoning.encrypted_content"],
@@ -128,7 +128,7 @@ async def test_failed_response_is_an_error(
     code: str, status: int, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     error = {"code": code, "message": "It went wrong."}
-    upstream.answer_with(answer(response(status="failed", error=error, output=[])))
+    upstream.answer_with(respond(response(status="failed", error=error, output=[])))
 
     answered, raw, _ = await ask(client)
 

@@ -19,9 +19,9 @@ from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     chat,
     item_events,
+    respond,
     response,
     response_events,
     stream,
@@ -122,7 +122,7 @@ async def stateful_proxy(
 
 @pytest.fixture
 async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
-    upstream.answer_with(answer(response()))
+    upstream.answer_with(respond(response()))
     async with stateful_proxy(tmp_path / "policies", upstream) as running:
         yield running
 
@@ -166,11 +166,11 @@ async def test_previous_response_is_part_of_the_cache_key(
 ) -> None:
     ids = []
     for name in ("resp_1", "resp_2"):
-        gateway.upstream.answer_with(answer(response(id=name)))
+        gateway.upstream.answer_with(respond(response(id=name)))
         ids.append(await gateway.id_of(model="kept", input=name))
     document = response(text_item("x"), id="resp_3")
     events = response_events(item_events(0, text_item("x"), "x"), document=document)
-    gateway.upstream.answer_with(stream(events, is_done=False) if stream_it else answer(document))
+    gateway.upstream.answer_with(stream(events, is_done=False) if stream_it else respond(document))
 
     requests: list[tuple[int, Json]] = []
     for previous in (ids[0], ids[0], ids[1], None):
@@ -200,7 +200,7 @@ async def test_null_previous_response_is_none(gateway: StatefulProxy) -> None:
 
 
 async def test_chat_upstream_stores_no_response(gateway: StatefulProxy) -> None:
-    gateway.upstream.answer_with(answer(chat(" Paris.")))
+    gateway.upstream.answer_with(respond(chat(" Paris.")))
     first_text = await gateway.id_of(model="chatting")
 
     status, body = await gateway.ask(model="chatting", previous_response_id=first_text)
@@ -219,7 +219,7 @@ async def test_chat_upstream_stores_no_response(gateway: StatefulProxy) -> None:
 async def test_response_of_a_removed_target_is_not_found(
     now: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.answer_with(answer(response()))
+    upstream.answer_with(respond(response()))
     async with stateful_proxy(tmp_path / "one", upstream) as house_before:
         sealed = await house_before.id_of(model="support-chat")
     request_count = len(upstream.requests)
@@ -238,7 +238,7 @@ async def test_guard_route_needs_movable_state(upstream: ScriptedUpstream, tmp_p
         "{guard: keywords, words: [forbidden], action: block}",
         f"{absent}, to: [{{upstream: spare, model: local}}]}}",
     )
-    upstream.answer_with(answer(response()))
+    upstream.answer_with(respond(response()))
     async with stateful_proxy(tmp_path / "one", upstream, policies) as running:
         first_text = await running.id_of(model="guarded")
         in_thread = await running.id_of(model="guarded", input="private")

@@ -38,11 +38,11 @@ from tests.doubles import (
     ReceivedRequest,
     ScriptedUpstream,
     Wire,
-    answer,
     chat,
     cut_before_head,
     hang,
     head,
+    respond,
 )
 from tests.fakes import MemorySink
 from tests.guards.guard_clients import guard_clients
@@ -102,7 +102,7 @@ def _raise(sink: object, error: BaseException) -> None:
 
 
 async def test_deployment_returns_its_text(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("It is.")))
+    upstream.answer_with(respond(chat("It is.")))
     async with guard_egress(tmp_path, upstream) as (egress, _):
         body = await egress.complete("house", "judge-smol", BODY)
     [request] = upstream.requests
@@ -114,7 +114,7 @@ async def test_deployment_returns_its_text(tmp_path: Path, upstream: ScriptedUps
 
 
 async def test_guard_call_is_in_client_trace(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("It is.")))
+    upstream.answer_with(respond(chat("It is.")))
     async with guard_egress(tmp_path, upstream) as (egress, sink):
         await egress.complete("house", "judge-smol", BODY)
     [record], client = await sink.wait(), egress.record
@@ -132,7 +132,7 @@ async def test_guard_call_is_in_client_trace(tmp_path: Path, upstream: ScriptedU
 async def test_guard_call_has_only_rules_and_limits(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat("It is.")))
+    upstream.answer_with(respond(chat("It is.")))
     async with guard_egress(tmp_path, upstream) as (egress, sink):
         for guard in ("house", "house", "other"):
             await egress.complete(guard, "judge-smol", {**BODY, "max_tokens": 50})
@@ -156,12 +156,12 @@ async def test_missing_deployment_is_not_found(tmp_path: Path, upstream: Scripte
 @pytest.mark.parametrize(
     ("script", "error"),
     [
-        (answer({"error": {"message": "no"}}, 500), "upstream_unavailable"),
-        (answer({"error": {"message": "no"}}, 400), "upstream_refused"),
+        (respond({"error": {"message": "no"}}, 500), "upstream_unavailable"),
+        (respond({"error": {"message": "no"}}, 400), "upstream_refused"),
         (cut_before_head(), "upstream_unavailable"),
-        (answer(b"<html>"), "upstream_invalid_response"),
-        (answer(chat(None)), "upstream_invalid_response"),  # type: ignore[arg-type]
-        (answer({**chat(), "choices": []}), "upstream_invalid_response"),
+        (respond(b"<html>"), "upstream_invalid_response"),
+        (respond(chat(None)), "upstream_invalid_response"),  # type: ignore[arg-type]
+        (respond({**chat(), "choices": []}), "upstream_invalid_response"),
     ],
 )
 async def test_failing_deployment_raises(
@@ -188,7 +188,7 @@ async def test_cancellation_closes_the_upstream(tmp_path: Path, upstream: Script
 
 
 async def test_time_of_services_is_not_overhead(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("It is.")))
+    upstream.answer_with(respond(chat("It is.")))
     async with guard_egress(tmp_path, upstream) as (egress, _):
         moments = iter([10.0, 13.0, 20.0, 25.0])
         egress.record.now = lambda: next(moments)
@@ -200,7 +200,7 @@ async def test_time_of_services_is_not_overhead(tmp_path: Path, upstream: Script
 
 
 async def test_webhook_receives_body_and_returns_response(upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer({"a": 1}, 418))
+    upstream.answer_with(respond({"a": 1}, 418))
     async with guard_clients() as egress:
         assert egress.request_id == "req_1"
         assert await egress.post(f"{upstream.url}/x", {"x-h": "1"}, b"{}") == (418, b'{"a": 1}')
@@ -211,7 +211,7 @@ async def test_webhook_receives_body_and_returns_response(upstream: ScriptedUpst
 
 
 async def test_redirect_is_not_followed(upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer({}, 307, f"location: {upstream.url}/other"))
+    upstream.answer_with(respond({}, 307, f"location: {upstream.url}/other"))
     async with guard_clients() as egress:
         status, _ = await egress.post(upstream.url, {}, b"{}")
 
@@ -233,14 +233,14 @@ async def test_endless_response_is_aborted(upstream: ScriptedUpstream) -> None:
 
 
 async def test_largest_response_is_read(upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(b" " * MAX_RESPONSE_BYTES))
+    upstream.answer_with(respond(b" " * MAX_RESPONSE_BYTES))
     async with guard_clients() as egress:
         _, body = await egress.post(upstream.url, {}, b"{}")
 
     assert len(body) == MAX_RESPONSE_BYTES
 
 
-@pytest.mark.parametrize("script", [cut_before_head(), answer(b"", 200, "content-length: 9")])
+@pytest.mark.parametrize("script", [cut_before_head(), respond(b"", 200, "content-length: 9")])
 async def test_failed_connection_raises(upstream: ScriptedUpstream, script: Any) -> None:
     upstream.answer_with(script)
     async with guard_clients() as egress:

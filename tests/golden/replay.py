@@ -22,10 +22,10 @@ from tests.doubles import (
     Wire,
     chat_events,
     head,
+    http_chunk,
     item_events,
     legacy_events,
     message_events,
-    piece,
     response,
     response_events,
     scripted_upstream,
@@ -183,7 +183,7 @@ def clients(recording: Recording) -> list[str]:
 def streaming(pieces: Iterable[bytes], recording: Recording) -> Script:
     """Return a script that sends each piece as a chunk of the HTTP body, which the proxy in the
     same event loop reads before the next is sent."""
-    chunks = [*map(piece, pieces)]
+    chunks = [*map(http_chunk, pieces)]
 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))

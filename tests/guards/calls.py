@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import Proxy, Reply, policies_for, running_proxy
-from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, chat_events, stream
+from tests.doubles import Json, Script, ScriptedUpstream, chat, chat_events, respond, stream
 from tests.test_pipeline import BEARER, MESSAGES, Route
 
 EMAIL = "jane@example.com"
@@ -42,7 +42,7 @@ async def ask_route(
 
 
 def chat_answer(*texts: str, streamed: bool) -> Script:
-    return stream(chat_events(*texts)) if streamed else answer(chat("".join(texts)))
+    return stream(chat_events(*texts)) if streamed else respond(chat("".join(texts)))
 
 
 def cut(text: str, size: int) -> list[str]:

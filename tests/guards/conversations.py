@@ -17,13 +17,13 @@ from tests.dialects.vendors.test_anthropic import accumulated, events_of
 from tests.doubles import (
     Json,
     Script,
-    answer,
     block_events,
     chat,
     chat_events,
     item_events,
     message,
     message_events,
+    respond,
     response,
     response_events,
     stream,
@@ -61,7 +61,7 @@ class Form:
     def script(self, texts: list[str], arguments: list[str], *, streamed: bool) -> Script:
         """Respond with text and tool arguments, streamed in these pieces."""
         if not streamed:
-            return answer(self.whole("".join(texts), "".join(arguments)))
+            return respond(self.whole("".join(texts), "".join(arguments)))
         return stream(self.events(texts, arguments), is_done=self.name == "chat")
 
     async def send(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.doubles import Json, ReceivedRequest, Script, Wire, answer, chat, chat_events, stream
+from tests.doubles import Json, ReceivedRequest, Script, Wire, chat, chat_events, respond, stream
 
 
 def asked_text(request: ReceivedRequest) -> str:
@@ -21,9 +21,9 @@ def echoing(size: int = 3, *, cut: bool = False) -> Script:
         if not request.json.get("stream"):
             message = {"role": "assistant", "content": text, "tool_calls": [_call(arguments)]}
             document = chat()
-            await answer({**document, "choices": [{**document["choices"][0], "message": message}]})(
-                request, wire
-            )
+            await respond(
+                {**document, "choices": [{**document["choices"][0], "message": message}]}
+            )(request, wire)
             return
         first_document, *texts, end, usage = chat_events(*_pieces(text, size))
         calls = [_delta(first_document, _call(piece)) for piece in _pieces(arguments, size)]

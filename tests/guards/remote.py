@@ -15,8 +15,8 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     chat,
+    respond,
     scripted_upstream,
 )
 from tests.guards.calls import chat_answer, cut
@@ -89,7 +89,7 @@ def honest(kind: str) -> Script:
     """Inspect the texts of a request as the service of this guard does."""
 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
-        await answer(HONEST[kind](request.json))(request, wire)
+        await respond(HONEST[kind](request.json))(request, wire)
 
     return script
 

@@ -12,7 +12,7 @@ from proxy.limits.claims import estimate_cost
 from proxy.money.usage import Price
 from proxy.types import Call, ModelCall, Plan, RequestHead, Target, Upstream
 from proxy.types.guard import GuardPlan
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.doubles import ScriptedUpstream, chat, chat_events, respond, stream
 from tests.guards.calls import ask, chat_answer, cut, decision_metric, verdicts
 from tests.guards.conftest import Guard
 from tests.guards.doubles import rule
@@ -55,7 +55,7 @@ async def test_finding_routes_call(
 async def test_shadow_guard_changes_nothing(
     guards: str, verdict: str, model: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat("A hippo.")))
+    upstream.answer_with(respond(chat("A hippo.")))
     proxy = await guard(guards.replace("action", "mode: shadow, action"))
 
     reply = await ask(proxy, "A hippo")
@@ -68,7 +68,7 @@ async def test_shadow_guard_changes_nothing(
 async def test_first_route_wins_unless_blocked(guard: Guard, upstream: ScriptedUpstream) -> None:
     later = ROUTE.replace("model: spare", "model: other").replace("keywords", "keywords, name: b")
     block = "{guard: keywords, name: c, words: [rhino]}"
-    upstream.answer_with(answer(chat("Fine.")))
+    upstream.answer_with(respond(chat("Fine.")))
     proxy = await guard(f"input: [{ROUTE}, {later}, {block}]")
 
     replies = [await ask(proxy, text) for text in ("A hippo", "A hippo and a rhino")]
@@ -78,7 +78,7 @@ async def test_first_route_wins_unless_blocked(guard: Guard, upstream: ScriptedU
 
 
 async def test_routed_response_is_cached(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("Fine.")))
+    upstream.answer_with(respond(chat("Fine.")))
     proxy = await guard(f"input: [{ROUTE}], cache: {{ttl: 1h}}")
 
     for _ in range(2):
@@ -162,7 +162,7 @@ async def test_second_finding_blocks(
 
 
 async def test_failed_retry_is_an_upstream_error(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(chat("A hippo.")), answer({}, 500))
+    upstream.then(respond(chat("A hippo.")), respond({}, 500))
     proxy = await guard(f"output: [{RETRY}]")
 
     reply = await ask(proxy, "Hi")
@@ -188,7 +188,7 @@ async def test_retry_guard_keeps_a_clean_stream(
 
 
 async def test_second_response_is_cached(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(chat("A hippo.")), answer(chat("A cat.")))
+    upstream.then(respond(chat("A hippo.")), respond(chat("A cat.")))
     proxy = await guard(f"output: [{RETRY}], cache: {{ttl: 1h}}")
 
     outputs = [received_texts((await ask(proxy, "Hi")).raw)[0] for _ in range(2)]

@@ -22,10 +22,10 @@ from tests.doubles import (
     Json,
     Script,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
-    legacy,
+    legacy_completion,
+    respond,
     response,
     stream,
 )
@@ -90,7 +90,7 @@ async def test_policy_selects_captured_texts(
     upstream: ScriptedUpstream,
     collector: Collector,
 ) -> None:
-    body, script = question("A hippo?"), answer(chat("A hippo."))
+    body, script = question("A hippo?"), respond(chat("A hippo."))
 
     span = await traced(tmp_path, upstream, collector, rules, body, script)
 
@@ -107,7 +107,7 @@ async def test_captured_texts_are_redacted(
     streamed: bool, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     parts = ("Write to ", "jane@exam", "ple.com", " soon.")
-    script = stream(chat_events(*parts)) if streamed else answer(chat("".join(parts)))
+    script = stream(chat_events(*parts)) if streamed else respond(chat("".join(parts)))
     body = question(f"My token is {TOKEN}, my mail {EMAIL}", stream=streamed)
 
     span = await traced(tmp_path, upstream, collector, "capture: {share: 100%}", body, script)
@@ -127,7 +127,7 @@ async def test_choice_with_an_invalid_index_is_captured(
     events = chat_events("a", "b") if streamed else [chat("ab")]
     for event in events:
         event["choices"] = [{**choice, "index": [0]} for choice in event["choices"]]
-    script = stream(events) if streamed else answer(events[0])
+    script = stream(events) if streamed else respond(events[0])
     body = question("Hi", stream=streamed)
 
     span = await traced(tmp_path, upstream, collector, "capture: {share: 100%}", body, script)
@@ -198,13 +198,13 @@ def test_fields_of_any_shape_are_redacted(shape: str, name: str) -> None:
     [
         ("/v1/responses", response()),
         ("/v1/embeddings", {"object": "list", "data": [], "model": "m"}),
-        ("/v1/completions", legacy()),
+        ("/v1/completions", legacy_completion()),
     ],
 )
 async def test_string_input_is_captured_at_every_endpoint(
     path: str, reply: Json, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
-    upstream.answer_with(answer(reply))
+    upstream.answer_with(respond(reply))
     capture = "policies:\n  default: {match: all, capture: {share: 100%}}\n"
     body = {"model": "support-chat", "prompt" if path.endswith("completions") else "input": "Hi"}
     async with (

@@ -22,12 +22,12 @@ from proxy.types.guard import GuardRule
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
     item_events,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     response,
     response_events,
     stream,
@@ -244,12 +244,12 @@ async def test_no_route_shows_blocked_text(
 ) -> None:
     text = f"{LONG[:200]} look at {WORD} and {KEY} today"
     events = chat_events(*text) if route.chat else legacy_events(*text)
-    document = chat(text) if route.chat else legacy(text)
+    document = chat(text) if route.chat else legacy_completion(text)
     if "input" in route.content:  # the upstream also has a Responses endpoint
         item = text_item(text)
         document = response(item)
         events = response_events(item_events(0, item, *text), document=document)
-    upstream.answer_with(stream(events) if streamed else answer(document))
+    upstream.answer_with(stream(events) if streamed else respond(document))
     proxy = await guard(f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]")
 
     reply = await ask_route(proxy, route, route.content, streamed=streamed)

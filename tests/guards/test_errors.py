@@ -10,7 +10,7 @@ from proxy.errors import BlockedByUpstream, UpstreamRejected, UpstreamTimeout, U
 from proxy.guards.run import list_upstream_texts, remove_upstream_texts, rewrite_error
 from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy
-from tests.doubles import Script, ScriptedUpstream, answer, chat_events, legacy, stream
+from tests.doubles import Script, ScriptedUpstream, chat_events, legacy_completion, respond, stream
 from tests.guards.calls import EMAIL, ask, decision_metric, verdicts
 from tests.guards.conftest import Guard
 
@@ -24,7 +24,7 @@ STREAMED = pytest.mark.parametrize("streamed", [False, True])
 
 
 def refusal(message: str, **options: Any) -> Script:
-    return answer({"error": {"message": message, "type": "invalid_request_error", **options}}, 400)
+    return respond({"error": {"message": message, "type": "invalid_request_error", **options}}, 400)
 
 
 async def explanation(proxy: Proxy, record: Any) -> str:
@@ -74,7 +74,7 @@ async def test_error_message_is_logged_only_if_captured(
 ) -> None:
     quoted = {"error": {"message": f"No: a secret of {EMAIL}", "type": "t", "code": "c"}}
     statuses = (400, 401, 404, 413, 422, 429, 500, 503, 529)
-    scripts = [answer(quoted, status) for status in statuses]
+    scripts = [respond(quoted, status) for status in statuses]
     proxy = await guard(policy)
     for script in [*scripts, stream([quoted])] if streamed else scripts:
         upstream.answer_with(script)
@@ -149,7 +149,7 @@ async def test_error_of_one_of_several_models_is_inspected(
     guards: str, output: str, expected: list[str], guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     failed = refusal(f"No hippo here, {EMAIL}.")
-    upstream.by_model = {"first": failed, "second": answer(legacy(" two"))}
+    upstream.by_model = {"first": failed, "second": respond(legacy_completion(" two"))}
     proxy = await guard(guards)
 
     reply = await proxy.send("/v1/completion", SEVERAL)

@@ -12,11 +12,11 @@ from tests.dialects.vendors.test_anthropic import HEADERS, REQUEST, TOOL_USE, ac
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     block_events,
     chat,
     message,
     message_events,
+    respond,
     stream,
     text_events,
 )
@@ -39,7 +39,7 @@ async def ask(proxy: Proxy, model: str = "via-anthropic", **options: Any) -> Rep
 async def test_every_text_of_a_request_is_masked(
     model: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(message() if model == "via-anthropic" else chat()))
+    upstream.answer_with(respond(message() if model == "via-anthropic" else chat()))
     document = {"type": "text", "media_type": "text/plain", "data": f"By {EMAIL}."}
     blocks = [
         {"type": "text", "text": f"From {EMAIL}."},
@@ -111,7 +111,7 @@ async def test_masked_thought_loses_its_signature(guard: Guard, upstream: Script
     text = {"type": "text", "text": f"Write to {EMAIL}.", "citations": [{"cited_text": EMAIL}]}
     call: Json = {**TOOL_USE, "input": {"to": EMAIL, "n": 1}}
     blocks: list[Json] = [OTHER_THOUGHT, THOUGHT, text, call]
-    upstream.answer_with(answer(message(*blocks, stop_reason="tool_use")))
+    upstream.answer_with(respond(message(*blocks, stop_reason="tool_use")))
     proxy = await guard(f"output: [{PII}]")
 
     reply = await ask(proxy)
@@ -135,7 +135,7 @@ async def test_compaction_summary_is_masked(
     started = {"type": "compaction", "content": None}
     script = message_events(block_events(0, started, delta), text_events(1, "Paris."))
     document = message(SUMMARY, {"type": "text", "text": "Paris."})
-    upstream.answer_with(stream(script, is_done=False) if streamed else answer(document))
+    upstream.answer_with(stream(script, is_done=False) if streamed else respond(document))
     proxy = await guard(f"output: [{PII}]")
 
     reply = await ask(proxy, stream=streamed)
@@ -148,7 +148,7 @@ async def test_compaction_summary_is_masked(
 async def test_returned_summary_is_masked_or_dropped_if_sealed(
     seal: str | None, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(message()))
+    upstream.answer_with(respond(message()))
     block = {**SUMMARY, seal: "c2VhbGVk"} if seal else SUMMARY
     blocks = [block, {"type": "text", "text": "Paris."}]
     answered = {"role": "assistant", "content": blocks}
@@ -236,7 +236,7 @@ async def test_numbers_in_tool_input_are_masked(
     block = {**PAYS, "type": kind}
     delta = {"type": "input_json_delta", "partial_json": json.dumps(PAYS["input"])}
     scripts = [
-        answer(message(block)),
+        respond(message(block)),
         stream(message_events(block_events(0, {**block, "input": {}}, delta)), is_done=False),
         stream(message_events(block_events(0, block)), is_done=False),
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Reply
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy_events, stream
+from tests.doubles import ScriptedUpstream, chat, chat_events, legacy_events, respond, stream
 from tests.guards.calls import ask_route, chat_answer, cut, guarded
 from tests.guards.conftest import Guard
 from tests.guards.kinds.test_passages import PROMPT
@@ -38,7 +38,7 @@ def hooks(document: dict[str, Any]) -> list[Any]:
 
 @STAGES
 async def test_flag_is_reported(stage: str, guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("A hippo.")))
+    upstream.answer_with(respond(chat("A hippo.")))
     fields = HIPPO if stage == "input" else MESSAGES
     proxy = await guard(f"{stage}: [{FLAG}]")
 
@@ -55,7 +55,7 @@ async def test_flag_is_reported(stage: str, guard: Guard, upstream: ScriptedUpst
 
 @STAGES
 async def test_block_is_reported(stage: str, guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("A hippo.")))
+    upstream.answer_with(respond(chat("A hippo.")))
     fields = HIPPO if stage == "input" else MESSAGES
     proxy = await guard(f"{stage}: [{BLOCK}]")
 
@@ -71,7 +71,7 @@ async def test_block_is_reported(stage: str, guard: Guard, upstream: ScriptedUps
 
 
 async def test_shadow_guard_is_not_reported(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("A hippo.")))
+    upstream.answer_with(respond(chat("A hippo.")))
     proxy = await guard(f"output: [{SHADOW}]")
 
     enkrypt, portkey = [await ask_route(proxy, route) for route in (ENKRYPT, PORTKEY)]
@@ -129,7 +129,7 @@ async def test_block_after_the_head_is_reported_in_the_last_event(
 
 
 async def test_cache_hit_reports_its_own_call(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("A hippo.")))
+    upstream.answer_with(respond(chat("A hippo.")))
     output = FLAG.replace("rivals", "out")
     proxy = await guard(f"input: [{FLAG}], output: [{output}], cache: {{ttl: 1h}}")
 
@@ -165,7 +165,7 @@ async def test_system_prompt_does_not_leave_with_the_response(
 async def test_response_is_judged_by_its_request(guard: Guard, upstream: ScriptedUpstream) -> None:
     true = "Members may borrow books for 4 weeks."
     rice = "Simmer the rice with the lid on, then fluff it with a fork."
-    upstream.then(*(answer(chat(text)) for text in (true, FALSE, rice)))
+    upstream.then(*(respond(chat(text)) for text in (true, FALSE, rice)))
     proxy = await guard("output: [{guard: grounded}, {guard: relevant}]")
     request = {"messages": [REQUEST], "enkrypt_context": CONTEXT}
 
@@ -184,7 +184,7 @@ async def test_response_is_judged_by_its_request(guard: Guard, upstream: Scripte
 async def test_guard_without_context_reports_nothing(
     guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat(FALSE)))
+    upstream.answer_with(respond(chat(FALSE)))
     proxy = await guard("output: [{guard: grounded, action: block}, {guard: system_prompt}]")
 
     reply = await ask_route(proxy, ENKRYPT, {"messages": [REQUEST]})
@@ -198,7 +198,7 @@ async def test_guard_without_context_reports_nothing(
 async def test_protected_file_is_found(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "song.txt").write_text(PROMPT)
-    upstream.answer_with(answer(chat(f"As the song has it: {PROMPT}")))
+    upstream.answer_with(respond(chat(f"As the song has it: {PROMPT}")))
     guards = "output: [{guard: copyright, texts_from: [song.txt], share: null, action: mask}]"
     async with guarded(tmp_path, upstream, guards) as proxy:
         reply = await ask_route(proxy, OPENAI, {"messages": [REQUEST]})

@@ -17,9 +17,9 @@ from tests.doubles import (
     ReceivedRequest,
     ScriptedUpstream,
     Wire,
-    answer,
     chat,
     item_events,
+    respond,
     response,
     response_events,
     stream,
@@ -44,7 +44,7 @@ async def ask(proxy: Proxy, model: str = "support-chat", **options: Any) -> Repl
 async def test_every_text_of_a_request_is_masked(
     model: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(response() if model == "support-chat" else chat()))
+    upstream.answer_with(respond(response() if model == "support-chat" else chat()))
     output = [{"type": "input_text", "text": EMAIL}]
     request: Json = {
         "instructions": f"You are {EMAIL}.",
@@ -75,7 +75,7 @@ async def test_echoed_instructions_are_not_inspected(
     prompt = f"You are a hippo. Hide {EMAIL}."
     items = THOUGHT, text_item(f"Write to {EMAIL}."), CALL_OF_EMAIL
     document = response(*items, instructions=prompt)
-    upstream.answer_with(answer(document))
+    upstream.answer_with(respond(document))
     proxy = await guard(f"output: [{PII}, {WORD}]")
 
     reply = await ask(proxy, instructions=prompt)
@@ -98,7 +98,7 @@ async def test_echoed_request_has_the_values_of_its_client(
         document = response(item, instructions=body["instructions"])
         events = item_events(0, item, *cut(body["input"], 5))
         script = stream(response_events(events, document=document), is_done=False)
-        await (script if streamed else answer(document))(request, wire)
+        await (script if streamed else respond(document))(request, wire)
 
     upstream.answer_with(echo)
     fields = {"instructions": f"Hide {EMAIL}.", "input": f"Write to {EMAIL}."}

@@ -18,11 +18,11 @@ from tests.doubles import (
     ReceivedRequest,
     ScriptedUpstream,
     Wire,
-    answer,
     block_events,
     item_events,
     message,
     message_events,
+    respond,
     response,
     response_events,
     stream,
@@ -215,7 +215,7 @@ async def test_each_attempt_sends_the_same_placeholders(
     """A call of each dialect that falls back to a chat upstream."""
     chat_form = FORMS[0]
     async with proxy_with_restore(tmp_path / "p", upstream) as (_, client):
-        upstream.then(answer({"error": {"message": "busy"}}, 500), echo(chat_form, streamed))
+        upstream.then(respond({"error": {"message": "busy"}}, 500), echo(chat_form, streamed))
         raw = await form.send(client, [ADA], deployment="resilient", stream=streamed)
 
     first_item, second = (
@@ -236,7 +236,7 @@ def thinking(form: Form, request: ReceivedRequest, streamed: bool) -> Any:
         ]
         deltas.append({"type": "signature_delta", "signature": "c2lnbmVk"})
         events = message_events(block_events(0, started, *deltas), text_events(1, "Fine."))
-        return stream(events, is_done=False) if streamed else answer(message(sealed, FINE))
+        return stream(events, is_done=False) if streamed else respond(message(sealed, FINE))
     summary = [{"type": "summary_text", "text": thought}]
     item = {"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": "c2VhbGVk"}
     document = response(item, text_item("Fine."))
@@ -246,7 +246,7 @@ def thinking(form: Form, request: ReceivedRequest, streamed: bool) -> Any:
     ]
     values = item_events(1, text_item("Fine."), "Fine.")
     events = response_events(ended, values, document=document)
-    return stream(events, is_done=False) if streamed else answer(document)
+    return stream(events, is_done=False) if streamed else respond(document)
 
 
 def returned(form: Form, raw: bytes, streamed: bool) -> list[Json]:

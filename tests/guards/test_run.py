@@ -8,11 +8,11 @@ import pytest
 
 from tests.doubles import (
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
-    legacy,
+    legacy_completion,
     message_events,
+    respond,
     stream,
     text_events,
 )
@@ -127,7 +127,7 @@ async def test_unreadable_content_is_refused_unless_allowed(
     opaque: str, status: int, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     picture = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
-    upstream.answer_with(answer(chat("A picture.")))
+    upstream.answer_with(respond(chat("A picture.")))
     proxy = await guard(f"{opaque}input: [{WORD}]")
 
     assert (await ask(proxy, picture)).status == status
@@ -139,7 +139,7 @@ async def test_rules_add_and_remove_guards(guard: Guard, upstream: ScriptedUpstr
         "{name: careful, when: {model: search-answers}, "
         "input: [{guard: length, name: short, characters: 20}]}]"
     )
-    upstream.answer_with(answer(chat("Fine.")))
+    upstream.answer_with(respond(chat("Fine.")))
     proxy = await guard(f"input: [{WORD}], {rules}")
 
     blocked, long = await ask(proxy, "A hippo"), await ask(proxy, "x" * 50)
@@ -151,7 +151,7 @@ async def test_rules_add_and_remove_guards(guard: Guard, upstream: ScriptedUpstr
 
 
 async def test_cache_depends_on_guards(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(legacy(f" {EMAIL}")))
+    upstream.answer_with(respond(legacy_completion(f" {EMAIL}")))
     proxy = await guard(f"output: [{PII}], cache: {{ttl: 1h}}")
     body = {"model": "support-chat", "prompt": "Hi"}
 

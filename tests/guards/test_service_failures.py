@@ -17,9 +17,9 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     cut_before_head,
     hang,
+    respond,
 )
 from tests.guards.calls import ask
 from tests.guards.conftest import StartRemoteGuard
@@ -29,12 +29,12 @@ from tests.test_pipeline import ROUTES
 FAULTS: dict[str, Script] = {
     "slow": hang(),
     "broken": cut_before_head(),
-    "failing": answer({"error": {"message": WORD}}, 500),
-    "redirecting": answer({}, 307, "location: /elsewhere"),
-    "garbage": answer(b"<html>hippo</html>"),
-    "empty": answer(b""),
-    "huge": answer(b" " * (MAX_RESPONSE_BYTES + 1)),
-    "other": answer({"hippo": [{}]}),
+    "failing": respond({"error": {"message": WORD}}, 500),
+    "redirecting": respond({}, 307, "location: /elsewhere"),
+    "garbage": respond(b"<html>hippo</html>"),
+    "empty": respond(b""),
+    "huge": respond(b" " * (MAX_RESPONSE_BYTES + 1)),
+    "other": respond({"hippo": [{}]}),
 }
 MISPLACED: dict[str, Any] = {
     "judge": verdict(True, 7),
@@ -62,7 +62,7 @@ async def test_failed_service_blocks_unless_the_policy_is_open(
     for on_error in ("closed", "open"):
         extra = f", deadline: {deadline}, on_error: {on_error}"
         running = await remote_guard(kind, extra, stage)
-        running.service.answer_with(FAULTS.get(fault) or answer(MISPLACED[kind]))
+        running.service.answer_with(FAULTS.get(fault) or respond(MISPLACED[kind]))
         replies[on_error] = await ask(running.proxy, "A horse?", stream=streamed)
         records = await running.proxy.sink.wait(2 if kind == "judge" else 1)
         [record] = [item for item in records if item.head.internal_key is None]

@@ -14,7 +14,7 @@ import pytest
 from proxy.settings import LedgerLocation
 from proxy.telemetry.log import build_call_line
 from tests.conftest import policies_for
-from tests.doubles import ScriptedUpstream, answer, chat, hang
+from tests.doubles import ScriptedUpstream, chat, hang, respond
 from tests.guards.calls import ask
 from tests.guards.conftest import StartRemoteGuard
 from tests.guards.remote import GUARDS, remotely_guarded, served, verdict
@@ -72,7 +72,7 @@ async def test_finding_blocks_and_is_in_no_log_or_metric(
     kind: str, remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
 ) -> None:
     canary = "Xyzzy-7 told the judge"
-    upstream.answer_with(answer(chat("Sure.")))
+    upstream.answer_with(respond(chat("Sure.")))
     running = await remote_guard(kind)
 
     good, bad = [
@@ -90,7 +90,7 @@ async def test_finding_blocks_and_is_in_no_log_or_metric(
 
 
 async def test_judge_has_its_own_row_of_cost(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("Sure.")))
+    upstream.answer_with(respond(chat("Sure.")))
     file = tmp_path / "calls.db"
     ledger = LedgerLocation("sqlite", file)
     async with remotely_guarded(tmp_path, upstream, "judge", ledger=ledger) as running:
@@ -116,7 +116,7 @@ async def test_judge_has_its_own_row_of_cost(tmp_path: Path, upstream: ScriptedU
 async def test_deployment_may_judge_its_own_calls(
     remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(verdict(False)))
+    upstream.answer_with(respond(verdict(False)))
     running = await remote_guard("judge", ", message: No.", judging="{extends: default}")
     file = running.proxy.policies / "guards.yaml"
     file.write_text(file.read_text().replace("deployment: judge-smol", "deployment: resilient"))
@@ -133,7 +133,7 @@ async def test_deployment_may_judge_its_own_calls(
 async def test_judge_over_its_limit_fails(
     remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat("Sure.")))
+    upstream.answer_with(respond(chat("Sure.")))
     judging = "{limits: [{name: once, requests: 1 per hour, per: deployment}]}"
     running = await remote_guard("judge", judging=judging)
 
@@ -150,9 +150,9 @@ async def test_judge_shares_the_slot_of_its_target(
     remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
 ) -> None:
     """A response of a target with one slot is judged by the same target."""
-    upstream.answer_with(answer(chat("A horse.")))
+    upstream.answer_with(respond(chat("A horse.")))
     running = await remote_guard("judge", stage="output")
-    running.service.then(answer(chat("A horse.")))
+    running.service.then(respond(chat("A horse.")))
     guards = running.proxy.policies / "guards.yaml"
     text = guards.read_text().replace("dialect: openai", "dialect: openai, max_concurrency: 1")
     guards.write_text(text.replace("policy: judging", "policy: default"))
@@ -189,7 +189,7 @@ async def test_client_disconnect_stops_the_judge(
 async def test_candidate_is_not_compared_for_judges(
     tmp_path: Path, remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat("Sure.")))
+    upstream.answer_with(respond(chat("Sure.")))
     candidate = tmp_path / "candidate"
     candidate.mkdir()
     (candidate / "p.yaml").write_text(policies_for(upstream.url))

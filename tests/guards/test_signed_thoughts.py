@@ -23,10 +23,10 @@ from tests.doubles import (
     Json,
     Script,
     ScriptedUpstream,
-    answer,
     block_events,
     message,
     message_events,
+    respond,
     response,
     stream,
     text_item,
@@ -96,7 +96,7 @@ async def test_returned_thoughts_are_inspected_unless_excluded(
     upstream: ScriptedUpstream,
 ) -> None:
     path, target, body, document = APIS[api]
-    upstream.answer_with(answer(document))
+    upstream.answer_with(respond(document))
     headers = {**(HEADERS if api == "messages" else BEARER), "x-headrace-deployment": target}
     proxy = await guard(f"input: [{{guard: pii, entities: [email], {keys}}}]")
 
@@ -129,7 +129,7 @@ async def send_twice(
     guard: Guard, upstream: ScriptedUpstream, script: Script, action: str, first: Json, second: Json
 ) -> list[Any]:
     """Return the thoughts of the second request as the upstream received them."""
-    upstream.then(script, answer(message()))
+    upstream.then(script, respond(message()))
     headers = {**HEADERS, "x-headrace-deployment": "via-anthropic"}
     proxy = await guard(f"input: [{{guard: pii, entities: [email], action: {action}}}]")
     for body in (first, second):
@@ -143,7 +143,7 @@ async def send_twice(
 async def test_thought_of_the_last_turn_returns_unchanged(
     streamed: bool, action: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    script = stream(EVENTS, is_done=False) if streamed else answer(FIELDS)
+    script = stream(EVENTS, is_done=False) if streamed else respond(FIELDS)
     first = {**REQUEST, "stream": streamed}
 
     returned = await send_twice(guard, upstream, script, action, first, MESSAGES)
@@ -156,7 +156,7 @@ async def test_changed_thought_is_inspected(guard: Guard, upstream: ScriptedUpst
     turn = {**assistant, "content": [CHANGED, REDACTED, TOOL_USE]}
     changed = {**MESSAGES, "messages": [user, turn, result]}
 
-    returned = await send_twice(guard, upstream, answer(FIELDS), "mask", REQUEST, changed)
+    returned = await send_twice(guard, upstream, respond(FIELDS), "mask", REQUEST, changed)
 
     assert returned == [REDACTED, TOOL_USE]
 

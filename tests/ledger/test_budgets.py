@@ -32,7 +32,7 @@ from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target
 from proxy.types.limit import BudgetQuery, Claim, Limit
 from proxy.types.windows import Calendar
 from tests.conftest import policies_for, running_proxy
-from tests.doubles import ScriptedUpstream, answer, legacy, usage
+from tests.doubles import ScriptedUpstream, legacy_completion, respond, usage
 from tests.ledger.conftest import Stores
 from tests.ledger.records import (
     HEAD,
@@ -66,7 +66,7 @@ RULED = BudgetQuery(MONTH, ("tag.team",), None)
 async def test_recall_precedes_new_calls(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     ledger = LedgerLocation("sqlite", tmp_path / "ledger.db")
     policies = policies_for(upstream.url) + BUDGET
-    upstream.answer_with(answer(legacy(usage=usage(600, 0))))  # 90 of 100 micro-USD
+    upstream.answer_with(respond(legacy_completion(usage=usage(600, 0))))  # 90 of 100 micro-USD
     async with running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy:
         assert await call(proxy.client, model="support-chat", max_tokens=20) == 200
 
@@ -237,7 +237,7 @@ async def test_budget_of_a_rule_is_recalled(
     costs = {"research": 90_000, "support": 15_000}
 
     async def call_team(client: ClientSession, team: str) -> int:
-        upstream.answer_with(answer(legacy(usage=usage(costs[team] // 150, 0))))
+        upstream.answer_with(respond(legacy_completion(usage=usage(costs[team] // 150, 0))))
         headers = {**BEARER, "x-team": team}
         return await call(client, model="support-chat", max_tokens=1, headers=headers)
 

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cli.test_init import serving
 from tests.conftest import Proxy, policies_for, running_proxy
-from tests.doubles import ScriptedUpstream, answer, gated, legacy
+from tests.doubles import ScriptedUpstream, gated, legacy_completion, respond
 from tests.ledger.records import stored_rows
 from tests.limits.conftest import replicas, with_limits
 from tests.limits.test_init import ask
@@ -79,7 +79,7 @@ async def test_concurrent_calls_stay_within_a_limit(
     narrow: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     go = asyncio.Event()
-    upstream.answer_with(gated(go, answer(legacy())))
+    upstream.answer_with(gated(go, respond(legacy_completion())))
     async with proxy_with_limits(tmp_path, upstream, narrow) as (proxy, client):
         asking = [asyncio.ensure_future(ask(client)) for _ in range(CALLS)]
         await eventually(lambda: len(proxy.records) >= CALLS - ALLOWED)
@@ -169,7 +169,7 @@ policies:
 async def test_events_of_new_budgets_name_no_users(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
     users = ["alice-of-sales", "alice-of-sales", "bob-of-sales", "carol-of-sales"]
     async with serving(tmp_path / "p", policies_for(upstream.url) + LIMITS) as (served, url):
         async with ClientSession() as client:

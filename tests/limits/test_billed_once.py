@@ -19,7 +19,7 @@ from proxy.types.limit import LEASE_S
 from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.dialects.test_stored_state import SECRET, StatefulProxy, policy, stateful_proxy
-from tests.doubles import ReceivedRequest, ScriptedUpstream, Wire, answer, response
+from tests.doubles import ReceivedRequest, ScriptedUpstream, Wire, respond, response
 from tests.ledger.records import stored_rows
 from tests.passthrough.listed_policies import BEARER, RANKED, RERANK, policies
 from tests.servers import Server, eventually
@@ -74,13 +74,13 @@ async def test_concurrent_reads_bill_a_response_once(
     tmp_path: Path, upstream: ScriptedUpstream, server: Server
 ) -> None:
     async with two_replicas(tmp_path, upstream, server) as (single_house, other_house):
-        upstream.answer_with(answer(QUEUED))
+        upstream.answer_with(respond(QUEUED))
         response_id = [
             await single_house.id_of(background=True),
             await other_house.id_of(background=True),
         ]
         assert response_id[0] == response_id[1]
-        upstream.answer_with(answer(RESULT))
+        upstream.answer_with(respond(RESULT))
 
         asking = [
             get_response(stateful_proxy, response_id[0])
@@ -98,9 +98,9 @@ async def test_closed_limit_refuses_reads_until_store_returns(
 ) -> None:
     limit = "{name: money, usd: 1 per month, on_store_error: closed}"
     async with two_replicas(tmp_path, upstream, server, limit) as (single_house, other_house):
-        upstream.answer_with(answer(QUEUED))
+        upstream.answer_with(respond(QUEUED))
         response_id = await single_house.id_of(background=True)
-        upstream.answer_with(answer(RESULT))
+        upstream.answer_with(respond(RESULT))
         server.signal(signal.SIGSTOP)  # pauses the server, which keeps its data
         assert await get_response(other_house, response_id) == 503
         server.signal(signal.SIGCONT)
@@ -140,13 +140,13 @@ async def test_killed_proxy_loses_and_repeats_no_charge(
         "UPSTREAM_KEY": "sk",
     }
     policy_text = policy(upstream.url)
-    upstream.answer_with(answer(QUEUED))
+    upstream.answer_with(respond(QUEUED))
     async with (
         serving(tmp_path / "one", policy_text, **environ) as (served, url),
         ClientSession(base_url=url) as session,
     ):
         response_id = await StatefulProxy(cast(Any, None), session, upstream).id_of(background=True)
-        upstream.answer_with(answer(RESULT))
+        upstream.answer_with(respond(RESULT))
         await eventually(lambda: len(stored_rows(first_path)) == 1)
         with closing(sqlite3.connect(first_path, isolation_level=None)) as lock:
             if not is_written:
@@ -192,12 +192,12 @@ async def test_exit_books_the_last_bill(
         "cache_secret": "a secret of tests",
         "ledger": ledger,
     }
-    upstream.answer_with(answer(QUEUED))
+    upstream.answer_with(respond(QUEUED))
     async with stateful_proxy(
         tmp_path / "one", upstream, policy(upstream.url), **proxy_with_shared_store
     ) as single_house:
         response_id = await single_house.id_of(background=True)
-        upstream.answer_with(answer(RESULT))
+        upstream.answer_with(respond(RESULT))
         assert await get_response(single_house, response_id) == 200
 
     assert costs_in(ledger.path) == [PRICED]
@@ -239,7 +239,7 @@ async def reply(request: ReceivedRequest, wire: Wire) -> None:
     kind = "application/octet-stream" if is_bytes else "application/json"
     document = RANKED if request.path.endswith("/rerank") else {"id": "file-1"}
     raw = b"\0" * 100_000 if is_bytes else json.dumps(document).encode()
-    await answer(raw, media_type=kind)(request, wire)
+    await respond(raw, media_type=kind)(request, wire)
 
 
 ROUNDS = 8

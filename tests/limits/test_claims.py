@@ -37,7 +37,7 @@ from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import Call, ModelCall, ParameterOverrides, Plan, ScopedLimit, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
-from tests.doubles import legacy, legacy_events, usage
+from tests.doubles import legacy_completion, legacy_events, usage
 from tests.for_each import for_each
 from tests.frames import stream_frames, whole_frame
 from tests.limits.sample_limits import estimate_tokens
@@ -177,7 +177,7 @@ def record_of(call: Call, *, price: bool = True) -> Record:
     attempt.response_at, attempt.finished = 0.0, True
     _, attempt.max_output_tokens = estimate_tokens(call, attempt.target) or (0, 0)
     record.use_attempt(0, attempt)
-    record.meter_frame(whole_frame(legacy()))
+    record.meter_frame(whole_frame(legacy_completion()))
     return record
 
 

@@ -19,12 +19,12 @@ from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy, policies_for, running_proxy
 from tests.doubles import (
     ScriptedUpstream,
-    answer,
     chat,
     cut_before_head,
     hang,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     stream,
     usage,
 )
@@ -102,7 +102,7 @@ async def test_oversized_call_is_explained(tmp_path: Path, upstream: ScriptedUps
 async def test_refusal_describes_amount_period_and_burst(
     limit: str, words: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(legacy(usage=usage(1, 8))))
+    upstream.answer_with(respond(legacy_completion(usage=usage(1, 8))))
     async with proxy_with_limits(tmp_path, upstream, f"{{name: few, {limit}}}") as (_, client):
         answers = [await ask(client, prompt="x", max_tokens=5) for _ in range(2)]
 
@@ -133,7 +133,7 @@ async def test_budget_refusal_names_scope_remainder_and_reset(
     used: int | None, message: str, per: str, owner: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     limit = f"{{name: month, usd: 0.002 per month, unpriced: allow, per: {per}}}"
-    upstream.answer_with(answer(legacy(usage=usage(used or 0, 0))))
+    upstream.answer_with(respond(legacy_completion(usage=usage(used or 0, 0))))
     async with proxy_with_limits(tmp_path, upstream, limit) as (_, client):
         if used is not None:
             assert (await ask(client, prompt="x", max_tokens=1, user="ann"))[0] == 200
@@ -150,12 +150,12 @@ async def test_budget_refusal_names_scope_remainder_and_reset(
 
 
 WAYS: dict[str, tuple[Any, dict[str, Any], int]] = {
-    "done": (answer(legacy()), {}, 8),
+    "done": (respond(legacy_completion()), {}, 8),
     "streamed": (stream(legacy_events("a", "b")), {"stream": True}, 8),
-    "refused upstream": (answer({}, 400), {}, 0),
-    "failed upstream": (answer({}, 500), {}, 0),
+    "refused upstream": (respond({}, 400), {}, 0),
+    "failed upstream": (respond({}, 500), {}, 0),
     "cut before its head": (cut_before_head(), {}, 0),
-    "garbled": (answer(b"{"), {"max_tokens": 1}, 11),
+    "garbled": (respond(b"{"), {"max_tokens": 1}, 11),
     "cut in the middle": (stream(legacy_events("y" * 40), cut_after=1), {"stream": True}, 20),
 }
 
@@ -177,7 +177,7 @@ async def test_limits_are_settled_however_a_call_ends(
         except aiohttp.ClientPayloadError:
             assert way == "cut in the middle"
         await proxy.sink.wait()
-        upstream.answer_with(answer(legacy()))
+        upstream.answer_with(respond(legacy_completion()))
 
         status, headers, _ = await ask(client)
 
@@ -217,7 +217,7 @@ async def test_shadow_limit_counts_denials(tmp_path: Path, upstream: ScriptedUps
 async def test_warning_is_counted_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: month, usd: 1 per month, unpriced: allow, warn_at: 50%}"
     async with proxy_with_limits(tmp_path, upstream, limit) as (proxy, client):
-        upstream.answer_with(answer(legacy(usage=usage(2_000_000, 0))))
+        upstream.answer_with(respond(legacy_completion(usage=usage(2_000_000, 0))))
         for _ in range(3):
             await ask(client)
         await proxy.sink.wait(3)
@@ -234,7 +234,7 @@ async def test_rules_add_and_remove_limits(tmp_path: Path, upstream: ScriptedUps
     async with proxy_with_limits(tmp_path, upstream, limit, rules=rules) as (proxy, client):
         free = {**BEARER, "x-free": "yes"}
         statuses = [(await ask(client, headers))[0] for headers in (free, free, free, BEARER)]
-        upstream.answer_with(answer(chat()))
+        upstream.answer_with(respond(chat()))
         chats = [await proxy.chat(free, model="support-chat") for _ in range(2)]
         statuses += [reply.status for reply in chats]
 
@@ -301,7 +301,7 @@ async def test_economics_guard_blocks_above_its_cost_cap(
 
 
 async def test_costs_of_a_model_list_are_added(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
     rules = economics_guard(COST * 1.5 / 1e9)
     body = {"prompt": "x" * 40, "max_new_tokens": 20}
     async with proxy_with_limits(tmp_path, upstream, CALLS, rules=rules) as (proxy, _):
@@ -319,7 +319,7 @@ async def test_costs_of_a_model_list_are_added(tmp_path: Path, upstream: Scripte
 async def test_unpriced_call_is_a_failure_of_the_guard(
     extra: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
     rules = economics_guard(1, f"{extra}, message: Ask for less.")
     async with proxy_with_limits(tmp_path, upstream, CALLS, rules=rules) as (proxy, client):
         got_status, _, body = await ask(client, model="legacy-only")
@@ -348,7 +348,7 @@ policies:
 async def test_rules_add_and_remove_cost_cap(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     values = []
     async with running_proxy(tmp_path / "policies", policies_for(upstream.url) + RULED) as proxy:
-        upstream.answer_with(answer(legacy()))
+        upstream.answer_with(respond(legacy_completion()))
         for headers in ({}, {"x-headrace-tags": "beta"}, {"x-poor": "yes", "x-request-id": "poor"}):
             status, _, body = await ask(proxy.client, {**BEARER, **headers})
             values.append((status, body.get("error", {}).get("message", "")))

@@ -23,13 +23,13 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     cut_before_head,
     event,
     gated,
     hang,
     head,
-    piece,
+    http_chunk,
+    respond,
 )
 from tests.ledger.records import stored_rows
 from tests.passthrough.listed_policies import BEARER, digest
@@ -45,7 +45,7 @@ def started_response(media_type: str, first_data: bytes, *, cut: bool = False) -
     """Start a response, then break off, or hang until the proxy disconnects."""
 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
-        await wire.send(head(200, media_type, CHUNKED), piece(first_data))
+        await wire.send(head(200, media_type, CHUNKED), http_chunk(first_data))
         if cut:
             wire.cut()
         await request.closed.wait()
@@ -56,7 +56,7 @@ def started_response(media_type: str, first_data: bytes, *, cut: bool = False) -
 async def endless(request: ReceivedRequest, wire: Wire) -> None:
     await wire.send(head(200, "application/json", CHUNKED))
     while not request.closed.is_set():
-        await wire.send(piece(b'["' + b"x" * 4096 + b'"]'))
+        await wire.send(http_chunk(b'["' + b"x" * 4096 + b'"]'))
         await asyncio.sleep(0)
 
 
@@ -75,10 +75,10 @@ class Way(NamedTuple):
 
 SOUND, EVENTS = "audio/mpeg", "text/event-stream"
 WAYS: dict[str, Way] = {
-    "says-usage": Way(answer(USED), "reported"),
-    "says-nothing": Way(answer({}), "unknown"),
-    "bytes": Way(answer(b"\xff", media_type=SOUND), "unknown"),
-    "empty": Way(answer(b"", media_type=SOUND), "unknown"),
+    "says-usage": Way(respond(USED), "reported"),
+    "says-nothing": Way(respond({}), "unknown"),
+    "bytes": Way(respond(b"\xff", media_type=SOUND), "unknown"),
+    "empty": Way(respond(b"", media_type=SOUND), "unknown"),
     "left-before-head": Way(hang(), "unknown", "client_abort", left=True),
     "left-midway": Way(started_response(SOUND, b"\xff"), "unknown", "client_abort", left=True),
     "left-after-usage": Way(
@@ -92,15 +92,17 @@ WAYS: dict[str, Way] = {
         started_response("application/json", b'{"a', cut=True), "unknown", "upstream_error"
     ),
     "too-long": Way(endless, "unknown", "upstream_error"),
-    "garbled": Way(answer(b"{"), "unknown", "upstream_error"),
-    "encoded": Way(answer(b"\x1f\x8b", 200, "content-encoding: gzip"), "unknown", "upstream_error"),
-    "blocked": Way(answer({"text": "hippo"}), "unknown", "blocked"),
-    "blocked-with-usage": Way(answer({"text": "hippo", **USED}), "reported", "blocked"),
-    "refused": Way(answer({"error": {"message": "no"}}, 400), "nothing", "client_error"),
-    "not-found": Way(answer({"error": {"message": "no"}}, 404), "nothing", "client_error"),
-    "denied": Way(answer({"error": {"message": "no"}}, 401), "nothing", "upstream_error"),
-    "overloaded": Way(answer({}, 503), "nothing", "upstream_error"),
-    "broken": Way(answer({}, 500), "nothing", "upstream_error"),
+    "garbled": Way(respond(b"{"), "unknown", "upstream_error"),
+    "encoded": Way(
+        respond(b"\x1f\x8b", 200, "content-encoding: gzip"), "unknown", "upstream_error"
+    ),
+    "blocked": Way(respond({"text": "hippo"}), "unknown", "blocked"),
+    "blocked-with-usage": Way(respond({"text": "hippo", **USED}), "reported", "blocked"),
+    "refused": Way(respond({"error": {"message": "no"}}, 400), "nothing", "client_error"),
+    "not-found": Way(respond({"error": {"message": "no"}}, 404), "nothing", "client_error"),
+    "denied": Way(respond({"error": {"message": "no"}}, 401), "nothing", "upstream_error"),
+    "overloaded": Way(respond({}, 503), "nothing", "upstream_error"),
+    "broken": Way(respond({}, 500), "nothing", "upstream_error"),
 }
 BODY = {"prompt": "q" * 400}
 ESTIMATE = to_tokens(estimate_body_quarters(BODY)) * 5000
@@ -251,7 +253,7 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
     assert charged == sum(row["cost_nano_usd"] for row in stored_rows(path, "charges"))
 
 
-PICTURE = answer({"data": [], "usage": {"input_tokens": 10, "output_tokens": 4000}})
+PICTURE = respond({"data": [], "usage": {"input_tokens": 10, "output_tokens": 4000}})
 REQUEST = {"model": "pics", "prompt": "a tree", "n": 4}
 
 
@@ -309,7 +311,7 @@ async def test_claim_covers_guard_route(tmp_path: Path, upstream: ScriptedUpstre
     dear = "{upstream: openai, model: dear, price: {input: 1000, output: 1000}}"
     guard = f"{{guard: keywords, words: [hippo], action: route, to: [{dear}]}}"
     text = budget_world(upstream.url) + f"policies: {{default: {{match: all, input: [{guard}]}}}}\n"
-    upstream.answer_with(answer({"usage": {"input_tokens": 30, "output_tokens": 0}}))
+    upstream.answer_with(respond({"usage": {"input_tokens": 30, "output_tokens": 0}}))
     async with running_proxy(tmp_path / "policies", text) as proxy:
         for model, path in (("pics", "/v1/images/generations"), ("free", "/v1/moderations")):
             request = {"model": model, "input": "A hippo by the river, in the evening."}
@@ -331,7 +333,7 @@ async def test_free_calls_pass(free: str, tmp_path: Path, upstream: ScriptedUpst
         upstream.answer_with(PICTURE)
         assert await post(proxy.client, "/v1/images/generations", REQUEST) == (200, "0.16005")
         assert (await post(proxy.client, "/v1/images/generations", REQUEST))[0] == 429
-        upstream.answer_with(answer({"results": []}))
+        upstream.answer_with(respond({"results": []}))
         moderated = await post(proxy.client, "/v1/moderations", {"model": "free", "input": "x"})
         async with proxy.client.get("/v1/files", headers=BEARER) as response:
             looked_up = response.status, response.headers["x-headrace-cost-usd"]
@@ -341,7 +343,7 @@ async def test_free_calls_pass(free: str, tmp_path: Path, upstream: ScriptedUpst
 
 
 async def test_passthrough_only_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer({"results": []}))
+    upstream.answer_with(respond({"results": []}))
     chat = {"messages": [{"role": "user", "content": "hi"}]}
     by_name = {**BEARER, "x-headrace-deployment": "free"}
     async with running_proxy(tmp_path / "policies", budget_world(upstream.url)) as proxy:

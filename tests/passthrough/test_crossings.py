@@ -18,10 +18,10 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     hang,
     head,
-    piece,
+    http_chunk,
+    respond,
 )
 from tests.passthrough.listed_policies import BEARER, RANKED, RERANK, running
 from tests.servers import eventually
@@ -93,7 +93,7 @@ async def test_request_is_guarded_or_follows_opaque(
     start: Start,
     upstream: ScriptedUpstream,
 ) -> None:
-    upstream.then(answer(RANKED))
+    upstream.then(respond(RANKED))
     proxy = await start(f"{guards}, opaque: {opaque}")
     status, raw, _ = await send_request(proxy.client, **body)
     [record] = await proxy.sink.wait()
@@ -114,7 +114,7 @@ async def test_request_is_guarded_or_follows_opaque(
 
 
 def binary(data: bytes, media_type: str = "audio/mpeg") -> Script:
-    return answer(data, media_type=media_type)
+    return respond(data, media_type=media_type)
 
 
 TRANSCRIPT = {"text": f"the hippo at {EMAIL}", "usage": {"input_tokens": 4, "output_tokens": 2}}
@@ -127,7 +127,7 @@ TRANSCRIPT = {"text": f"the hippo at {EMAIL}", "usage": {"input_tokens": 4, "out
 async def test_response_without_body_is_not_opaque(
     status: int, media_type: str, guard: str, start: Start, upstream: ScriptedUpstream
 ) -> None:
-    upstream.then(answer(b"", status, media_type=media_type))
+    upstream.then(respond(b"", status, media_type=media_type))
     proxy = await start(f"output: [{guard}]")
     response, raw, output = await send_request(proxy.client, "/v1/files/file-1", "DELETE")
     [record] = await proxy.sink.wait()
@@ -140,10 +140,10 @@ async def test_response_without_body_is_not_opaque(
 @pytest.mark.parametrize(
     ("guards", "script", "expected"),
     [
-        pytest.param(f"output: [{WORD}]", answer(TRANSCRIPT), (400, 400), id="a block of JSON"),
-        pytest.param(f"output: [{PII}]", answer(TRANSCRIPT), (200, 200), id="a mask in JSON"),
-        pytest.param(f"output: [{PII}]", answer([EMAIL]), (200, 200), id="a mask in a list"),
-        pytest.param(f"output: [{FLAG}]", answer(TRANSCRIPT), (200, 200), id="a flag on JSON"),
+        pytest.param(f"output: [{WORD}]", respond(TRANSCRIPT), (400, 400), id="a block of JSON"),
+        pytest.param(f"output: [{PII}]", respond(TRANSCRIPT), (200, 200), id="a mask in JSON"),
+        pytest.param(f"output: [{PII}]", respond([EMAIL]), (200, 200), id="a mask in a list"),
+        pytest.param(f"output: [{FLAG}]", respond(TRANSCRIPT), (200, 200), id="a flag on JSON"),
         pytest.param(f"output: [{WORD}]", binary(b"\xffhippo"), (400, 200), id="a sound"),
         pytest.param(f"output: [{PII}]", binary(b"\xffhippo"), (400, 200), id="a masked sound"),
         pytest.param(f"output: [{FLAG}]", binary(b"\xffhippo"), (200, 200), id="a flagged sound"),
@@ -182,7 +182,7 @@ async def test_response_is_guarded_or_follows_opaque(
 
 
 async def test_unsafe_guard_retry_is_blocked(start: Start, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(TRANSCRIPT))
+    upstream.answer_with(respond(TRANSCRIPT))
     guard = "{guard: keywords, words: [hippo], action: retry}"
     proxy = await start(f"output: [{guard}]")
     status, raw, _ = await send_request(proxy.client, json=RERANK)
@@ -192,7 +192,7 @@ async def test_unsafe_guard_retry_is_blocked(start: Start, upstream: ScriptedUps
 
 
 @pytest.mark.parametrize(
-    "script", [answer(TRANSCRIPT), binary(b"\xffhippo")], ids=["json", "bytes"]
+    "script", [respond(TRANSCRIPT), binary(b"\xffhippo")], ids=["json", "bytes"]
 )
 async def test_text_is_captured(script: Script, start: Start, upstream: ScriptedUpstream) -> None:
     upstream.then(script)
@@ -206,7 +206,7 @@ async def test_text_is_captured(script: Script, start: Start, upstream: Scripted
 
 
 async def test_explanation_has_no_payload(start: Start, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer({"id": "file-secret"}))
+    upstream.then(respond({"id": "file-secret"}))
     proxy = await start(f"input: [{FLAG}]")
     _, _, headers = await send_request(proxy.client, "/v1/files/file-secret", "GET")
     async with proxy.client.get(f"{proxy.admin}/explain/{headers['x-request-id']}") as response:
@@ -217,7 +217,7 @@ async def test_explanation_has_no_payload(start: Start, upstream: ScriptedUpstre
 
 
 async def test_upstream_errors_are_guarded(start: Start, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer({"error": {"message": f"no {EMAIL}"}}, 400))
+    upstream.then(respond({"error": {"message": f"no {EMAIL}"}}, 400))
     proxy = await start(f"output: [{PII}]")
     status, raw, _ = await send_request(proxy.client, json=RERANK)
 
@@ -236,7 +236,7 @@ async def test_upstream_errors_are_guarded(start: Start, upstream: ScriptedUpstr
 async def test_limits_count_passthrough_calls(
     limit: str, codes: list[int], start: Start, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(RANKED))  # 7 tokens at 3 USD per million: 21 micro-USD
+    upstream.answer_with(respond(RANKED))  # 7 tokens at 3 USD per million: 21 micro-USD
     proxy = await start(f"limits: [{limit}]")
     matches = [(await send_request(proxy.client, json={"query": "q"}))[0] for _ in codes]
     records = await proxy.sink.wait(len(codes))
@@ -249,7 +249,7 @@ async def test_limits_count_passthrough_calls(
 
 
 async def test_spent_budget_blocks_unpriced_calls(start: Start, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(RANKED))
+    upstream.then(respond(RANKED))
     limit = "limits: [{name: l, usd: 0.000021 per day}]"
     proxy = await start(limit)
     assert (await send_request(proxy.client, json={"query": "q"}))[0] == 200
@@ -261,9 +261,9 @@ async def test_lease_is_held_to_the_last_byte(start: Start, upstream: ScriptedUp
     gate = asyncio.Event()
 
     async def slowly(request: ReceivedRequest, wire: Wire) -> None:
-        await wire.send(head(200, "audio/mpeg", "transfer-encoding: chunked"), piece(b"a"))
+        await wire.send(head(200, "audio/mpeg", "transfer-encoding: chunked"), http_chunk(b"a"))
         await gate.wait()
-        await wire.send(piece(b"b"), b"0\r\n\r\n")
+        await wire.send(http_chunk(b"b"), b"0\r\n\r\n")
 
     upstream.answer_with(slowly)
     limit = "limits: [{name: l, concurrency: 1}]"
@@ -288,7 +288,7 @@ async def test_disconnect_releases_everything(
             await send_request(proxy.client, **body)
     [record] = await proxy.sink.wait()
     await eventually(upstream.requests[0].closed.is_set)
-    upstream.then(answer({}))
+    upstream.then(respond({}))
     assert (await send_request(proxy.client, json=RERANK))[0] == 200
 
     assert record.outcome == "client_abort"
@@ -296,7 +296,7 @@ async def test_disconnect_releases_everything(
 
 
 async def test_unread_upload_fails_over(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer({}, 503), answer({}))
+    upstream.then(respond({}, 503), respond({}))
     async with running(tmp_path, upstream.url, retry="{times: 3, wait: 1ms}") as proxy:
         async with ClientSession(base_url=proxy.url) as client:
             assert (await send_request(client, **FORM_BODY))[0] == 503

@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 
 from proxy.dialects import ENDPOINTS_WITHOUT_BODY, ROUTES
 from tests.conftest import KEY, Proxy, running_proxy
-from tests.doubles import Json, ScriptedUpstream, answer, legacy
+from tests.doubles import Json, ScriptedUpstream, legacy_completion, respond
 from tests.for_each import for_each
 from tests.passthrough.listed_policies import BEARER, RANKED, digest, policies
 
@@ -77,7 +77,7 @@ async def test_passthrough_only_deployment_serves_no_other_call(
 
 
 async def test_unlisted_target_serves_routes(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.answer_with(answer({"id": "x"}))
+    upstream.answer_with(respond({"id": "x"}))
 
     records, _ = await call_all_routes(tmp_path / "p", policy(upstream.url, only=False), None)
 
@@ -120,7 +120,7 @@ deployments:
 
 @pytest.fixture
 async def client(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[ClientSession]:
-    upstream.then(answer({}))
+    upstream.then(respond({}))
     async with (
         running_proxy(tmp_path / "policies", target_policies(upstream.url)) as proxy,
         ClientSession(base_url=proxy.url, headers=BEARER) as session,
@@ -167,7 +167,7 @@ NO_TYPES = ["application/json, text/plain", "a/json,x/y", "json", "a/b/c", "a /b
 
 @pytest.fixture
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
-    upstream.answer_with(answer(RANKED))
+    upstream.answer_with(respond(RANKED))
     folder = tmp_path / "policies"
     async with running_proxy(folder, policies(upstream.url), body_bytes=1024) as proxy:
         yield proxy
@@ -233,7 +233,7 @@ async def test_other_spelling_of_model_is_refused(
 
 @pytest.mark.parametrize("body", [b"plain {", b"--x\r\n{", b"\x00\x00\x00\x18ftyp{", b" "])
 async def test_other_body_passes(body: bytes, proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(RANKED))
+    upstream.then(respond(RANKED))
     assert await status_of(proxy, body, "application/octet-stream") == 200
     assert [request.body for request in upstream.requests] == [body]
 
@@ -265,7 +265,7 @@ keys: {{widget: {{sha256: {digest(KEY)}, deployments: [studio, classic]}}}}
 
 @pytest.fixture
 async def running(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
-    upstream.then(*[answer({"usage": {"input_tokens": 1, "output_tokens": 1}})] * 5)
+    upstream.then(*[respond({"usage": {"input_tokens": 1, "output_tokens": 1}})] * 5)
     async with running_proxy(tmp_path / "policies", azure_policies(upstream.url)) as proxy:
         yield proxy
 
@@ -338,7 +338,7 @@ async def test_invalid_input_is_refused(
 async def test_other_model_field_is_dropped(
     path: str, running: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
     body = {"model": "media-2", "prompt": "Hi"}
     async with (
         ClientSession(base_url=running.url, headers=AZURE) as client,

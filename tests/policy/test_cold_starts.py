@@ -16,7 +16,7 @@ from bench import cold
 from bench.processes import serving as serving_module
 from tests.cli.test_init import Served, serving
 from tests.conftest import policies_for
-from tests.doubles import ScriptedUpstream, answer, chat
+from tests.doubles import ScriptedUpstream, chat, respond
 from tests.test_pipeline import BEARER
 
 STARTS, CLIENTS = 5, 4
@@ -106,7 +106,7 @@ async def reloaded(served: Served, folder: Path, policies: str) -> None:
 @pytest.mark.process
 @pytest.mark.timeout(300)
 async def test_cold_starts_refuse_no_call(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("On its way.")))
+    upstream.answer_with(respond(chat("On its way.")))
     policies = policies_for(upstream.url) + GUARDS
     async with ClientSession() as session:
         for number in range(STARTS):

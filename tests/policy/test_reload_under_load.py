@@ -38,9 +38,9 @@ from tests.doubles import (
     ReceivedRequest,
     ScriptedUpstream,
     Wire,
-    answer,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     stream,
 )
 from tests.fakes import EventLog, Unguarded, unlimited
@@ -133,7 +133,7 @@ class Revisions:
         if request.json.get("stream"):
             await stream(legacy_events(text, "."), gate=self.turned)(request, wire)
         else:
-            await answer(legacy(f"{text}."))(request, wire)
+            await respond(legacy_completion(f"{text}."))(request, wire)
 
 
 def model(number: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.money.usage import Tokens
-from tests.doubles import Script, event, head, piece, sends
+from tests.doubles import Script, event, head, http_chunk, sends
 
 Json = dict[str, Any]
 THOUGHT = "France has one capital."
@@ -33,7 +33,7 @@ def streamed(answer: ProviderAnswer) -> Script:
 
     begin = head(200, "text/event-stream; charset=utf-8", "transfer-encoding: chunked")
     events = [item if isinstance(item, bytes) else event(item) for item in answer.events]
-    return sends(begin, *map(piece, events), piece(event(b"[DONE]")), b"0\r\n\r\n")
+    return sends(begin, *map(http_chunk, events), http_chunk(event(b"[DONE]")), b"0\r\n\r\n")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from tests.doubles import ReceivedRequest, Script, Wire, answer, stream
+from tests.doubles import ReceivedRequest, Script, Wire, respond, stream
 
 Json = dict[str, Any]
 Refusal = tuple[int, Any]
@@ -207,11 +207,11 @@ class Provider:
         _, name, path = request.path.split("/", 2)
         server = SERVERS[name]
         if path != "v1/chat/completions":
-            return answer({"detail": "Not Found"}, 404)
+            return respond({"detail": "Not Found"}, 404)
         body = json.loads(request.body)
         refused = server.refuses(body)
         if refused is not None:
-            return answer(refused[1], refused[0])
+            return respond(refused[1], refused[0])
         self.accepted_bodies.append(body)
         is_second = body["messages"][-1]["role"] == "tool"
         message = {"content": ANSWER} if is_second else _calling(server)
@@ -238,7 +238,7 @@ def _finish(message: Json) -> str:
 def _complete_answer(message: Json) -> Script:
     fields = {"role": "assistant", **message}
     choice = {"index": 0, "message": fields, "finish_reason": _finish(message)}
-    return answer({**HEAD, "object": "chat.completion", "choices": [choice], "usage": USAGE})
+    return respond({**HEAD, "object": "chat.completion", "choices": [choice], "usage": USAGE})
 
 
 def _streamed(message: Json) -> Script:

@@ -17,7 +17,7 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Target
 from tests.conftest import DIGEST, Proxy, running_proxy
-from tests.doubles import ScriptedUpstream, answer
+from tests.doubles import ScriptedUpstream, respond
 from tests.for_each import for_each
 from tests.recipes.provider_responses import ANSWERS, MISTRAL_THINKING, THOUGHT, streamed
 
@@ -129,7 +129,7 @@ async def test_responses_are_read_counted_and_priced(
     upstream: ScriptedUpstream,
 ) -> None:
     item, target = ANSWERS[name], targets[name]
-    upstream.answer_with(answer(item.whole) if is_whole else streamed(item))
+    upstream.answer_with(respond(item.whole) if is_whole else streamed(item))
 
     raw = await ask(serving, target, "/v1/chat/completions", stream=not is_whole)
 
@@ -158,7 +158,7 @@ async def test_messages_client_reads_the_responses(
     upstream: ScriptedUpstream,
 ) -> None:
     item = ANSWERS[name]
-    upstream.answer_with(answer(item.whole) if is_whole else streamed(item))
+    upstream.answer_with(respond(item.whole) if is_whole else streamed(item))
 
     raw = await ask(serving, targets[name], "/v1/messages", stream=not is_whole, max_tokens=99)
 
@@ -230,7 +230,7 @@ async def test_any_client_reads_thoughts_of_mistral(
     upstream: ScriptedUpstream,
 ) -> None:
     item = MISTRAL_THINKING
-    upstream.answer_with(answer(item.whole) if is_whole else streamed(item))
+    upstream.answer_with(respond(item.whole) if is_whole else streamed(item))
 
     raw = await ask(by_chat, targets["mistral"], path, stream=not is_whole, **question)
 
@@ -240,7 +240,7 @@ async def test_any_client_reads_thoughts_of_mistral(
 async def test_chat_client_gets_mistral_parts_unchanged(
     serving: Proxy, targets: dict[str, Target], upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(MISTRAL_THINKING.whole))
+    upstream.answer_with(respond(MISTRAL_THINKING.whole))
 
     raw = await ask(serving, targets["mistral"], "/v1/chat/completions")
 

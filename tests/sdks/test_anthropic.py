@@ -18,8 +18,8 @@ from tests.dialects.vendors.test_anthropic import (
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     message,
+    respond,
     stream,
 )
 from tests.sdks.conftest import Drive
@@ -39,7 +39,7 @@ def step(do: str, to: str = "via-anthropic", **fields: Any) -> dict[str, Any]:
 async def test_blocks_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -> None:
     cited = {"type": "text", "text": "It is Paris.", "citations": [CITED]}
     blocks = THOUGHT, SERVER, SEARCH_RESULT, cited, TOOL_USE
-    upstream.then(answer(message(*blocks, stop_reason="tool_use")), stream(STREAM, is_done=False))
+    upstream.then(respond(message(*blocks, stop_reason="tool_use")), stream(STREAM, is_done=False))
 
     full_value, streamed = await drive("anthropic", step("create"), step("stream"))
 
@@ -63,8 +63,8 @@ async def test_blocks_have_sdk_types(drive: Drive, upstream: ScriptedUpstream) -
 
 async def test_raises_sdk_error(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
     busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    upstream.then(answer(busy, 529), answer({"error": {"message": "slow down"}}, 429))
-    upstream.then(answer({}, 500))
+    upstream.then(respond(busy, 529), respond({"error": {"message": "slow down"}}, 429))
+    upstream.then(respond({}, 500))
 
     wrong, busied, limited, failing, unknown = await drive(
         "anthropic",
@@ -101,7 +101,7 @@ async def test_broken_stream_raises(drive: Drive, upstream: ScriptedUpstream) ->
 
 
 async def test_counts_new_tokens(drive: Drive, upstream: ScriptedUpstream, proxy: Proxy) -> None:
-    upstream.then(answer({"input_tokens": 14}), answer(message()))
+    upstream.then(respond({"input_tokens": 14}), respond(message()))
     counted = step("count")
     del counted["with"]["max_tokens"]
 

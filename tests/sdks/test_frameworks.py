@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Proxy
 from tests.dialects.test_responses import FULL_RESPONSE
-from tests.doubles import PATIENCE_S, ScriptedUpstream, answer
+from tests.doubles import PATIENCE_S, ScriptedUpstream, respond
 from tests.sdks.conftest import Drive
 from tests.sdks.frameworks import PICTURE, TOOL_RESULT
 from tests.sdks.upstream_scripts import (
@@ -147,7 +147,7 @@ async def test_reasoning_is_returned(client: str, drive: Drive, upstream: Script
 
 async def test_ai_sdk_resends_when_not_stored(drive: Drive, upstream: ScriptedUpstream) -> None:
     for _ in range(2):
-        upstream.then(answer(FULL_RESPONSE))
+        upstream.then(respond(FULL_RESPONSE))
     upstream.then(respond_text("responses", " Paris."))
     to = "responses-only"
 
@@ -169,9 +169,9 @@ async def test_ai_sdk_resends_when_not_stored(drive: Drive, upstream: ScriptedUp
 @every_client
 async def test_errors_are_raised(client: str, drive: Drive, upstream: ScriptedUpstream) -> None:
     to = DEPLOYMENTS[CLIENTS[client]]
-    upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
+    upstream.then(respond({"error": {"message": "slow down"}}, 429), respond({}, 500))
     wrong = {"error": {"message": "No such place.", "type": "invalid_request_error"}}
-    upstream.then(answer(wrong, 400))
+    upstream.then(respond(wrong, 400))
     request = step("ask", to, retries=0)
 
     observed = await drive(client, request, request, request, {**request, "to": "nobody-has-it"})
@@ -190,7 +190,7 @@ async def test_retry_waits_as_requested(
     client: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     to = DEPLOYMENTS[CLIENTS[client]]
-    upstream.then(answer({"error": {"message": "slow down"}}, 429, "retry-after: 2"))
+    upstream.then(respond({"error": {"message": "slow down"}}, 429, "retry-after: 2"))
     upstream.then(respond_text(APIS[to], " Paris."))
 
     started_at = time.monotonic()

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from tests.conftest import Proxy, policies_for, running_proxy
-from tests.doubles import PATIENCE_S, ReceivedRequest, ScriptedUpstream, Wire, event, head, piece
+from tests.doubles import (
+    PATIENCE_S,
+    ReceivedRequest,
+    ScriptedUpstream,
+    Wire,
+    event,
+    head,
+    http_chunk,
+)
 from tests.sdks.conftest import Drive
 from tests.sdks.test_frameworks import CLIENTS
 from tests.sdks.upstream_scripts import APIS
@@ -100,9 +108,9 @@ async def test_client_reads_a_stream_with_keepalives(
         async def script(request: ReceivedRequest, wire: Wire) -> None:
             await tap.keepalives(2)
             await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-            await wire.send(*(piece(event(document)) for document in first_item))
+            await wire.send(*(http_chunk(event(document)) for document in first_item))
             await tap.keepalives(4)
-            await wire.send(*map(piece, [*map(event, remainder), *end]), b"0\r\n\r\n")
+            await wire.send(*map(http_chunk, [*map(event, remainder), *end]), b"0\r\n\r\n")
 
         upstream.answer_with(script)
         [result] = await drive(sdk, {**step, **by_name}, key=proxy.key, url=url)

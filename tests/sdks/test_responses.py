@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.dialects.test_responses import FULL_RESPONSE, FUNCTION, FUNCTION_CALL, STREAM
-from tests.doubles import Json, ScriptedUpstream, answer, chat_events, response, stream
+from tests.doubles import Json, ScriptedUpstream, chat_events, respond, response, stream
 from tests.sdks.conftest import Drive
 
 
@@ -51,7 +51,7 @@ async def test_raises_errors_within_streams(drive: Drive, upstream: ScriptedUpst
     error = {"code": "server_error", "message": "Sorry."}
     failed = {"type": "response.failed", "response": response(status="failed", error=error)}
     upstream.then(
-        answer({"error": {"message": "slow down"}}, 429),
+        respond({"error": {"message": "slow down"}}, 429),
         stream([*STREAM[:6], failed], is_done=False),
     )
 
@@ -71,7 +71,7 @@ async def test_raises_errors_within_streams(drive: Drive, upstream: ScriptedUpst
 
 
 async def test_langchain_runs_hosted_tool(drive: Drive, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(FULL_RESPONSE), stream(STREAM, is_done=False))
+    upstream.then(respond(FULL_RESPONSE), stream(STREAM, is_done=False))
     request_fields = {"model": "support-chat", "tools": [{"type": "web_search"}, FUNCTION]}
 
     observed = await drive(

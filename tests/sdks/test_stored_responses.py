@@ -15,8 +15,8 @@ from tests.dialects.responses.test_items import NUMBERS, STREAM, drop_members
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     item_events,
+    respond,
     response,
     response_events,
     stream,
@@ -41,7 +41,7 @@ def step(do: str, **body: Any) -> dict[str, Any]:
 async def test_conversation_continues_by_its_id(drive: Drive, upstream: ScriptedUpstream) -> None:
     document = response(text_item(" Paris."), id="resp_2", previous_response_id="resp_1")
     events = response_events(item_events(0, text_item(" Paris."), " Par", "is."), document=document)
-    upstream.then(answer(response()), answer(document), stream(events, is_done=False))
+    upstream.then(respond(response()), respond(document), stream(events, is_done=False))
 
     [first_document] = await drive("openai", step("respond"))
     value = first_document["data"]["id"]
@@ -97,7 +97,7 @@ async def test_tool_loop_with_client_defaults(
         )
         upstream.then(stream(ended, is_done=False))
     else:
-        upstream.then(answer(first_document), answer(second))
+        upstream.then(respond(first_document), respond(second))
 
     [result] = await drive(sdk, {"do": "loop", "to": "responses-only", "stream": streamed})
 
@@ -115,13 +115,13 @@ async def test_tool_loop_with_client_defaults(
 
 
 async def test_stored_responses_are_usable(drive: Drive, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(response()))
+    upstream.then(respond(response()))
     [first_document] = await drive("openai", step("respond"))
     values = {"response_id": first_document["data"]["id"]}
     pages = page("msg_1", extra=True), page("msg_2", extra=False)
     deleted = {"id": "resp_1", "object": "response", "deleted": True}
     cancelled = response(status="cancelled")
-    upstream.then(*map(answer, (response(), *pages, cancelled, deleted)))
+    upstream.then(*map(respond, (response(), *pages, cancelled, deleted)))
 
     read, items, stopped, removed = await drive(
         "openai",
@@ -151,7 +151,7 @@ async def test_stored_responses_are_usable(drive: Drive, upstream: ScriptedUpstr
 
 
 async def test_unsupported_call_has_a_clear_error(drive: Drive, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(response()))
+    upstream.then(respond(response()))
     [first_document] = await drive("openai", step("respond"))
     value = first_document["data"]["id"]
 
@@ -173,7 +173,9 @@ async def test_background_response_is_polled(
 ) -> None:
     started = response(status="queued", background=True, output=[], usage=None)
     document = response(background=True)
-    upstream.then(*map(answer, (started, {**started, "status": "in_progress"}, document, document)))
+    upstream.then(
+        *map(respond, (started, {**started, "status": "in_progress"}, document, document))
+    )
 
     [first_document] = await drive("openai", step("respond", background=True))
     values = {"response_id": first_document["data"]["id"]}
@@ -198,13 +200,13 @@ def step_of(method: str, *of: str, **fields: Any) -> Json:
 
 
 async def test_python_client_keeps_conversation(drive: Drive, upstream: ScriptedUpstream) -> None:
-    upstream.then(*map(answer, (TALK, PAGE)))
+    upstream.then(*map(respond, (TALK, PAGE)))
     [document] = await drive("openai", step_of("conversations.create", **ITEMS, extra_headers=TO))
     assert document["ok"], document
     value = document["data"]["id"]
     [added] = await drive("openai", step_of("conversations.items.create", value, **ITEMS))
     item = added["data"]["data"][0]["id"]
-    upstream.then(*map(answer, (ANSWER, TALK, TALK, PAGE, USER_ITEM, TALK, DELETED)))
+    upstream.then(*map(respond, (ANSWER, TALK, TALK, PAGE, USER_ITEM, TALK, DELETED)))
 
     observed = await drive(
         "openai",
@@ -249,7 +251,7 @@ async def results(drive: Drive, *calls: list[Any]) -> list[Any]:
 
 
 async def test_node_client_keeps_conversation(drive: Drive, upstream: ScriptedUpstream) -> None:
-    upstream.then(*map(answer, (TALK, ANSWER, PAGE, TALK, DELETED)))
+    upstream.then(*map(respond, (TALK, ANSWER, PAGE, TALK, DELETED)))
 
     conversation, turn, listed, read, removed, unknown = await results(
         drive,
@@ -280,7 +282,7 @@ async def test_node_client_uses_stored_responses(drive: Drive, upstream: Scripte
     pages = page("msg_1", extra=True), page("msg_2", extra=False)
     deleted = {"id": "resp_1", "object": "response", "deleted": True}
     scripts = response(), second, response(), *pages, response(status="cancelled"), deleted
-    upstream.then(*map(answer, scripts))
+    upstream.then(*map(respond, scripts))
 
     first_value, value_after, read, items, cancelled, removed, unknown = await results(
         drive,

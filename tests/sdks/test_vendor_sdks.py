@@ -11,11 +11,11 @@ import pytest
 from tests.conftest import Proxy
 from tests.doubles import (
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     response,
     stream,
 )
@@ -103,7 +103,7 @@ async def test_sdk_reads_whole_and_streamed_responses(
     reader: Reader, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     if reader.api == "completion":
-        upstream.then(answer(legacy()), stream(legacy_events(" Par", "is.")))
+        upstream.then(respond(legacy_completion()), stream(legacy_events(" Par", "is.")))
     else:
         scripts = (respond_text(reader.api, " Paris.", streamed=s) for s in (False, True))
         upstream.then(*scripts)
@@ -126,7 +126,7 @@ async def test_sdk_reads_whole_and_streamed_responses(
 async def test_sdk_raises_its_exception_for_each_error(
     sdk: str, do: str, drive: Drive, upstream: ScriptedUpstream
 ) -> None:
-    upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
+    upstream.then(respond({"error": {"message": "slow down"}}, 429), respond({}, 500))
 
     wrong, limited, failing = await drive(
         sdk, step(do, extra_body={"temperature": "hot"}), step(do), step(do)
@@ -172,7 +172,7 @@ async def test_sdk_reads_usage(sdk: str, drive: Drive, upstream: ScriptedUpstrea
 
 async def test_openai_reads_embeddings_and_ids(drive: Drive, upstream: ScriptedUpstream) -> None:
     vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
-    upstream.then(answer({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
+    upstream.then(respond({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
 
     embedded, listed, document, missing, identified = await drive(
         "openai",
@@ -198,7 +198,7 @@ async def test_azure_sdk_names_deployments(
 ) -> None:
     vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
     usage = {"usage": {"prompt_tokens": 2, "total_tokens": 2}}
-    upstream.then(answer(chat(" Paris.")), answer({**vectors, **usage}), answer(response()))
+    upstream.then(respond(chat(" Paris.")), respond({**vectors, **usage}), respond(response()))
     fixed = {"client": {"azure_deployment": "support-chat"}}
 
     chatted, embedded, responded, listed, missing = await drive(
@@ -244,7 +244,7 @@ async def test_portkey_sdk_sends_only_its_key(
 
 
 async def test_multimodel_has_choice_per_model(drive: Drive, upstream: ScriptedUpstream) -> None:
-    upstream.by_model = {"first": answer(legacy(" one")), "second": answer({}, 503)}
+    upstream.by_model = {"first": respond(legacy_completion(" one")), "second": respond({}, 503)}
     fields = {"prompt": "Once", "max_tokens": 5}
 
     pair, single, bare, nothing = await drive(
@@ -270,7 +270,7 @@ async def test_multimodel_has_choice_per_model(drive: Drive, upstream: ScriptedU
 async def test_enkrypt_sdk_reads_findings(
     drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
-    upstream.then(answer(chat("Paris.")))
+    upstream.then(respond(chat("Paris.")))
     body = {"model": "m", "messages": MESSAGES, "enkrypt_context": "France"}
     options = {"tags": "beta", "refresh_cache": True, "return_error": True}
 
@@ -318,7 +318,7 @@ BLOCK = "{guard: pii, entities: [email]}"
 async def test_portkey_sdk_reads_hooks(
     drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
+    upstream.then(respond(chat("A hippo.")), respond(chat("jane@example.com")))
     upstream.answer_with(stream(chat_events("A hip", "po.")))
     async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as proxy:
         flagged, denied, streamed = await drive(
@@ -336,7 +336,7 @@ async def test_portkey_sdk_reads_hooks(
 async def test_enkrypt_sdk_reads_detections(
     drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
+    upstream.then(respond(chat("A hippo.")), respond(chat("jane@example.com")))
     fields = {"do": "chat", "with": {"model": "m", "messages": MESSAGES}}
     fields["client"] = {"return_error": True}
     async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as proxy:

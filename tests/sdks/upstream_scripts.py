@@ -5,17 +5,17 @@ from __future__ import annotations
 from tests.doubles import (
     Json,
     Script,
-    answer,
     block_events,
     chat,
     chat_events,
     event,
     hang,
     head,
+    http_chunk,
     item_events,
     message,
     message_events,
-    piece,
+    respond,
     response,
     response_events,
     stream,
@@ -34,10 +34,10 @@ def respond_text(api: str, text: str, *, streamed: bool = False) -> Script:
     if streamed:
         return stream(events_of(api, text[:4], text[4:]), is_done=api == "chat")
     if api == "chat":
-        return answer(chat(text))
+        return respond(chat(text))
     if api == "messages":
-        return answer(message({"type": "text", "text": text}))
-    return answer(response(text_item(text)))
+        return respond(message({"type": "text", "text": text}))
+    return respond(response(text_item(text)))
 
 
 def events_of(api: str, *pieces: str) -> list[Json]:
@@ -54,7 +54,7 @@ def stall(api: str) -> Script:
     started = events_of(api, *["word "] * 9)[:9]
 
     begin = head(200, "text/event-stream", "transfer-encoding: chunked")
-    return hang(begin, *(piece(event(document)) for document in started))
+    return hang(begin, *(http_chunk(event(document)) for document in started))
 
 
 def respond_call(api: str, *, streamed: bool = False, thinking: bool = False) -> Script:
@@ -69,7 +69,7 @@ def chat_calls(streamed: bool) -> Script:
     call["function"] = {"name": "look_up", "arguments": ARGUMENTS}
     if not streamed:
         turn = {"role": "assistant", "content": None, "tool_calls": [call]}
-        return answer(chat(choices=[{"index": 0, "message": turn, "finish_reason": "tool_calls"}]))
+        return respond(chat(choices=[{"index": 0, "message": turn, "finish_reason": "tool_calls"}]))
     begin, _, _, end, used = chat_events("", "")
     pieces: list[Json] = [
         {"index": 0, **call, "function": {"name": "look_up", "arguments": ""}},
@@ -86,7 +86,7 @@ def messages_calls(streamed: bool, thinking: bool) -> Script:
     call: Json = {"type": "tool_use", "id": "toolu_1", "name": "look_up"}
     if not streamed:
         blocks = [thought] * thinking + [{**call, "input": {"place": "Paris"}}]
-        return answer(message(*blocks, stop_reason="tool_use"))
+        return respond(message(*blocks, stop_reason="tool_use"))
     started = {"type": "thinking", "thinking": "", "signature": ""}
     event = {"type": "thinking_delta", "thinking": THOUGHT}
     signed = {"type": "signature_delta", "signature": SIGNATURE}
@@ -107,7 +107,7 @@ def responses_calls(streamed: bool, thinking: bool) -> Script:
     call |= {"call_id": "call_1", "name": "look_up", "arguments": ARGUMENTS}
     document = response(*[thought] * thinking, call)
     if not streamed:
-        return answer(document)
+        return respond(document)
     items = [thought_events(thought)] * thinking
     items.append(item_events(len(items), call, ARGUMENTS[:9], ARGUMENTS[9:]))
     return stream(response_events(*items, document=document), is_done=False)

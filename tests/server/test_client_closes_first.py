@@ -21,15 +21,15 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     chat_events,
     event,
     head,
+    http_chunk,
     item_events,
-    legacy,
+    legacy_completion,
     legacy_events,
     message_events,
-    piece,
+    respond,
     response,
     response_events,
     stream,
@@ -96,7 +96,7 @@ def answer_without_end(api: str) -> Script:
         status = "incomplete" if b"incomplete" in request.body else "completed"
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for upstream_event in upstream_events(api, text, status):
-            await wire.send(piece(event(upstream_event)))
+            await wire.send(http_chunk(event(upstream_event)))
         await request.closed.wait()
 
     return script
@@ -183,7 +183,7 @@ def lingering(gate: asyncio.Event, *, is_done: bool) -> Script:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         events = [event(data) for data in legacy_events(" Par", "is.")]
         for data in (*events, event(b"[DONE]")) if is_done else events:
-            await wire.send(piece(data))
+            await wire.send(http_chunk(data))
         await gate.wait()
         await wire.send(b"0\r\n\r\n")
 
@@ -278,7 +278,7 @@ async def test_idle_connection_closes_in_grace(upstream: ScriptedUpstream, tmp_p
 
 async def test_calls_complete_during_stop(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     gate = asyncio.Event()
-    upstream.then(answer(legacy()), stream(legacy_events(" Par", "is."), gate=gate))
+    upstream.then(respond(legacy_completion()), stream(legacy_events(" Par", "is."), gate=gate))
     async with stoppable(tmp_path / "p", upstream, grace=0.0) as (proxy, stop, serving):
         client = await connected(proxy)
         client.writer.write(request_bytes())

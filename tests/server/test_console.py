@@ -22,7 +22,7 @@ from proxy.server.sessions import COOKIE_NAME, SESSION_S, Sessions
 from proxy.settings import Address, BadSetting, from_environment
 from tests.conftest import Proxy
 from tests.console.shop import make_traffic, post_chat, running_shop
-from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, chat, hang
+from tests.doubles import PATIENCE_S, ScriptedUpstream, chat, hang, respond
 from tests.for_each import for_each
 from tests.servers import eventually
 
@@ -125,7 +125,7 @@ async def test_bounds_the_bodies_that_arrive(shop: Proxy) -> None:
 
 
 async def test_calls_are_streamed_as_they_end(shop: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat("Paris.")))
+    upstream.answer_with(respond(chat("Paris.")))
     await post_chat(shop)
     async with shop.client.get(f"{shop.admin}{API}calls/stream") as response:
         lines = response.content
@@ -298,7 +298,7 @@ def test_invalid_setting_is_refused(name: str, value: str) -> None:
 async def test_trace_url_leads_to_the_trace(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     url = "https://traces.example/t/{trace_id}"
     async with running_shop(tmp_path / "p", upstream, trace_url=url) as proxy:
-        upstream.answer_with(answer(chat("Paris.")))
+        upstream.answer_with(respond(chat("Paris.")))
         await post_chat(proxy)
         _, page = await get(proxy, f"{API}calls")
         _, call = await get(proxy, f"{API}calls/{page['last']}")

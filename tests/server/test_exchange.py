@@ -31,12 +31,12 @@ from tests.doubles import (
     ReceivedRequest,
     ScriptedUpstream,
     Wire,
-    answer,
     event,
     hang,
     head,
+    http_chunk,
     legacy_events,
-    piece,
+    respond,
 )
 from tests.fakes import Unguarded, unlimited
 from tests.for_each import for_each
@@ -52,7 +52,7 @@ async def test_slow_client_slows_the_upstream(proxy: Proxy, upstream: ScriptedUp
     async def endless(request: ReceivedRequest, wire: Wire) -> None:
         nonlocal sent_value
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        chunk = piece(event(legacy_events("x" * 10_000)[0]))
+        chunk = http_chunk(event(legacy_events("x" * 10_000)[0]))
         while not request.closed.is_set():
             await wire.send(chunk)
             sent_value += len(chunk)
@@ -122,7 +122,7 @@ async def test_available_events_share_one_write(proxy: Proxy, upstream: Scripted
     async def together(request: ReceivedRequest, wire: Wire) -> None:
         fields = b"".join(map(event, events)) + event(b"[DONE]")
         begin = head(200, "text/event-stream", "transfer-encoding: chunked")
-        await wire.send(begin + piece(fields) + b"0\r\n\r\n")
+        await wire.send(begin + http_chunk(fields) + b"0\r\n\r\n")
 
     upstream.answer_with(together)
     body = ROUTE.body(streamed=True)
@@ -139,7 +139,7 @@ HEAD = f"host: x\r\nauthorization: {BEARER['Authorization']}\r\n"
 
 @pytest.fixture
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
-    upstream.answer_with(answer({}))
+    upstream.answer_with(respond({}))
     async with running(tmp_path, upstream.url) as proxy:
         yield proxy
 
@@ -196,7 +196,7 @@ async def test_json_is_read_with_any_framing(proxy: Proxy, upstream: ScriptedUps
 
 async def test_upload_waits_for_100_continue(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     reader, writer = await proxy.connect()
-    upstream.then(answer({}))
+    upstream.then(respond({}))
     fields = "content-type: text/x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
     writer.write(f"POST /v1/files HTTP/1.1\r\n{HEAD}{fields}".encode())
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -21,7 +21,7 @@ from proxy.dialects import ROUTES as DIALECT_ROUTES
 from proxy.server.server import PARSE_BYTES
 from proxy.types.passthrough import make_sample_request
 from tests.conftest import KEY, Proxy
-from tests.doubles import ScriptedUpstream, piece
+from tests.doubles import ScriptedUpstream, http_chunk
 from tests.for_each import for_each
 from tests.server.http import http_server
 from tests.test_pipeline import ROUTES
@@ -30,7 +30,7 @@ ROUTE = ROUTES["openai"]
 BODY = json.dumps(ROUTE.body(streamed=False)).encode()
 LENGTH = f"Content-Length: {len(BODY)}"
 CHUNKED = "Transfer-Encoding: chunked"
-CHUNKS = piece(BODY) + b"0\r\n\r\n"
+CHUNKS = http_chunk(BODY) + b"0\r\n\r\n"
 MOST_SENT = 16 * 1024 * 1024
 
 
@@ -249,7 +249,9 @@ async def test_body_of_known_length_is_not_inspected() -> None:
 async def test_request_after_a_body_of_known_length_is_read(cut: int) -> None:
     """The bytes are cut within the second request's head and within its chunks."""
     body = LARGE[:20_000] if cut == 1 else LARGE
-    sent_data = head(f"Content-Length: {len(body)}") + body + head(CHUNKED) + piece(b"12345") * 900
+    sent_data = (
+        head(f"Content-Length: {len(body)}") + body + head(CHUNKED) + http_chunk(b"12345") * 900
+    )
     sent_data += b"0\r\n\r\n"
 
     async with echoing() as (reader, writer):

@@ -23,15 +23,15 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     chat,
     chat_events,
     event,
     gated,
     head,
+    http_chunk,
     item_events,
     message_events,
-    piece,
+    respond,
     response,
     response_events,
     stream,
@@ -144,12 +144,12 @@ GUARD = "policies: {{default: {{match: all, output: [{{guard: keywords, words: [
 Failing = Callable[[asyncio.Event], Script]
 FAILURES: dict[str, tuple[str, bool, Failing, int, str]] = {
     "upstream": (*("", False),
-        *(lambda gate: gated(gate, answer({"error": {"message": "no"}}, status=500)), 502),
+        *(lambda gate: gated(gate, respond({"error": {"message": "no"}}, status=500)), 502),
         "upstream_error"),
     "timeout":
-        ("", True, lambda gate: gated(asyncio.Event(), answer(chat())), 504, "timeout"),
+        ("", True, lambda gate: gated(asyncio.Event(), respond(chat())), 504, "timeout"),
     "guard": (*(GUARD.format("Paris", ""), False),
-        *(lambda gate: gated(gate, answer(chat("Paris."))), 400, "blocked")),
+        *(lambda gate: gated(gate, respond(chat("Paris."))), 400, "blocked")),
 }  # fmt: skip
 
 
@@ -195,7 +195,7 @@ async def test_only_sent_text_is_recorded(
         await stream_part(wire, [pending])
         await gate.wait()
         for document in events:
-            await wire.send(piece(event(document)))
+            await wire.send(http_chunk(event(document)))
         await remaining.wait()
 
     upstream.answer_with(script)
@@ -214,7 +214,7 @@ async def stream_part(wire: Wire, events: list[Json], *, is_first: bool = True) 
     if is_first:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
     for document in events:
-        await wire.send(piece(event(document)))
+        await wire.send(http_chunk(event(document)))
     if not is_first:
         await wire.send(b"0\r\n\r\n")
 
@@ -263,7 +263,7 @@ async def test_disconnect_after_a_keepalive_closes_upstream(
 
 
 async def test_stop_ends_silent_stream(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(gated(asyncio.Event(), answer(chat())))
+    upstream.answer_with(gated(asyncio.Event(), respond(chat())))
     async with ClientSession() as client:
         async with running_proxy(
             tmp_path / "policies",
@@ -292,7 +292,7 @@ async def test_no_head_is_sent_early(case: str, tmp_path: Path, upstream: Script
     async def failing(request: ReceivedRequest, wire: Wire) -> None:
         event.set()
         await gate.wait()
-        await answer({"error": {"message": "no"}}, status=500)(request, wire)
+        await respond({"error": {"message": "no"}}, status=500)(request, wire)
 
     upstream.answer_with(failing)
     path, to, body, headers = REQUESTS["chat"]

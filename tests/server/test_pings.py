@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.conftest import policies_for, running_proxy
-from tests.doubles import ReceivedRequest, Script, ScriptedUpstream, Wire, event, head, piece
+from tests.doubles import ReceivedRequest, Script, ScriptedUpstream, Wire, event, head, http_chunk
 from tests.server.test_keepalive import (
     EVENTS,
     FIRST_KEEPALIVES,
@@ -56,12 +56,12 @@ def pinging(api: str, gate: asyncio.Event, *, first_count: int, every_s: float) 
 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        await wire.send(*(piece(event(document)) for document in events[:first_count]))
+        await wire.send(*(http_chunk(event(document)) for document in events[:first_count]))
         while not gate.is_set():
-            await wire.send(piece(PINGS[api]))
+            await wire.send(http_chunk(PINGS[api]))
             await asyncio.wait([opened], timeout=every_s)
         remainder = [*map(event, events[first_count:]), *end]
-        await wire.send(*map(piece, remainder), b"0\r\n\r\n")
+        await wire.send(*map(http_chunk, remainder), b"0\r\n\r\n")
 
     opened = asyncio.ensure_future(gate.wait())
     return script
@@ -126,8 +126,8 @@ async def test_early_ping_keeps_status_open(tmp_path: Path, upstream: ScriptedUp
     async def script(request: ReceivedRequest, wire: Wire) -> None:
         events = EVENTS["messages"]
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
-        await wire.send(piece(event(events[0])), piece(PINGS["messages"]))
-        await wire.send(*(piece(event(document)) for document in events[1:]), b"0\r\n\r\n")
+        await wire.send(http_chunk(event(events[0])), http_chunk(PINGS["messages"]))
+        await wire.send(*(http_chunk(event(document)) for document in events[1:]), b"0\r\n\r\n")
 
     upstream.answer_with(script)
     policies = f"{policies_for(upstream.url)}\n{GUARD.format('It', '')}"

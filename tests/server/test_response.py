@@ -20,7 +20,7 @@ from proxy.limits.kinds import KINDS as LIMIT_KINDS
 from proxy.server.response import MAX_WRITE_BYTES, ResponseWriter, make_limit_headers
 from proxy.types.limit import CounterState, Limit, LimitDecision, LimitKind, build_limit_decision
 from tests.conftest import KEY, policies_for, running_proxy
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.doubles import ScriptedUpstream, chat, chat_events, respond, stream
 from tests.limits.sample_limits import MONTH, PLACES, REQUESTS, TOKENS, claims
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -219,8 +219,8 @@ class HeaderCollector:
             sent_body["x-headrace-refresh-cache"] = "true"
         body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
         body["stream"] = kind == "stream"
-        script = stream(chat_events("Hi")) if body["stream"] else answer(chat("Hi"))
-        self.upstream.answer_with(answer({}, status=401) if "key-of-ours" in case else script)
+        script = stream(chat_events("Hi")) if body["stream"] else respond(chat("Hi"))
+        self.upstream.answer_with(respond({}, status=401) if "key-of-ours" in case else script)
         route = case.get("route", "/v1/chat/completions")
         case_header = {"x-case": case["x-case"]} if "x-case" in case else {}
         async with self.client.post(

@@ -14,7 +14,15 @@ from aiohttp import web
 
 from proxy.server.server import Handler, HttpServer
 from tests.conftest import Proxy
-from tests.doubles import PATIENCE_S, ScriptedUpstream, answer, head, legacy, piece, sends
+from tests.doubles import (
+    PATIENCE_S,
+    ScriptedUpstream,
+    head,
+    http_chunk,
+    legacy_completion,
+    respond,
+    sends,
+)
 from tests.for_each import for_each
 from tests.test_pipeline import ROUTES
 
@@ -99,7 +107,7 @@ def halves(raw: bytes) -> Iterable[list[bytes]]:
 @for_each("is_early", [False, True])
 @for_each("name", TRAILERS)
 async def test_trailers_do_not_reach_the_next_request(name: str, is_early: bool) -> None:
-    raw = POST % b"" + piece(BODY) + TRAILERS[name] + NEXT
+    raw = POST % b"" + http_chunk(BODY) + TRAILERS[name] + NEXT
     async with serve_connections(is_early=is_early) as state:
         for pieces in halves(raw):
             state.heads.clear()
@@ -122,7 +130,7 @@ async def test_parser_with_a_full_queue_leaks_nothing(count: int) -> None:
 @for_each("upgrade", UPGRADES)
 @for_each("end", [b"0\r\nx-given: 1\r\n\r\n", b"0\r\nx-given: 1\r\n\r\n\n0\r\n\r\n"])
 async def test_bytes_after_an_upgrade_request_are_dropped(upgrade: bytes, end: bytes) -> None:
-    request_body = POST % upgrade + piece(BODY) + end
+    request_body = POST % upgrade + http_chunk(BODY) + end
     following = GET.replace(b"\r\n\r\n", b"\r\n" + upgrade + b"\r\n") + POST % b"" + end
     async with serve_connections(is_early=False) as state:
         for raw in (request_body, following):
@@ -136,10 +144,13 @@ async def test_bytes_after_an_upgrade_request_are_dropped(upgrade: bytes, end: b
 async def test_trailers_stay_with_their_response(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     """On a kept connection to an upstream, at any cut."""
     raw = head(200, "application/json", "transfer-encoding: chunked")
-    raw += piece(json.dumps(legacy()).encode()) + b"0\r\nx-ratelimit-remaining-requests: 7\r\n\r\n"
+    raw += (
+        http_chunk(json.dumps(legacy_completion()).encode())
+        + b"0\r\nx-ratelimit-remaining-requests: 7\r\n\r\n"
+    )
     pairs = list(halves(raw[-60:]))
     for pieces in pairs:
-        upstream.then(sends(raw[:-60], *pieces), answer(legacy()))
+        upstream.then(sends(raw[:-60], *pieces), respond(legacy_completion()))
         for _ in range(2):
             assert (await proxy.complete()).status == 200
     records = await proxy.sink.wait(2 * len(pairs))

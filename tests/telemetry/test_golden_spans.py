@@ -18,11 +18,11 @@ from tests.doubles import (
     Json,
     Script,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
     cut_before_head,
-    legacy,
+    legacy_completion,
+    respond,
     stream,
 )
 from tests.telemetry.collector import Collector, attributes_of
@@ -46,7 +46,7 @@ class Kind:
     """One kind of call: its request, the upstream's script, and additional policies."""
 
     body: Json = field(default_factory=dict)
-    scripts: tuple[Callable[[], Script], ...] = (lambda: answer(chat()),)
+    scripts: tuple[Callable[[], Script], ...] = (lambda: respond(chat()),)
     rules: str = ""
     path: str = "/v1/chat/completions"
     before: int = 0
@@ -56,19 +56,19 @@ class Kind:
 
 CALLS: dict[str, Kind] = {
     "whole": Kind({"temperature": 0.5, "max_tokens": 20, "seed": 7, "n": 2, "stop": ["END", "\n"]},
-        (lambda: answer(chat(usage={"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16,
+        (lambda: respond(chat(usage={"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16,
         "prompt_tokens_details": {"audio_tokens": 4, "image_tokens": 3},
         "completion_tokens_details": {"audio_tokens": 2, "image_tokens": 1}})),)),
     "stream": Kind({"stream": True}, (lambda: stream(chat_events("Par", "is.")),)),
-    "completion": Kind({"model": "support-chat", "prompt": "Where?"}, (lambda: answer(legacy()),),
-        path="/v1/completions"),
+    "completion": Kind({"model": "support-chat", "prompt": "Where?"},
+        (lambda: respond(legacy_completion()),), path="/v1/completions"),
     "embeddings": Kind({"model": "support-chat", "input": "Where?"},
-        (lambda: answer({"object": "list", "data": [],
+        (lambda: respond({"object": "list", "data": [],
         "usage": {"prompt_tokens": 4, "total_tokens": 4}}),), path="/v1/embeddings"),
     "cut": Kind({"stream": True}, (lambda: stream(chat_events("Par", "is."), cut_after=2),)),
-    "refused-by-upstream": Kind(scripts=(lambda: answer({"error": {"message": "no"}}, 400),)),
-    "fallback": Kind({"model": "resilient"}, (lambda: answer({}, 500), lambda: answer(chat()))),
-    "retry": Kind({"model": "support-chat"}, (cut_before_head, lambda: answer(chat())),
+    "refused-by-upstream": Kind(scripts=(lambda: respond({"error": {"message": "no"}}, 400),)),
+    "fallback": Kind({"model": "resilient"}, (lambda: respond({}, 500), lambda: respond(chat()))),
+    "retry": Kind({"model": "support-chat"}, (cut_before_head, lambda: respond(chat())),
         rules="retry: {times: 1, wait: 1ms}"),
     "wrong-field": Kind({"temperature": "hot"}),
     "unknown-deployment": Kind({"model": "no-such-model"}),

@@ -17,7 +17,7 @@ from proxy.telemetry.log import MAX_LEVEL_S, CallLog, LogLevel, Quota
 from tests.cache.stores import Clock
 from tests.cli.test_init import serving
 from tests.conftest import policies_for
-from tests.doubles import ScriptedUpstream, answer
+from tests.doubles import ScriptedUpstream, respond
 from tests.for_each import for_each
 from tests.test_pipeline import BEARER, ROUTES
 
@@ -109,7 +109,7 @@ def documented_fields(heading: str) -> set[str]:
 async def test_call_lines_have_documented_fields(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.answer_with(answer({}, status=500))
+    upstream.answer_with(respond({}, status=500))
     chosen = {"HEADRACE_LOG_LEVEL": "debug", "HEADRACE_LOG_RATIO": "0.5"}
     async with serving(tmp_path / "p", policies_for(upstream.url), **chosen) as (served, url):
         route = ROUTES["openai"]

@@ -19,7 +19,15 @@ from proxy.policy.store import read_folder
 from proxy.telemetry.catalog.table import METRICS
 from proxy.telemetry.metrics import Metrics
 from tests.conftest import Proxy, policies_for, running_proxy
-from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream, usage
+from tests.doubles import (
+    ScriptedUpstream,
+    hang,
+    legacy_completion,
+    legacy_events,
+    respond,
+    stream,
+    usage,
+)
 from tests.test_pipeline import BEARER, ROUTES
 
 SamplesByName = dict[str, dict[tuple[tuple[str, str], ...], float]]
@@ -45,7 +53,7 @@ async def test_tokens_are_disjoint_and_cost_is_exact(
         "prompt_tokens_details": {"cached_tokens": 1000},
         "completion_tokens_details": {"reasoning_tokens": 100},
     }
-    upstream.answer_with(answer(legacy(usage=detailed)))
+    upstream.answer_with(respond(legacy_completion(usage=detailed)))
 
     await proxy.complete()
 
@@ -72,8 +80,8 @@ async def test_unknown_price_is_counted_and_adds_no_cost(
 async def test_missing_and_invalid_usage_is_estimated_and_labeled(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    silent = {k: v for k, v in legacy().items() if k != "usage"}
-    upstream.then(answer(silent), answer(legacy(usage={"prompt_tokens": -5})))
+    silent = {k: v for k, v in legacy_completion().items() if k != "usage"}
+    upstream.then(respond(silent), respond(legacy_completion(usage={"prompt_tokens": -5})))
 
     await proxy.complete()
     await proxy.complete()
@@ -146,7 +154,9 @@ def total(result: SamplesByName, name: str, **labels: str) -> float:
 
 
 async def test_cost_sums_are_equal_by_every_label(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(legacy()), answer({}, status=503), answer(legacy()), hang())
+    upstream.then(
+        respond(legacy_completion()), respond({}, status=503), respond(legacy_completion()), hang()
+    )
     await proxy.complete()
     await proxy.complete(model="primary")
     await proxy.send("/v1/models", b"", method="GET")
@@ -181,7 +191,10 @@ async def test_tag_values_are_bounded(proxy: Proxy) -> None:
 
 
 async def test_stream_has_token_latency_and_rate(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    events = [*legacy_events(" Par", "is."), {**legacy(), "choices": [], "usage": usage(10, 5)}]
+    events = [
+        *legacy_events(" Par", "is."),
+        {**legacy_completion(), "choices": [], "usage": usage(10, 5)},
+    ]
     upstream.answer_with(stream(events))
 
     await proxy.complete(stream=True)
@@ -196,7 +209,7 @@ async def test_remaining_upstream_rate_limit_is_a_gauge(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     remaining = ("x-ratelimit-remaining-requests: 59", "x-ratelimit-remaining-tokens: 149984")
-    upstream.answer_with(answer(legacy(), 200, *remaining))
+    upstream.answer_with(respond(legacy_completion(), 200, *remaining))
 
     await proxy.complete()
 

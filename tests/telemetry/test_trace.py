@@ -19,7 +19,7 @@ from proxy.call.record import Captured
 from proxy.telemetry.attributes import Attributes, to_number
 from proxy.telemetry.trace import TraceSink, to_exportable
 from tests.conftest import Proxy, Reply, policies_for, running_proxy
-from tests.doubles import ScriptedUpstream, answer, response
+from tests.doubles import ScriptedUpstream, respond, response
 from tests.for_each import for_each
 from tests.telemetry.collector import Collector, attributes_of
 from tests.telemetry.test_log_page import SECRETS
@@ -109,7 +109,7 @@ async def test_spans_are_exported_if_captured_texts_cannot_be_read(
 async def test_spans_have_request_method_and_client_response_id(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
-    upstream.then(answer(response()), answer(response()), answer({"id": "x", "deleted": True}))
+    upstream.then(respond(response()), respond(response()), respond({"id": "x", "deleted": True}))
     settings: dict[str, Any] = {"otlp_endpoint": collector.url, "id_secrets": ("s" * 32,)}
     body = {"model": "gpt-4o-mini", "input": "Hi"}
     async with running_proxy(tmp_path / "p", policies_for(upstream.url), **settings) as proxy:

@@ -18,7 +18,7 @@ from proxy.ledger.audit import audit
 from proxy.settings import LedgerLocation
 from tests.conftest import KEY
 from tests.dialects.test_stored_state import OTHER_KEY, StatefulProxy, policy, stateful_proxy
-from tests.doubles import Json, ScriptedUpstream, answer, response, text_item
+from tests.doubles import Json, ScriptedUpstream, respond, response, text_item
 
 PRICED = 11_000  # nano-USD: 5 tokens at 1,000 and 3 at 2,000
 BUDGET_POLICIES = """policies:
@@ -92,7 +92,7 @@ class Asker:
     headers: dict[str, str] = field(default_factory=dict)
 
     async def begin(self, document: Json, **fields: Any) -> int:
-        self.stateful_proxy.upstream.answer_with(answer(document))
+        self.stateful_proxy.upstream.answer_with(respond(document))
         status, body = await self.stateful_proxy.ask(background=True, **fields)
         self.response_id = body.get("id", "")
         return status
@@ -101,7 +101,7 @@ class Asker:
         self, document: Json, way: tuple[str, str] = GET, key: str = KEY
     ) -> tuple[int, Json]:
         self.stateful_proxy.upstream.answer_with(
-            answer(document, 404 if document is NO_MORE else 200)
+            respond(document, 404 if document is NO_MORE else 200)
         )
         path = f"/v1/responses/{self.response_id}{way[1]}"
         status, body, self.headers = await self.stateful_proxy.send(path, way[0], key=key)
@@ -202,7 +202,7 @@ async def test_blocked_response_is_billed_once(asker: Asker) -> None:
 async def test_response_with_guard_retry_is_billed_once(asker: Asker) -> None:
     await asker.begin(QUEUED, model="again")
     asker.stateful_proxy.upstream.then(
-        answer(background_response(output=[text_item("It is classified.")]))
+        respond(background_response(output=[text_item("It is classified.")]))
     )
     for _ in range(2):
         await asker.about(background_response())
@@ -319,7 +319,7 @@ async def test_ledger_finds_cost_by_id(upstream: ScriptedUpstream, tmp_path: Pat
         await asker.about(RUNNING | {"id": "resp_3"})
         for _ in range(2):
             await asker.about(background_response(id="resp_3"))
-        upstream.answer_with(answer(response()))
+        upstream.answer_with(respond(response()))
         await running.ask()
 
     page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()

@@ -12,15 +12,15 @@ from tests.conftest import Proxy
 from tests.doubles import (
     Script,
     ScriptedUpstream,
-    answer,
     chat,
     closes,
     event,
     hang,
     head,
-    legacy,
+    http_chunk,
+    legacy_completion,
     legacy_events,
-    piece,
+    respond,
     stream,
     usage,
 )
@@ -37,28 +37,28 @@ ROUTE = ROUTES["openai"]
 
 
 STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
-FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
+FIRST_VALUE = http_chunk(event(legacy_events(" Par")[0]))
 INVALID, TIMEOUT = (502, "upstream_invalid_response"), (504, "upstream_total_timeout")
 WHOLE_FAULTS = {
     "hang": (hang(), *TIMEOUT),
     "stall in the body":
         (hang(head(200, "application/json", "content-length: 50") + b'{"ch'), *TIMEOUT),
-    "empty": (answer(b""), *INVALID),
-    "html": (answer(b"<html>", media_type="text/html"), *INVALID),
-    "an array": (answer([]), *INVALID),
-    "truncated json": (answer(b'{"choices": ['), *INVALID),
-    "no choices": (answer({"id": "x"}), *INVALID),
-    "an error under 200": (answer({"error": {"message": "x"}}), 502, "upstream_unavailable"),
-    "204": (answer(b"", 204), *INVALID),
-    "redirect": (answer(b"", 307, "location: http://127.0.0.1:1/"), *INVALID),
-    "gzip unasked": (answer(b"xx", 200, "content-encoding: gzip"), *INVALID),
-    "two lengths": (answer(legacy(), 200, "content-length: 1"), *INVALID),
+    "empty": (respond(b""), *INVALID),
+    "html": (respond(b"<html>", media_type="text/html"), *INVALID),
+    "an array": (respond([]), *INVALID),
+    "truncated json": (respond(b'{"choices": ['), *INVALID),
+    "no choices": (respond({"id": "x"}), *INVALID),
+    "an error under 200": (respond({"error": {"message": "x"}}), 502, "upstream_unavailable"),
+    "204": (respond(b"", 204), *INVALID),
+    "redirect": (respond(b"", 307, "location: http://127.0.0.1:1/"), *INVALID),
+    "gzip unasked": (respond(b"xx", 200, "content-encoding: gzip"), *INVALID),
+    "two lengths": (respond(legacy_completion(), 200, "content-length: 1"), *INVALID),
     "too short a body":
         (closes(head(200, "application/json", "content-length: 50") + b'{"ch'), *INVALID),
-    "a huge header": (answer(legacy(), 200, "x: " + "y" * 2**20), *INVALID),
-    "bad key": (answer({"error": {"message": "key sk-x"}}, 401), 403, "upstream_rejected_key"),
-    "429": (answer({}, 429, "retry-after: 7"), 429, "upstream_unavailable"),
-    "503": (answer({}, 503, "retry-after: later"), 503, "upstream_unavailable"),
+    "a huge header": (respond(legacy_completion(), 200, "x: " + "y" * 2**20), *INVALID),
+    "bad key": (respond({"error": {"message": "key sk-x"}}, 401), 403, "upstream_rejected_key"),
+    "429": (respond({}, 429, "retry-after: 7"), 429, "upstream_unavailable"),
+    "503": (respond({}, 503, "retry-after: later"), 503, "upstream_unavailable"),
 }  # fmt: skip
 
 
@@ -86,12 +86,14 @@ async def test_fault_has_its_status_and_next_call_succeeds(
 STREAM_FAULTS = {
     "stall": (hang(STREAM_HEAD, FIRST_VALUE), "upstream_idle_timeout"),
     "bad json":
-        (closes(STREAM_HEAD, FIRST_VALUE, piece(event(b"{oops"))), "upstream_invalid_response"),
+        (closes(STREAM_HEAD, FIRST_VALUE, http_chunk(event(b"{oops"))),
+        "upstream_invalid_response"),
     "an error event":
-        (closes(STREAM_HEAD, FIRST_VALUE, piece(event({"error": {"message": "overloaded"}}))),
+        (closes(STREAM_HEAD, FIRST_VALUE, http_chunk(event({"error": {"message": "overloaded"}}))),
         "upstream_unavailable"),
     "an error event, and all the rest at once": (closes(STREAM_HEAD + FIRST_VALUE
-        + piece(event({"error": {"message": "overloaded"}}) + event(b"[DONE]")) + b"0\r\n\r\n"),
+        + http_chunk(event({"error": {"message": "overloaded"}}) + event(b"[DONE]"))
+        + b"0\r\n\r\n"),
         "upstream_unavailable"),
 }  # fmt: skip
 
@@ -176,9 +178,9 @@ async def test_models_of_a_list_are_called_concurrently(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.by_model = {
-        "first": answer(legacy(" one")),
-        "second": answer(legacy(" two", usage=usage(7, 11))),
-        "third": answer(chat(" three")),
+        "first": respond(legacy_completion(" one")),
+        "second": respond(legacy_completion(" two", usage=usage(7, 11))),
+        "third": respond(chat(" three")),
     }
     body = {"model": ["third", "first", "second"], "prompt": "Once upon a time"}
 

@@ -24,14 +24,14 @@ from tests.doubles import (
     ReceivedRequest,
     Script,
     Wire,
-    answer,
     closes,
     event,
     hang,
     head,
-    legacy,
+    http_chunk,
+    legacy_completion,
     legacy_events,
-    piece,
+    respond,
     scripted_upstream,
 )
 from tests.servers import free_port
@@ -39,7 +39,7 @@ from tests.telemetry.collector import Collector, attributes_of
 from tests.test_pipeline import BEARER
 from tests.upstream.wire.test_dialing import black_hole
 
-FIRST_VALUE = piece(event(legacy_events(" Par")[0]))
+FIRST_VALUE = http_chunk(event(legacy_events(" Par")[0]))
 STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
 WHOLE_HEAD = head(200, "application/json", "content-length: 500")
 PATIENT = "{connect: 60s, first_byte: 60s, idle: 60s, total: 60s}"
@@ -275,7 +275,7 @@ async def test_error_of_stale_connection_says_how_it_ended(
 ) -> None:
     async with scripted_upstream() as upstream:
         for end in (closes(), reset()):
-            upstream.then(answer(legacy()), end, answer(legacy()))
+            upstream.then(respond(legacy_completion()), end, respond(legacy_completion()))
         policy = policies({"u": working_case(upstream.url)})
         tolds, _ = await calls(tmp_path, collector, policy, [("u", False)] * 4)
 

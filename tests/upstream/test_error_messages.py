@@ -18,13 +18,13 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     chat_events,
     event,
     head,
+    http_chunk,
     item_events,
     message_events,
-    piece,
+    respond,
     response_events,
     text_events,
     text_item,
@@ -134,12 +134,12 @@ def script_of(way: str, api: str, case: Case) -> Script:
         if api == "messages":
             words = {"type": case.error["type"], "message": case.error["message"]}
             body = {"type": "error", "error": words}
-        return answer(body, case.status)
+        return respond(body, case.status)
     started, failed = events_of(api, case.error)
 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
         events = [failed] if way == "first event" else [*started, failed]
-        data = b"".join(piece(event(item)) for item in events)
+        data = b"".join(http_chunk(event(item)) for item in events)
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked") + data)
         wire.keep = False
 
@@ -284,7 +284,7 @@ async def test_rate_limit_headers_of_a_refusal_pass(
 ) -> None:
     events = [] if should_retry is None else [f"x-should-retry: {should_retry}"]
     body = {"type": "error", "error": {"type": "api_error", "message": "No."}}
-    upstream.answer_with(answer(body, status, *LIMITS, *events, "x-internal: 1"))
+    upstream.answer_with(respond(body, status, *LIMITS, *events, "x-internal: 1"))
     async with error_proxy(tmp_path, upstream.url) as proxy:
         own_document = (await send(proxy, "messages", "messages")).headers
         other_document = (await send(proxy, "chat", "messages")).headers

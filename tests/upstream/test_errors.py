@@ -23,7 +23,7 @@ from proxy.upstream.errors import (
     redact_text,
 )
 from tests.conftest import Proxy
-from tests.doubles import ScriptedUpstream, answer
+from tests.doubles import ScriptedUpstream, respond
 from tests.for_each import for_each
 
 NOW = {"date": "Sat, 31 Jan 2026 12:00:00 GMT"}
@@ -271,7 +271,7 @@ ERROR: dict[str, Any] = {"message": f"bad {OURS[:12]}", "type": OURS[:16], "code
 async def test_client_and_log_get_no_part_of_our_key(
     status: int, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer({"error": {**ERROR, "param": OURS[:10]}}, status))
+    upstream.answer_with(respond({"error": {**ERROR, "param": OURS[:10]}}, status))
 
     reply = await proxy.complete(stream=streamed)
 

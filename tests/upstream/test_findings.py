@@ -16,9 +16,9 @@ from tests.doubles import (
     ReceivedRequest,
     ScriptedUpstream,
     Wire,
-    answer,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     stream,
     usage,
 )
@@ -71,7 +71,7 @@ async def test_detections_are_joined(
     body: dict[str, Any] = {"enkrypt_policy_detections": DETECTED}
     events = legacy_events("a", with_usage=False)
     events[-1] |= body
-    upstream.answer_with(stream(events) if streamed else answer(legacy(**body)))
+    upstream.answer_with(stream(events) if streamed else respond(legacy_completion(**body)))
 
     status, text = await ask(guarded, "enkrypt", "enkrypt", stream=streamed)
 
@@ -93,7 +93,7 @@ async def test_detections_are_joined(
 
 @pytest.mark.parametrize("status", [200, 246])
 async def test_hooks_are_joined(status: int, guarded: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(legacy(hook_results=HOOKED), status))
+    upstream.answer_with(respond(legacy_completion(hook_results=HOOKED), status))
 
     count, text = await ask(guarded, "portkey", "portkey")
 
@@ -121,7 +121,7 @@ async def test_results_of_a_denial_reach_the_client_without_texts(
         if spoken == "portkey"
         else {"enkrypt_policy_detections": detected}
     )
-    upstream.answer_with(answer({**error, **fields}, 446 if spoken == "portkey" else 400))
+    upstream.answer_with(respond({**error, **fields}, 446 if spoken == "portkey" else 400))
 
     count, text = await ask(guarded, client, spoken)
 
@@ -156,7 +156,7 @@ async def test_multimodel_finish_reasons_are_mapped_for_others(
 ) -> None:
     route = ROUTES[name]
     word, known_text = words
-    upstream.answer_with(answer({**MULTIMODEL, "choices": [{**CHOICE, "finish_reason": word}]}))
+    upstream.answer_with(respond({**MULTIMODEL, "choices": [{**CHOICE, "finish_reason": word}]}))
     headers = {**route.credential, "x-headrace-deployment": "via-multimodel"}
 
     body = route.body(streamed=streamed)
@@ -171,7 +171,7 @@ async def test_multimodel_latency_is_measured(
 ) -> None:
     async def slow(request: ReceivedRequest, wire: Wire) -> None:
         await asyncio.sleep(0.03)
-        await answer(legacy())(request, wire)
+        await respond(legacy_completion())(request, wire)
 
     upstream.answer_with(slow)
 

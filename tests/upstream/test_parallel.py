@@ -24,9 +24,9 @@ from tests.doubles import (
     Script,
     ScriptedUpstream,
     Wire,
-    answer,
     hang,
-    legacy,
+    legacy_completion,
+    respond,
 )
 from tests.upstream.test_retries import ask, models, resilient_proxy
 
@@ -123,7 +123,7 @@ async def test_fast_target_is_not_hedged(tmp_path: Path, upstream: ScriptedUpstr
 
 
 async def test_early_failure_starts_hedge(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    upstream.by_model = {"primary": answer({}, 500)}
+    upstream.by_model = {"primary": respond({}, 500)}
     async with resilient_proxy(tmp_path, upstream, "hedge: {after: 60s}") as proxy:
         async with asyncio.timeout(PATIENCE_S):
             reply = await ask(proxy)
@@ -134,7 +134,7 @@ async def test_early_failure_starts_hedge(tmp_path: Path, upstream: ScriptedUpst
 async def test_hedges_are_bounded_like_retries(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     async def slowly(request: ReceivedRequest, wire: Wire) -> None:
         await asyncio.sleep(0.03)  # the test measures a delay
-        await answer(legacy())(request, wire)
+        await respond(legacy_completion())(request, wire)
 
     upstream.by_model = {"primary": slowly, "spare": hang()}
     async with resilient_proxy(tmp_path, upstream, "hedge: {after: 5ms}") as proxy:
@@ -152,7 +152,7 @@ async def test_first_attempt_may_win_after_a_hedge(
 
     async def once_joined(request: ReceivedRequest, wire: Wire) -> None:
         await joined.wait()
-        await answer(legacy(" First."))(request, wire)
+        await respond(legacy_completion(" First."))(request, wire)
 
     upstream.by_model = {"primary": once_joined, "spare": sets(joined)}
     async with resilient_proxy(tmp_path, upstream, HEDGE) as proxy:
@@ -181,7 +181,7 @@ async def test_dropped_attempt_is_a_hedge_loss(
 
     async def end(request: ReceivedRequest, wire: Wire) -> None:
         await joined.wait()
-        await answer(body, status)(request, wire)
+        await respond(body, status)(request, wire)
 
     ends, dropped = ("primary", "spare") if is_first else ("spare", "primary")
     upstream.by_model = {ends: end, dropped: sets(joined)}

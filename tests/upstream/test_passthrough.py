@@ -12,7 +12,7 @@ import pytest
 from proxy.money.usage import Tokens
 from proxy.upstream.passthrough import find_tokens
 from tests.conftest import KEY, Proxy
-from tests.doubles import ScriptedUpstream, answer
+from tests.doubles import ScriptedUpstream, respond
 from tests.for_each import for_each
 from tests.passthrough.listed_policies import BEARER, RANKED, RERANK, SEARCH_KEY, running
 
@@ -24,7 +24,7 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 
 async def test_upstream_gets_our_key_and_model(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(RANKED))
+    upstream.answer_with(respond(RANKED))
 
     response = await proxy.send("/v1/rerank", {**RERANK, "model": "search-answers"}, BEARER)
     assert response.status == 200
@@ -49,7 +49,7 @@ GEMINI = "/v1/models/gemini-2.5-flash:generateContent"
 
 
 async def test_gemini_key_header_works(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer({"candidates": [], "usageMetadata": {"promptTokenCount": 7}}))
+    upstream.answer_with(respond({"candidates": [], "usageMetadata": {"promptTokenCount": 7}}))
     body = {"contents": [{"parts": [{"text": "capital of France"}]}]}
 
     response = await proxy.send(GEMINI, body, {"x-goog-api-key": KEY})
@@ -110,7 +110,7 @@ async def test_key_without_access_is_refused(proxy: Proxy, upstream: ScriptedUps
 
 
 async def test_call_selects_its_deployment(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer({}))
+    upstream.answer_with(respond({}))
     by_name = {**BEARER, "x-headrace-deployment": "search-answers"}
 
     for headers, body in (
@@ -133,7 +133,7 @@ async def test_call_selects_its_deployment(proxy: Proxy, upstream: ScriptedUpstr
 
 
 async def test_other_base_path_of_host_is_used(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer([{"index": 0, "score": 0.5}]))
+    upstream.answer_with(respond([{"index": 0, "score": 0.5}]))
 
     assert (await proxy.send("/rank", {"query": "q"}, BEARER)).json == [{"index": 0, "score": 0.5}]
 
@@ -141,7 +141,7 @@ async def test_other_base_path_of_host_is_used(proxy: Proxy, upstream: ScriptedU
 
 
 async def test_listed_query_parameters_pass(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer({"object": "list", "data": []}))
+    upstream.answer_with(respond({"object": "list", "data": []}))
 
     path = "/v1/files?limit=2&api_key=sk-x&purpose=batch%20%26&after=a"
     response = await proxy.send(path, headers=BEARER, method="GET")
@@ -162,7 +162,7 @@ async def test_listed_query_parameters_pass(proxy: Proxy, upstream: ScriptedUpst
 async def test_response_passes_unchanged(
     status: int, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(b"" if status == 204 else {"deleted": True}, status))
+    upstream.answer_with(respond(b"" if status == 204 else {"deleted": True}, status))
 
     response = await proxy.send("/v1/files/file-1", headers=BEARER, method="DELETE")
 
@@ -184,7 +184,7 @@ async def test_upstream_error_has_our_form(
     upstream_status: int, status: int, code: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     fields = {"error": {"message": "No such file sk-upstream-secret", "type": "oops"}}
-    upstream.answer_with(answer(fields, upstream_status, "location: http://127.0.0.1:1/"))
+    upstream.answer_with(respond(fields, upstream_status, "location: http://127.0.0.1:1/"))
 
     response = await proxy.send("/v1/files/file-1", headers=BEARER, method="GET")
 

@@ -24,9 +24,9 @@ from tests.doubles import (
     chat_events,
     event,
     head,
+    http_chunk,
     item_events,
     message_events,
-    piece,
     response,
     response_events,
     stream,
@@ -68,9 +68,9 @@ def held_open(family: str, count: int, gate: asyncio.Event) -> Script:
     async def script(request: ReceivedRequest, wire: Wire) -> None:
         await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
         for item in EVENTS[family][:count]:
-            await wire.send(piece(event(item)))
+            await wire.send(http_chunk(event(item)))
         await gate.wait()
-        await wire.send(piece(event(ERRORS[family])), b"0\r\n\r\n")
+        await wire.send(http_chunk(event(ERRORS[family])), b"0\r\n\r\n")
 
     return script
 

@@ -16,11 +16,11 @@ from tests.doubles import (
     PATIENCE_S,
     Script,
     ScriptedUpstream,
-    answer,
     cut_before_head,
     hang,
-    legacy,
+    legacy_completion,
     legacy_events,
+    respond,
     stream,
 )
 from tests.test_pipeline import BEARER, ROUTES, reply_text
@@ -51,7 +51,7 @@ def models(upstream: ScriptedUpstream) -> list[str]:
 
 @pytest.mark.parametrize(
     "failure",
-    [answer({}, 503), answer({}, 429, "retry-after: 0"), answer({}, 529), cut_before_head()],
+    [respond({}, 503), respond({}, 429, "retry-after: 0"), respond({}, 529), cut_before_head()],
     ids=["503", "429", "529", "cut"],
 )
 async def test_failed_attempt_is_retried(
@@ -59,7 +59,7 @@ async def test_failed_attempt_is_retried(
 ) -> None:
     text = "retry: {times: 2, wait: 1ms}"
     async with resilient_proxy(tmp_path, upstream, text) as proxy:
-        upstream.then(failure, failure, answer(legacy()))
+        upstream.then(failure, failure, respond(legacy_completion()))
 
         status = (await ask(proxy)).status
 
@@ -74,8 +74,8 @@ async def test_failed_attempt_is_retried(
 @pytest.mark.parametrize(
     ("retry", "failure", "requests"),
     [
-        ("times: 1, wait: 1ms", answer({}, 503), ["primary", "primary", "spare"]),
-        ("times: 2, max_wait: 2s", answer({}, 429, "retry-after: 60"), ["primary", "spare"]),
+        ("times: 1, wait: 1ms", respond({}, 503), ["primary", "primary", "spare"]),
+        ("times: 2, max_wait: 2s", respond({}, 429, "retry-after: 60"), ["primary", "spare"]),
     ],
     ids=["tries used up", "long wait"],
 )
@@ -93,7 +93,7 @@ async def test_next_target_is_tried(
 async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     text = "retry: {times: 9, wait: 200ms, max_wait: 200ms}"
     async with resilient_proxy(tmp_path, upstream, text) as proxy:
-        upstream.answer_with(answer({}, 503))
+        upstream.answer_with(respond({}, 503))
 
         headers = {"x-portkey-api-key": KEY, "x-portkey-request-timeout": "300"}
         reply = await ask(proxy, headers=headers)
@@ -105,7 +105,7 @@ async def test_retries_fit_client_deadline(tmp_path: Path, upstream: ScriptedUps
 async def test_retry_budget_bounds_a_storm(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     text = "retry: {times: 5, wait: 1ms, max_wait: 1ms}"
     async with resilient_proxy(tmp_path, upstream, text, "breaker: off,") as proxy:
-        upstream.by_model = {"primary": answer({}, 503)}
+        upstream.by_model = {"primary": respond({}, 503)}
 
         for _ in range(60):
             await ask(proxy)
@@ -116,7 +116,7 @@ async def test_retry_budget_bounds_a_storm(tmp_path: Path, upstream: ScriptedUps
 async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     breaker = "breaker: {failures: 2, rest: 300ms},"
     async with resilient_proxy(tmp_path, upstream, "", breaker) as proxy:
-        upstream.by_model = {"primary": answer({}, 500)}
+        upstream.by_model = {"primary": respond({}, 500)}
         for _ in range(4):
             assert (await ask(proxy)).status == 200
         assert models(upstream).count("primary") == 2
@@ -139,7 +139,7 @@ async def test_breaker_opens_probes_and_closes(tmp_path: Path, upstream: Scripte
 async def test_open_circuits_refuse_at_once(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     breaker = "breaker: {failures: 1, rest: 30s},"
     async with resilient_proxy(tmp_path, upstream, "", breaker) as proxy:
-        upstream.answer_with(answer({}, 500))
+        upstream.answer_with(respond({}, 500))
         await ask(proxy, model="gpt-4o-mini")
         reply = await ask(proxy, model="gpt-4o-mini")
         _, record = await proxy.sink.wait(2)
@@ -196,10 +196,10 @@ def proxy(hasty_proxy: Proxy) -> Proxy:
 
 ROUTE = ROUTES["openai"]
 FAILURES = {
-    "500": answer({}, 500),
+    "500": respond({}, 500),
     "cut": cut_before_head(),
     "silent": hang(),
-    "garbled": answer(b'{"choices": ['),
+    "garbled": respond(b'{"choices": ['),
 }
 
 
@@ -207,7 +207,7 @@ FAILURES = {
 async def test_failure_falls_back(
     failure: Script, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.by_model = {"primary": failure, "spare": answer(legacy())}
+    upstream.by_model = {"primary": failure, "spare": respond(legacy_completion())}
 
     reply = await ask(proxy)
 
@@ -235,7 +235,7 @@ async def test_deadline_stops_fallback(upstream: ScriptedUpstream, proxy: Proxy)
 
 
 async def test_portkey_target_header(upstream: ScriptedUpstream, proxy: Proxy) -> None:
-    upstream.by_model = {"primary": answer({}, 500)}
+    upstream.by_model = {"primary": respond({}, 500)}
 
     reply = await ask(proxy, headers={**ROUTES["portkey"].credential, **VIRTUAL_KEY})
 

@@ -28,7 +28,7 @@ from proxy.types import Retry
 from proxy.upstream.errors import choose_most_useful_error, compute_retry_delay, get_retry_cause
 from tests.conftest import running_proxy
 from tests.dialects.test_stored_state import policy, stateful_proxy
-from tests.doubles import Json, Script, ScriptedUpstream, answer, cut_before_head, response
+from tests.doubles import Json, Script, ScriptedUpstream, cut_before_head, respond, response
 from tests.for_each import for_each
 from tests.passthrough.listed_policies import BEARER, policies
 from tests.upstream.test_retries import ask, models, resilient_proxy
@@ -100,7 +100,7 @@ TALK: Json = {"id": "conv_1", "object": "conversation", "created_at": 1, "metada
 
 
 def error(status: int, **fields: Any) -> Script:
-    return answer({"error": {"message": "No.", **fields}}, status)
+    return respond({"error": {"message": "No.", **fields}}, status)
 
 
 UNPROCESSED: dict[str, Script] = {
@@ -108,7 +108,7 @@ UNPROCESSED: dict[str, Script] = {
     "no such model": error(404, code="model_not_found"),
     "no such model, under another status": error(400, code="model_not_found"),
     "no such path": error(404),
-    "lost by a balancer": answer(b"<html>", 404, media_type="text/html"),
+    "lost by a balancer": respond(b"<html>", 404, media_type="text/html"),
     "too many requests": error(429),
     "overloaded": error(529),
 }
@@ -116,8 +116,8 @@ PROCESSED: dict[str, Script] = {
     "at fault": error(400),
     "broken": error(500),
     "no answer at all": cut_before_head(),
-    "garbled": answer(b"{"),
-    "moved": answer(b"", 307, "location: http://127.0.0.1:1/"),
+    "garbled": respond(b"{"),
+    "moved": respond(b"", 307, "location: http://127.0.0.1:1/"),
 }
 
 
@@ -127,9 +127,9 @@ async def stored_response_call(
 ) -> AsyncIterator[Send]:
     policy_text = policy(upstream.url).replace(", api_key", ", breaker: off, api_key")
     async with stateful_proxy(folder, upstream, policy_text) as context:
-        upstream.answer_with(answer(response()))
+        upstream.answer_with(respond(response()))
         await context.id_of()  # leaves an idle connection
-        upstream.answer_with(answer(answered))
+        upstream.answer_with(respond(answered))
         headers = {**BEARER, "x-headrace-deployment": "resilient"}
 
         async def send() -> int:
@@ -147,7 +147,7 @@ async def passthrough_call(folder: Path, upstream: ScriptedUpstream) -> AsyncIte
     policy_text = policies(upstream.url, retry=f"{repeated}\n    fallback: {spare}")
     policy_text = policy_text.replace("    timeouts:", "    breaker: off\n    timeouts:")
     async with running_proxy(folder, policy_text) as proxy:
-        upstream.answer_with(answer({"results": []}))
+        upstream.answer_with(respond({"results": []}))
 
         async def send() -> int:
             return (await proxy.send("/v1/moderations", {"input": "x"})).status
@@ -224,10 +224,10 @@ def test_choice_of_error_is_associative() -> None:
 
 
 SCRIPTS: dict[str, Script] = {
-    "refused": answer({"error": {"message": "Too long.", "code": "context_length_exceeded"}}, 400),
-    "limited": answer({}, 429, "retry-after: 7"),
-    "away": answer({}, 503),
-    "key": answer({}, 401),
+    "refused": respond({"error": {"message": "Too long.", "code": "context_length_exceeded"}}, 400),
+    "limited": respond({}, 429, "retry-after: 7"),
+    "away": respond({}, 503),
+    "key": respond({}, 401),
 }
 
 

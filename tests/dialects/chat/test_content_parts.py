@@ -18,7 +18,7 @@ from proxy.dialects.chat.requests import (
     remove_reasoning,
 )
 from tests.adversary.invalid_values import ODD_VALUES
-from tests.doubles import chat, legacy
+from tests.doubles import chat, legacy_completion
 from tests.for_each import for_each
 
 THINKING = {
@@ -126,7 +126,7 @@ TOKENS = {
 
 
 def test_logprobs_survive_both_conversions() -> None:
-    answer = legacy(choices=[{"index": 0, "text": " Paris", "logprobs": TOKENS}])
+    answer = legacy_completion(choices=[{"index": 0, "text": " Paris", "logprobs": TOKENS}])
 
     context = LegacyToChatConverter(streamed=False).convert_document(answer)
     returned = ChatToLegacyConverter().convert_document(context or {})

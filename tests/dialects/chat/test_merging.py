@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.chat.merging import merge_chunks, split_into_chunks
-from tests.doubles import chat, chat_events, legacy, legacy_events, usage
+from tests.doubles import chat, chat_events, legacy_completion, legacy_events, usage
 from tests.for_each import for_each
 
 
@@ -24,7 +24,9 @@ def message(*deltas: Any, **how: Any) -> Any:
     return merge_chunks(events(*deltas, **how))["choices"][0]["message"]
 
 
-@pytest.mark.parametrize("full_value", [legacy(" Paris."), chat("Paris.")], ids=["legacy", "chat"])
+@pytest.mark.parametrize(
+    "full_value", [legacy_completion(" Paris."), chat("Paris.")], ids=["legacy", "chat"]
+)
 def test_split_response_is_merged_to_the_original(full_value: Any) -> None:
     assert merge_chunks(split_into_chunks(full_value)) == full_value
 

@@ -31,7 +31,7 @@ from proxy.types.events import (
 )
 from proxy.types.guard import GuardResult, GuardResults
 from tests.dialects.chat.replay import call_for, documents, read_documents, written
-from tests.doubles import Json, chat, chat_events, legacy, legacy_events
+from tests.doubles import Json, chat, chat_events, legacy_completion, legacy_events
 
 MATCHES: GuardResults = [
     ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
@@ -142,7 +142,9 @@ def test_enkrypt_clients_get_detections() -> None:
         documents_of(stream.feed(frame)) for frame in frames_of(docs, "completions")[:-1]
     ]
     full_value = json.loads(
-        writer(call, is_whole=True, verdicts=MATCHES).feed(whole_frame(legacy("x"), last=True))
+        writer(call, is_whole=True, verdicts=MATCHES).feed(
+            whole_frame(legacy_completion("x"), last=True)
+        )
     )
 
     assert "enkrypt_policy_detections" not in first_item[0]
@@ -176,7 +178,7 @@ def test_failure_ends_a_stream_with_an_event() -> None:
 
 def test_legacy_logprobs_have_the_form_of_the_client() -> None:
     tokens = {"content": [{"token": "x", "logprob": -1.0, "bytes": None, "top_logprobs": []}]}
-    docs = [{**legacy("x"), "choices": [{"index": 0, "text": "x", "logprobs": tokens}]}]
+    docs = [{**legacy_completion("x"), "choices": [{"index": 0, "text": "x", "logprobs": tokens}]}]
     frames = frames_of(docs, "completions")
 
     for dialect, name in (("openai", "tokens"), ("scale", "content")):

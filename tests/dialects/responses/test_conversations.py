@@ -16,9 +16,9 @@ from tests.doubles import (
     ReceivedRequest,
     ScriptedUpstream,
     Wire,
-    answer,
     cut_before_head,
     item_events,
+    respond,
     response,
     response_events,
     stream,
@@ -40,7 +40,7 @@ QUESTION: Json = {"type": "message", "role": "user", "content": "Where?"}
 
 @pytest.fixture
 async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
-    upstream.answer_with(answer(TALK))
+    upstream.answer_with(respond(TALK))
     limits = "    limits: [{name: few, requests: 3 per hour, per: key}]\n"
     policies = policy(upstream.url).replace("  guarding:\n", f"  guarding:\n{limits}")
     async with stateful_proxy(tmp_path / "policies", upstream, policies) as running:
@@ -57,7 +57,7 @@ async def create_conversation(
     context: StatefulProxy, to: str = "support-chat", **fields: Any
 ) -> str:
     """Create a conversation with a deployment and return its id for the client."""
-    context.upstream.answer_with(answer(TALK))
+    context.upstream.answer_with(respond(TALK))
     status, body, _ = await call_conversation(
         context, method="POST", body=fields, **{"x-headrace-deployment": to}
     )
@@ -67,7 +67,7 @@ async def create_conversation(
 
 async def item_of(context: StatefulProxy, talk: str) -> str:
     """Return the client's id of the item of a conversation."""
-    context.upstream.answer_with(answer(PAGE))
+    context.upstream.answer_with(respond(PAGE))
     _, page, _ = await call_conversation(context, f"/{talk}/items")
     return str(page["data"][0]["id"])
 
@@ -102,7 +102,7 @@ async def test_any_model_of_the_upstream_continues_it(
         events = response_events(
             item_events(0, text_item(" Paris."), " Par", "is."), document=document
         )
-        upstream.then(answer(document), answer(document), stream(events, is_done=False))
+        upstream.then(respond(document), respond(document), stream(events, is_done=False))
 
         first_item = await context.ask(conversation=text)
         second = await context.ask(conversation={"id": text}, model="gpt-4o")
@@ -141,7 +141,7 @@ async def test_conversation_stays_at_its_target(gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway, "resilient")
     elsewhere = await gateway.ask(conversation=text)
     other_key = await gateway.ask(conversation=text, key=OTHER_KEY)
-    gateway.upstream.then(answer(response()))
+    gateway.upstream.then(respond(response()))
     on, _ = await gateway.ask(conversation=text, model="primary")
 
     for status, body in (elsewhere, other_key):
@@ -154,7 +154,7 @@ async def test_guards_inspect_written_and_returned_items(gateway: StatefulProxy)
     request_count = len(gateway.upstream.requests)
     fields = {"items": [{**QUESTION, "content": "The forbidden word."}]}
     refused = await call_conversation(gateway, f"/{text}/items", "POST", fields)
-    gateway.upstream.then(answer({**TALK, "metadata": {"to": EMAIL}}))
+    gateway.upstream.then(respond({**TALK, "metadata": {"to": EMAIL}}))
     outputs = await call_conversation(gateway, f"/{text}")
 
     assert (refused[0], refused[1]["error"]["code"]) == (400, "guardrail_blocked")
@@ -167,7 +167,7 @@ async def test_output_guards_inspect_items(end: str, gateway: StatefulProxy) -> 
     text = await create_conversation(gateway, "guarded")
     item = {**USER_ITEM, "content": [{"type": "input_text", "text": f"Ask {EMAIL}."}]}
     known_text = await item_of(gateway, text)
-    gateway.upstream.answer_with(answer(item if "{item}" in end else {**PAGE, "data": [item]}))
+    gateway.upstream.answer_with(respond(item if "{item}" in end else {**PAGE, "data": [item]}))
 
     status, body, _ = await call_conversation(
         gateway, f"/{text}{end.replace('{item}', known_text)}"
@@ -184,7 +184,7 @@ async def test_listed_items_have_restored_values(
     async def echo(request: ReceivedRequest, wire: Wire) -> None:
         [item] = request.json["items"]
         content = [{"type": "input_text", "text": item["content"]}]
-        await answer({**PAGE, "data": [{**USER_ITEM, "content": content}]})(request, wire)
+        await respond({**PAGE, "data": [{**USER_ITEM, "content": content}]})(request, wire)
 
     guard = "{guard: pii, entities: [email], action: mask, restore: true}"
     policies = policy(upstream.url).replace("input: [", f"input: [{guard}, ")
@@ -206,7 +206,7 @@ async def test_retry_guard_blocks_stored_item(upstream: ScriptedUpstream, tmp_pa
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
     async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
         text = await create_conversation(context, "guarded")
-        upstream.answer_with(answer(response(text_item("A hippo."))))
+        upstream.answer_with(respond(response(text_item("A hippo."))))
         status, body = await context.ask(model="watched", conversation=text)
         in_one = len(upstream.requests) - 1
         await context.ask(model="watched")
@@ -230,7 +230,7 @@ async def test_writes_are_not_repeated_after_a_lost_response(gateway: StatefulPr
     gateway.upstream.then(cut_before_head())
     lost_count, _, _ = await call_conversation(gateway, f"/{text}/items", "POST", fields)
     lost_at = len(gateway.upstream.requests)
-    gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), answer(PAGE))
+    gateway.upstream.then(respond({"error": {"message": "Later."}}, 503), respond(PAGE))
     later, _, _ = await call_conversation(gateway, f"/{text}/items", "POST", fields)
 
     assert (lost_count, lost_at) == (502, 2)
@@ -239,7 +239,7 @@ async def test_writes_are_not_repeated_after_a_lost_response(gateway: StatefulPr
 
 async def test_responses_of_a_conversation_are_not_cached(gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway, "kept")
-    gateway.upstream.answer_with(answer(response()))
+    gateway.upstream.answer_with(respond(response()))
     for _ in range(2):
         assert (await gateway.ask(conversation=text, model="keeper"))[0] == 200
 
@@ -249,7 +249,7 @@ async def test_responses_of_a_conversation_are_not_cached(gateway: StatefulProxy
 async def test_written_items_have_ids_of_the_provider(gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway)
     item = await item_of(gateway, text)
-    gateway.upstream.answer_with(answer(PAGE))
+    gateway.upstream.answer_with(respond(PAGE))
     reference = {"type": "item_reference", "id": item}
 
     status, _, _ = await call_conversation(

@@ -15,8 +15,8 @@ from tests.dialects.test_stored_state import StatefulProxy, policy, stateful_pro
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     item_events,
+    respond,
     response,
     response_events,
     stream,
@@ -132,7 +132,9 @@ async def test_each_end_has_its_outcome_and_cost(
     status, options, (answered, outcome, source, use) = end
     ended = response(ITEM, status=status, **options)
     events = response_events(item_events(0, ITEM, " Par", "is."), document=ended)
-    gateway.upstream.answer_with(answer(ended) if way == "whole" else stream(events, is_done=False))
+    gateway.upstream.answer_with(
+        respond(ended) if way == "whole" else stream(events, is_done=False)
+    )
     streamed: Json = {"stream": True} if way == "stream" else {}
 
     received = (
@@ -159,7 +161,7 @@ async def test_each_end_has_its_outcome_and_cost(
 async def test_unfinished_response_is_an_upstream_error(
     status: str, client: str, gateway: StatefulProxy
 ) -> None:
-    gateway.upstream.answer_with(answer(response(status=status, usage=None, output=[])))
+    gateway.upstream.answer_with(respond(response(status=status, usage=None, output=[])))
 
     received = await chat(gateway) if client == "chat" else (await gateway.ask())[0]
 
@@ -169,14 +171,14 @@ async def test_unfinished_response_is_an_upstream_error(
 
 
 async def test_response_with_usage_counts_as_finished(gateway: StatefulProxy) -> None:
-    gateway.upstream.answer_with(answer(response(status="in_progress")))
+    gateway.upstream.answer_with(respond(response(status="in_progress")))
 
     assert (await gateway.ask())[0] == 200
 
 
 async def test_failure_and_retry_are_billed(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     failed = response(status="failed", error=SORRY)
-    upstream.then(answer(failed), answer(response()))
+    upstream.then(respond(failed), respond(response()))
 
     async with stateful_proxy(
         tmp_path / "policies", upstream
@@ -191,7 +193,7 @@ async def test_failure_and_retry_are_billed(upstream: ScriptedUpstream, tmp_path
 
 async def test_invalid_usage_is_billed_by_estimate(gateway: StatefulProxy) -> None:
     usage = {"input_tokens": "5", "output_tokens": -3}
-    gateway.upstream.answer_with(answer(response(status="failed", error=SORRY, usage=usage)))
+    gateway.upstream.answer_with(respond(response(status="failed", error=SORRY, usage=usage)))
 
     status, _ = await gateway.ask()
 

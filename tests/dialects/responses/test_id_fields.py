@@ -22,8 +22,8 @@ from tests.dialects.test_stored_state import (
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     item_events,
+    respond,
     response,
     response_events,
     stream,
@@ -92,7 +92,7 @@ async def send(
     context: StatefulProxy, use: Use, ids: Json, key: str, **headers: str
 ) -> tuple[int, str, dict[str, str]]:
     """Send ids in one place. Return status, body and headers."""
-    context.upstream.answer_with(answer(use.shown, use.status))
+    context.upstream.answer_with(respond(use.shown, use.status))
     body = None if use.body is None else json.dumps(use.body)
     for name, value in ids.items():
         body = body and body.replace(f"{{{name}}}", value)
@@ -142,16 +142,16 @@ async def ids_of(context: StatefulProxy, **request: Any) -> Json:
     document: Json = {}
     for _ in range(2):  # the second one is cached
         context.upstream.answer_with(
-            stream(events, is_done=False) if "stream" in request else answer(full_value)
+            stream(events, is_done=False) if "stream" in request else respond(full_value)
         )
         status, document = await context.ask(**request)
         assert status == 200, document
     last_value = document["events"][-1]["response"] if "stream" in request else document
     names = {"gpt-4o-mini": "support-chat", "keeper": "kept", "watched": "guarded"}
     headers = {"x-headrace-deployment": names[request["model"]]}
-    context.upstream.answer_with(answer(TALK))
+    context.upstream.answer_with(respond(TALK))
     _, talk, _ = await context.send("/v1/conversations", "POST", {}, **headers)
-    context.upstream.answer_with(answer(PAGE))
+    context.upstream.answer_with(respond(PAGE))
     _, page, _ = await context.send(f"/v1/conversations/{talk['id']}/items", **headers)
     response_ids = {"resp": last_value["id"], "item": last_value["output"][1]["id"]}
     talk_ids = {"conv": talk["id"], "talked": page["data"][0]["id"]}
@@ -205,7 +205,7 @@ async def test_forged_ids_are_unknown(upstream: ScriptedUpstream, tmp_path: Path
 
 async def test_shared_response_leaks_no_ids(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     async with stateful_proxy(tmp_path / "one", upstream, id_policies(upstream.url)) as context:
-        upstream.answer_with(answer(WITH_CONTAINERS))
+        upstream.answer_with(respond(WITH_CONTAINERS))
         keys = (KEY, OTHER_KEY) * 4
         at_once = [context.ask(key=key, model="keeper") for key in keys]
         values = [*zip(keys, await asyncio.gather(*at_once), strict=True)]
@@ -250,7 +250,7 @@ async def test_stored_state_requires_a_secret(upstream: ScriptedUpstream, tmp_pa
             expected = "Send the item itself" if name == "reference" else "HEADRACE_SECRET"
             assert (status, expected in text) == (400, True), text
         assert upstream.requests == []
-        upstream.answer_with(answer(REPLY))
+        upstream.answer_with(respond(REPLY))
         _, document = await context.ask()
 
     assert (document["id"], document["output"][0]["id"]) == ("resp_1", "msg_1")
@@ -322,7 +322,7 @@ async def test_responses_show_ids_unchanged(
     streamed: bool, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     events = response_events(item_events(0, SPOKEN, "See the ", "file."), document=WITH_CONTAINERS)
-    upstream.answer_with(stream(events, is_done=False) if streamed else answer(WITH_CONTAINERS))
+    upstream.answer_with(stream(events, is_done=False) if streamed else respond(WITH_CONTAINERS))
     request: Json = {"stream": True} if streamed else {}
     async with stateful_proxy(tmp_path / "policies", upstream, listing(upstream.url)) as context:
         status, document = await context.ask(**request)
@@ -338,7 +338,7 @@ async def test_ids_in_requests_require_accepts(
     name: str, path: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     matches: list[tuple[int, Json]] = []
-    upstream.answer_with(answer(response()))
+    upstream.answer_with(respond(response()))
     for accepts in ("", "accepts: [container.id, container_id],"):
         policies = listing(upstream.url, accepts)
         async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
@@ -355,7 +355,7 @@ async def test_ids_in_requests_require_accepts(
 
 
 async def test_listed_paths_forward_ids(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.answer_with(answer(b"x", media_type="image/png"))
+    upstream.answer_with(respond(b"x", media_type="image/png"))
     path = f"/v1/containers/{OWN_VALUE}/files/cfile_1"
     headers = {"authorization": f"Bearer {KEY}"}
     async with stateful_proxy(tmp_path / "policies", upstream, listing(upstream.url)) as context:

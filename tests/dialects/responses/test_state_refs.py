@@ -20,8 +20,8 @@ from tests.dialects.test_stored_state import StatefulProxy, stateful_proxy
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     chat,
+    respond,
     response,
     text_item,
 )
@@ -162,7 +162,7 @@ def test_missing_and_too_many_reference_ids_are_refused() -> None:
 
 @pytest.fixture
 async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
-    upstream.answer_with(answer(response(THOUGHT, text_item("Let me see."), CALL)))
+    upstream.answer_with(respond(response(THOUGHT, text_item("Let me see."), CALL)))
     async with stateful_proxy(tmp_path / "policies", upstream) as running:
         yield running
 
@@ -184,7 +184,7 @@ async def test_missing_item_is_named_by_the_id_of_the_client(gateway: StatefulPr
     await gateway.ask(input=[{**THOUGHT, "id": "rs_9"}])
     sent_value = gateway.last.json["input"][0]["id"]
     error = {"message": f"Item with id '{sent_value}' not found.", "type": "invalid_request_error"}
-    gateway.upstream.answer_with(answer({"error": error}, 404))
+    gateway.upstream.answer_with(respond({"error": error}, 404))
 
     for text, output in (("rs_9", "rs_9"), ("rs_" + "9" * 5_000, None)):
         status, body = await gateway.ask(input=[{**THOUGHT, "id": text}])
@@ -195,8 +195,8 @@ async def test_missing_item_is_named_by_the_id_of_the_client(gateway: StatefulPr
 
 
 async def test_call_with_references_stays_at_their_target(gateway: StatefulProxy) -> None:
-    stored = answer(response(text_item("x")))
-    gateway.upstream.then(answer({"error": {"message": "Later."}}, 503), stored)
+    stored = respond(response(text_item("x")))
+    gateway.upstream.then(respond({"error": {"message": "Later."}}, 503), stored)
     [in_thread] = await items_of(gateway)
     gateway.upstream.answer_with(stored)
     [local_value] = await items_of(gateway)
@@ -213,7 +213,7 @@ async def test_call_with_references_stays_at_their_target(gateway: StatefulProxy
             *await gateway.ask(model=model, input=[reference(local_value["id"])]), local_value["id"]
         )
     assert len(gateway.upstream.requests) == request_count
-    gateway.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
+    gateway.upstream.answer_with(respond({"error": {"message": "Later."}}, 503))
     status, _ = await gateway.ask(input=[reference(local_value["id"])])
     assert status == 503
     assert gateway.last.path == "/v1/responses"
@@ -221,7 +221,7 @@ async def test_call_with_references_stays_at_their_target(gateway: StatefulProxy
 
 async def test_references_are_part_of_the_cache_key(gateway: StatefulProxy) -> None:
     first_value, other_value, _ = [item["id"] for item in await items_of(gateway, model="kept")]
-    gateway.upstream.answer_with(answer(response()))
+    gateway.upstream.answer_with(respond(response()))
 
     for text in (first_value, first_value, other_value):
         assert (await gateway.ask(model="kept", input=[reference(text)]))[0] == 200
@@ -231,7 +231,7 @@ async def test_references_are_part_of_the_cache_key(gateway: StatefulProxy) -> N
 
 
 async def test_chat_upstream_stores_nothing_to_refer_to(gateway: StatefulProxy) -> None:
-    gateway.upstream.answer_with(answer(chat(" Paris.")))
+    gateway.upstream.answer_with(respond(chat(" Paris.")))
     [item] = await items_of(gateway, model="chatting")
     request_count = len(gateway.upstream.requests)
 
@@ -244,7 +244,7 @@ async def test_chat_upstream_stores_nothing_to_refer_to(gateway: StatefulProxy) 
 async def test_pages_of_items_use_sealed_ids(gateway: StatefulProxy) -> None:
     text = await gateway.id_of()
     page = {"object": "list", "data": [text_item("x")], "first_id": "msg_1", "last_id": "msg_1"}
-    gateway.upstream.answer_with(answer({**page, "has_more": True}))
+    gateway.upstream.answer_with(respond({**page, "has_more": True}))
     headers = {"authorization": f"Bearer {KEY}"}
 
     observed: list[Json] = []

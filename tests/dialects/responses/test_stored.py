@@ -17,9 +17,9 @@ from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     chat,
     chat_events,
+    respond,
     response,
     stream,
     text_item,
@@ -40,7 +40,7 @@ ITEMS: Json = {
 
 @pytest.fixture
 async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[StatefulProxy]:
-    upstream.answer_with(answer(response()))
+    upstream.answer_with(respond(response()))
     limits = "    limits: [{name: few, requests: 3 per hour, per: key}]\n"
     policies = policy(upstream.url).replace("  guarding:\n", f"  guarding:\n{limits}")
     async with stateful_proxy(tmp_path / "policies", upstream, policies) as running:
@@ -83,7 +83,7 @@ async def test_read_is_free_and_counts_as_a_call(gateway: StatefulProxy) -> None
 async def test_output_guards_inspect_stored_responses(gateway: StatefulProxy) -> None:
     text = await gateway.id_of(model="guarded")
     stored = response(text_item("Ask bob@example.com."), instructions="Be ann@example.com.")
-    gateway.upstream.then(answer(stored), answer(ITEMS))
+    gateway.upstream.then(respond(stored), respond(ITEMS))
 
     outputs = await call_response(gateway, text)
     items = await call_response(gateway, text, suffix="/input_items")
@@ -98,12 +98,12 @@ async def test_output_guards_inspect_stored_responses(gateway: StatefulProxy) ->
 
 
 async def test_retry_guard_blocks_response(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.answer_with(answer(response()))
+    upstream.answer_with(respond(response()))
     guard = "{guard: keywords, words: [hippo], action: retry}"
     policies = policy(upstream.url).replace("{guard: pii, action: mask}", guard)
     async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
         text = await context.id_of(model="guarded")
-        upstream.answer_with(answer(response(text_item("A hippo."), status="cancelled")))
+        upstream.answer_with(respond(response(text_item("A hippo."), status="cancelled")))
 
         status, body, _ = await call_response(context, text, "POST", "/cancel")
 
@@ -113,7 +113,7 @@ async def test_retry_guard_blocks_response(upstream: ScriptedUpstream, tmp_path:
 
 async def test_known_query_parameters_pass(gateway: StatefulProxy) -> None:
     text = await gateway.id_of()
-    gateway.upstream.answer_with(answer(ITEMS))
+    gateway.upstream.answer_with(respond(ITEMS))
     query = "limit=2&order=asc&after=msg_1&include[]=a.b&include=c&token=x&stream=false"
 
     status, _, _ = await call_response(gateway, text, suffix=f"/input_items?{query}")
@@ -151,7 +151,7 @@ async def test_wrong_query_is_named(query: str, name: str, gateway: StatefulProx
 async def test_failed_response_is_returned(gateway: StatefulProxy) -> None:
     text = await gateway.id_of()
     failed = response(status="failed", error={"code": "server_error", "message": "Sorry."})
-    gateway.upstream.answer_with(answer(failed))
+    gateway.upstream.answer_with(respond(failed))
 
     status, body, _ = await call_response(gateway, text)
 
@@ -171,7 +171,7 @@ async def test_head_request_has_no_body(gateway: StatefulProxy) -> None:
 async def test_failed_read_is_retried_at_the_same_target_only(gateway: StatefulProxy) -> None:
     text = await gateway.id_of(model="resilient")
     request_count = len(gateway.upstream.requests)
-    gateway.upstream.answer_with(answer({"error": {"message": "Later."}}, 503))
+    gateway.upstream.answer_with(respond({"error": {"message": "Later."}}, 503))
 
     status, _, _ = await call_response(gateway, text, "DELETE")
 
@@ -186,7 +186,7 @@ async def test_stored_responses_are_not_cached(gateway: StatefulProxy) -> None:
     value = await gateway.id_of(model="kept")
 
     for text in ("one", "two"):
-        gateway.upstream.answer_with(answer(response(text_item(text))))
+        gateway.upstream.answer_with(respond(response(text_item(text))))
         _, body, _ = await call_response(gateway, value)
         assert body["output"][0]["content"][0]["text"] == text
 
@@ -222,7 +222,7 @@ async def test_references_to_chat_output_are_dropped(
     is_whole: bool, secrets: tuple[str, ...], upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     document = thinking(is_whole=is_whole)
-    upstream.answer_with(answer(document) if isinstance(document, dict) else stream(document))
+    upstream.answer_with(respond(document) if isinstance(document, dict) else stream(document))
     async with stateful_proxy(tmp_path / str(is_whole), upstream, id_secrets=secrets) as context:
         _, _, first_document = await ask(context, "chatter", input="Hi.", stream=not is_whole)
         output = (
@@ -230,7 +230,7 @@ async def test_references_to_chat_output_are_dropped(
             if is_whole
             else first_document["events"][-1]["response"]["output"]
         )
-        upstream.answer_with(answer(chat()))
+        upstream.answer_with(respond(chat()))
         references = [{"type": "item_reference", "id": item["id"]} for item in output]
         calls = [item for item in output if item["type"] == "function_call"]
         result = {"type": "function_call_output", "call_id": "c1", "output": "x"}

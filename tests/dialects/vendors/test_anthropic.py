@@ -15,11 +15,11 @@ from tests.conftest import KEY, Proxy
 from tests.doubles import (
     Json,
     ScriptedUpstream,
-    answer,
     block_events,
     chat,
     message,
     message_events,
+    respond,
     stream,
     text_events,
 )
@@ -127,7 +127,7 @@ async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUp
     text = json.dumps(
         message(THOUGHT, SERVER, SEARCH_RESULT, TOOL_USE, container={"id": "c"}, new=[1])
     )
-    upstream.answer_with(answer(text.encode()))
+    upstream.answer_with(respond(text.encode()))
     request: Json = {
         "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
         "thinking": {"type": "enabled", "budget_tokens": 32},
@@ -156,7 +156,7 @@ async def test_errors_have_the_form_of_anthropic(
     client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    upstream.answer_with(answer(error, 529, "retry-after: 7"))
+    upstream.answer_with(respond(error, 529, "retry-after: 7"))
 
     status, raw, headers = await ask(client, "via-anthropic")
 
@@ -172,7 +172,7 @@ async def test_errors_have_the_form_of_anthropic(
 async def test_message_id_is_in_the_header_for_sdks(
     client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(message(), 200, "request-id: req_theirs"))
+    upstream.answer_with(respond(message(), 200, "request-id: req_theirs"))
 
     _, _, headers = await ask(client, "via-anthropic")
 
@@ -198,7 +198,7 @@ async def test_provider_thread_is_refused(
 async def test_existing_container_is_refused_and_new_one_passes(
     container: Any, client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(message()))
+    upstream.answer_with(respond(message()))
     skills = {"skills": [{"type": "anthropic", "skill_id": "pdf", "version": "latest"}]}
 
     refused, raw, _ = await ask(client, "via-anthropic", container=container)
@@ -263,7 +263,7 @@ async def test_token_count_of_a_messages_upstream_is_free(
     client: ClientSession, upstream: ScriptedUpstream, proxy: Proxy
 ) -> None:
     text = b'{"input_tokens": 14, "context_management": {"original_input_tokens": 20}}'
-    upstream.answer_with(answer(text))
+    upstream.answer_with(respond(text))
 
     status, raw, headers = await count(client, "via-anthropic", unheard_of=1)
 
@@ -304,9 +304,9 @@ async def test_picture_is_not_text(client: ClientSession, upstream: ScriptedUpst
 @pytest.mark.parametrize(
     ("script", "status"),
     [
-        (answer({"input_tokens": "14"}), 502),
-        (answer({"type": "message"}), 502),
-        (answer({"type": "error", "error": {"type": "overloaded_error"}}, 529), 529),
+        (respond({"input_tokens": "14"}), 502),
+        (respond({"type": "message"}), 502),
+        (respond({"type": "error", "error": {"type": "overloaded_error"}}, 529), 529),
     ],
 )
 async def test_invalid_token_count_is_an_upstream_error(
@@ -327,7 +327,7 @@ async def test_invalid_token_count_is_an_upstream_error(
 async def test_upstream_gets_a_version_header(
     text: str | None, sent_text: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
+    upstream.answer_with(respond(message({"type": "text", "text": "Paris."})))
     headers = {"x-api-key": KEY, "x-headrace-deployment": "via-anthropic"}
     headers |= {} if text is None else {"anthropic-version": text}
 
@@ -358,7 +358,7 @@ async def test_vendor_headers_reach_only_its_upstreams(
     deployment: str, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     is_vendor = deployment == "via-anthropic"
-    upstream.answer_with(answer(message() if is_vendor else chat()))
+    upstream.answer_with(respond(message() if is_vendor else chat()))
     headers = {
         "x-api-key": KEY,
         "x-headrace-deployment": deployment,
@@ -382,7 +382,7 @@ async def test_openai_clients_get_the_time_of_the_request(
     path: str, streamed: bool, proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     words = text_events(0, "Paris.")
-    upstream.answer_with(stream(message_events(words)) if streamed else answer(message()))
+    upstream.answer_with(stream(message_events(words)) if streamed else respond(message()))
     fields: Json = {"input": "Hi"} if path.endswith("responses") else {"prompt": "Hi"}
     if "chat" in path:
         fields = {"messages": [{"role": "user", "content": "Hi"}]}

@@ -21,7 +21,7 @@ from proxy.types import RequestHead
 from proxy.types.guard import Action, GuardResult, Stage
 from tests.conftest import KEY as OWN
 from tests.conftest import Proxy
-from tests.doubles import ScriptedUpstream, answer, chat
+from tests.doubles import ScriptedUpstream, chat, respond
 from tests.for_each import for_each
 
 KEY = {"x-portkey-api-key": "pk"}
@@ -169,7 +169,7 @@ async def test_key_must_have_access_to_all_balanced_deployments(
     weights = [{"virtual_key": name, "weight": 1 - index} for index, name in enumerate(targets)]
     config = dumps({"strategy": {"mode": "loadbalance"}, "targets": weights})
     headers = {"x-portkey-api-key": OWN, "x-portkey-config": config}
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
     body = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Hi"}]}
 
     response = await proxy.send("/v1/chat/completions", body, headers)

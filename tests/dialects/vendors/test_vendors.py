@@ -13,7 +13,7 @@ from proxy.dialects.vendors.anthropic import check_page_size, convert_model_list
 from proxy.errors import InvalidField, Unauthorized, UpstreamRejected, UpstreamUnavailable
 from proxy.errors.wire import MethodNotAllowed
 from proxy.types import Call, Json, RequestHead
-from tests.doubles import legacy
+from tests.doubles import legacy_completion
 from tests.for_each import for_each
 
 BODIES: dict[str, Json] = {
@@ -148,9 +148,9 @@ def test_prompt_tokens_are_in_a_header_when_known() -> None:
 
 def test_unknown_count_makes_the_total_unknown() -> None:
     call = read_for("multimodel", model=["a", "b"])
-    silent = {k: v for k, v in legacy().items() if k != "usage"}
+    silent = {k: v for k, v in legacy_completion().items() if k != "usage"}
 
-    fields = multimodel.compose_response(call, {0: legacy(), 1: silent})
+    fields = multimodel.compose_response(call, {0: legacy_completion(), 1: silent})
 
     assert fields["usage"]["total_tokens"] is None
 
@@ -159,7 +159,7 @@ def test_multimodel_response_is_read_as_completion() -> None:
     call = read_for("multimodel", model=["a", "b"])
 
     answer = multimodel.convert_to_legacy_completion(
-        multimodel.compose_response(call, {0: legacy(" x"), 1: legacy(" y")})
+        multimodel.compose_response(call, {0: legacy_completion(" x"), 1: legacy_completion(" y")})
     )
 
     assert [(c["index"], c["text"]) for c in answer["choices"]] == [(0, " x"), (1, " y")]

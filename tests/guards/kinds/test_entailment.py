@@ -14,7 +14,7 @@ from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, MISSING_EXTRA, REQUIRED_PACK
 from proxy.guards.services.stage import NoGuardClients
 from proxy.guards.text.walk import Text
 from proxy.types.guard import Finding, PromptContext
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.doubles import ScriptedUpstream, chat, chat_events, respond, stream
 from tests.guards.calls import ask
 from tests.guards.conftest import Guard
 from tests.guards.networks import classifier
@@ -91,7 +91,7 @@ async def test_response_that_contradicts_its_context_is_blocked(
     streamed: bool, folder: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     parts = ("It is ", "never", " open.")
-    upstream.answer_with(stream(chat_events(*parts)) if streamed else answer(chat("".join(parts))))
+    upstream.answer_with(stream(chat_events(*parts)) if streamed else respond(chat("".join(parts))))
     rule = f"{{guard: grounded, nli: '{folder}', threshold: 0.9, action: block, deadline: 5s}}"
     proxy = await guard(f"output: [{rule}]")
 

@@ -23,7 +23,7 @@ from proxy.guards.kinds.onnx import (
 from proxy.guards.services.stage import NoGuardClients
 from proxy.guards.text.walk import Text
 from proxy.types.guard import Busy, Finding, PromptContext
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.doubles import ScriptedUpstream, chat, chat_events, respond, stream
 from tests.guards.calls import ask
 from tests.guards.conftest import Guard
 from tests.guards.networks import classifier
@@ -132,7 +132,7 @@ async def test_own_model_inspects_both_sides(
 ) -> None:
     rule = f"{{guard: onnx, folder: {folder}, labels: {{rival: 0.9}}, name: rivals}}"
     streamed = stream(chat_events("A hip", "po ."))
-    upstream.then(answer(chat("A hippo .")), streamed, answer(chat("Fine.")))
+    upstream.then(respond(chat("A hippo .")), streamed, respond(chat("Fine.")))
     proxy = await guard(f"input: [{rule}], output: [{rule}]")
 
     blocked = await ask(proxy, "where is the hippo ?")

@@ -16,7 +16,7 @@ from proxy.guards.services.webhook import MAX_FINDINGS, Webhook
 from proxy.guards.services.wire import BadAnswer, NoAnswer
 from proxy.types import Secret, Upstream
 from proxy.types.guard import Finding
-from tests.doubles import ReceivedRequest, ScriptedUpstream, Wire, answer
+from tests.doubles import ReceivedRequest, ScriptedUpstream, Wire, respond
 from tests.guards.guard_clients import UNASKED, ScriptedPiece, guard_clients
 
 
@@ -33,7 +33,7 @@ def presidio(upstream: ScriptedUpstream) -> Presidio:
 async def test_each_text_is_analyzed_for_policy_entities(upstream: ScriptedUpstream) -> None:
     async def by_text(request: ReceivedRequest, wire: Wire) -> None:
         entities = [result("PERSON", 4, 8)] if "Jörg" in request.json["text"] else []
-        await answer(entities)(request, wire)
+        await respond(entities)(request, wire)
 
     upstream.answer_with(by_text)
     async with guard_clients() as client:
@@ -57,7 +57,7 @@ async def test_each_text_is_analyzed_for_policy_entities(upstream: ScriptedUpstr
 
 
 async def test_unrequested_entity_is_reported_as_other(upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer([result("DRUG_NAME", 0, 2), result("PERSON", 1, 3, 0.9)]))
+    upstream.answer_with(respond([result("DRUG_NAME", 0, 2), result("PERSON", 1, 3, 0.9)]))
     async with guard_clients() as client:
         [finding] = await presidio(upstream).find_all([ScriptedPiece("abc")], UNASKED, client)
 
@@ -77,14 +77,14 @@ async def test_unrequested_entity_is_reported_as_other(upstream: ScriptedUpstrea
     ],
 )
 async def test_impossible_result_is_invalid(reply: Any, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(reply))
+    upstream.answer_with(respond(reply))
     async with guard_clients() as client:
         with pytest.raises(BadAnswer):
             await presidio(upstream).find_all([ScriptedPiece("abc")], UNASKED, client)
 
 
 async def test_one_failed_text_fails_the_guard(upstream: ScriptedUpstream) -> None:
-    upstream.then(answer([]), answer({"error": "language"}, 500))
+    upstream.then(respond([]), respond({"error": "language"}, 500))
     async with guard_clients() as client:
         with pytest.raises(NoAnswer):
             await presidio(upstream).find_all(
@@ -103,7 +103,7 @@ async def test_number_of_requests_at_once_is_bounded(upstream: ScriptedUpstream)
             full.set()
         await full.wait()
         under_way -= 1
-        await answer([])(request, wire)
+        await respond([])(request, wire)
 
     upstream.answer_with(slowly)
     async with guard_clients() as client:
@@ -126,7 +126,7 @@ def webhook(upstream: ScriptedUpstream, *kinds: str) -> Webhook:
 
 
 async def ask_webhook(upstream: ScriptedUpstream, reply: Any, *kinds: str) -> list[list[Finding]]:
-    upstream.answer_with(answer(reply))
+    upstream.answer_with(respond(reply))
     async with guard_clients() as client:
         findings = await webhook(upstream, *kinds).find_all(TEXTS, UNASKED, client)
     return [list(item) for item in findings]
@@ -227,7 +227,7 @@ def answered(*results: dict[str, Any]) -> dict[str, Any]:
 async def ask_moderation(
     upstream: ScriptedUpstream, reply: Any, texts: list[str], categories: Mapping[str, float]
 ) -> list[list[Finding]]:
-    upstream.answer_with(answer(reply))
+    upstream.answer_with(respond(reply))
     openai = Upstream("openai", "openai", upstream.url, Secret("sk-1"))
     guard = Moderation(openai, "omni", categories)
     async with guard_clients() as client:
@@ -247,7 +247,7 @@ async def test_nonblank_texts_share_one_request(upstream: ScriptedUpstream) -> N
 
 
 async def test_many_texts_are_sent_in_several_requests(upstream: ScriptedUpstream) -> None:
-    upstream.then(answer(answered(*[moderated()] * MAX_TEXTS)))
+    upstream.then(respond(answered(*[moderated()] * MAX_TEXTS)))
 
     findings = await ask_moderation(
         upstream, answered(moderated("hate")), ["x"] * (MAX_TEXTS + 1), {}

@@ -14,7 +14,7 @@ from proxy.guards.services.wire import (
     parse_answer,
     post_json,
 )
-from tests.doubles import ScriptedUpstream, answer
+from tests.doubles import ScriptedUpstream, respond
 from tests.for_each import for_each
 from tests.guards.guard_clients import guard_clients
 
@@ -51,7 +51,7 @@ def test_invalid_response_is_not_quoted(raw: bytes) -> None:
 
 @pytest.mark.parametrize("status", [201, 301, 500])
 async def test_other_status_than_200_is_an_error(status: int, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer({}, status, "location: /elsewhere"))
+    upstream.answer_with(respond({}, status, "location: /elsewhere"))
 
     async with guard_clients() as client:
         with pytest.raises(NoAnswer):

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.policy.review.check import CheckReport, check_folder
 from tests.conftest import DIGEST, Proxy, running_proxy
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.doubles import ScriptedUpstream, chat, chat_events, respond, stream
 from tests.for_each import for_each
 from tests.policy.decisions import read_text
 from tests.test_pipeline import BEARER, MESSAGES
@@ -186,7 +186,7 @@ async def test_field_ranges_of_an_upstream_are_configurable(
     running: Proxy,
     upstream: ScriptedUpstream,
 ) -> None:
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
 
     fields |= {"logprobs": True} if "top_logprobs" in fields else {}
     status, reply = await ask(running, model, **fields)
@@ -229,7 +229,7 @@ async def test_stream_options_are_not_sent_to_servers_without_them(
 async def test_deployment_is_called_by_any_alias(
     name: str, running: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
     header = {**BEARER, "x-headrace-deployment": name}
 
     assert (await ask(running, name))[0] == 200
@@ -259,7 +259,7 @@ AZURES = [
 async def test_azure_uses_its_paths_and_key_header(
     base: str, query: str, path: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
     text = f"""
 upstreams:
   mine:

@@ -29,7 +29,7 @@ from proxy.policy.files.source import PolicyError
 from proxy.policy.store import FileStates, read_folder, read_secret_states, run_token_renewal
 from proxy.runtime.background import background_task
 from tests.conftest import DIGEST, running_proxy
-from tests.doubles import ScriptedUpstream, answer, chat
+from tests.doubles import ScriptedUpstream, chat, respond
 from tests.for_each import for_each
 from tests.servers import eventually
 
@@ -306,7 +306,7 @@ async def test_calls_use_and_renew_a_google_token(
     token_server: TokenServer, private_key: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     token_server.lasts_s = 2
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
     environ = {"GOOGLE_APPLICATION_CREDENTIALS": str(account(tmp_path, private_key, token_server))}
     text = policy(GOOGLE, f"{upstream.url}/v1", "openai_compatible")
     async with running_proxy(tmp_path / "served", text, environ=environ) as proxy:

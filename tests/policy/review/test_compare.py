@@ -15,7 +15,7 @@ import pytest
 from proxy.policy.review.compare import Difference, compare_decisions, decide_call
 from proxy.policy.review.sample_call import build_sample_call, make_chat_body
 from tests.conftest import DIGEST, KEY, Proxy, policies_for, running_proxy
-from tests.doubles import ScriptedUpstream, answer, legacy
+from tests.doubles import ScriptedUpstream, legacy_completion, respond
 from tests.for_each import for_each
 from tests.policy.decisions import read_text
 
@@ -240,7 +240,7 @@ async def test_invalid_candidate_affects_no_call(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     policies = policies_for(upstream.url)
-    upstream.answer_with(answer({}, 400))
+    upstream.answer_with(respond({}, 400))
     async with proxy_with_candidate(tmp_path, policies, policies + RULES) as proxy:
         (tmp_path / "candidate" / "p.yaml").write_text("tags: 5\n")
         await ask(proxy, "support-chat", "call-1")
@@ -281,7 +281,7 @@ async def test_removed_key_is_reported(
 async def test_guard_route_is_not_divergence(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     detour = "{guard: keywords, words: [secret], action: route, to: [{upstream: openai, model: x}]}"
     text = policies_for(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
     async with proxy_with_candidate(tmp_path, text, text) as proxy:
         assert (await proxy.complete(model="support-chat", prompt="the secret")).status == 200
         await proxy.sink.wait(1)

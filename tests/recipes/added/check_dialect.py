@@ -7,7 +7,7 @@ from pathlib import Path
 from multidict import CIMultiDict
 
 from tests.conftest import DIGEST, KEY, metric_total, running_proxy
-from tests.doubles import ScriptedUpstream, answer, legacy
+from tests.doubles import ScriptedUpstream, legacy_completion, respond
 
 POLICIES = """
 upstreams:
@@ -26,7 +26,7 @@ deployments:
 async def test_new_dialect_serves_and_counts_calls(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
     policies = POLICIES.format(url=upstream.url, digest=DIGEST)
     body = {"model": "support-chat", "prompt": "p", "acme_mood": "good"}
 

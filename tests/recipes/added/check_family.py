@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.conftest import DIGEST, Proxy, running_proxy
-from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.doubles import ScriptedUpstream, chat, chat_events, respond, stream
 
 POLICIES = """
 upstreams:
@@ -88,9 +88,9 @@ async def test_new_family_serves_clients_and_upstreams(
     tmp_path: Path,
 ) -> None:
     if family == "notes":
-        upstream.answer_with(stream(EVENTS, is_done=False) if streamed else answer(DOCUMENT))
+        upstream.answer_with(stream(EVENTS, is_done=False) if streamed else respond(DOCUMENT))
     else:
-        upstream.answer_with(stream(chat_events(*TEXTS)) if streamed else answer(chat(FIELDS)))
+        upstream.answer_with(stream(chat_events(*TEXTS)) if streamed else respond(chat(FIELDS)))
     deployment = f"guarded-{family}" if guarded else family
 
     async with running(tmp_path, upstream) as proxy:

@@ -11,7 +11,7 @@ from proxy.dialects.requests.field_filter import filter_fields
 from proxy.guards.text.documents import collect_request_texts
 from proxy.types import Json, Upstream
 from tests.conftest import DIGEST, Proxy, running_proxy
-from tests.doubles import ScriptedUpstream, answer, chat, message
+from tests.doubles import ScriptedUpstream, chat, message, respond
 
 POLICIES = """
 upstreams:
@@ -39,7 +39,7 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 
 
 async def test_field_is_checked_and_forwarded(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
 
     wrong = await proxy.chat(model="chat", acme_notes=1)
     replies = [await proxy.chat(model="chat", acme_notes=text) for text in ("a", "b", "a")]
@@ -51,7 +51,7 @@ async def test_field_is_checked_and_forwarded(proxy: Proxy, upstream: ScriptedUp
 
 
 async def test_caller_field_shares_responses(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(chat()))
+    upstream.answer_with(respond(chat()))
 
     statuses = [(await proxy.chat(model="chat", acme_session=text)).status for text in ("a", "b")]
 
@@ -75,7 +75,7 @@ async def test_upstream_without_field_refuses(proxy: Proxy, upstream: ScriptedUp
 
 
 async def test_field_is_translated_for_other_api(proxy: Proxy, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(message({"type": "text", "text": "Paris."})))
+    upstream.answer_with(respond(message({"type": "text", "text": "Paris."})))
 
     moved = await proxy.chat(model="messages", acme_style="brief")
 

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.settings import Address, BadSetting, LedgerLocation, from_environment
 from tests.conftest import policies_for, running_proxy
-from tests.doubles import ScriptedUpstream, answer, legacy
+from tests.doubles import ScriptedUpstream, legacy_completion, respond
 
 CACHED = """
 policies:
@@ -17,7 +17,7 @@ policies:
 
 
 async def test_new_cache_store_is_read(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
     async with running_proxy(tmp_path / "policies", policies_for(upstream.url) + CACHED) as proxy:
         for _ in range(2):
             assert (await proxy.complete(temperature=0)).status == 200
@@ -30,7 +30,7 @@ async def test_new_cache_store_is_read(upstream: ScriptedUpstream, tmp_path: Pat
 
 
 async def test_new_ledger_has_line_per_call(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.answer_with(answer(legacy()))
+    upstream.answer_with(respond(legacy_completion()))
     ledger = tmp_path / "calls"
     position = LedgerLocation("acme", ledger)
     async with running_proxy(tmp_path / "p", policies_for(upstream.url), ledger=position) as proxy:

@@ -24,7 +24,7 @@ from tests.doubles import (
     closes,
     hang,
     head,
-    piece,
+    http_chunk,
     sends,
 )
 
@@ -71,7 +71,7 @@ async def test_header_with_line_break_is_refused(
 
 USED_AGAIN = {
     "a length": sends(OK),
-    "chunks": sends(STREAM, piece(b"ok"), b"0\r\n\r\n"),
+    "chunks": sends(STREAM, http_chunk(b"ok"), b"0\r\n\r\n"),
     "no content": sends(b"HTTP/1.1 204 X\r\n\r\n"),
     "after interim responses": sends(
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nlink: x\r\n\r\n", OK
@@ -85,7 +85,9 @@ USED_ONCE = {
     "1.0": closes(b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok"),
     "an answer without an end of its own": closes(b"HTTP/1.1 200 OK\r\n\r\nok"),
     "an answer that is longer than it said": sends(OK + b"EXTRA"),
-    "chunks after the last": sends(STREAM + piece(b"ok") + b"0\r\n\r\n" + piece(b"EXTRA")),
+    "chunks after the last": sends(
+        STREAM + http_chunk(b"ok") + b"0\r\n\r\n" + http_chunk(b"EXTRA")
+    ),
     "an answer before the next question": sends(OK + OK.replace(b"ok", b"no")),
 }
 
@@ -135,7 +137,7 @@ SILENT_SCRIPTS = {
     "no head": (hang(), "first_byte"),
     "no body": (hang(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"), "first_byte"),
     "half a body": (hang(OK[:-1]), "idle"),
-    "no last chunk": (hang(STREAM, piece(b"ok")), "idle"),
+    "no last chunk": (hang(STREAM, http_chunk(b"ok")), "idle"),
 }
 
 
@@ -169,7 +171,7 @@ def drips(begin: bytes, drip: bytes) -> Script:
 
 DRIPPING = {
     "a head": (drips(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n"), "first_byte"),
-    "a body": (drips(STREAM, piece(b": ping\n\n")), "total"),
+    "a body": (drips(STREAM, http_chunk(b": ping\n\n")), "total"),
 }
 
 
@@ -248,7 +250,7 @@ async def test_reset_is_not_end_of_body(http: HttpClient, upstream: ScriptedUpst
 
 
 async def test_bytes_before_fault_are_read(http: HttpClient, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(closes(STREAM + piece(b"good") + b"zz\r\n"))
+    upstream.answer_with(closes(STREAM + http_chunk(b"good") + b"zz\r\n"))
 
     async with await http.request(upstream.url, {}, b"", PATIENT) as reply:
         assert await reply.read() == b"good"
@@ -273,7 +275,7 @@ async def test_idle_reader_pauses_upstream(http: HttpClient, upstream: ScriptedU
         nonlocal sent_value
         await wire.send(STREAM)
         while not request.closed.is_set():
-            await wire.send(piece(block))
+            await wire.send(http_chunk(block))
             sent_value += len(block)
 
     upstream.answer_with(endless)
@@ -292,7 +294,7 @@ async def test_idle_reader_pauses_upstream(http: HttpClient, upstream: ScriptedU
 
 
 async def test_buffered_bytes_outlive_connection(upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(hang(STREAM, piece(b"x" * 2**20)))
+    upstream.answer_with(hang(STREAM, http_chunk(b"x" * 2**20)))
 
     async with HttpClient(TRUST) as http:
         reply = await http.request(upstream.url, {}, b"", PATIENT)

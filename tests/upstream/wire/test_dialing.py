@@ -24,7 +24,7 @@ from proxy.upstream.wire.dialing import (
     TlsContextLoader,
     load_system_context,
 )
-from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer, hang
+from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, hang, respond
 from tests.for_each import for_each
 from tests.servers import program
 from tests.upstream.wire.test_name_cache import Book
@@ -135,7 +135,7 @@ async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path])
     trust.load_verify_locations(certificate[0])
     large = b"x" * 2**20
     async with tls_upstream(certificate, greeted) as upstream, HttpClient(trust) as http:
-        upstream.then(answer(large), answer(large))
+        upstream.then(respond(large), respond(large))
         for _ in range(2):
             async with await http.request(upstream.url, {}, large, TIMEOUTS) as reply:
                 assert await reply.read_body(2**21) == large

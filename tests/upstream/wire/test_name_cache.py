@@ -16,7 +16,7 @@ from proxy.errors import UpstreamTimeout
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.dialing import MAX_LOOKUPS, NAME_TTL_S, DnsCache, Lookup, Resolver
-from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, answer
+from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, respond
 from tests.for_each import for_each
 
 UNAVAILABLE = socket.gaierror(socket.EAI_AGAIN, "no answer")
@@ -170,7 +170,7 @@ def hanging() -> Iterator[Hanging]:
 
 
 async def test_hanging_lookup_blocks_nobody(hanging: Hanging, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(answer(b"ok"))
+    upstream.answer_with(respond(b"ok"))
     port = upstream.url.rpartition(":")[2]
     hasty = Timeouts(connect=0.05, total=1)
     async with HttpClient(TRUST, getaddrinfo=hanging) as http:

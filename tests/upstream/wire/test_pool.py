@@ -21,7 +21,7 @@ from tests.doubles import (
     ScriptedUpstream,
     Wire,
     hang,
-    piece,
+    http_chunk,
     scripted_upstream,
     sends,
 )
@@ -220,7 +220,7 @@ async def test_response_does_not_wait_for_the_last_chunk(upstream: ScriptedUpstr
     ends = asyncio.Event()
 
     async def late_end(request: ReceivedRequest, wire: Wire) -> None:
-        await wire.send(STREAM, piece(b"[DONE]"))
+        await wire.send(STREAM, http_chunk(b"[DONE]"))
         await ends.wait()
         await wire.send(b"0\r\n\r\n")
 
@@ -243,7 +243,7 @@ async def test_response_does_not_wait_for_the_last_chunk(upstream: ScriptedUpstr
 )
 async def test_endless_response_is_closed(remainder: bytes, upstream: ScriptedUpstream) -> None:
     async def endless(request: ReceivedRequest, wire: Wire) -> None:
-        await wire.send(STREAM, piece(b"[DONE]"), remainder)
+        await wire.send(STREAM, http_chunk(b"[DONE]"), remainder)
         await request.closed.wait()
 
     upstream.answer_with(endless)

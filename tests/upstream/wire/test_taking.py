@@ -17,7 +17,7 @@ from tests.doubles import (
     ReceivedRequest,
     ScriptedUpstream,
     Wire,
-    piece,
+    http_chunk,
     scripted_upstream,
 )
 from tests.upstream.wire.test_connection import PATIENT, STREAM
@@ -75,11 +75,11 @@ async def test_late_reader_finds_data(http: HttpClient, upstream: ScriptedUpstre
     upstream.answer_with(body)
     async with await opened(http, upstream.url) as reply:
         reading = asyncio.ensure_future(reply.read(taker))
-        body.say(piece(b"a"))
+        body.say(http_chunk(b"a"))
         await taker.wait_for_bytes(1)
-        body.say(piece(b"wake"))
+        body.say(http_chunk(b"wake"))
         await taker.wait_for_bytes(2)
-        body.say(piece(b"after"))
+        body.say(http_chunk(b"after"))
 
         assert await reading is None
         assert await reply.read() == b"after"  # no other reader got it
@@ -95,7 +95,7 @@ async def test_taking_resets_idle_timer(http: HttpClient, upstream: ScriptedUpst
         reading = asyncio.ensure_future(reply.read(taker))
         for number in range(4):
             await asyncio.sleep(0.15)
-            body.say(piece(b"x"))
+            body.say(http_chunk(b"x"))
             await taker.wait_for_bytes(number + 1)
         last_at = loop.time()
         with pytest.raises(UpstreamTimeout) as timeout_error:
@@ -111,7 +111,7 @@ async def test_total_timeout_bounds_taking(http: HttpClient, upstream: ScriptedU
     times = Timeouts(connect=1, first_byte=5, idle=5, total=0.3)
     async with await opened(http, upstream.url, times) as reply:
         reading = asyncio.ensure_future(reply.read(taker))
-        body.say(piece(b"x"))
+        body.say(http_chunk(b"x"))
         with pytest.raises(UpstreamTimeout) as timeout_error:
             await reading
 
@@ -127,7 +127,7 @@ async def test_error_in_taking_is_raised(http: HttpClient, upstream: ScriptedUps
     upstream.answer_with(body)
     async with await opened(http, upstream.url) as reply:
         reading = asyncio.ensure_future(reply.read(broken))
-        body.say(piece(b"x"))
+        body.say(http_chunk(b"x"))
         with pytest.raises(KeyError, match="x"):
             await reading
 
@@ -137,13 +137,13 @@ async def test_next_response_is_independent(http: HttpClient, upstream: Scripted
     upstream.then(first_paced, second)
     async with await opened(http, upstream.url) as reply:
         reading = asyncio.ensure_future(reply.read(taker))
-        first_paced.say(piece(b"wake"))
+        first_paced.say(http_chunk(b"wake"))
         await taker.wait_for_bytes(1)
         reading.cancel()
         await asyncio.wait([reading])
         first_paced.say(None)
         assert await reply.read() == b""
-    second.say(piece(b"b"), None)
+    second.say(http_chunk(b"b"), None)
     async with await opened(http, upstream.url) as reply:
         assert await reply.read() == b"b"
 
@@ -158,7 +158,7 @@ async def test_next_response_is_independent(http: HttpClient, upstream: Scripted
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 async def test_any_cut_gives_same_body(data: list[bytes], cuts: list[int], wakes: set[int]) -> None:
-    body_bytes = b"".join(map(piece, data)) + END
+    body_bytes = b"".join(map(http_chunk, data)) + END
     ends = sorted({min(cut, len(body_bytes)) for cut in cuts} | {len(body_bytes)})
     parts = [body_bytes[index:end] for index, end in zip([0, *ends[:-1]], ends, strict=True)]
 
