@@ -134,7 +134,7 @@ class RuleTally:
         self.score = max(self.score, score)
 
     def build_block_error(self, kind: str) -> GuardBlocked:
-        """Return the error that stops the call or requires a new response."""
+        """Mark the rule as blocking, and return the error that stops the call or its response."""
         self.blocked = True
         stops = GuardRetryRequested if self.rule.action == "retry" else GuardBlocked
         return stops(self.rule.message, guard=self.rule.name, kind=kind)

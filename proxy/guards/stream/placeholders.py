@@ -54,7 +54,7 @@ CONTEXT_CHARS = 8  # characters before a name that show whether a word or an e-m
 class PlaceholderSpan(NamedTuple):
     """Span of a placeholder in a text.
 
-    ``name`` has no brackets. In an address it may be percent-encoded.
+    ``name`` has no brackets. The placeholder may be percent-encoded in an address.
     """
 
     start: int

@@ -37,7 +37,7 @@ class TextFilter(Protocol):
         """Add characters and return the pieces that are now safe."""
 
     def release(self) -> list[ReleasedText]:
-        """Release everything, because something else is sent after it.
+        """Release all held text, because something else is sent next.
 
         The text may continue, and a filter inspects it as one text if it can.
         """

@@ -145,7 +145,7 @@ class JoinableTextTracker:
         return bool(enforcing_rules)
 
     def _matches_first_value(self, key: bytes, text: str, tallies: Sequence[RuleTally]) -> bool:
-        """Return True for the first text of a key, and for equal texts without a finding."""
+        """Remember the first text of a key. Return True for it, and for equal clean texts."""
         digest = _digest_text(text)
         if key not in self._first_values:
             if len(self._first_values) < MAX_TEXT_KEYS:
