@@ -73,7 +73,7 @@ def translate_content(client: str, upstream: str, role: str, item: dict[str, Any
         request = build_request(call, target(upstream))
     except InvalidField:
         return "refused"
-    dropped = ", ".join(f"`{name}`" for name in request.dropped)
+    dropped = ", ".join(f"`{name}`" for name in request.dropped_fields)
     translated = orjson.loads(request.body)["messages"]
     has_only_text = len(translated) == len(messages) and translated[-1].get("content") in (
         "x",

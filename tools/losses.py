@@ -187,7 +187,7 @@ def send(sample: Sample, body: dict[str, Any], target: Target) -> ReceivedReques
     else:
         call = read_call(head, body)
     request = build_request(call, target)
-    return ReceivedRequest(orjson.loads(request.body), (*call.warnings, *request.dropped))
+    return ReceivedRequest(orjson.loads(request.body), (*call.warnings, *request.dropped_fields))
 
 
 def translate(sample: Sample, target: Target) -> FieldResult:

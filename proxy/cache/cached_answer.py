@@ -151,8 +151,8 @@ def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -
     if options.whole:
         reader = FamilyFrameReader(family, options, server, documents, limit=MAX_VALUES)
         return tuple(reader.read(lines[0]))
-    order = Sequencer() if options.is_translated and FAMILIES[client].has_part_events else None
-    stream = FamilyFrameReader(family, options, server, documents, order=order)
+    sequencer = Sequencer() if options.is_translated and FAMILIES[client].has_part_events else None
+    stream = FamilyFrameReader(family, options, server, documents, sequencer=sequencer)
     frames = [frame for line in (*lines, sse.DONE) for frame in stream.read(line)]
     return tuple(frames) if frames and frames[-1].last else ()
 

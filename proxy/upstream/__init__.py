@@ -200,8 +200,8 @@ class Upstreams:
         else:
             build = partial(_build_request, context, target)
             request = await self.offload.run(call.size, build, call.scheduling_key)
-        if request.dropped or request.default_fields:
-            dropped = [f"{name} dropped" for name in request.dropped]
+        if request.dropped_fields or request.default_fields:
+            dropped = [f"{name} dropped" for name in request.dropped_fields]
             record.add_warnings([*dropped, *(f"{name} assumed" for name in request.default_fields)])
         open_attempt = self._start_attempt(context, target, request, reason)
         attempt = open_attempt.attempt

@@ -183,13 +183,15 @@ def make_reader(
     is_ordered = (is_translated and client.has_part_events) or (
         options.inspect and family.has_part_events
     )
-    order = Sequencer(is_joined_by_index=not is_translated) if is_ordered and call.stream else None
+    sequencer = (
+        Sequencer(is_joined_by_index=not is_translated) if is_ordered and call.stream else None
+    )
     limit = None
     if not is_stream:
         default = MAX_EMBEDDINGS_BYTES if family.has_vectors else MAX_RESPONSE_BYTES
         limit = upstream.max_answer_bytes or default
     return FamilyFrameReader(
-        family, options, server, documents, limit=limit, rewrite=rewrite, order=order
+        family, options, server, documents, limit=limit, rewrite=rewrite, sequencer=sequencer
     )
 
 

@@ -321,10 +321,12 @@ def read_whole_frames(
         is_translated=is_translated,
         shown_as=FAMILIES[client].shown_as,
     )
-    order = Sequencer() if is_translated and stream and FAMILIES[client].has_part_events else None
+    sequencer = (
+        Sequencer() if is_translated and stream and FAMILIES[client].has_part_events else None
+    )
     server = DIALECTS[CLIENTS[upstream][0]].server
     reader = FamilyFrameReader(
-        FAMILIES[upstream], options, server, DocumentParser(), limit=10**7, order=order
+        FAMILIES[upstream], options, server, DocumentParser(), limit=10**7, sequencer=sequencer
     )
     reader.feed(document)
     return [frame for data in reader.close() for frame in reader.read(data)]

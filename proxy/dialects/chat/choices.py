@@ -70,13 +70,13 @@ class TextLayout:
 
     Attributes:
         holder: Member of the choice that has the texts; empty if the choice itself has them.
-        texts: Kinds of the texts by member, in the order of a chat message.
+        text_kinds: Kinds of the texts by member, in the order of a chat message.
         whole: Layout of a response that is one document, if different.
     """
 
     family: FamilyName
     holder: str
-    texts: Mapping[str, Kind]
+    text_kinds: Mapping[str, Kind]
     whole: TextLayout | None = None
 
 
@@ -124,8 +124,8 @@ _IS_ROLE = make_word_check("assistant", "")
 class MessageUnit(NamedTuple):
     """A member of a message, or the tool call at `position` in the list of tool calls.
 
-    `texts` has the events of each of its texts. `is_changed`: the value differs from the one in the
-    document.
+    `texts` has the events of each of its texts. `is_changed`: `value` differs from the value
+    in the document.
     """
 
     name: str
@@ -202,7 +202,7 @@ class ChoiceReader:
     def _read_texts(
         self, message: Json, number: int, value: Json, slot: Slot
     ) -> Iterator[MessageUnit]:
-        for name, kind in self._layout.texts.items():
+        for name, kind in self._layout.text_kinds.items():
             text = message.get(name)
             if type(text) is not str or not text or self._repeats_reasoning(name, message, number):
                 continue
@@ -348,7 +348,7 @@ class ChoiceReader:
 
     def _is_member_covered(self, name: str, message: Json, number: int) -> bool:
         value = message[name]
-        if name in self._layout.texts:
+        if name in self._layout.text_kinds:
             is_repeated = value and self._repeats_reasoning(name, message, number)
             return (value is None or type(value) is str) and not is_repeated
         if name == "role":

@@ -126,7 +126,7 @@ class ChatReader:
         ):
             tail.append(Native())
         if self._is_translated:
-            frames = self._make_cross_family_frames(doc, raw, head, choices, tail)
+            frames = self._make_translated_frames(doc, raw, head, choices, tail)
         elif self._inspect and _must_split_document(choices):
             frames = self._split_document(doc, head, choices, tail)
         else:
@@ -207,7 +207,7 @@ class ChatReader:
             )
         ]
 
-    def _make_cross_family_frames(
+    def _make_translated_frames(
         self,
         doc: Json,
         raw: bytes | None,

@@ -72,7 +72,7 @@ class FamilyFrameReader:
     """Reads server-sent events, or one document of at most `limit` bytes.
 
     `upstream` declares the errors of the vendor, `rewrite` changes documents before they are read,
-    and `order` puts frames in sequence.
+    and `sequencer` reorders frames.
     """
 
     def __init__(  # noqa: PLR0913  # all settings that decide how a response is read
@@ -84,7 +84,7 @@ class FamilyFrameReader:
         *,
         limit: int | None = None,
         rewrite: Rewrite | None = None,
-        order: Sequencer | None = None,
+        sequencer: Sequencer | None = None,
     ) -> None:
         self._body = None if limit is None else DocumentBuffer(limit)
         source = self._body or sse.EventReader(MAX_EVENT_BYTES)
@@ -94,7 +94,7 @@ class FamilyFrameReader:
         self._upstream = upstream
         self._documents = documents
         self._rewrite = rewrite
-        self._order = order
+        self._sequencer = sequencer
         self._joiner: SurrogateJoiner | None = None
         self._is_checked = not (limit is None and family.find_failure is None and rewrite is None)
         self._is_over = False
@@ -118,7 +118,7 @@ class FamilyFrameReader:
         if "error" in doc or self._is_checked or b"\n" in raw:
             doc, raw = self._check_and_rewrite_document(doc, raw)
         frames = self._reader.read(doc, raw)
-        if self._order is not None or self._joiner is not None:
+        if self._sequencer is not None or self._joiner is not None:
             frames = self._order_frames(frames, len(raw))
         # Estimating its tokens takes long, so it is done here, in a thread.
         if len(raw) > LARGE_BYTES:
@@ -143,7 +143,7 @@ class FamilyFrameReader:
             return ()
         placed, self._placed = self._placed, []
         try:
-            return placed if self._order is None else [*placed, *self._order.end()]
+            return placed if self._sequencer is None else [*placed, *self._sequencer.end()]
         except ProxyError:  # report the first error
             return placed
 
@@ -186,13 +186,13 @@ class FamilyFrameReader:
             frames = [frame._replace(size=size) for frame in frames]
         for frame in frames:
             joined = frame if self._joiner is None else self._joiner.feed(frame)
-            self._placed += (joined,) if self._order is None else self._order.feed(joined)
+            self._placed += (joined,) if self._sequencer is None else self._sequencer.feed(joined)
         placed, self._placed = self._placed, []
         return placed
 
     def _end_response(self, *, has_done_marker: bool) -> Sequence[Frame]:
         frames = [*self._order_frames(self._reader.end(has_done_marker=has_done_marker))]
-        frames += () if self._order is None else self._order.end()
+        frames += () if self._sequencer is None else self._sequencer.end()
         self._is_over = True
         return _mark_last_frame(frames)
 

@@ -135,7 +135,7 @@ def build_passthrough_request(
         headers=_make_headers(headers, call.head.headers, target.upstream, media_type),
         body=body,
         endpoint="passthrough",
-        dropped=(*dropped, *(["query parameters"] if dropped_query else [])),
+        dropped_fields=(*dropped, *(["query parameters"] if dropped_query else [])),
         max_output_tokens=0,
         method=call.head.method,
         upload=None if upload is None else BoundedUpload(upload, path.max_bytes),

@@ -51,7 +51,7 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
         headers=headers,
         body=raw,
         endpoint=head.endpoint,
-        dropped=dropped,
+        dropped_fields=dropped,
         max_output_tokens=0,
         method=head.method,
     )

@@ -77,7 +77,7 @@ class UpstreamRequest:
     headers: dict[str, str]
     body: bytes
     endpoint: Endpoint
-    dropped: tuple[str, ...]
+    dropped_fields: tuple[str, ...]
     max_output_tokens: int
     method: str = "POST"
     upload: BoundedUpload | None = None
@@ -345,7 +345,7 @@ def build_request(
         headers=headers,
         body=raw,
         endpoint=route.endpoint,
-        dropped=dropped,
+        dropped_fields=dropped,
         max_output_tokens=translated.max_output_tokens,
         default_fields=translated.default_fields,
     )

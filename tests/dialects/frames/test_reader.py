@@ -144,30 +144,30 @@ def test_split_surrogate_pair_is_joined_in_rewritten_documents() -> None:
 
 @pytest.mark.parametrize(("end", "fault"), [(DONE, None), (b"", "upstream_invalid_response")])
 def test_reordered_frames_precede_the_end(end: bytes, fault: str | None) -> None:
-    frames, code = read(stream_reader(order=LastWord()), [TEXTS + end])
+    frames, code = read(stream_reader(sequencer=LastWord()), [TEXTS + end])
 
     assert (texts(frames), code) == (["Par", "is.", ""], fault)
     assert frames[-1].last == (fault is None)
 
 
-@pytest.mark.parametrize("order", [None, LastWord()], ids=["bare", "ordered"])
-def test_frames_before_an_error_are_returned(order: LastWord | None) -> None:
-    frames, fault = read(stream_reader(order=order), [TEXTS + event(b"{oops")])
+@pytest.mark.parametrize("sequencer", [None, LastWord()], ids=["bare", "ordered"])
+def test_frames_before_an_error_are_returned(sequencer: LastWord | None) -> None:
+    frames, fault = read(stream_reader(sequencer=sequencer), [TEXTS + event(b"{oops")])
 
     assert (texts(frames), fault) == (["Par", "is.", ""], "upstream_invalid_response")
 
 
-@pytest.mark.parametrize("order", [None, LastWord()], ids=["bare", "ordered"])
-def test_incomplete_character_at_the_end_is_invalid(order: LastWord | None) -> None:
+@pytest.mark.parametrize("sequencer", [None, LastWord()], ids=["bare", "ordered"])
+def test_incomplete_character_at_the_end_is_invalid(sequencer: LastWord | None) -> None:
     wire = event(b'{"text": "a\\ud83d"}') + DONE
 
-    frames, fault = read(stream_reader(order=order), [wire])
+    frames, fault = read(stream_reader(sequencer=sequencer), [wire])
 
     assert (texts(frames), fault) == (["a"], "upstream_invalid_response")
 
 
 def test_error_at_done_is_raised_at_once() -> None:
-    reader = stream_reader(order=LastWord())
+    reader = stream_reader(sequencer=LastWord())
     text, end_document = reader.feed(event(b'{"text": "a\\ud83d"}') + DONE)
 
     assert reader.read(text) == []

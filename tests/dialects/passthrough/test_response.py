@@ -176,7 +176,7 @@ def test_query_merges_policy_and_listed_client_parameters() -> None:
     result = built(FILE, "/v1/files/a", "limit=2&x=3&limit=%C3%A9", upstream=upstream)
 
     assert result.url == "https://api.openai.com/v1/files/a?api-version=1&limit=2&limit=%C3%A9"
-    assert result.dropped == ("query parameters",)
+    assert result.dropped_fields == ("query parameters",)
     for odd, error in (
         ("limit=%ff", BadRequest),
         ("&".join(["limit=1"] * 65), BadRequest),
