@@ -351,10 +351,7 @@ PATHS_BY_API: Mapping[str, tuple[tuple[str, str, str], ...]] = {
 
 
 def convert_to_api(body: Json, api: str, conversions: Conversions) -> Json:
-    """Return a copy of a chat request with its fields renamed for another API.
-
-    Raises ``InvalidField``.
-    """
+    """Return a chat request with its fields renamed for another API. Raises ``InvalidField``."""
     renamed = dict(body)
     for name, api_field, member in PATHS_BY_API[api]:
         value = renamed.pop(name, None)

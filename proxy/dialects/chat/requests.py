@@ -55,10 +55,7 @@ def convert_logprobs_to_flag(body: Json) -> Json:
 
 
 def convert_legacy_to_chat(body: Json) -> Json:
-    """Return a legacy request as a chat, whose user message is the prompt.
-
-    Raises `InvalidField`.
-    """
+    """Return a legacy request as a chat whose user message is the prompt. Raises `InvalidField`."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]

@@ -272,10 +272,7 @@ class DocumentSealer:
         return {**item, **members} if members else item
 
     def _seal_id_members(self, document: Json, names: tuple[str, ...]) -> Json:
-        """Return the members ``names`` with sealed item ids.
-
-        Equal ids are sealed once per response.
-        """
+        """Return the members ``names`` with sealed item ids. Equal ids are sealed only once."""
         members: Json = {}
         for name in names:
             provider_id = document.get(name)
