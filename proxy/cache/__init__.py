@@ -35,7 +35,7 @@ class NullCache:
 
 @frozen
 class AnswerCache:
-    """Cache of a process, with its ``backends`` by the store names of rules.
+    """Response cache of a process. ``backends`` are its stores, by the names that rules use.
 
     ``now`` returns seconds since the epoch. ``offload`` computes keys of large requests and reads
     and writes large responses.

@@ -125,7 +125,7 @@ class CacheLookup:
         )
 
     async def store(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
-        """Store a complete response with its bill. Waits only for a large response."""
+        """Store a complete response and the tokens of its bill. Waits only if it is large."""
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         metadata = AnswerMetadata(
             ended_at=self.now(),
@@ -196,7 +196,7 @@ class CacheCall:
                 is_served = await self._lead_flight(flight_id)
 
     async def _serve_cached(self, answer: CachedAnswer) -> bool:
-        """Send a cached response. If it is too old, return False and make the next lookup miss."""
+        """Send a cached response. If it is too old, return False; the next lookup will miss."""
         if not self.lookup.is_young_enough(answer):
             self.lookup = replace(self.lookup, control=replace(self.lookup.control, no_cache=True))
             return False
@@ -274,7 +274,7 @@ class CacheCall:
         return await self._serve_cached(answer)
 
     async def _relay(self, frames: Sequence[Frame], listener: FlightListener) -> None:
-        """Send a response while it is fetched. Raises its error."""
+        """Send the frames of a flight as they arrive. Raises the error of the flight."""
         time_slice: TimeSlice | None = None
         while not frames[-1].last:
             time_slice = time_slice or TimeSlice(
@@ -289,9 +289,9 @@ class CacheCall:
 
 @dataclass(slots=True)
 class FetchTask:
-    """Task that fetches the response of a flight, and the sink to which it is forwarded.
+    """Task that fetches the response of a flight, and the sink that receives the response.
 
-    Leaving waits while others listen, then ends the task.
+    Leaving the context waits while other calls listen, then ends the task.
     """
 
     lookup: CacheLookup

@@ -103,7 +103,7 @@ class VectorIndex:
         return [key for cosine, key in cosines if cosine >= threshold]
 
     def add(self, space: Hashable, key: bytes, vector: Vector) -> None:
-        """Add a vector, or replace the one of its key."""
+        """Add a vector under a cache key, in place of an earlier one."""
         self.remove(space, key)
         vectors = self._spaces.setdefault(space, {})
         self._spaces.move_to_end(space)

@@ -47,7 +47,7 @@ class Limiter:
 
     Attributes:
         on_warning: Called for each counter that a call takes past its ``warn_at``.
-        backfill: Restores budgets whose counters are fresh.
+        backfill: Restores new or lost budget counters from the ledger.
         offload: Estimates the claims of large bodies.
     """
 
@@ -224,8 +224,8 @@ class Reservation:
 def check_cost_caps(cost_caps: Sequence[CostCap], cost: int | None, record: Record) -> None:
     """Record the result of each cost cap. Raise ``GuardBlocked`` if one blocks the call.
 
-    ``cost`` is the estimate in nano-USD that limits claim. If it is None (no price is known), the
-    guard has failed and ``on_error`` decides.
+    ``cost`` is the estimated maximum in nano-USD. If it is None (no price is known), the guard has
+    failed and its ``on_error`` decides.
     """
     record.add_guard_results("input", [_make_cap_result(cap, cost) for cap in cost_caps])
     for cap in cost_caps:

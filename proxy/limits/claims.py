@@ -205,7 +205,7 @@ def estimate_size(call: Call, target: Target, overrides: ParameterOverrides) -> 
 
 
 def _estimate_passthrough_size(call: Call, target: Target, fixed_cost: int | None) -> CallSize:
-    """Return the size of a passthrough call: its JSON, at least one token.
+    """Return the size of a passthrough call: the tokens of its JSON, at least one.
 
     A call that runs no model has no size.
     """

@@ -249,7 +249,7 @@ class _Converter:
         return self._draft.add_upstream(name.replace("_", "-"), upstream)
 
     def _read_base_url(self, params: ConfigPart, name: str, provider: Provider) -> str | None:
-        """Return the base URL of a target, or skip the target and return None."""
+        """Return the base URL of a target. If there is none, report it and return None."""
         path = params.get_member_path("api_base")
         configured = params.read_text("api_base") or params.read_text("base_url")
         if configured is None:

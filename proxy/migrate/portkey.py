@@ -68,7 +68,7 @@ def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
 
 
 def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
-    """Return a target, or skip it and return None if its provider is unknown."""
+    """Return a target. If it cannot be converted, report it and return None."""
     overrides = part.read_mapping("override_params")
     text = part.read_text("provider") or part.read_text("virtual_key") or ""
     model = overrides.read_text("model") or ""

@@ -97,7 +97,7 @@ def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
 
 
 def iter_guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
-    """Yield each guard of a deployment and its rules that calls a deployment: both names."""
+    """Yield the guards that call a deployment, each as its name and that deployment's name."""
     guards = [*deployment.guards.input, *deployment.guards.output]
     guards += [g for rule in deployment.rules for g in (*rule.guards.input, *rule.guards.output)]
     for guard in guards:

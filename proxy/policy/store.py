@@ -94,7 +94,7 @@ class PolicyFolder:
 class PolicyStore:
     """Keeps the active snapshot and reloads it at most once a second. Calls keep their snapshot.
 
-    ``secret_files`` are the secrets of the last reload: a change of one requires another.
+    ``secret_files`` are the secrets of the last reload: a change of one requires a reload.
     ``rejection`` is the last reload, if it was rejected.
     """
 

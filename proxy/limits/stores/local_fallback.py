@@ -50,7 +50,7 @@ class LocalFallback:
         self._seeded.clear()
 
     def record_decision(self, decision: LimitDecision) -> list[Claim]:
-        """Record the counters of a shared store's decision, and return claims on lost ones.
+        """Record the readings of a shared store's decision. Return the claims on lost budgets.
 
         A budget counter is lost if the store reports it as unused after it has reported it as used
         in the same window. Beyond ``MAX_COUNTERS`` counters the loss of the oldest is not detected.

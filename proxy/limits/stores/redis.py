@@ -54,8 +54,8 @@ class UnsettledCall:
 class RedisStore:
     """A ``CounterStore``. Enter it before use. Every failure raises ``StoreUnavailable``.
 
-    The instance that admits a call must settle it. A budget is fresh once for each ``ledger``.
-    ``time_ms`` replaces the server's clock in tests.
+    The instance that admits a call must settle it. A new budget is reported as fresh once to each
+    ``ledger``. ``time_ms`` replaces the server's clock in tests.
     """
 
     server: RedisServer

@@ -82,8 +82,8 @@ class CounterStore(Protocol):
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
         """Replace the charges of a call by actual usage, in the order of its claims.
 
-        Returns leases. Only the first settlement of a call admitted here counts. A budget is
-        corrected in the window that was charged.
+        Ends leases. Only the first settlement of a call admitted here counts. A budget is corrected
+        in the window that was charged.
         """
 
     async def settle_unused(self, request_id: str) -> None:

@@ -56,7 +56,7 @@ class CompileContext:
             self.report(path, describe_unknown_name(kind, name, names) + hint)
 
     def check_tag(self, path: KeyPath, tag: str, *values: str) -> None:
-        """Report a tag that is not declared, and values that it does not allow."""
+        """Report a tag that is not declared, or the values that its declaration forbids."""
         rule = self.tag_rules.get(tag)
         if rule is None:
             self.check_reference(path, "tags", "tag", tag)

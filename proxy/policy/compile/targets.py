@@ -89,7 +89,7 @@ def _make_base_url(config: schema.UpstreamConfig) -> str:
 
 
 def find_gateway_reason(config: schema.UpstreamConfig) -> str | None:
-    """Return the setting or host by which an upstream is a gateway, None if it is none."""
+    """Return the setting or host that makes an upstream a gateway, None for other upstreams."""
     if config.gateway is not None:
         return "gateway: true" if config.gateway else None
     if config.provider in GATEWAY_NAMES:

@@ -259,7 +259,7 @@ class _TargetRuleEvaluation:
     def _list_effects(self, target: Target, first_targets: Targets) -> tuple[RuleEffects, ...]:
         """Return the effects for a target by its own names, and by all names of the call.
 
-        A target that replaces the first ones has their names too.
+        A target that replaces the first targets also has their names.
         """
         names, call_names = self._list_target_names(target), self._call_names
         if target not in first_targets:

@@ -332,7 +332,7 @@ def _apply_additions_and_removals(
     """Return ``parts`` of the deployment and the ``additions`` of rules, each once.
 
     ``changes`` are the parts that rules add for each model and target, and the names of those that
-    they remove. A part is removed only if it is removed for all that have it.
+    they remove. A part is removed only if it is removed for each model and target that has it.
     """
     return tuple(
         [

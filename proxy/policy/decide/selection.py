@@ -74,7 +74,7 @@ def _select_named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeploymen
 def list_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
     """Return the models of a key, each by one name, or by all names if the request asks for them.
 
-    Raise ``ModelNotFound`` if it names a model that the key may not use.
+    Raise ``ModelNotFound`` if the request names a model that the key may not use.
     """
     model, names = head.get_parameter("model"), head.get_parameter("names")
     if model is not None:

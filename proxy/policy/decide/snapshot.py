@@ -75,7 +75,7 @@ class Deployment:
     def get_candidates(self, model: str, routes: Routes | None = None) -> Candidates:
         """Return the targets for a requested model, under the ``routes`` of a rule if given.
 
-        A name of the deployment, or an unknown one, may use all of them.
+        For a name of the deployment, or an unknown model, these are all targets.
         """
         routes = routes or self.routes
         if model in self.names:

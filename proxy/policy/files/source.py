@@ -49,9 +49,9 @@ class Rejection:
 
 
 class PolicyError(Exception):
-    """Policies are invalid. It lists all problems in order.
+    """Policies are invalid. ``problems`` are sorted by location.
 
-    ``secret_files`` are the files and tokens that they refer to. A change of one may fix them.
+    ``secret_files`` are the secrets to which the policies refer. A change of one may fix a problem.
     """
 
     def __init__(

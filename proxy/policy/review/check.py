@@ -49,8 +49,8 @@ MAX_PLAUSIBLE_USD = 1_000  # per million tokens; the dearest models cost a few h
 def list_warnings(loaded: LoadedFolder, snapshot: Snapshot, now: datetime) -> list[Problem]:
     """Return the warnings in the order of the files.
 
-    ``now`` decides which keys have expired. Raise ``PolicyError`` if a lint fails unexpectedly;
-    it names the part that the lint inspected.
+    ``now`` decides which keys have expired. Raise ``PolicyError`` if a lint fails unexpectedly.
+    The error names the part that the lint inspected.
     """
     document, policies = loaded.document, loaded.policies
     lints: list[tuple[KeyPath, Iterator[Finding]]] = [

@@ -118,7 +118,7 @@ class PluginGuard(GuardConfig):
     make: Callable[[Any], AnyDetector] = Field(exclude=True)
 
     def make_detector(self) -> AnyDetector:
-        """Return its detector. Raise ``ValueError`` if that fails."""
+        """Return the detector of the guard. Raise ``ValueError`` if it cannot be created."""
         try:
             return self.make(self.keys)
         except ValueError:

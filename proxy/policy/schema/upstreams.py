@@ -177,7 +177,7 @@ class UpstreamConfig(scalars.Section):
 
     @property
     def api_dialect(self) -> str:
-        """Dialect of its API."""
+        """API dialect: ``openai`` for Azure and for OpenAI-compatible servers."""
         return "openai" if self.dialect in OPENAI_VARIANTS else self.dialect
 
     @property
