@@ -270,7 +270,6 @@ def _check_body_bytes(body_bytes: int, bodies_bytes: int) -> None:
 
 
 def _check_admin_token(admin: Address, token: str | None) -> str | None:
-    """Return the token of the admin port, or None. Raises ``BadSetting``."""
     if token is None and not admin.is_loopback:
         raise BadSetting(
             f"--admin-listen {admin} is reachable from other machines."
@@ -347,7 +346,6 @@ def _read_choice(environ: Mapping[str, str], name: str, choices: tuple[str, ...]
 
 
 def _parse_trace_profiles(text: str) -> tuple[str, ...]:
-    """Parse HEADRACE_TRACE_PROFILES. Raise ``BadSetting`` for an unknown profile."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in TRACE_PROFILES:

@@ -161,7 +161,6 @@ def build_writer_error_callback(
 
 
 def log_task_error(context: Context, event: str, error: Exception) -> None:
-    """Log the failure of a background task."""
     context.log.error(event, **get_error_location(error))
 
 

@@ -37,7 +37,7 @@ INSTALL_HINTS = {"otlp_proto_grpc": "pip install 'headrace[grpc]'"}
 
 def build_trace_sinks(context: Context, otel: OtelSettings) -> tuple[TraceSink, ...]:
     """Return the sink of spans. An exporter that cannot be created is logged and skipped."""
-    exporters = _build_exporters(context, "traces", otel.exporters)
+    exporters = _iter_exporters(context, "traces", otel.exporters)
     queues = [_open_span_queue(context, exporter, otel) for exporter in exporters]
     if not queues:
         return ()
@@ -65,7 +65,7 @@ def build_otlp_metric_sinks(context: Context, otel: OtelSettings) -> tuple[Recor
 
     readers = [
         PeriodicExportingMetricReader(exporter, otel.metric_interval_ms, otel.metric_timeout_ms)
-        for exporter in _build_exporters(context, "metrics", otel.metric_exporters)
+        for exporter in _iter_exporters(context, "metrics", otel.metric_exporters)
     ]
     if not readers:
         return ()
@@ -76,7 +76,7 @@ def build_otlp_metric_sinks(context: Context, otel: OtelSettings) -> tuple[Recor
     return (GenAiMetrics(provider.get_meter("headrace")),)
 
 
-def _build_exporters(context: Context, signal: str, names: Sequence[str]) -> Iterator[Any]:
+def _iter_exporters(context: Context, signal: str, names: Sequence[str]) -> Iterator[Any]:
     """Yield the exporters of a signal by the names of their entry points."""
     for name in names:
         exporter = _build_exporter(context, signal, name)

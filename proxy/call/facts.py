@@ -66,7 +66,7 @@ class CallSummary:
     - ``limits``: pairs with True for a limit that refused the call, or would have in shadow mode.
     - ``ttft_s``: time to the first token of any model call.
     - ``overhead_s``: time spent in the proxy. ``lookup_s``: time spent on the cache lookup.
-    - ``verdicts``: results of guards, equal ones merged. ``unmerged_verdicts``: all of them.
+    - ``verdicts``: results of guards, equal ones merged. ``all_verdicts``: all of them.
     - ``cost``, ``lost_cost``: nano-USD of all attempts.
 
     ``summarize`` sets the fields one by one, because keyword arguments take five times as long.
@@ -111,7 +111,7 @@ class CallSummary:
     limits: Sequence[tuple[Limit, bool]]
     charges: Sequence[BudgetCharge]
     verdicts: GuardResults
-    unmerged_verdicts: GuardResults
+    all_verdicts: GuardResults
     upstream_findings: list[tuple[str, UpstreamFinding]]
     cache: CacheResult
     cache_store: str | None

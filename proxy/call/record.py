@@ -161,7 +161,6 @@ class Record:
     def start_attempt(
         self, target: Target, model_call: int, reason: AttemptReason = "first"
     ) -> Attempt:
-        """Append an attempt that starts now."""
         if reason == "first" and self.guard_round:
             reason = "guard"
         attempt = Attempt(
@@ -176,7 +175,6 @@ class Record:
         return attempt
 
     def add_skip(self, target: Target, reason: str) -> None:
-        """Record a target that was skipped."""
         self.skips.append(Skip(target, reason))
 
     def is_sampled(self, share: float) -> bool:
@@ -231,7 +229,6 @@ class Record:
         self.mark_canceled_as_lost_hedge(model_call)
 
     def mark_canceled_as_lost_hedge(self, model_call: int) -> None:
-        """Mark the canceled attempts of a model call as losers of a hedge."""
         for attempt in self.attempts:
             if attempt.model_call == model_call and attempt.error == "cancelled":
                 attempt.lost_hedge = True
@@ -329,7 +326,6 @@ def new_request_id() -> str:
 async def _run_and_report(
     work: Callable[[], Coroutine[Any, Any, object]], fail: Callable[[str], None]
 ) -> None:
-    """Run work and report a failure to ``fail`` instead of raising it."""
     try:
         await work()
     except asyncio.CancelledError:

@@ -101,7 +101,7 @@ def _set_decisions(summary: CallSummary, record: Record) -> None:
     )
     summary.charges = record.charges
     summary.verdicts = _merge_guard_results(verdicts) if verdicts else verdicts
-    summary.unmerged_verdicts = verdicts
+    summary.all_verdicts = verdicts
     summary.cache = record.cache
     summary.semantic_match = record.semantic_match
     summary.lookup_s = record.cache_lookup_s

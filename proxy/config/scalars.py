@@ -216,7 +216,6 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _check_requirements(self) -> Self:
-        """Raise ``ValueError`` if a requirement is not met."""
         for message in self.iter_unmet_messages():
             raise ValueError(message)
         return self
@@ -280,7 +279,7 @@ KeyRef = Annotated[
 
 
 @frozen
-class ReferenceTo:
+class RefersTo:
     """Annotation of a key whose values refer to a deployment, upstream, text file or secret.
 
     The values of ``service`` are URLs.
@@ -292,7 +291,7 @@ class ReferenceTo:
 def list_referring_keys(model: type[BaseModel], target_kind: ReferenceTarget) -> list[str]:
     """Return the keys of a model whose values refer to ``target_kind``."""
     fields = model.model_fields.items()
-    return [key for key, field in fields if ReferenceTo(target_kind) in field.metadata]
+    return [key for key, field in fields if RefersTo(target_kind) in field.metadata]
 
 
 def iter_references(part: BaseModel, target_kind: ReferenceTarget) -> Iterator[tuple[str, str]]:

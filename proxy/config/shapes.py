@@ -69,7 +69,6 @@ def all_of(*conditions: ShapeCondition) -> ShapeCondition:
 
 
 def any_of(*conditions: ShapeCondition) -> ShapeCondition:
-    """Match if at least one condition matches."""
     return _combine("anyOf", any, conditions)
 
 
@@ -79,7 +78,6 @@ def one_of(*conditions: ShapeCondition) -> ShapeCondition:
 
 
 def not_(condition: ShapeCondition) -> ShapeCondition:
-    """Match if a condition does not match."""
     return ShapeCondition(
         lambda part: not condition.test(part), lambda model: {"not": condition.schema(model)}
     )

@@ -6,7 +6,6 @@ DEMO_KEY = "hr-demo-key"
 
 
 def format_examples(listen: str, admin: str) -> str:
-    """Return the examples, with the addresses of the demo."""
     return f"""
 Headrace is ready at http://{listen} (console and metrics: http://{admin}).
 Press Ctrl-C to stop. Paste any of these examples into another terminal:

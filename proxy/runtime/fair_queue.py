@@ -53,7 +53,6 @@ class FairSemaphore:
         return True
 
     async def take(self, caller: object) -> None:
-        """Wait for a slot."""
         if self.try_take():
             self._level = self._get_charge(caller)
             return

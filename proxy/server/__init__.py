@@ -59,7 +59,6 @@ class Calls:
             self._none.set()
 
     def has_active(self) -> bool:
-        """Return True while a call is in progress."""
         return bool(self._tasks)
 
     async def drain(self, seconds: float) -> None:

@@ -68,9 +68,8 @@ class HttpExchange:
         self._call_id = self.request_id = call_id = listener.new_id()
         self._cors: dict[str, str] = {}
         if "origin" in incoming.headers:
-            self._cors = listener.public.cross_origin.make_response_headers(
-                incoming.headers["origin"]
-            )
+            cors, origin = listener.public.cross_origin, incoming.headers["origin"]
+            self._cors = cors.make_response_headers(origin)
         if "x-request-id" in incoming.headers:
             self.request_id = incoming.read_request_id() or call_id
 
@@ -180,7 +179,6 @@ class HttpExchange:
         return await self._parsing.offload.run(call.size, pinned, call.scheduling_key)
 
     def stop_keepalive(self) -> None:
-        """Stop the keepalive timer, if there is one."""
         if self._silence is not None:
             self._silence.close()
             self._silence = None

@@ -79,7 +79,6 @@ class BodyShare:
             self.take(size if size < remaining else remaining)
 
     def release(self) -> None:
-        """Release all bytes."""
         if self._size:
             bodies, caller = self._bodies, self.caller
             bodies.used_bytes -= self._size

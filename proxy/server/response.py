@@ -159,7 +159,6 @@ class ResponseWriter:
             transport.write(head + LAST_CHUNK if last else head)
 
     async def _wait_for_slow_client(self) -> None:
-        """Wait for a slow client, at most ``stall_s`` seconds."""
         try:
             async with asyncio.timeout(self._stall_s):
                 await self._request.writer.drain()

@@ -271,7 +271,6 @@ class ConnectionHandler(web.RequestHandler):
         return 0
 
     def _get_incomplete_body(self) -> streams.StreamReader | None:
-        """Return the body of the last request if it is incomplete."""
         bodies = [body for message, body in self._messages if _is_request(message)]
         last_body = bodies[-1] if bodies else self._body
         return None if last_body is None or last_body.is_eof() else last_body

@@ -48,7 +48,7 @@ class CallMetrics:
         self._count_tags(deployment, summary.tags or {}, tokens, cost)
         for rule in summary.rules:
             series["headrace_policy_rules_total", deployment, rule].value += 1
-        if summary.limits or summary.unmerged_verdicts or summary.shadow_rules:
+        if summary.limits or summary.all_verdicts or summary.shadow_rules:
             self._count_decisions(deployment, summary)
         if summary.cache_store is not None or summary.saved is not None:
             self._count_cache(deployment, summary)
@@ -189,7 +189,7 @@ class CallMetrics:
         for limit, refuses in summary.limits:
             decision = "allow" if not refuses else "would_deny" if limit.shadow else "deny"
             series["headrace_limit_decisions_total", limit.name, decision].value += 1
-        for stage, result in summary.unmerged_verdicts:
+        for stage, result in summary.all_verdicts:
             guard, verdict, shadow = result.guard, result.verdict, result.shadow
             is_shadow = "true" if shadow else "false"
             series["headrace_guard_decisions_total", guard, stage, verdict, is_shadow].value += 1

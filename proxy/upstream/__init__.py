@@ -146,7 +146,6 @@ class Upstreams:
     async def _try_targets(
         self, context: AttemptContext, targets: Sequence[Target], reason: AttemptReason
     ) -> HttpUpstreamResponse:
-        """Try each target, with retries by the policy."""
         failures: list[ProxyError] = []
         call = context.call
         needs_fresh = call.head.endpoint in STATEFUL_ENDPOINTS and call.creates_state

@@ -195,9 +195,8 @@ class Pool:
     def return_when_complete(self, origin: Origin, connection: Connection) -> None:
         """Return a connection to the pool once the body ends, at the latest after ``linger_s``."""
         if connection in self._in_use and not connection.is_response_complete:
-            connection.watch_for_end(
-                self._linger_s, partial(self.return_connection, origin, connection)
-            )
+            on_end = partial(self.return_connection, origin, connection)
+            connection.watch_for_end(self._linger_s, on_end)
         else:
             self.return_connection(origin, connection)
 
@@ -307,7 +306,6 @@ class HttpClient:
         await asyncio.sleep(0)  # the loop closes sockets in its next iteration
 
     async def load_certificates(self) -> None:
-        """Load the TLS certificates."""
         await self._trust.load_context()
 
     async def request(  # noqa: PLR0913  # a request, and how it is sent

@@ -299,7 +299,6 @@ class Health:
             circuit.open_callers -= 1
 
     def count_in_flight(self, upstream: str, model: str) -> int:
-        """Return the number of requests in flight at a target."""
         load = self._targets.get((upstream, model))
         return 0 if load is None else load.in_flight
 

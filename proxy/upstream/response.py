@@ -166,7 +166,6 @@ class HttpUpstreamResponse:
         self._documents.extend(self.reader.feed(data))
 
     def _read_final_frames(self) -> None:
-        """Read the frames after the last document."""
         self._state = "over"
         try:
             self._frames = self.reader.end()

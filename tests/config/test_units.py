@@ -16,7 +16,7 @@ from proxy.config import units
 from proxy.config.scalars import (
     FileName,
     Name,
-    ReferenceTo,
+    RefersTo,
     Section,
     get_key_descriptions,
     iter_references,
@@ -127,9 +127,9 @@ def test_budget_is_nano_usd_and_calendar_unit(text: str, budget: tuple[int, str]
 
 
 class Referring(Section):
-    deployment: Annotated[Name, ReferenceTo("deployment")]
-    single: Annotated[FileName | None, ReferenceTo("text")] = None
-    several: Annotated[list[FileName], ReferenceTo("text")] = Field(default_factory=list)
+    deployment: Annotated[Name, RefersTo("deployment")]
+    single: Annotated[FileName | None, RefersTo("text")] = None
+    several: Annotated[list[FileName], RefersTo("text")] = Field(default_factory=list)
     plain: Name = "a"
 
 

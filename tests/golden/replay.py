@@ -207,7 +207,7 @@ def events_of(raw: bytes) -> list[bytes]:
 def recorded(record: Any) -> Json:
     """Return what the proxy recorded about a call, without what differs from run to run."""
     facts = summarize(record)
-    failure, verdicts = facts.failure, facts.unmerged_verdicts
+    failure, verdicts = facts.failure, facts.all_verdicts
     values = {
         "outcome": facts.outcome,
         "error": failure and failure.code,

@@ -8,7 +8,7 @@ from typing import Annotated
 import re2
 from pydantic import Field
 
-from proxy.config.scalars import FileName, ReferenceTo, Section, TextList
+from proxy.config.scalars import FileName, RefersTo, Section, TextList
 from proxy.dialects.findings import make_counts_formatter
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.partial_match import CombinedPartialMatcher
@@ -98,7 +98,7 @@ class KeywordsConfig(Section):
     """Forbidden words, in any case."""
     patterns: TextList = Field(default_factory=list)
     """Forbidden RE2 patterns. `headrace check` rejects patterns that need too much memory."""
-    words_from: Annotated[FileName | None, ReferenceTo("text")] = None
+    words_from: Annotated[FileName | None, RefersTo("text")] = None
     """File in the policy folder with one word per line. Lines that start with `#` are comments."""
     whole_words: bool = True
     """Match whole words only."""

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from proxy.config.scalars import FileName, ReferenceTo, Section, Share
+from proxy.config.scalars import FileName, RefersTo, Section, Share
 from proxy.dialects.findings import make_similarity_details
 from proxy.guards.guard_kind import GuardKind, PromptDetectorFactory
 from proxy.types.detections import DetectionFormat
@@ -243,7 +243,7 @@ class CopyrightConfig(Section):
     """Action on findings. Default `flag`, because quotations may be lawful."""
     texts: list[Annotated[str, StringConstraints(min_length=1)]] = Field(default_factory=list)
     """Protected texts."""
-    texts_from: Annotated[list[FileName], ReferenceTo("text")] = Field(default_factory=list)
+    texts_from: Annotated[list[FileName], RefersTo("text")] = Field(default_factory=list)
     """Files with protected texts, in the policy folder."""
     words: Annotated[int, Field(ge=5, le=100)] = 20
     """Minimum number of consecutive words of a passage."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from proxy.config.scalars import Duration, LongText, Name, PositiveInt, ReferenceTo, Section, Share
+from proxy.config.scalars import Duration, LongText, Name, PositiveInt, RefersTo, Section, Share
 from proxy.config.shapes import Requirement, equals, if_then, is_not_null, not_
 from proxy.dialects.findings import make_flag_formatter
 from proxy.guards.guard_kind import (
@@ -256,7 +256,7 @@ def build_judge_factory(judge: Judge) -> PromptDetectorFactory[Judge]:
 class ModelGuardConfig(Section):
     """Keys of all guards that ask a model."""
 
-    deployment: Annotated[Name, ReferenceTo("deployment")]
+    deployment: Annotated[Name, RefersTo("deployment")]
     """Deployment of the judging model. Its calls run without guards, within its own limits."""
     threshold: Share = 0.5
     """Minimum confidence of a finding."""

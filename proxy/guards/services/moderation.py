@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, TypeAdapter
 
-from proxy.config.scalars import Duration, Model, Name, ReferenceTo, Section, Share
+from proxy.config.scalars import Duration, Model, Name, RefersTo, Section, Share
 from proxy.dialects.findings import TOXICITY
 from proxy.dialects.requests.upstream_request import make_url_and_headers
 from proxy.guards.guard_kind import GuardContext, GuardKind, InvalidGuardKey
@@ -108,7 +108,7 @@ Category = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_/-]{0,63}$")
 class ModerationConfig(Section):
     """Hate, violence, sexual content and more, by the moderation endpoint of an upstream."""
 
-    upstream: Annotated[Name, ReferenceTo("upstream")]
+    upstream: Annotated[Name, RefersTo("upstream")]
     """Upstream with the dialect openai."""
     model: Model | None = None
     """Moderation model. Default: chosen by the endpoint."""

@@ -8,14 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
-from proxy.config.scalars import (
-    Duration,
-    ReferenceTo,
-    Section,
-    Share,
-    Url,
-    make_pattern_annotations,
-)
+from proxy.config.scalars import Duration, RefersTo, Section, Share, Url, make_pattern_annotations
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.patterns import resolve_overlaps
@@ -105,7 +98,7 @@ LanguageCode = Annotated[
 class PresidioConfig(Section):
     """Personal data, including names and places, by your own Presidio analyzer."""
 
-    url: Annotated[Url, ReferenceTo("service")]
+    url: Annotated[Url, RefersTo("service")]
     """URL of the analyzer, without `/analyze`."""
     entities: Annotated[list[Entity], Field(min_length=1)] = Field(
         default_factory=lambda: ["PERSON", "LOCATION"]

@@ -14,7 +14,7 @@ from typing import Annotated, Self
 import orjson
 from pydantic import Field, TypeAdapter, model_validator
 
-from proxy.config.scalars import Duration, Name, ReferenceTo, SecretRef, Section, Url
+from proxy.config.scalars import Duration, Name, RefersTo, SecretRef, Section, Url
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.patterns import resolve_overlaps
 from proxy.guards.services.wire import BadAnswer, StrictAnswer, parse_answer, post_json
@@ -111,9 +111,9 @@ class Webhook:
 class WebhookConfig(Section):
     """Your own guard service. See `docs/guard-services.md`."""
 
-    url: Annotated[Url, ReferenceTo("service")]
+    url: Annotated[Url, RefersTo("service")]
     """URL for the POST requests."""
-    secret: Annotated[SecretRef, ReferenceTo("secret")]
+    secret: Annotated[SecretRef, RefersTo("secret")]
     """Secret that signs each request, as ${VARIABLE} or file:/path."""
     kinds: list[Name] = Field(default_factory=list)
     """Kinds of findings that the service may return. All others count as `other`."""

@@ -190,9 +190,7 @@ def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
         ],
         limits=[(claim.limit, claim.amount) for claim in claims],
         readings=record.limit_decision.readings if record.limit_decision is not None else (),
-        guards=first_items(_describe_guards(summary.unmerged_verdicts))
-        if summary.unmerged_verdicts
-        else (),
+        guards=first_items(_describe_guards(summary.all_verdicts)) if summary.all_verdicts else (),
     )
 
 

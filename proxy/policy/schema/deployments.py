@@ -24,7 +24,7 @@ from proxy.config.scalars import (
     Name,
     OneOfWords,
     PositiveUsd,
-    ReferenceTo,
+    RefersTo,
     Section,
     Size,
     Switchable,
@@ -135,7 +135,7 @@ class HedgeConfig(Section):
 class SemanticConfig(Section):
     """Cache hits for prompts that are similar, by the cosine of their embeddings."""
 
-    embeddings: Annotated[Name, ReferenceTo("deployment")]
+    embeddings: Annotated[Name, RefersTo("deployment")]
     """Deployment that computes the embeddings."""
     mode: Literal["shadow", "serve"] = "shadow"
     """`shadow` only counts matches; `serve` responds with them."""

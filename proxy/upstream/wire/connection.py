@@ -227,7 +227,6 @@ class Connection(asyncio.Protocol):
             self._wake_waiter()
 
     def abort(self) -> None:
-        """Close the connection at once."""
         self._unsent, self._on_sent = _NOTHING, None
         self._transport.abort()
 
@@ -268,11 +267,8 @@ class Connection(asyncio.Protocol):
             self._unsent, self._on_sent, self._was_cut_short = _NOTHING, None, True
             self._can_write.set()
         if self._buffer:
-            if (
-                self._on_data is not None
-                and not body.is_complete
-                and self._push_to_reader(self._on_data)
-            ):
+            on_data = self._on_data
+            if on_data is not None and not body.is_complete and self._push_to_reader(on_data):
                 return
             self._count_buffered(len(data))  # includes the framing
         self._wake_waiter()

@@ -69,10 +69,9 @@ class Resolver:
             lookup, resolve = self._waiting.popleft()
             if lookup.done():
                 continue
+            run = partial(self._run_lookup, lookup, resolve)
             try:
-                threading.Thread(
-                    target=self._run_lookup, args=(lookup, resolve), daemon=True
-                ).start()
+                threading.Thread(target=run, daemon=True).start()
             except RuntimeError:
                 lookup.set_exception(OSError("no thread can be started for the DNS lookup"))
             else:
@@ -136,7 +135,7 @@ class DnsCache:
                 self._entries.clear()
             entry = self._entries[host] = DnsEntry()
         if self._now() >= entry.expires_at:
-            lookup = entry.lookup or self._start_lookups(entry, host, port)
+            lookup = entry.lookup or self._start_lookup(entry, host, port)
             if lookup.done():  # its callback has not run yet
                 self._on_lookup_done(entry, lookup)
             if entry.addresses:
@@ -145,7 +144,7 @@ class DnsCache:
                 await asyncio.shield(lookup)
         return entry.addresses[:MAX_ADDRESSES]
 
-    def _start_lookups(self, entry: DnsEntry, host: str, port: int) -> Lookup:
+    def _start_lookup(self, entry: DnsEntry, host: str, port: int) -> Lookup:
         entry.overdue_at = self._now() + self._overdue_s
         entry.lookup = self._resolve(host, port, type=socket.SOCK_STREAM)
         entry.lookup.add_done_callback(partial(self._on_lookup_done, entry))
