@@ -187,7 +187,7 @@ def _read_key_docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
 
 
 class Section(BaseModel):
-    """Base class of all sections and their parts."""
+    """Base class of all sections of YAML files, at any depth."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
     REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = ()
@@ -226,7 +226,7 @@ class Section(BaseModel):
 
 
 class Switchable(Section):
-    """A part that the word ``off`` turns off."""
+    """A section that the word ``off`` turns off."""
 
     off: bool = False
     """Turns it off. Short form: `off`."""

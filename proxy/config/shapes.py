@@ -1,6 +1,6 @@
-"""Conditions on several keys of a part, both as a test and as JSON Schema.
+"""Conditions on several keys of a section, both as a test and as JSON Schema.
 
-The test gets a validated part, the schema applies to its YAML. Keys are named as in YAML.
+The test gets a validated section, the schema applies to its YAML. Keys are named as in YAML.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ JsonSchema = dict[str, Any]
 
 @frozen
 class ShapeCondition:
-    """A condition on a part. ``schema`` returns its JSON Schema, which depends on the defaults."""
+    """A condition on keys of a section. ``schema`` returns its JSON Schema for a model class."""
 
     test: Callable[[BaseModel], bool]
     schema: Callable[[type[BaseModel]], JsonSchema]
 
 
 class Requirement(NamedTuple):
-    """A condition that a part must meet, and the error message if it does not."""
+    """A condition that a section must meet, and the error message if it does not."""
 
     condition: ShapeCondition
     message: str

@@ -44,7 +44,7 @@ def parse_size(value: Any) -> Any:
 
 
 def parse_usd(value: Any) -> Any:
-    """Parse USD as a decimal number."""
+    """Parse an amount of USD as a ``Decimal``."""
     if isinstance(value, Decimal):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -61,7 +61,7 @@ def parse_usd(value: Any) -> Any:
 
 
 def parse_day(value: Any) -> Any:
-    """Parse ``2026-01-31``."""
+    """Parse ``2026-01-31`` as a date."""
     if value is None or isinstance(value, date):
         return value
     try:

@@ -72,8 +72,8 @@ class Upstreams:
     - ``via``: value of the header that detects loops.
     - ``random``: returns a number from 0 to 1, which jitters retries.
     - ``offload``: writes large requests and reads large responses in a thread.
-    - ``new_share``: starts counting the memory of a response that is held as a whole. It takes the
-      caller. None if such memory is not counted.
+    - ``new_share``: starts to count a caller's memory for a response that is held as a whole. None
+      if such memory is not counted.
     - ``ids``: seals the ids of objects that providers store.
     - ``registry``: decides which call pays for a background response.
     """

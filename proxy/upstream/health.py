@@ -196,7 +196,7 @@ class Health:
         return is_probe, caller is not None and self._must_probe(target, caller)
 
     def _add_caller(self, circuit: Circuit, target: Target, caller: str) -> bool:
-        """Record a new caller. Return True if that closes a circuit that only one has opened.
+        """Record a new caller. Return True if that closes a circuit that only one caller opened.
 
         The circuit stays open for that caller.
         """

@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def was_stale(self) -> bool:
-        """True if an idle connection ended too soon after a request to have carried it."""
+        """True if a reused connection closed too soon after a request to have delivered it."""
         is_soon = self._loop.time() - self._sent_at <= STALE_S
         return self.request_count > 1 and not self.has_response and is_soon
 
