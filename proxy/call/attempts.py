@@ -313,4 +313,4 @@ def compute_bill(
         cost = price.compute_cost(usage.tokens) if price else 0 if usage.source == "none" else None
     if cost is not None and cost > MAX_COST:
         cost = None
-    return Bill(target=attempt.target, usage=usage, cost=cost, price=price)
+    return Bill(attempt.target, usage, cost, price=price)

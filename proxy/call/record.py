@@ -163,13 +163,9 @@ class Record:
     ) -> Attempt:
         if reason == "first" and self.guard_round:
             reason = "guard"
+        span_id = f"{random.getrandbits(64) | 1:016x}"
         attempt = Attempt(
-            target=target,
-            model_call=model_call,
-            span_id=f"{random.getrandbits(64) | 1:016x}",
-            started=self.now(),
-            reason=reason,
-            round=self.guard_round,
+            target, model_call, span_id, started=self.now(), reason=reason, round=self.guard_round
         )
         self.attempts += (attempt,)
         return attempt
@@ -289,8 +285,9 @@ class Record:
         """Return all attempts with their results for a call with this outcome."""
         judged: list[BilledAttempt] = []
         ends = build_attempt_results(self.attempts, self.used_attempts, outcome)
-        for attempt, fate in zip(self.attempts, ends, strict=True):
-            judged += (BilledAttempt(attempt, fate, attempt.bill or self._get_bill(attempt)),)
+        for index, attempt in enumerate(self.attempts):
+            attempt_bill = attempt.bill or self._get_bill(attempt)
+            judged += (BilledAttempt(attempt, ends[index], attempt_bill),)
         return judged
 
     def get_used_bill(self) -> Bill | None:

@@ -24,7 +24,7 @@ MAX_CHARS = 16_000
 """Stored characters of a captured prompt, and of a captured response."""
 MAX_REQUEST_BYTES = 65_536
 """Texts of larger requests are not stored, as they need memory and time to redact."""
-STORED_HEADERS = frozenset(
+SHOWN_HEADERS = frozenset(
     {
         "content-type", "request-id", "retry-after", "retry-after-ms", "x-headrace-cache",
         "x-headrace-cost-usd", "x-headrace-deployment", "x-headrace-error", "x-headrace-policy",
@@ -34,7 +34,7 @@ STORED_HEADERS = frozenset(
         "x-trace-id",
     }
 )  # fmt: skip
-"""Response headers that are stored, of those that the proxy sends itself."""
+"""Response headers that are shown, of those that the proxy sends itself."""
 
 
 class CallsQuery(BaseModel):
@@ -84,15 +84,12 @@ class RecentCalls:
     def add(self, record: Record, line: Data) -> None:
         """Add a finished call, given its log line in the native schema."""
         self._last_number += 1
-        headers = record.response_headers
         details: Data = {
             "attempt_list": [
                 _make_attempt_row(attempt, record.started)
                 for attempt in record.attempts[:MAX_WORDS]
             ],
-            "response_headers": {
-                name: headers[name][:MAX_NAME] for name in STORED_HEADERS & headers.keys()
-            },
+            "response_headers": record.response_headers,
         }
         call = RecentCall(number=self._last_number, id=self.last_id, line=line, details=details)
         (self._unauthorized if record.key is None else self._calls).append(call)
@@ -144,9 +141,13 @@ class RecentCalls:
         """
         line, url = call.line, self._trace_url
         explanation = self._history.explain_span(line["request_id"], line["key"], line["span_id"])
+        headers = call.details["response_headers"]
         return {
             **self._make_row(call),
             **call.details,
+            "response_headers": {
+                name: headers[name][:MAX_NAME] for name in SHOWN_HEADERS & headers.keys()
+            },
             "captured": _read_captured(call.captured),
             "explanation": None if explanation is None else explanation.to_json(),
             "trace_url": None if url is None else url.replace("{trace_id}", line["trace_id"]),

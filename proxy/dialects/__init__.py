@@ -234,14 +234,14 @@ def parse_request_head(
     names = (*client.key_headers, GEMINI_KEY) if is_gemini else client.key_headers
     credential = read_api_key(names, headers)
     head = RequestHead(
-        dialect=dialect.name,
-        endpoint=endpoint,
-        route=route,
+        dialect.name,
+        endpoint,
+        route,
         request_id=context.request_id,
         call_id=context.call_id,
+        digest=None if credential is None else credential.digest,
         headers=_drop_credentials(headers, credential),
         received_at=context.received_at,
-        digest=None if credential is None else credential.digest,
         parameters=parameters,
         method="GET" if method == "HEAD" else method,
     )
@@ -349,15 +349,16 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     if (head.user or head.deployment or deployment) is not None or "user" in chat:
         check_name_lengths("user", chat.get("user"), head.user)
         check_name_lengths("deployment", head.deployment, deployment)
+    timeouts_s = [limit for limit in (head.timeout_s, chat.get("inference_timeout")) if limit]
     return Call(
-        head=head,
-        body=chat,
-        requested_models=models,
+        head,
+        chat,
+        models,
         deployment=deployment,
         stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED_ENDPOINTS,
         wants_usage=client.always_sends_usage
         or (body.get("stream_options") or {}).get("include_usage") is True,
-        timeout_s=min(filter(None, (head.timeout_s, chat.get("inference_timeout"))), default=None),
+        timeout_s=min(timeouts_s) if timeouts_s else None,
         warnings=warnings
         if chat is body
         else (*warnings, *_list_dropped_field_warnings(client, body, chat)),

@@ -65,8 +65,10 @@ class Tokens:
 
     def list_counts_by_type(self) -> tuple[int, ...]:
         """Return the counts in the order of ``TOKEN_TYPES``."""
-        prompt = self.input, self.cached_input, self.cache_write
-        return (*prompt, self.output, self.reasoning, self.audio_input, self.audio_output)
+        return (
+            self.input, self.cached_input, self.cache_write, self.output, self.reasoning,
+            self.audio_input, self.audio_output,
+        )  # fmt: skip
 
     def list_extra_counts(self) -> dict[str, int]:
         """Return the counts in ``EXTRA_COUNTS`` that are not 0, by name."""
@@ -74,9 +76,11 @@ class Tokens:
 
     def list_billed_counts(self) -> tuple[int, ...]:
         """Return the billed counts in the order of ``BILLED_COUNTS``."""
-        prompt = self.input, self.cached_input, self.cache_write - self.cache_write_1h
-        completion = self.output, self.reasoning, self.audio_input, self.audio_output
-        return (*prompt, *completion, self.cache_write_1h, self.web_searches)
+        return (
+            self.input, self.cached_input, self.cache_write - self.cache_write_1h, self.output,
+            self.reasoning, self.audio_input, self.audio_output, self.cache_write_1h,
+            self.web_searches,
+        )  # fmt: skip
 
     def with_at_least(self, prompt: int, completion: int) -> Tokens:
         """Return counts with at least this many prompt and completion tokens.
@@ -292,8 +296,9 @@ class Price:
     def compute_cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, or None if a type with tokens has no price."""
         price, total = self._get_price_for_prompt(tokens) if self.tier_prices else self, 0
-        for rate, count in zip(price.rates, tokens.list_billed_counts(), strict=True):
+        for index, count in enumerate(tokens.list_billed_counts()):
             if count:
+                rate = price.rates[index]
                 if rate is None:
                     return None
                 total += count * rate
@@ -315,9 +320,9 @@ class Price:
         price = self._get_price_for_prompt(tokens) if self.tier_prices else self
         parts: dict[str, int] = {}
         total = running_cost = 0
-        for kind, rate, count in zip(_KINDS, price.rates, tokens.list_billed_counts(), strict=True):
-            if count and rate:
-                total += count * rate
+        for index, count in enumerate(tokens.list_billed_counts()):
+            if count and (rate := price.rates[index]):
+                kind, total = _KINDS[index], total + count * rate
                 cost = total if price.unit == 1 else _divide_half_even(total, price.unit)
                 if cost > running_cost:
                     parts[kind] = parts.get(kind, 0) + cost - running_cost

@@ -95,10 +95,10 @@ class HttpExchange:
         context = dialects.RequestContext(
             self.request_id,
             self._call_id,
-            received_at=datetime.now(UTC),
-            query=incoming.query,
-            matched_dialect=self._dialect_match,
-            get_passthrough_paths=self._listener.get_passthrough_paths,
+            datetime.now(UTC),
+            incoming.query,
+            self._dialect_match,
+            self._listener.get_passthrough_paths,
         )
         try:
             head = dialects.parse_request_head(

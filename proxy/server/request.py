@@ -180,8 +180,7 @@ class IncomingRequest:
         if target not in ONLY_DIALECT_OF_PATH:
             self.path, self.query = parse_path(target), target.partition("?")[2]
         raw_headers = request.headers
-        names = map(str.lower, raw_headers.keys())
-        self.headers = headers = dict(zip(names, raw_headers.values(), strict=False))
+        self.headers = headers = {name.lower(): value for name, value in raw_headers.items()}
         if len(headers) < len(raw_headers):  # a header is repeated
             self._join_headers(raw_headers)
 

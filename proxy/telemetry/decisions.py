@@ -18,6 +18,7 @@ from proxy.errors.words import MAX_NAME, shorten
 from proxy.ports import EventLog
 from proxy.runtime.spool import Spool, SpoolBounds
 from proxy.telemetry.chain import ChainFile, Entry, InvalidChain
+from proxy.telemetry.log import format_time
 
 MAX_ENTRIES = 10_000
 SPOOL_BOUNDS: SpoolBounds[Entry] = SpoolBounds(
@@ -31,7 +32,7 @@ def make_decision_entry(summary: CallSummary) -> Entry:
     # Refusing limits come first, because a long line keeps only the first ones.
     limits = sorted(summary.limits, key=lambda decided: not decided[1])
     return {
-        "time": summary.started_at.isoformat(timespec="milliseconds"),
+        "time": format_time(summary.started_at),
         "event": "call",
         "request_id": shorten(summary.request_id, MAX_NAME) if summary.request_id else None,
         "trace_id": summary.trace_id,

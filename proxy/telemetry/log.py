@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, ClassVar, get_args
 
+import orjson
 from structlog.typing import FilteringBoundLogger
 
 from proxy.call.attempts import Attempt, CallOutcome
@@ -129,7 +131,13 @@ NO_FAILURE_FIELDS = dict.fromkeys(FAILURE_ATTRIBUTES)
 
 def to_ms(seconds: float) -> float:
     """Return milliseconds, rounded to microseconds."""
-    return round(seconds * 1000, 3)
+    return round(seconds * 1_000_000) / 1000
+
+
+def format_time(moment: datetime) -> str:
+    """Return a moment in UTC as ISO 8601 with milliseconds, faster than ``isoformat``."""
+    seconds = orjson.dumps(moment, None, orjson.OPT_OMIT_MICROSECONDS)[1:20].decode()
+    return f"{seconds}.{moment.microsecond // 1000:03}+00:00"
 
 
 def build_call_line(record: Record) -> dict[str, Any]:
@@ -140,7 +148,7 @@ def build_call_line(record: Record) -> dict[str, Any]:
     is_used = summary.source != "none"
     cost, lost_count, ttft_s = summary.cost, summary.lost_cost, summary.ttft_s
     line = {
-        "time": summary.started_at.isoformat(timespec="milliseconds"),
+        "time": format_time(summary.started_at),
         "level": LEVEL_BY_OUTCOME[summary.outcome],
         "event": "call",
         "request_id": summary.request_id,
@@ -158,9 +166,9 @@ def build_call_line(record: Record) -> dict[str, Any]:
         "stream": summary.is_stream is True,
         "models": summary.models or [],
         "parameters": {
-            name: body[name]
-            for name in LOGGED_PARAMETERS & body.keys()
-            if type(body[name]) in NUMBER_TYPES
+            name: value
+            for name, value in body.items()
+            if name in LOGGED_PARAMETERS and type(value) in NUMBER_TYPES
         },
         "provider": target.upstream.provider if target else None,
         "upstream": target.upstream.name if target else None,
@@ -205,8 +213,8 @@ def _make_failure_fields(failure: Failure) -> dict[str, Any]:
 
 def _list_token_counts(tokens: Tokens) -> dict[str, int]:
     """Return the counts that are not zero. They do not overlap."""
-    by_type = zip(TOKEN_TYPES, tokens.list_counts_by_type(), strict=True)
-    counts = {name: count for name, count in by_type if count}
+    by_type = enumerate(tokens.list_counts_by_type())
+    counts = {TOKEN_TYPES[index]: count for index, count in by_type if count}
     if tokens.cache_write_1h or tokens.web_searches:
         counts |= tokens.list_extra_counts()
     return counts
@@ -302,7 +310,7 @@ class CallLog:
 
 def _make_attempt_line(record: Record, attempt: Attempt) -> dict[str, Any]:
     return {
-        "time": record.started_at.isoformat(timespec="milliseconds"),
+        "time": format_time(record.started_at),
         "level": "debug",
         "event": "attempt",
         "request_id": record.request_id,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from proxy.telemetry.exposition import Exposition
 
 LAG_INTERVAL_S = 0.25
+TAGGED = tuple(f"headrace_tagged_{unit}_total" for unit in ("requests", "tokens", "cost_usd"))
 REPEAT_REASONS = frozenset({"retry", "hedge", "guard"})
 Tags = Mapping[str, frozenset[str]]
 
@@ -37,8 +38,8 @@ class CallMetrics:
         series, trace_id = self._series, summary.trace_id
         deployment, endpoint = summary.deployment or UNKNOWN, summary.endpoint or UNKNOWN
         dialect, stream = summary.dialect or UNKNOWN, "true" if summary.is_stream else "false"
-        labels = deployment, dialect, endpoint, summary.outcome, stream
-        series["headrace_requests_total", *labels].value += 1
+        name, outcome = "headrace_requests_total", summary.outcome
+        series[name, deployment, dialect, endpoint, outcome, stream].value += 1
         duration = series["headrace_request_duration_seconds", deployment, endpoint, stream]
         duration.observe(summary.duration_s, trace_id)
         series["headrace_overhead_seconds", deployment].observe(summary.overhead_s, trace_id)
@@ -80,11 +81,10 @@ class CallMetrics:
             value = tags.get(tag, NO_VALUE)
             if value not in values and tag in tags:
                 value = OTHER_VALUE
-            series["headrace_tagged_requests_total", tag, value, deployment].value += 1
-            series["headrace_tagged_tokens_total", tag, value, deployment].value += tokens
-            series["headrace_tagged_cost_usd_total", tag, value, deployment].value += (
-                cost / NANO_PER_USD
-            )
+            requests, token_counts, costs = series[TAGGED, tag, value, deployment]
+            requests.value += 1
+            token_counts.value += tokens
+            costs.value += cost / NANO_PER_USD
 
     def _count_usage(self, deployment: str, summary: CallSummary) -> tuple[int, int]:
         """Count attempts, tokens and cost. Return all tokens and the known cost in nano-USD."""
@@ -160,12 +160,10 @@ class CallMetrics:
         provider, model = target.upstream.provider or UNKNOWN, target.model
         is_estimated = source == "partial_estimate"
         label = "true" if is_estimated else "false"
-        for token_type, number in zip(
-            TOKEN_TYPES, bill.usage.tokens.list_counts_by_type(), strict=True
-        ):
+        for index, number in enumerate(bill.usage.tokens.list_counts_by_type()):
             if number:
-                labels = deployment, provider, model, token_type, label
-                series["headrace_tokens_total", *labels].value += number
+                name, kind = "headrace_tokens_total", TOKEN_TYPES[index]
+                series[name, deployment, provider, model, kind, label].value += number
         if is_estimated:
             series["headrace_usage_estimated_total", deployment, model].value += 1
         if bill.cost is None:

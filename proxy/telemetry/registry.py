@@ -248,18 +248,23 @@ def _make_series(metric: MetricSpec) -> Counter | Gauge | Histogram:
     return Counter() if metric.kind == "counter" else Gauge()
 
 
-class SeriesCache(dict[tuple[str, ...], Any]):
+class SeriesCache(dict[tuple[Any, ...], Any]):
     """Cache of series by metric name and labels. It is cleared at ``MAX_CACHED`` entries.
 
-    A subscript costs half of a call of ``Registry.get_series``, and a call has 20 to 60 of them.
+    The names of several metrics, as a tuple, give the list of their series. A subscript costs half
+    of a call of ``Registry.get_series``, and a call has 20 to 60 of them.
     """
 
     def __init__(self, get_series: Callable[..., Any]) -> None:
         super().__init__()
         self._get_series = get_series
 
-    def __missing__(self, key: tuple[str, ...]) -> Any:
+    def __missing__(self, key: tuple[Any, ...]) -> Any:
         if len(self) >= MAX_CACHED:
             self.clear()
-        series = self[key] = self._get_series(*key)
-        return series
+        name, *labels = key
+        if isinstance(name, str):
+            self[key] = self._get_series(name, *labels)
+        else:
+            self[key] = [self._get_series(each, *labels) for each in name]
+        return self[key]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeGuard, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.target import Target
 
-Hits = TypeVar("Hits")
 Action = Literal["block", "mask", "flag", "route", "retry"]
 Verdict = Literal[
     "passed", "flagged", "masked", "blocked", "routed", "retried", "failed", "not_applicable"
@@ -61,16 +60,6 @@ class Detector(Protocol):
 
 PrefilterFunction = Callable[[bytes], bool]
 """Takes texts in UTF-8, one per line. Returns False only if none of them has a finding."""
-
-
-class SharedPrefilter(NamedTuple, Generic[Hits]):
-    """A pattern set that several rules share.
-
-    ``match`` searches all lines at once. It returns ``nothing`` only if no line has a match.
-    """
-
-    match: Callable[[bytes], Hits]
-    nothing: Hits
 
 
 class Prefiltered(Protocol):
@@ -205,7 +194,7 @@ class GuardRule:
     - ``enforces`` is True if a finding changes or stops a text, or reroutes the call.
     - ``can_block`` is True if a text with a finding is never released.
     - ``path`` leads to the part of the policies that declares the rule.
-    - ``prefilter`` is the detector's prefilter, ``shared_prefilters`` its parts.
+    - ``prefilter`` is the detector's prefilter.
     """
 
     name: str
@@ -227,9 +216,6 @@ class GuardRule:
     detections: tuple[DetectionFormat, ...] = ()
     path: tuple[str | int, ...] = field(default=(), repr=False, compare=False)
     prefilter: PrefilterFunction | None = field(init=False, repr=False, compare=False, default=None)
-    shared_prefilters: tuple[SharedPrefilter[Any], ...] = field(
-        init=False, repr=False, compare=False, default=()
-    )
     enforces: bool = field(init=False, repr=False, compare=False)
     can_mask: bool = field(init=False, repr=False, compare=False)
     can_block: bool = field(init=False, repr=False, compare=False)
@@ -243,10 +229,7 @@ class GuardRule:
         object.__setattr__(self, "fails_closed", enforces and self.on_error == "closed")
         bounded = is_detector(detector) and detector.lookback is not None
         if bounded and is_prefiltered(detector) and self.roles is None and self.fields is None:
-            prefilter = detector.prefilter
-            object.__setattr__(self, "prefilter", prefilter)
-            parts = getattr(prefilter, "shared_prefilters", ())
-            object.__setattr__(self, "shared_prefilters", parts)
+            object.__setattr__(self, "prefilter", detector.prefilter)
 
     @property
     def needs_whole_response(self) -> bool:

@@ -61,7 +61,7 @@ class Timeouts:
         """Return the timeouts of one request that must end within ``seconds``."""
         total = min(self.total, seconds)
         first_byte, idle = (self.first_byte, self.idle) if streamed else (total, total)
-        return Timeouts(connect=self.connect, first_byte=first_byte, idle=idle, total=total)
+        return Timeouts(self.connect, first_byte, idle, total=total)
 
 
 @frozen

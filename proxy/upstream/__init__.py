@@ -248,9 +248,7 @@ class Upstreams:
         attempt.max_output_tokens = request.max_output_tokens
         if request.endpoint == "passthrough":
             attempt.meter = passthrough.make_meter(request.method)
-        return OpenAttempt(
-            call=call, target=target, request=request, attempt=attempt, record=record, slot=slot
-        )
+        return OpenAttempt(call, target, request, attempt=attempt, record=record, slot=slot)
 
     def _send(
         self, open_attempt: OpenAttempt, timeout_s: float, *, new_connection: bool
@@ -314,9 +312,9 @@ class Upstreams:
 
             settle = BackgroundBilling(self.registry, self.ids).settle
         return HttpUpstreamResponse(
-            head=head,
-            reply=reply,
-            reader=reader,
+            head,
+            reply,
+            reader,
             open_attempt=open_attempt,
             offload=self.offload,
             share=share,

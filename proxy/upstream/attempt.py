@@ -166,9 +166,9 @@ def make_reader(
     is_same_dialect = call.head.dialect == dialect.name
     inspect = guards is not None and (guards.output_stage.in_force or guards.input_stage.restores)
     options = ReadOptions(
-        call=call,
-        whole=not is_stream,
-        stream=call.stream and not is_stream,
+        call,
+        not is_stream,
+        call.stream and not is_stream,
         inspect=inspect,
         is_translated=is_translated,
         one_choice=inspect and is_stream and _has_one_choice(open_attempt),

@@ -348,9 +348,9 @@ class HttpClient:
                 raise StaleConnection().with_cause(error.cause, error.system_text) from None
             raise
         return HttpReply(
-            status=head.status,
-            headers=head.headers,
-            _timeouts=timeouts,
+            head.status,
+            head.headers,
+            timeouts,
             _pool=self.pool,
             _origin=origin,
             _connection=connection,

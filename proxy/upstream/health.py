@@ -175,9 +175,9 @@ class Health:
         if upstream.saved_retries < MAX_SAVED_RETRIES:
             upstream.saved_retries = min(MAX_SAVED_RETRIES, upstream.saved_retries + RETRY_SHARE)
         return TargetSlot(
-            health=self,
-            target=target,
-            endpoint=endpoint,
+            self,
+            target,
+            endpoint,
             caller=caller,
             states=states,
             is_probe=is_probe,

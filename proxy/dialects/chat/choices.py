@@ -182,7 +182,7 @@ class ChoiceReader:
         is_native = self._inspect and not self._is_covered_by_events(value, message, number)
         if number in self.finished:
             is_native = is_native or (self._inspect and bool(message))
-            return Choice(number, value, units=[], finish=None, is_native=is_native)
+            return Choice(number, value, [], finish=None, is_native=is_native)
         units: list[MessageUnit] = []
         if type(message) is dict:
             slot: Slot = ("choices", position, holder) if holder else ("choices", position)
@@ -197,7 +197,7 @@ class ChoiceReader:
             if "tool_calls" in message or "function_call" in message:
                 units += self._read_tool_calls(message, number, slot, response_id)
         finish = self._make_finish_event(value, number)
-        return Choice(number, value, units=units, finish=finish, is_native=is_native)
+        return Choice(number, value, units, finish=finish, is_native=is_native)
 
     def _read_texts(
         self, message: Json, number: int, value: Json, slot: Slot

@@ -214,7 +214,9 @@ def raise_reported_error(doc: Json, upstream: UpstreamDialect, family: Family) -
 
 
 def _mark_last_frame(frames: Sequence[Frame]) -> Sequence[Frame]:
-    return [*frames[:-1], frames[-1]._replace(last=True)]
+    *first, (events, family, doc, raw, model_call, size, _, quarters) = frames
+    fields = events, family, doc, raw, model_call, size, True, quarters
+    return [*first, tuple.__new__(Frame, fields)]  # ``_replace`` takes four times as long
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -21,14 +21,16 @@ from proxy.fields.token_bounds import OPTION_GROUPS
 from proxy.types import Json, Upstream
 from proxy.types.passthrough import PassthroughPath
 
-NORMALIZED_NAMES = {name: normalize_name(name) for name in FIELDS}
-"""Normalized names of the fields of most requests."""
+NORMALIZED_NAMES = {name: normalize_name(name) for name in (*FIELDS, *MEMBERS)}
+"""Normalized names of the fields of most requests, and of their members."""
 FREE_FORM_RULES = compile_field_rules({"accept": FREE_FORM}, anywhere=())
 SCHEMA_NAMES = frozenset(normalize_name(row.name) for row in MEMBERS.values() if row.is_schema)
 SCHEMA_MAP_NAMES = frozenset(
     normalize_name(row.name) for row in MEMBERS.values() if row.is_schema_map
 )
 CODE_OUTPUTS = frozenset({"bash_code_execution_output", "code_execution_output"})
+CONTAINERS = frozenset({dict, list})
+ONLY_ACCEPT = frozenset({"accept"})
 ID, LIST_SUFFIX, MODEL, SCHEMA = "id", "[]", "model", "schema"
 MAX_STEPS = 8  # steps of a path in a message
 
@@ -119,7 +121,7 @@ def find_restricted_fields(
                 if found is not None and not _has_harmless_value(found, model):
                     if found.rule.verdict != "accept":
                         yield found
-                elif value and isinstance(value, dict | list):
+                elif value and type(value) in CONTAINERS:
                     step = name + LIST_SUFFIX if isinstance(value, list) else name
                     inner_group = inner.get(step) or _add_inner_group(inner, group, name, step)
                     inner_group.values.append(value)
@@ -127,10 +129,13 @@ def find_restricted_fields(
 
 
 def _collect_objects(values: list[Any]) -> list[Json]:
+    """Return the objects in lists of any depth, outer ones first. Extends ``values``."""
     objects: list[Json] = []
-    while values:
-        objects += [value for value in values if isinstance(value, dict)]
-        values = [item for value in values if isinstance(value, list) for item in value]
+    for value in values:
+        if isinstance(value, dict):
+            objects.append(value)
+        elif isinstance(value, list):
+            values += value
     return objects
 
 
@@ -142,14 +147,14 @@ def _add_inner_group(
     is_free = outer.free_form_depth > 0 or (outer.is_schema and end in SCHEMA_MAP_NAMES)
     is_free = is_free or any(_matches_path(rule, outer) for rule in FREE_FORM_RULES.get(end, ()))
     is_schema = not is_option_group and (end in SCHEMA_NAMES or end.endswith(SCHEMA))
-    inner[step] = PathGroup(
+    inner[step] = group = PathGroup(
         outer=outer,
         name=step,
         is_option_group=is_option_group,
         free_form_depth=outer.free_form_depth + 1 if is_free else 0,
         is_schema=outer.is_schema or is_schema,
     )
-    return inner[step]
+    return group
 
 
 def _matches_path(rule: FieldRule, group: PathGroup) -> bool:
@@ -171,13 +176,16 @@ def _find_restriction(
 
     If the upstream accepts a field and no other rule matches it, its members are inspected.
     """
-    matching = [rule for rule in rules if _matches_path(rule, group)]
-    matching = [rule for rule in matching if not rule.is_text or _has_text(value)]
-    if all(rule.verdict == "accept" for rule in matching):
+    matching = [
+        rule
+        for rule in rules
+        if _matches_path(rule, group) and (not rule.is_text or _has_text(value))
+    ]
+    if {rule.verdict for rule in matching} <= ONLY_ACCEPT:
         return None
     if group.outer is None and matching[0].steps == (MODEL,):
         return None  # the target's value replaces it
-    return RestrictedField(rule=matching[0], group=group, name=name, value=value, parent=parent)
+    return RestrictedField(matching[0], group, name, value=value, parent=parent)
 
 
 def _has_text(value: Any) -> bool:

@@ -225,12 +225,14 @@ def build_untranslated_request(
             return None
     result = {**body, "model": model, **changed.fields}
     max_output = 0 if client_endpoint in UNGENERATED_ENDPOINTS else changed.max_output_tokens
+    if "prompt" in result:
+        max_output *= count_prompts(result)
     return TranslatedRequest(
-        body=result,
-        dropped_fields=(),
-        supported_fields=route.supported_fields,
+        result,
+        (),
+        route.supported_fields,
         accepts_zero_bound=route.accepts_zero_bound,
-        max_output_tokens=max_output * count_prompts(result) if "prompt" in result else max_output,
+        max_output_tokens=max_output,
     )
 
 
@@ -241,10 +243,11 @@ def compute_changed_fields(
 
     Return None if a number is not an integer, is renamed, or exceeds the upstream's range.
     """
-    names = DEPENDENCY_FIELDS.intersection(body)
-    if changes.set or changes.cap:
-        names |= (changes.set.keys() | changes.cap.keys()) & body.keys()
-    fields = {name: body[name] for name in body if name in names} if names else {}
+    fields = {
+        name: value
+        for name, value in body.items()
+        if name in DEPENDENCY_FIELDS or name in changes.set or name in changes.cap
+    }
     for value in fields.values():
         if type(value) is not int:
             return None
@@ -339,11 +342,11 @@ def build_request(
         )
         dropped = tuple(dict.fromkeys(aliases))
     return UpstreamRequest(
-        url=route.url.replace(MODEL_PLACEHOLDER, quote(target.model, ""))
+        route.url.replace(MODEL_PLACEHOLDER, quote(target.model, ""))
         if MODEL_PLACEHOLDER in route.url
         else route.url,
-        headers=headers,
-        body=raw,
+        headers,
+        raw,
         endpoint=route.endpoint,
         dropped_fields=dropped,
         max_output_tokens=translated.max_output_tokens,

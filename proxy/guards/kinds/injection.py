@@ -35,7 +35,7 @@ from proxy.guards.matching.phrase_rules import (
     parse_phrase_rules,
     replace_lists,
 )
-from proxy.guards.matching.re2set import PatternSet, Prefilter, replace_surrogates
+from proxy.guards.matching.re2set import PatternSet, replace_surrogates
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, PrefilterFunction
@@ -230,12 +230,6 @@ class RuleBook:
             for language in self._languages[1:]
         )
 
-    @property
-    def prefilter(self) -> PrefilterFunction:
-        return Prefilter(
-            [*self._rules[0].pattern_sets, self.language_prefilter], confirm=self.may_contain_match
-        )
-
     @cached_property
     def partial_matcher(self) -> CombinedPartialMatcher:
         patterns = [pattern for rules in self._rules for pattern in rules.stream_patterns]
@@ -289,7 +283,7 @@ class Injection:
 
     @property
     def prefilter(self) -> PrefilterFunction:
-        return load_rule_book().prefilter
+        return load_rule_book().may_contain_match
 
     @property
     def partial_matcher(self) -> CombinedPartialMatcher:

@@ -9,15 +9,14 @@ import re
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import re2
 
 from proxy.guards.matching.pattern_syntax import relax_repetitions
 from proxy.runtime.frozen import frozen
-from proxy.types.guard import Finding, PrefilterFunction, SharedPrefilter
+from proxy.types.guard import Finding
 
 Span = tuple[int, int]
 
@@ -148,7 +147,7 @@ class PatternSet:
     Raises ``ValueError`` for invalid syntax, and if all patterns need more than ``memory`` bytes.
     """
 
-    __slots__ = ("_all", "_count", "by_lines", "shared_prefilter")
+    __slots__ = ("_count", "_match", "_nothing", "by_lines")
 
     def __init__(
         self,
@@ -163,10 +162,10 @@ class PatternSet:
             _add_pattern(set_, _anchor_at_line_edges(relax_repetitions(pattern)), pattern)
             self._count += 1
             self.by_lines = self.by_lines and not _MAY_UNSET_MULTILINE.search(pattern)
-        self._all = self._count
+        total = self._count
         for pattern in partial_patterns:
             _add_pattern(set_, relax_repetitions(pattern), pattern)
-            self._all += 1
+            total += 1
         try:
             set_.Add(r"\z")  # matches every text: see ``find_matching``
             with throttled_compilation():
@@ -174,11 +173,14 @@ class PatternSet:
         except re2.error:
             raise ValueError("the patterns of this guard are too large together") from None
         # The function in C, without the wrapper that also accepts text.
-        self.shared_prefilter = SharedPrefilter(getattr(set_, "_set", set_).Match, [self._all])
+        self._match: Callable[[bytes], list[int] | None] = getattr(set_, "_set", set_).Match
+        self._nothing = [total]
 
     def find_matching(self, data: bytes) -> Sequence[int]:
         """Return the indexes of the patterns that may match, in order."""
-        matched = self.shared_prefilter.match(data)
+        matched = self._match(data)
+        if matched == self._nothing:
+            return []
         if not matched:
             # The last pattern always matches, so RE2 has run out of memory: any pattern may match.
             return range(self._count)
@@ -189,10 +191,10 @@ class PatternSet:
 
     def find_matching_or_partial(self, data: bytes) -> Sequence[int]:
         """Return the indexes of patterns that may match; partial patterns follow the others."""
-        return sorted(self.shared_prefilter.match(data) or range(self._all + 1))[:-1]
+        return sorted(self._match(data) or range(self._nothing[0] + 1))[:-1]
 
     def may_contain_match(self, data: bytes) -> bool:
-        return self.shared_prefilter.match(data) != self.shared_prefilter.nothing
+        return self._match(data) != self._nothing
 
 
 def _add_pattern(set_: re2.Set, pattern: str, source_pattern: str) -> None:
@@ -222,24 +224,15 @@ class Prefilter:
     """Callable that returns True if one of several sets may match one of the lines of a text.
 
     ``translation`` maps code points beyond ASCII to the text that is matched in their place.
-    ``confirm`` is a slower check of all lines, called if a set matches.
     """
 
     sets: Sequence[PatternSet]
     translation: Mapping[int, str] | None = None
-    confirm: PrefilterFunction | None = None
-
-    @property
-    def shared_prefilters(self) -> tuple[SharedPrefilter[Any], ...]:
-        """Prefilters of the sets, which also match a partial finding at the end of the text."""
-        return tuple(pattern_set.shared_prefilter for pattern_set in self.sets)
 
     def __call__(self, lines: bytes) -> bool:
         if self.translation is not None and not lines.isascii():
             lines = lines.decode().translate(self.translation).encode()
-        if not any(pattern_set.find_matching(lines) for pattern_set in self.sets):
-            return False
-        return self.confirm is None or self.confirm(lines)
+        return any(pattern_set.find_matching(lines) for pattern_set in self.sets)
 
 
 class CharacterOffsets:

@@ -304,8 +304,7 @@ def has_no_disguise(raw: bytes) -> bool:
 
     May be False for several lines although it is True for each line.
     """
-    match, nothing = DISGUISES.shared_prefilter
-    return match(raw) == nothing
+    return not DISGUISES.may_contain_match(raw)
 
 
 def find_letter_gaps(text: str) -> Iterator[tuple[int, int, str]]:

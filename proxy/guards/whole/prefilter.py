@@ -17,8 +17,8 @@ from proxy.guards.whole.joined_parts import iter_joined_texts
 from proxy.guards.whole.text_batches import build_text_views
 from proxy.types.guard import GuardResult, GuardRule, Verdict
 
-Lines = tuple[bytes, bytes, bool]
-"""Texts on separate lines, the same in lower case, and True if shared prefilters can read them."""
+Lines = tuple[bytes, bytes]
+"""Texts on separate lines, and the same in lower case."""
 
 _tuple = tuple.__new__  # builds a ``GuardResult`` in half the time, six times a call
 
@@ -55,9 +55,7 @@ def prefilter_rules(
             return all_rules
         raw, is_plain = lines.encode(), lines.isascii()
         if is_plain and has_no_disguise(raw):
-            return _prefilter_lines(
-                rules, (raw, raw.lower(), True), walked_texts.texts, size, clock
-            )
+            return _prefilter_lines(rules, (raw, raw.lower()), walked_texts.texts, size, clock)
         if NON_ASCII_WEIGHT * weight > remaining or all(rule.prefilter is None for rule in rules):
             return all_rules  # the rules may need more readings of the texts
         if not is_plain:
@@ -80,20 +78,13 @@ def _prefilter_lines(
 
     The texts have ``total_bytes`` bytes. Raise any error of a detector.
     """
-    cased, lower, is_plain = lines
+    cased, lower = lines
     results: list[GuardResult | None] = []
     started_at = clock()
     for rule in rules:
         result = None
         if rule.prefilter is not None:
-            lines_read, has_match = cased if rule.cased else lower, False
-            if is_plain and rule.shared_prefilters:
-                for match, nothing in rule.shared_prefilters:
-                    if match(lines_read) != nothing:
-                        has_match = rule.prefilter(lines_read)
-                        break
-            else:
-                has_match = rule.prefilter(lines_read)
+            has_match = rule.prefilter(cased if rule.cased else lower)
             now = clock()
             cpu_s, started_at = now - started_at, now
             if not has_match and cpu_s <= rule.deadline_s:
@@ -131,4 +122,4 @@ def _encode_readings(walked_texts: Texts) -> Lines:
             views += joined.build_views()
     cased = "\n".join([view.cased for view in views])
     folded = "\n".join([view.folded for view in views])
-    return cased.encode(), folded.encode(), False
+    return cased.encode(), folded.encode()

@@ -212,10 +212,10 @@ def remove_texts(call: Call, headers: frozenset[str]) -> Call:
                 parameters[name] = value
     has_random_draw = state_ref is not None and state_ref.deployment in head.alternatives
     return Call(
-        head=RequestHead(
-            dialect=head.dialect,
-            endpoint=head.endpoint,
-            route=head.route,
+        RequestHead(
+            head.dialect,
+            head.endpoint,
+            head.route,
             request_id=head.request_id,
             call_id=head.call_id,
             deployment=state_ref.deployment if state_ref and has_random_draw else head.deployment,
@@ -227,8 +227,8 @@ def remove_texts(call: Call, headers: frozenset[str]) -> Call:
             method=head.method,
             passthrough=passthrough,
         ),
-        body=parameters,
-        requested_models=call.requested_models,
+        parameters,
+        call.requested_models,
         deployment=call.deployment,
         stream=call.stream,
         state_ref=None if state_ref is None else replace(state_ref, id=""),

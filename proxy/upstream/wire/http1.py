@@ -86,10 +86,7 @@ def parse_headers(text: str, start: int = 0) -> dict[str, str]:
     is_long = len(text) - start > MAX_LINE_BYTES
     if is_long and max(map(len, text[start:].split("\n"))) > MAX_LINE_BYTES:
         raise make_protocol_error()
-    if not lines:
-        return {}
-    names, values = zip(*lines, strict=True)
-    fields = dict(zip("\n".join(names).lower().split("\n"), values, strict=True))
+    fields = {name.lower(): value for name, value in lines}
     if len(fields) < count or " \r\n" in text or "\t\r\n" in text:
         fields.clear()
         for given_name, given_value in lines:

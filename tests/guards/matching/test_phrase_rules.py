@@ -98,9 +98,7 @@ def test_set_out_of_memory_falls_back() -> None:
     # RE2 out of memory returns the same as for a clean text.
     assert re2.Set.SearchSet().Match("mill") is None
     pattern_set = PatternSet(["mill", "wheel"])
-    pattern_set.shared_prefilter = pattern_set.shared_prefilter._replace(
-        match=re2.Set.SearchSet().Match
-    )
+    pattern_set._match = re2.Set.SearchSet().Match
 
     assert list(pattern_set.find_matching(b"a mill")) == [0, 1]
 
