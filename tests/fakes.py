@@ -28,13 +28,13 @@ class MemorySink:
         self.begun = 0
         self._came = asyncio.Event()
 
-    def begin(self, record: Record) -> None:
+    def count_begin(self, record: Record) -> None:
         self.begun += 1
 
     def count_end(self, record: Record) -> None:
         return None
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         self.records.append(record)
         self._came.set()
 

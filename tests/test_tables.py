@@ -86,8 +86,8 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("ledger") / "ledger.db"
     opened = ledger_at(path, FakeLog())
     record = finished_record(PRICED)
-    opened.begin(record)
-    opened.end(record)
+    opened.count_begin(record)
+    opened.emit(record)
     opened.close()
     return path
 

@@ -33,7 +33,7 @@ SPOOL_BOUNDS: SpoolBounds[CallEntry] = SpoolBounds(
 
 
 class Ledger:
-    """Writes the summaries of calls in batches. ``begin`` and ``end`` never wait or raise.
+    """Writes the summaries of calls in batches. ``count_begin`` and ``emit`` never wait or raise.
 
     ``run`` is the name of this process. ``on_drop`` gets the reason and the number of calls that
     get no row. ``on_error`` gets each unexpected exception.
@@ -75,7 +75,7 @@ class Ledger:
         """Names of the runs that were found dead when the ledger opened."""
         return self._store.dead_runs
 
-    def begin(self, record: Record) -> None:
+    def count_begin(self, record: Record) -> None:
         self._counters.count_begin()
 
     def count_end(self, record: Record) -> None:
@@ -84,7 +84,7 @@ class Ledger:
         else:
             self._counters.uncount_begin()
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         if record.is_reported:
             self._seq += 1
             self.enqueue(CallEntry(self._seq, summarize(record)))

@@ -22,24 +22,24 @@ MAX_WAITING_RECORDS = 16  # calls; emitting this many blocks the event loop for 
 
 
 class RecordSink(Protocol):
-    """Receiver of records. ``end`` is called once per call, with a complete record.
+    """Receiver of records. ``emit`` is called once per call, with a complete record.
 
     ``name`` is the sink's label in metrics: one of ``SINKS`` in ``catalog/labels.py``.
     """
 
     name: ClassVar[str]
 
-    def end(self, record: Record) -> None: ...
+    def emit(self, record: Record) -> None: ...
 
 
 @runtime_checkable
 class CallCounter(RecordSink, Protocol):
     """Sink whose counts of begun and ended calls survive a kill.
 
-    ``count_end`` is called when a call ends, up to ``EMIT_INTERVAL_S`` seconds before ``end``.
+    ``count_end`` is called when a call ends, up to ``EMIT_INTERVAL_S`` seconds before ``emit``.
     """
 
-    def begin(self, record: Record) -> None: ...
+    def count_begin(self, record: Record) -> None: ...
 
     def count_end(self, record: Record) -> None: ...
 
@@ -85,7 +85,7 @@ class Emitters:
         self.active += 1
         record.side_tasks = self.side_tasks
         for counter in self._counters:
-            self._run_step(counter, counter.begin, record)
+            self._run_step(counter, counter.count_begin, record)
 
     def end(self, record: Record) -> None:
         record.side_tasks, record.pending = None, ()  # a stored record must not keep them alive
@@ -115,7 +115,7 @@ class Emitters:
         for sink in self.sinks:
             for record in records:
                 try:
-                    sink.end(record)
+                    sink.emit(record)
                 except Exception as error:  # noqa: BLE001  # telemetry must not break a call
                     self.on_error(sink, error)
 

@@ -100,7 +100,7 @@ class DecisionLog:
         """Entries that are not written yet."""
         return self._spool.pending_count
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         if record.is_reported:
             self.enqueue(make_decision_entry(summarize(record)))
 

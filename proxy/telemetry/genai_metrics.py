@@ -63,7 +63,7 @@ class GenAiMetrics:
         names = (*sides, *COUNTER_BY_TOKEN_TYPE.values())
         self._counters = {name: meter.create_counter(name, "{token}") for name in names}
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         """Record a call, whatever its sampling."""
         if not record.attempts:
             return

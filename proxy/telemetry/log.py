@@ -279,7 +279,7 @@ class CallLog:
     ratio: float = 1.0
     on_line: Callable[[Record, dict[str, Any]], None] | None = None
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         if not record.is_reported:
             return
         outcome, min_level = (record.summary or summarize(record)).outcome, self.levels.number

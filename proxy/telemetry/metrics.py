@@ -347,7 +347,7 @@ class Metrics(Registry):
         """Count a failed operation of a cache store."""
         self.get_series("headrace_cache_store_failures_total", store).inc()
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         self._calls.count(record.summary or summarize(record))
 
     def render(self, accept: str = "") -> tuple[bytes, str]:

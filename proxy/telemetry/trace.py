@@ -94,7 +94,7 @@ class TraceSink:
         self._profiles = profiles
         self._on_sample = on_sample
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         """Export the spans of a call. An error in its captured texts is raised after that."""
         if not record.is_reported:
             return

@@ -91,7 +91,7 @@ class StoredData:
         spans = SpanList()
         traces = TraceSink([spans], ALWAYS_ON, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):
-            sink.end(record)
+            sink.emit(record)
         entry = call_entry(1, record)
         rows = make_rows(entry)
         sizes = {

@@ -82,9 +82,9 @@ def ledger_at(path: Path, fake_log: FakeLog, keep_days: int | None = None) -> Le
 
 def book(keeping: Ledger, *records: Record) -> None:
     for record in records:
-        keeping.begin(record)
+        keeping.count_begin(record)
         keeping.count_end(record)
-        keeping.end(record)
+        keeping.emit(record)
 
 
 def as_version(path: Path, version: int) -> None:

@@ -320,7 +320,7 @@ class RandomCalls:
             plan, request, record = self.random_call(number)
             self.clock.ms = int(record.started_at.timestamp() * 1000)
             attempts: list[Attempt] = [*record.attempts]
-            self.ledger.begin(record)
+            self.ledger.count_begin(record)
             try:
                 async with self.admission.make_reservation(plan, request, record):
                     pass
@@ -331,7 +331,7 @@ class RandomCalls:
                 refused += 1
             assert len(record.attempts) in (0, len(attempts))
             self.ledger.count_end(record)
-            self.ledger.end(record)
+            self.ledger.emit(record)
         self.ledger.close()
         return refused
 

@@ -83,7 +83,7 @@ class Ledger:
         self.unequal ^= {result}
         self.decided.add((result.revision, result.model))
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         self.outcomes.add(record.outcome)
         if record.plan is not None:
             model = record.attempts[-1].target.model

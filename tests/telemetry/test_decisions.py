@@ -128,7 +128,7 @@ def test_lines_lost_on_a_full_disk_are_counted(tmp_path: Path) -> None:
     decisions = DecisionLog(full, drops, raising, nothing, log)
 
     for _ in range(MAX_ENTRIES + 5):
-        decisions.end(ended())
+        decisions.emit(ended())
     decisions.close()
 
     assert drops.counts["queue_full"] >= 5 - 1

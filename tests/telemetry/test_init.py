@@ -31,13 +31,13 @@ class Sink:
         self.broken = broken
         self.seen: list[str] = []
 
-    def begin(self, record: Record) -> None:
+    def count_begin(self, record: Record) -> None:
         self._see("begin")
 
     def count_end(self, record: Record) -> None:
         self._see("count_end")
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         self._see("end")
 
     def _see(self, step: str) -> None:

@@ -194,7 +194,7 @@ def test_client_values_are_truncated_to_one_line() -> None:
     record.ended = record.started
     lines: list[bytes] = []
 
-    CallLog(build_line_logger(lines.append, INFO), INFO).end(record)
+    CallLog(build_line_logger(lines.append, INFO), INFO).emit(record)
 
     assert lines[0].count(b"\n") == 1
     [model] = json.loads(lines[0])["models"]
@@ -222,7 +222,7 @@ def test_too_long_line_drops_its_longest_lists() -> None:
     record.warnings = [BoundedText("w" * 1000)] * 100
     lines: list[bytes] = []
 
-    CallLog(build_line_logger(lines.append, INFO), INFO).end(record)
+    CallLog(build_line_logger(lines.append, INFO), INFO).emit(record)
 
     line = json.loads(lines[0])
     assert len(lines[0]) <= MAX_LINE_BYTES
@@ -268,7 +268,7 @@ def logged(
     record: Record, levels: LogLevel = INFO, ratio: float = 1.0, schema: Schema = to_native
 ) -> list[dict[str, Any]]:
     lines: list[bytes] = []
-    CallLog(build_line_logger(lines.append, levels, schema), levels, ratio).end(record)
+    CallLog(build_line_logger(lines.append, levels, schema), levels, ratio).emit(record)
     return [json.loads(line) for line in lines]
 
 

@@ -142,7 +142,7 @@ def test_suppressed_count_is_logged_only_if_not_zero() -> None:
     for suppressed in (0, 3):
         record = new_record()
         record.ended, record.unreported_count = record.started, suppressed
-        log.end(record)
+        log.emit(record)
 
     assert [json.loads(line).get("suppressed") for line in lines] == [None, 3]
 

@@ -101,7 +101,7 @@ async def test_spans_are_exported_if_captured_texts_cannot_be_read(
     spans = Spans()
 
     with pytest.raises(IndexError):
-        TraceSink([spans], ALWAYS_ON, Resource({})).end(replace(record, captured=failing))
+        TraceSink([spans], ALWAYS_ON, Resource({})).emit(replace(record, captured=failing))
 
     assert len(spans.received) == len(collector.spans) == 3
 

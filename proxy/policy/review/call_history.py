@@ -90,7 +90,7 @@ class CallHistory:
         self._calls: OrderedDict[CallId, PastCall] = OrderedDict()
         self._unauthorized: OrderedDict[CallId, PastCall] = OrderedDict()
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         if record.head is None or not record.is_reported:
             return
         snapshot = self._find_snapshot(record.revision or "")

@@ -280,7 +280,7 @@ class CandidateSink:
         """Return the result for the call with this span, None if it is not stored."""
         return self._results.get(span_id)
 
-    def end(self, record: Record) -> None:
+    def emit(self, record: Record) -> None:
         differences = self._compare(record)
         if differences is None or record.head is None:
             return

@@ -61,7 +61,7 @@ def record_of(snapshot: Snapshot | None, call: Call | None = CALL, request: str 
 def explain_record(record: Record, snapshot: Snapshot | None) -> CallExplanation:
     """Return the explanation of the call of a record, stored as the only one."""
     past = CallHistory(lambda revision: snapshot)
-    past.end(record)
+    past.emit(record)
     explanation = past.explain("r")
     assert explanation is not None
     return explanation
@@ -164,7 +164,7 @@ def test_too_large_call_is_not_explained(snapshot: Snapshot) -> None:
 def test_repeated_id_finds_the_newest_call(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: snapshot)
     for request in ("again", *(f"r-{number}" for number in range(MAX_CALLS - 1)), "again", "last"):
-        past.end(record_of(snapshot, request=request))
+        past.emit(record_of(snapshot, request=request))
 
     assert past.explain("again") is not None
     assert past.explain("r-0") is None
@@ -176,7 +176,7 @@ def test_key_cannot_replace_the_id_of_another_key(snapshot: Snapshot) -> None:
     other_item.key, other_item.status = "search-box", 429
     stranger.key, stranger.status = None, 401
     for record in (mine, other_item, stranger):
-        past.end(record)
+        past.emit(record)
 
     ended = {}
     for caller in ("support-widget", "search-box", "nobody", None):
@@ -194,7 +194,7 @@ def test_key_cannot_replace_the_id_of_another_key(snapshot: Snapshot) -> None:
 def test_only_recent_calls_are_stored(snapshot: Snapshot) -> None:
     past = CallHistory(lambda revision: snapshot)
     for number in range(MAX_CALLS + 5):
-        past.end(record_of(snapshot, request=f"r-{number}"))
+        past.emit(record_of(snapshot, request=f"r-{number}"))
 
     assert past.explain("r-4") is None
     explanation = past.explain("r-5")
@@ -266,7 +266,7 @@ def test_each_limit_shows_its_decision(
 @pytest.mark.parametrize("call", [None, CALL])
 def test_all_fields_of_a_past_call_are_set(snapshot: Snapshot, call: Call | None) -> None:
     history = CallHistory(lambda _: snapshot)
-    history.end(record_of(snapshot, call))
+    history.emit(record_of(snapshot, call))
 
     (past,) = [*history._calls.values(), *history._unauthorized.values()]
     assert [item.name for item in fields(past) if not hasattr(past, item.name)] == []
