@@ -34,10 +34,10 @@ def open_ledger(
     on_replaced: Callable[[], None],
     log: EventLog,
 ) -> Ledger:
-    """Open a ledger and start its thread. Raises ``LedgerUnusable``, not for a full disk or a lock.
+    """Open a ledger and start its thread. A full disk or a lock does not raise ``LedgerUnusable``.
 
-    ``on_drop`` counts calls that earlier processes lost as ``crash``. ``on_replaced`` is called
-    when the file was moved away or deleted, and another one was created.
+    ``on_drop`` also gets calls that earlier processes lost, with the reason ``crash``.
+    ``on_replaced`` is called after a file that was moved away or deleted was created again.
     """
 
     def on_crash(crash: Crash) -> None:

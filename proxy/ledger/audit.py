@@ -169,9 +169,9 @@ class Audit:
 
 
 def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = time.sleep) -> Audit:
-    """Check a ledger. The operator knows of ``known_missing`` calls without a row.
+    """Check a ledger. Up to ``known_missing`` calls without a row are no violation.
 
-    Raises ``Unusable`` if it cannot be read. Waits for at most 10 seconds for a proxy to write.
+    Waits for at most 10 seconds for rows of a running proxy. Raises ``LedgerUnusable``.
     """
     folder, ended_by_run = get_counters_folder(path.parent), _count_ended(path)
     for _ in range(MAX_POLLS):

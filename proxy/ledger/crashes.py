@@ -215,7 +215,7 @@ def find_crashed_runs(
 
 
 def mark_crash(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -> None:
-    """Mark a crash in the row of its run, which an older copy of the file may lack."""
+    """Record a crash in the row of its run. Insert the row if an older copy of a file lacks it."""
     file.execute(
         "INSERT INTO runs (id, name, version, started_ms, seen_ms, charges) "
         "VALUES (?, ?, '', ?, ?, 1) ON CONFLICT DO NOTHING",

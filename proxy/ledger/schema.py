@@ -218,7 +218,7 @@ def _require_no_running_process(file: sqlite3.Connection, folder: Path) -> None:
 
 
 def _back_up(path: Path, version: int) -> None:
-    """Copy a ledger to a file with the version of its tables in its name."""
+    """Copy a ledger to a file whose name has the version of the tables."""
     copy = path.with_name(f"{path.name}.v{version}.backup")
     part = copy.with_name(f"{copy.name}.part")
     part.unlink(missing_ok=True)

@@ -167,7 +167,7 @@ class Ledger:
                 self._write_rows(rows[half:])
 
     def _save_refused_rows(self, rows: Rows, error: Exception) -> None:
-        """Write a refused call to its own file. If that is impossible, the call is lost."""
+        """Write a refused call to the file of refused rows, or drop it if that is impossible."""
         reason = error.reason if isinstance(error, LedgerWriteFailed) else type(error).__name__
 
         def add(_: Counts) -> None:

@@ -41,7 +41,7 @@ class Exposition(Collector):
 
 
 def make_metric_family(metric: MetricSpec, series: Series) -> Metric:
-    """Return the family of a metric. It omits empty histograms with labels."""
+    """Return the family of a metric. Empty histograms with labels are omitted."""
     if metric.kind != "histogram":
         cls = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
         numbers = cls(metric.name, metric.help, labels=metric.labels)

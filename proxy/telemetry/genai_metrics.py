@@ -64,7 +64,7 @@ class GenAiMetrics:
         self._counters = {name: meter.create_counter(name, "{token}") for name in names}
 
     def emit(self, record: Record) -> None:
-        """Record a call, whatever its sampling."""
+        """Record a call, whether its trace is sampled or not."""
         if not record.attempts:
             return
         summary = summarize(record)
@@ -89,7 +89,7 @@ class GenAiMetrics:
             self._histograms[f"{kind}.operation.{side}"].record(count, labels)
 
     def _add_usage(self, tokens: Tokens, labels: Mapping[str, Any]) -> None:
-        """Add tokens by modality. What no provider splits has the modality ``unknown``."""
+        """Add tokens by modality: ``unknown`` if no provider reports a modality."""
         for side, total, audio, image in (
             ("input", tokens.prompt_total, tokens.audio_input, tokens.image_input),
             ("output", tokens.completion_total, tokens.audio_output, tokens.image_output),

@@ -1,4 +1,4 @@
-"""The log line of a call, which contains no prompts, responses and keys, and limits of the log."""
+"""The log line of a call, without prompts, responses and keys; log level and quota of lines."""
 
 from __future__ import annotations
 

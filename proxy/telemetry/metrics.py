@@ -246,7 +246,7 @@ class Metrics(Registry):
         self._exposition: Exposition | None = None
 
     def set_secret_fingerprints(self, fingerprints: Mapping[str, str]) -> None:
-        """Show a fingerprint of each secret, by its use."""
+        """Set the gauge with a fingerprint of each secret, by the use of the secret."""
         self.replace("headrace_secret_info", dict.fromkeys(fingerprints.items(), 1.0))
 
     def allow_policy_labels(self, catalog: LabelCatalog) -> Activate:
@@ -331,12 +331,12 @@ class Metrics(Registry):
         self.replace("headrace_ledger_drift_usd", usd)
 
     def set_circuit(self, target: Target, endpoint: Endpoint, state: Circuit) -> None:
-        """Show the circuit state of a target's endpoint."""
+        """Set the gauge of the circuit breaker of a target's endpoint."""
         names = (target.upstream.name, target.model, endpoint)
         self.get_series("headrace_circuit_state", *names).value = float(CIRCUIT_VALUES[state])
 
     def set_cache_size(self, store: str, entries: int, size: int) -> None:
-        """Show the entries and bytes of a cache store."""
+        """Set the gauges of the entries and bytes of a cache store."""
         self.get_series("headrace_cache_entries", store).value = float(entries)
         self.get_series("headrace_cache_bytes", store).value = float(size)
 

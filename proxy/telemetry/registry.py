@@ -104,7 +104,7 @@ class _AllowedValues:
 
 
 class Registry:
-    """All series by metric and labels. One thread changes values. Any thread may call the rest.
+    """All series by metric and labels. One thread counts. Others may scrape and allow labels.
 
     ``max_series`` bounds all metrics together, in addition to the bound that each metric declares.
     """

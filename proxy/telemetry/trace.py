@@ -95,7 +95,7 @@ class TraceSink:
         self._on_sample = on_sample
 
     def emit(self, record: Record) -> None:
-        """Export the spans of a call. An error in its captured texts is raised after that."""
+        """Export the spans of a call. An error of the captured texts is raised afterwards."""
         if not record.is_reported:
             return
         summary = summarize(record)
@@ -115,7 +115,7 @@ class TraceSink:
             raise error
 
     def _is_sampled(self, record: Record, summary: CallSummary) -> bool:
-        """Return the sampler's decision. Only some keys may pass it the client's decision."""
+        """Ask the sampler. It gets the client's decision only if the key of a call allows that."""
         context, parent = NO_PARENT, record.head.parent if record.head is not None else None
         if parent is not None and record.parent_sampled is not None:
             flags = SAMPLED_FLAGS if record.parent_sampled else UNSAMPLED_FLAGS
