@@ -34,9 +34,9 @@ class MoneyQuery(BaseModel):
 
 
 def build_money_page(sources: Sources, query: MoneyQuery) -> Data:
-    """Return the spend of the last days, and blocks while the ledger is read.
+    """Return the spend of the last days. It blocks while the ledger is read.
 
-    Money is in nano-USD, None if unknown. Raises ``InvalidQuery`` and ``Unusable``.
+    Money is in nano-USD, None if unknown. Raises ``InvalidQuery`` and ``LedgerUnusable``.
     """
     by, now = _get_dimension(sources, query.by), _get_local_time(sources)
     page = {"by": by, "options": _list_dimensions(sources)}

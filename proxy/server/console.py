@@ -115,7 +115,7 @@ class Console:
         self._routes: dict[str, tuple[Handler, tuple[str, ...]]] = {
             "overview": (self._get_overview, READ_METHODS),
             "calls": (self._list_calls, READ_METHODS),
-            "calls/stream": (self._stream, ("GET",)),
+            "calls/stream": (self._stream_calls, ("GET",)),
             "policy": (self._get_policy, READ_METHODS),
             "money": (self._get_spend, READ_METHODS),
             "try": (self._run_trial, ("POST",)),
@@ -154,7 +154,7 @@ class Console:
             return web.FileResponse(file, headers=RESPONSE_HEADERS)
         call_id = path.removeprefix(f"{API_PATH}calls/")
         if call := self._calls.find(call_id):
-            return make_json_response(await self._build(self._calls.build_details, call))
+            return make_json_response(await self._render(self._calls.build_details, call))
         text = "Unknown path. docs/console.md lists the paths of this API."
         if call_id != path:
             text = f"This call is not stored. The console stores the last {MAX_CALLS:,} calls."
@@ -168,7 +168,7 @@ class Console:
             built_at, page = self._overviews.get(range_name, (0.0, b""))
             if not page or now - built_at >= OVERVIEW_S:
                 limits = await read_limit_rows(self._sources)
-                page = await self._build(build_overview, self._sources, range_name, limits)
+                page = await self._render(build_overview, self._sources, range_name, limits)
                 self._overviews[range_name] = now, page
         return make_json_response(page)
 
@@ -185,7 +185,7 @@ class Console:
 
     async def _get_policy(self, request: web.BaseRequest) -> web.Response:
         limits = await read_limit_rows(self._sources)
-        page = await self._build(lambda: {**self._policy.build_page(), "limits": limits})
+        page = await self._render(lambda: {**self._policy.build_page(), "limits": limits})
         return make_json_response(page)
 
     async def _get_spend(self, request: web.BaseRequest) -> web.Response:
@@ -196,7 +196,7 @@ class Console:
             return web.Response(text=text, headers={**RESPONSE_HEADERS, "content-type": "text/csv"})
         money = await thread.run(partial(build_money_page, self._sources, query))
         limits = await read_limit_rows(self._sources)
-        return make_json_response(await self._build(dict, money, limits=limits))
+        return make_json_response(await self._render(dict, money, limits=limits))
 
     async def _run_trial(self, request: web.BaseRequest) -> web.Response:
         if self._bodies.locked():
@@ -205,9 +205,9 @@ class Console:
             body = await read_body(request, MAX_BODY)
             trial = await self._thread.run(lambda: parse_query(Trial, parse_body(body)))
             page = await run_trial(self._sources, self._thread, trial)
-            return make_json_response(await self._build(dict, page))
+            return make_json_response(await self._render(dict, page))
 
-    async def _build(self, build: Callable[..., Data], *args: Any, **fields: Any) -> bytes:
+    async def _render(self, build: Callable[..., Data], *args: Any, **fields: Any) -> bytes:
         """Build and serialize a page in the thread of the pages."""
         return await self._thread.run(lambda: to_redacted_json(build(*args, **fields)))
 
@@ -234,7 +234,7 @@ class Console:
             )
         return make_session_response(new_session, SESSION_S)
 
-    async def _stream(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _stream_calls(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send calls that end after a given one as server-sent events, until a shutdown."""
         last_id = request.headers.get("last-event-id") or request.query.get("after", "")
         after = parse_query(CallsQuery, {"after": last_id}).after

@@ -249,12 +249,6 @@ class HttpReply:
             raise RuntimeError("the response was already released")
         return connection.read(timeouts.first_byte, timeouts.idle, on_data)
 
-    async def read_body(self, limit: int) -> bytes:
-        body = bytearray()
-        while len(body) < limit and (piece := await self.read()):
-            body += piece
-        return bytes(body[:limit])
-
     def release_when_complete(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:

@@ -27,6 +27,7 @@ from proxy.upstream.wire.dialing import (
 from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, hang, respond
 from tests.for_each import for_each
 from tests.servers import program
+from tests.upstream.wire.test_connection import read_body
 from tests.upstream.wire.test_name_cache import Book
 
 TIMEOUTS = Timeouts(connect=2, first_byte=2, idle=2, total=5)
@@ -138,7 +139,7 @@ async def test_tls_verifies_and_keeps_connection(certificate: tuple[Path, Path])
         upstream.then(respond(large), respond(large))
         for _ in range(2):
             async with await http.request(upstream.url, {}, large, TIMEOUTS) as reply:
-                assert await reply.read_body(2**21) == large
+                assert await read_body(reply) == large
 
     assert (greeted, upstream.connections) == (["localhost"], 1)
 
