@@ -45,7 +45,7 @@ class MakeErrorResponse(Protocol):
     def __call__(
         self, error: ProxyError, request_id: str, *, ends_stream: bool = False
     ) -> ErrorResponse:
-        """`ends_stream`: the client has received part of the response."""
+        """``ends_stream``: the client has received part of the response."""
         ...
 
 

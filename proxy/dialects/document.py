@@ -38,7 +38,7 @@ class DocumentUsage(NamedTuple):
 
 
 ReadDocumentUsage = Callable[[Json, ReadOptions], DocumentUsage]
-"""Reads a document. Raises `UpstreamInvalid` for one of another kind."""
+"""Reads a document. Raises ``UpstreamInvalid`` for one of another kind."""
 
 
 def make_document_frame(

@@ -1,7 +1,7 @@
 """Interfaces of an API family: a wire format that several vendors share.
 
-The families are chat, legacy completions, Messages and Responses. `proxy.dialects.base` has what a
-single vendor changes. The reader of a family declares the shape of each ordinary event, in which
+The families are chat, legacy completions, Messages and Responses. ``proxy.dialects.base`` has what
+a single vendor changes. The reader of a family declares the shape of each ordinary event, in which
 ids, types and counts hold no text. Guards read the whole document of any other event.
 """
 
@@ -22,8 +22,8 @@ from proxy.types.guard import GuardResults
 class ReadOptions:
     """Options for reading one response.
 
-    With `inspect` or `is_translated` the stream is split: a frame has at most one delta, and a
-    frame with a delta has no `PartEnd`, `Finish` or `ResponseEnd`.
+    With ``inspect`` or ``is_translated`` the stream is split: a frame has at most one delta, and a
+    frame with a delta has no ``PartEnd``, ``Finish`` or ``ResponseEnd``.
     """
 
     call: Call
@@ -32,7 +32,7 @@ class ReadOptions:
     stream: bool = False
     """The client requested a stream, so a whole response becomes the frames of one."""
     inspect: bool = False
-    """Guards read the response. Members without an event yield `Native`."""
+    """Guards read the response. Members without an event yield ``Native``."""
     is_translated: bool = False
     """The client has another API family, so it gets the events but not the documents."""
     one_choice: bool = False
@@ -41,7 +41,7 @@ class ReadOptions:
     finish_reasons: Mapping[str, str] = field(default_factory=dict)
     """Chat's finish reasons by those of the vendor."""
     shown_as: Mapping[Kind, Kind] = field(default_factory=dict)
-    """The `Family.shown_as` of the client's family."""
+    """The ``Family.shown_as`` of the client's family."""
 
 
 def make_incomplete_stream_error() -> UpstreamInvalid:
@@ -53,18 +53,18 @@ class FamilyReader(Protocol):
     """Reads the documents of one response."""
 
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
-        """Return the frames of a document, which may refer to `doc` itself. `raw` are its bytes.
+        """Return the frames of a document, which may refer to ``doc``. ``raw`` are its bytes.
 
-        Raises `UpstreamInvalid` for a document that breaks the order of events, and
-        `ResponseTooLarge` above a bound.
+        Raises ``UpstreamInvalid`` for a document that breaks the order of events, and
+        ``ResponseTooLarge`` above a bound.
         """
         ...
 
     def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
-        """Return the frames at the end of the bytes, the last one with `ResponseEnd`.
+        """Return the frames at the end of the bytes, the last one with ``ResponseEnd``.
 
-        Not called after `ResponseEnd`. `has_done_marker`: the stream ended with `[DONE]`, which
-        completes a chat without a finish reason. Raises `UpstreamInvalid` if incomplete.
+        Not called after ``ResponseEnd``. ``has_done_marker``: the stream ended with ``[DONE]``,
+        which completes a chat without a finish reason. Raises ``UpstreamInvalid`` if incomplete.
         """
         ...
 
@@ -100,8 +100,8 @@ class FamilyWriter(Protocol):
 class RequestToChat(Protocol):
     """Returns a request as a chat, and the names of removed fields.
 
-    Raises `InvalidField` for a part without a counterpart. `keeps_thoughts`: the upstream requires
-    the reasoning of earlier turns.
+    Raises ``InvalidField`` for a part without a counterpart. ``keeps_thoughts``: the upstream
+    requires the reasoning of earlier turns.
     """
 
     def __call__(self, body: Json, *, keeps_thoughts: bool) -> tuple[Json, Collection[str]]: ...
@@ -113,11 +113,11 @@ class RequestConversion:
 
     to_chat: RequestToChat
     from_chat: Callable[[Json], Json]
-    """Raises `InvalidField` for a part without a counterpart."""
+    """Raises ``InvalidField`` for a part without a counterpart."""
     rename_chat_fields: Callable[[Json], Json]
     """Renames fields that rules have set under chat's names, if the upstream has the family too."""
     find_lost_fields: Callable[[Json], Collection[str]] = lambda body: ()
-    """Returns the fields of a chat that `from_chat` leaves out."""
+    """Returns the fields of a chat that ``from_chat`` leaves out."""
     default_max_tokens: int | None = None
     """Output limit to add to a request without one. None if the family requires no limit."""
 
@@ -134,15 +134,15 @@ class Family:
     result_list: str = ""
     """Member of a whole response with the list of its choices or items. Empty if there is none."""
     allows_error_with_results: bool = False
-    """A document with an error is no failure if `result_list` is not empty."""
+    """A document with an error is no failure if ``result_list`` is not empty."""
     sends_done: bool = False
-    """Streams end with `data: [DONE]`."""
+    """Streams end with ``data: [DONE]``."""
     has_stored_ids: bool = False
     """Responses have ids of stored objects, which are sealed for the key."""
     has_vectors: bool = False
     """Responses have long lists of numbers."""
     find_failure: Callable[[Json], Json | None] | None = None
-    """Returns the error of a document. None: errors are in the member `error`."""
+    """Returns the error of a document. None: errors are in the member ``error``."""
     request_conversion: RequestConversion | None = None
     """None if requests are chats or legacy completions."""
     shown_as: Mapping[Kind, Kind] = field(default_factory=dict)
@@ -181,7 +181,7 @@ def is_null_or_number(value: Any) -> bool:
 
 
 def is_count_tree(value: Any, depth: int = 2) -> bool:
-    """Return True for a number, or numbers named in `COUNT_NAMES`, in up to two levels."""
+    """Return True for a number, or numbers named in ``COUNT_NAMES``, in up to two levels."""
     if value.__class__ is not dict:
         return is_null_or_number(value)
     return depth > 0 and all(

@@ -20,9 +20,9 @@ def cache_field(factory: Callable[[], T], *, init: Literal[False] = False) -> T:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field, cache_field))
 def frozen(cls: type[T]) -> type[T]:
-    """Return the class as a dataclass whose fields only `__init__` sets.
+    """Return the class as a dataclass whose fields only ``__init__`` sets.
 
-    Only the type checker enforces that: `dataclass(frozen=True)` makes each assignment in
-    `__init__` a function call, and a call through the proxy creates about a hundred values.
+    Only the type checker enforces that: ``dataclass(frozen=True)`` makes each assignment in
+    ``__init__`` a function call, and a call through the proxy creates about a hundred values.
     """
     return dataclass(slots=True, unsafe_hash="__hash__" not in vars(cls))(cls)

@@ -1,21 +1,21 @@
 """Events of a response: the form that all API families share between upstream and client.
 
-A reader turns each wire event of an upstream into a `Frame`, a writer turns frames into bytes for a
-client. Guards, meter, cache and record read the events and know no wire format.
+A reader turns each wire event of an upstream into a ``Frame``, a writer turns frames into bytes for
+a client. Guards, meter, cache and record read the events and know no wire format.
 
 A response consists of parts: a run of text, a tool call, or an opaque item. The order of events:
 
-- `ResponseStart` is first, once for each model call.
-- `PartStart` opens a new part. Its parent is open and its choice has not finished.
-- `Delta` and `Attach` refer to an open part.
-- `PartEnd` closes a part for good. None of its children is open.
-- `UsageReport` follows `ResponseStart`, anywhere in a frame. Counts are cumulative: the last event
-  is the valid one.
-- `Finish` occurs once for each choice. It closes the open parts of the choice that have no end
+- ``ResponseStart`` is first, once for each model call.
+- ``PartStart`` opens a new part. Its parent is open and its choice has not finished.
+- ``Delta`` and ``Attach`` refer to an open part.
+- ``PartEnd`` closes a part for good. None of its children is open.
+- ``UsageReport`` follows ``ResponseStart``, anywhere in a frame. Counts are cumulative: the last
+  event is the valid one.
+- ``Finish`` occurs once for each choice. It closes the open parts of the choice that have no end
   marker on the wire. No part with an end marker is open.
-- `ResponseEnd` is last, once. Every choice that began has finished.
+- ``ResponseEnd`` is last, once. Every choice that began has finished.
 
-`tests/checked.py` implements these rules.
+``tests/checked.py`` implements these rules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Slot = tuple[str | int, ...]
 """Path of a text in the document of its frame. Only the family of the frame interprets it. An empty
 slot means that a later frame repeats the text, and the writer inserts it there."""
 FamilyName = str
-"""Name of an API family in `proxy.dialects.families`, "" for a frame without a document."""
+"""Name of an API family in ``proxy.dialects.families``, "" for a frame without a document."""
 Kind = Literal[
     "text",
     "reasoning",
@@ -59,7 +59,7 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "other"
 
 
 class ToolCall(NamedTuple):
-    """Identity of a tool call. `id` is empty if the upstream omits it."""
+    """Identity of a tool call. ``id`` is empty if the upstream omits it."""
 
     id: str
     name: str
@@ -70,9 +70,9 @@ class ToolCall(NamedTuple):
 class Part:
     """A run of text or an opaque item of a response. Parts compare by identity.
 
-    - `number`: position among the parts of the choice, or among the children of `parent`.
-    - `id`: identifier on the wire, if any.
-    - `continues`: the ended part that this one continues.
+    - ``number``: position among the parts of the choice, or among the children of ``parent``.
+    - ``id``: identifier on the wire, if any.
+    - ``continues``: the ended part that this one continues.
     """
 
     kind: Kind
@@ -85,7 +85,7 @@ class Part:
 
 
 class ResponseStart(NamedTuple):
-    """The response of a model call begins. `created` is in seconds since the epoch."""
+    """The response of a model call begins. ``created`` is in seconds since the epoch."""
 
     id: str | None
     model: str | None
@@ -93,7 +93,7 @@ class ResponseStart(NamedTuple):
 
 
 class PartStart(NamedTuple):
-    """A part begins. `slot` is the path of the tool name if the part is a tool call."""
+    """A part begins. ``slot`` is the path of the tool name if the part is a tool call."""
 
     part: Part
     call: ToolCall | None = None
@@ -126,8 +126,8 @@ class PartEnd(NamedTuple):
 class UsageReport(NamedTuple):
     """Tokens used so far.
 
-    `tokens` is None if the upstream reported an invalid value. `native` is the upstream's object.
-    `final` is True if no later event corrects it.
+    ``tokens`` is None if the upstream reported an invalid value. ``native`` is the upstream's
+    object. ``final`` is True if no later event corrects it.
     """
 
     tokens: Tokens | None
@@ -136,7 +136,7 @@ class UsageReport(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """A choice is complete. `native` is the upstream's reason."""
+    """A choice is complete. ``native`` is the upstream's reason."""
 
     choice: int
     reason: FinishReason
@@ -155,7 +155,7 @@ class Native(NamedTuple):
     """The document of the frame has members without an event.
 
     Guards inspect the whole document as JSON, except the texts of its deltas and the texts at
-    `repeats`, which deltas of other frames carry. `part` is the part it belongs to, if any.
+    ``repeats``, which deltas of other frames carry. ``part`` is the part it belongs to, if any.
     """
 
     part: Part | None = None
@@ -192,15 +192,15 @@ Event = (
 class Frame(NamedTuple):
     """One wire event, or a whole response.
 
-    - `events`: empty for a keep-alive.
-    - `doc`: the parsed document in the API of `family`. Frames made by a stage have none.
-    - `raw`: the bytes of `doc` as received. They are sent unchanged to a client of the same family.
-      An edit removes them. Bytes without a document belong to a passthrough response that is not
-      JSON.
-    - `model_call`: index of the model call in the plan.
-    - `size`: size of the source in bytes if it is above `LARGE_BYTES`, otherwise 0.
-    - `quarters`: estimated output of a large frame, in quarters of a token.
-    - `last`: True for the last frame of all model calls.
+    - ``events``: empty for a keep-alive.
+    - ``doc``: the parsed document in the API of ``family``. Frames made by a stage have none.
+    - ``raw``: the bytes of ``doc`` as received. They are sent unchanged to a client of the same
+      family. An edit removes them. Bytes without a document belong to a passthrough response that
+      is not JSON.
+    - ``model_call``: index of the model call in the plan.
+    - ``size``: size of the source in bytes if it is above ``LARGE_BYTES``, otherwise 0.
+    - ``quarters``: estimated output of a large frame, in quarters of a token.
+    - ``last``: True for the last frame of all model calls.
     """
 
     events: tuple[Event, ...]

@@ -122,9 +122,9 @@ _IS_ROLE = make_word_check("assistant", "")
 
 
 class MessageUnit(NamedTuple):
-    """A member of a message, or the tool call at `position` in the list of tool calls.
+    """A member of a message, or the tool call at ``position`` in the list of tool calls.
 
-    `texts` has the events of each of its texts. `is_changed`: `value` differs from the value
+    ``texts`` has the events of each of its texts. ``is_changed``: ``value`` differs from the value
     in the document.
     """
 
@@ -136,7 +136,7 @@ class MessageUnit(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One choice of a document. `is_native`: no event represents some of its members."""
+    """One choice of a document. ``is_native``: no event represents some of its members."""
 
     number: int
     value: Json
@@ -148,8 +148,8 @@ class Choice(NamedTuple):
 class ChoiceReader:
     """Reads the choices of one response.
 
-    `options.inspect`: find members without an event. `options.is_translated`: give each tool call
-    an id. With either, more than `MAX_PARTS` parts raise `ResponseTooLarge`.
+    ``options.inspect``: find members without an event. ``options.is_translated``: give each tool
+    call an id. With either, more than ``MAX_PARTS`` parts raise ``ResponseTooLarge``.
     """
 
     def __init__(self, layout: TextLayout, options: ReadOptions) -> None:
@@ -258,7 +258,7 @@ class ChoiceReader:
     ) -> MessageUnit | None:
         """Read a fragment of a tool call. Return None if the response has too many parts.
 
-        `place` is the number of its choice, its position in the list of calls, and its slot.
+        ``place`` is the number of its choice, its position in the list of calls, and its slot.
         """
         number, position, slot = place
         numbered = call if self._is_whole else self._renumber_call(call, number, position, indexes)
@@ -311,7 +311,7 @@ class ChoiceReader:
         tool: ToolCall | None,
         signature: str | None = None,
     ) -> tuple[Event, ...] | None:
-        """Return the events of a tool call fragment `inner`, None above the bound of parts."""
+        """Return the events of a tool call fragment ``inner``, None above the bound of parts."""
         member = CALL_TEXT_MEMBERS[kind]
         part, events = self._open_part(
             *key, member, tool=tool, slot=(*slot, "name"), closing="json"
@@ -371,7 +371,7 @@ class ChoiceReader:
         slot: Slot = (),
         closing: Closing = "implicit",
     ) -> tuple[Part | None, tuple[Event, ...]]:
-        """Return a part and, if it is new, its `PartStart`. The part is None above the bound."""
+        """Return a part and, if it is new, its ``PartStart``. The part is None above the bound."""
         part = self._parts.get((number, key))
         if part is not None:
             return part, ()

@@ -15,7 +15,7 @@ MAKE_TUPLE: Final = tuple.__new__
 class ChunkShape:
     """The shape of a chunk with one choice and one text, to recognize the next such chunk.
 
-    With `exact`, all other values of the document must be equal, otherwise only those that can
+    With ``exact``, all other values of the document must be equal, otherwise only those that can
     make an event.
     """
 

@@ -344,7 +344,7 @@ class LogprobsToLegacyConverter(_TextLengths):
 def to_legacy_logprobs(logprobs: Any, begin: int) -> Json | None:
     """Return log-probabilities in chat's format as legacy lists, None for any other format.
 
-    `begin` is the position of the first token in the text of the choice.
+    ``begin`` is the position of the first token in the text of the choice.
     """
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
     if not isinstance(content, list):

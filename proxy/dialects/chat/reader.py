@@ -151,7 +151,7 @@ class ChatReader:
         """Return a document whose choices have integer numbers.
 
         A client that gets one choice gets the first choice with content, as number 0. A number
-        that is not from 0 to `MAX_PARTS` raises `UpstreamInvalid` if its choice has content,
+        that is not from 0 to ``MAX_PARTS`` raises ``UpstreamInvalid`` if its choice has content,
         otherwise the choice is removed.
         """
         listed, choices = doc.get("choices"), list[Any]()

@@ -1,6 +1,6 @@
 """Converts chat messages: content parts, legacy completions, and providers that differ from OpenAI.
 
-`proxy.types.providers` declares how the providers differ. Mistral's reasoning models send content
+``proxy.types.providers`` declares how the providers differ. Mistral's reasoning models send content
 as a list of parts: ``{"type": "thinking", "thinking": [{"type": "text", "text": ...}]}`` or
 ``{"type": "text", "text": ...}``. A client of chat gets the list, other API families get its texts.
 Unsigned reasoning that a client sends back has no place in other families and is removed.
@@ -34,9 +34,9 @@ _TOOL_CALL_MEMBERS = frozenset({"custom", "function", "id", "index", "type"})
 
 
 def convert_logprobs_to_count(body: Json) -> Json:
-    """Return a request with `logprobs` as a number of alternatives, as in legacy completions.
+    """Return a request with ``logprobs`` as a number of alternatives, as in legacy completions.
 
-    `true` without a number becomes 0: the chosen token only.
+    ``true`` without a number becomes 0: the chosen token only.
     """
     logprobs = body.get("logprobs")
     if type(logprobs) is not bool:
@@ -47,7 +47,7 @@ def convert_logprobs_to_count(body: Json) -> Json:
 
 
 def convert_logprobs_to_flag(body: Json) -> Json:
-    """Convert `logprobs` to the form of chat: a flag, and the number in `top_logprobs`."""
+    """Convert ``logprobs`` to the form of chat: a flag, and the number in ``top_logprobs``."""
     logprobs = body.get("logprobs")
     if type(logprobs) is not int:
         return body
@@ -55,7 +55,7 @@ def convert_logprobs_to_flag(body: Json) -> Json:
 
 
 def convert_legacy_to_chat(body: Json) -> Json:
-    """Return a legacy request as a chat whose user message is the prompt. Raises `InvalidField`."""
+    """Return a legacy request as a chat with one user message. Raises ``InvalidField``."""
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
@@ -85,8 +85,8 @@ def _join_text_content(message: Json) -> str:
 def convert_chat_to_legacy(body: Json) -> Json:
     """Return a chat as a legacy request.
 
-    The prompt has a paragraph `role: text` for each message, and ends with `assistant:`. Raises
-    `InvalidField` for content that is not text.
+    The prompt has a paragraph ``role: text`` for each message, and ends with ``assistant:``. Raises
+    ``InvalidField`` for content that is not text.
     """
     turns = [
         f"{message['role']}: {_join_text_content(message)}"

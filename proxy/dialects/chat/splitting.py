@@ -76,7 +76,7 @@ def _find_delta(events: tuple[Event, ...]) -> Delta:
 
 
 def _relocate_event(event: Event, unit: MessageUnit, depth: int, number: int) -> Event:
-    """Return an event with its slot in the split document, which has text `number` of a unit."""
+    """Return an event with its slot in the split document, which has text ``number`` of a unit."""
     if type(event) not in (Attach, PartStart, Delta) or not event.slot:  # type: ignore[union-attr]
         return event
     slot: Slot = event.slot  # type: ignore[union-attr]
@@ -89,7 +89,7 @@ def _relocate_event(event: Event, unit: MessageUnit, depth: int, number: int) ->
 
 
 def keep_only_text(value: Any, path: Slot, text: str) -> Any:
-    """Return a value whose only text is `text`, at a path.
+    """Return a value whose only text is ``text``, at a path.
 
     Items of lists keep their number and type.
     """

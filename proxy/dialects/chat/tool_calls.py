@@ -92,8 +92,9 @@ def _get_comparable_name(call: Json) -> _Id | None:
 class _ToolCallState:
     """State of one call.
 
-    `has_placeholder`: the text so far is `EMPTY_ARGUMENTS`. `is_name_repeated`: after the call was
-    complete, its name came again without an id, so further text begins another call of that name.
+    ``has_placeholder``: the text so far is ``EMPTY_ARGUMENTS``. ``is_name_repeated``: after the
+    call was complete, its name came again without an id, so further text begins another call of
+    that name.
     """
 
     number: int
@@ -121,8 +122,8 @@ class ToolCallNumbering:
     def renumber_fragment(self, fragment: Json, position: int, numbers: Collection[object]) -> Json:
         """Return a fragment with the number of its call as ``index``.
 
-        `position` is its place in the chunk, `numbers` are the call numbers of earlier fragments in
-        the chunk. Raises ``ResponseTooLarge`` for more than `max_calls`.
+        ``position`` is its place in the chunk, ``numbers`` are the call numbers of earlier
+        fragments in the chunk. Raises ``ResponseTooLarge`` for more than ``max_calls``.
         """
         index, id_ = get_index(fragment, position), _to_comparable_id(fragment.get("id"))
         text = get_text_member(fragment)[1].strip(JSON_SPACE)

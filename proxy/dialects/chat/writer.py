@@ -56,7 +56,7 @@ TEXT_MEMBERS: Final[dict[Kind, str]] = {
 
 
 class ChunkMaker:
-    """Makes the chunks of one response. `created` is the default time, in Unix seconds."""
+    """Makes the chunks of one response. ``created`` is the default time, in Unix seconds."""
 
     def __init__(self, created: int) -> None:
         self._created = created
@@ -98,7 +98,7 @@ class ChunkMaker:
         )
 
     def make_chunks(self, events: tuple[Event, ...]) -> Iterator[Json]:
-        """Yield the chunks for a frame's events. Call `store_repeated_values(frame)` first."""
+        """Yield the chunks for a frame's events. Call ``store_repeated_values(frame)`` first."""
         listed = {e.part: e.value for e in events if type(e) is Attach and e.name == "logprobs"}
         for event in events:
             if type(event) is Delta:

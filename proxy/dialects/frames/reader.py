@@ -40,7 +40,7 @@ Rewrite = Callable[[Json], Json | None]
 
 
 class FrameReader(Protocol):
-    """Reads the bytes of one response. All methods raise `ProxyError`."""
+    """Reads the bytes of one response. All methods raise ``ProxyError``."""
 
     @property
     def buffers_whole_body(self) -> bool:
@@ -64,15 +64,15 @@ class FrameReader(Protocol):
         ...
 
     def pop_frames_before_error(self) -> Sequence[Frame]:
-        """Return the complete frames ahead of the error that `read` or `end` has raised."""
+        """Return the complete frames ahead of the error that ``read`` or ``end`` has raised."""
         ...
 
 
 class FamilyFrameReader:
-    """Reads server-sent events, or one document of at most `limit` bytes.
+    """Reads server-sent events, or one document of at most ``limit`` bytes.
 
-    `upstream` declares the errors of the vendor, `rewrite` changes documents before they are read,
-    and `sequencer` reorders frames.
+    ``upstream`` declares the errors of the vendor, ``rewrite`` changes documents before they are
+    read, and ``sequencer`` reorders frames.
     """
 
     def __init__(  # noqa: PLR0913  # all settings that decide how a response is read
@@ -235,7 +235,7 @@ class SurrogateJoiner:
     def feed(self, frame: Frame) -> Frame:
         """Return a frame whose texts have complete surrogate pairs.
 
-        Raises `UpstreamInvalid` for a half without its counterpart, or outside of a delta's text.
+        Raises ``UpstreamInvalid`` for a half without its counterpart, or outside of a delta's text.
         """
         events, doc = list(frame.events), frame.doc
         is_changed = False

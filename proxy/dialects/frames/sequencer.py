@@ -107,10 +107,11 @@ class _PartQueue:
 class Sequencer:
     """Reorders the frames of one response. Frames have at most one delta.
 
-    `feed` and `end` raise `ResponseTooLarge` above a bound, and `UpstreamInvalid` if a tool call
-    continues after its arguments are complete. `end` then returns the frames before that fault.
-    After the first frame that waited, frames have no `raw`. If clients join texts by the indexes of
-    their parts (`is_joined_by_index`), texts in another order raise `UpstreamInvalid`.
+    ``feed`` and ``end`` raise ``ResponseTooLarge`` above a bound, and ``UpstreamInvalid`` if a tool
+    call continues after its arguments are complete. ``end`` then returns the frames before that
+    fault. After the first frame that waited, frames have no ``raw``. If clients join texts by the
+    indexes of their parts (``is_joined_by_index``), texts in another order raise
+    ``UpstreamInvalid``.
     """
 
     def __init__(self, *, is_joined_by_index: bool = False) -> None:
@@ -303,7 +304,7 @@ class Sequencer:
             self._end_open_part(out)
 
     def _pass_partless_frame(self, frame: Frame, out: list[Frame]) -> None:
-        """Pass a frame without a part; hold a `Finish` while parts of its choice wait."""
+        """Pass a frame without a part; hold a ``Finish`` while parts of its choice wait."""
         for event in frame.events:
             if type(event) is Finish and any(part.choice == event.choice for part in self._roots):
                 self._finishes[event.choice] = frame

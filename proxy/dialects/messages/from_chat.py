@@ -44,7 +44,7 @@ def convert_from_chat(body: Json) -> Json:
 
 
 def find_lost_fields(body: Json) -> list[str]:
-    """Return the fields of a chat that `convert_from_chat` leaves out."""
+    """Return the fields of a chat that ``convert_from_chat`` leaves out."""
     names = ["metadata"] if body.get("metadata") else []
     if body.get("service_tier") not in (None, *SERVICE_TIERS):
         names.append("service_tier")

@@ -317,7 +317,7 @@ class MessageReader:
     def _claim_text_member(self, part: Part, member: str) -> bool:
         """Return True unless an earlier delta of an inspected block had its text in another member.
 
-        Raises `UpstreamInvalid` if a block of a known type has its text in another member.
+        Raises ``UpstreamInvalid`` if a block of a known type has its text in another member.
         """
         options = self._options
         if not options.inspect or options.is_translated:

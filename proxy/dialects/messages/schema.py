@@ -64,7 +64,7 @@ FINISH_REASONS: Mapping[str, FinishReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-"""Finish reasons by stop reason. Others are `stop`."""
+"""Finish reasons by stop reason. Others are ``stop``."""
 
 STOP_REASONS: Mapping[FinishReason, str] = {
     "stop": "end_turn",

@@ -117,7 +117,7 @@ def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[st
 
 
 class _MessagesToChatConversion:
-    """Conversion of one request. `_place` is the path of the current block."""
+    """Conversion of one request. ``_place`` is the path of the current block."""
 
     def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
         self._body = body
@@ -209,7 +209,7 @@ class _MessagesToChatConversion:
         return parts[0]["text"] if len(parts) == 1 else parts
 
     def _iter_blocks(self, content: list[Any], place: str) -> Iterator[Any]:
-        """Yield blocks, and set `_place` to the path of each."""
+        """Yield blocks, and set ``_place`` to the path of each."""
         for index, block in enumerate(content):
             self._place = f"{place}.{index}"
             yield block

@@ -66,7 +66,7 @@ def select_passthrough_headers(headers: Mapping[str, str]) -> tuple[tuple[str, s
 
 
 class PassthroughByteReader:
-    """Reads bytes that pass unchanged. `find_usage` gets the usage in server-sent events."""
+    """Reads bytes that pass unchanged. ``find_usage`` gets the usage in server-sent events."""
 
     buffers_whole_body: ClassVar[bool] = False
 
@@ -133,7 +133,7 @@ def _read_event_usage(event: bytes) -> Json:
 
 
 class PassthroughDocumentReader:
-    """Reads one JSON document of at most `limit` bytes. `find_usage` gets the document."""
+    """Reads one JSON document of at most ``limit`` bytes. ``find_usage`` gets the document."""
 
     buffers_whole_body: ClassVar[bool] = True
 

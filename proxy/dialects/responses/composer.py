@@ -46,7 +46,7 @@ _DEFAULT_PARAMETERS: Json = {
     "top_p": 1.0,
     "truncation": None,
 }
-"""Parameters of the request that a response repeats besides `ECHOED`, and their defaults."""
+"""Parameters of the request that a response repeats besides ``ECHOED``, and their defaults."""
 
 
 class _OutputText:

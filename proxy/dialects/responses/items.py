@@ -21,8 +21,8 @@ MAX_ITEMS = 4096
 class OpenText:
     """A text of an item.
 
-    `has_delta`: at least one delta had text. `beginning` is the text in the event that began the
-    part or item, until the first delta.
+    ``has_delta``: at least one delta had text. ``beginning`` is the text in the event that began
+    the part or item, until the first delta.
     """
 
     __slots__ = ("beginning", "has_delta", "has_ended", "part", "type")
@@ -41,7 +41,7 @@ class OpenText:
 
 
 class OpenItem:
-    """An open item with its texts by kind and index. `other_parts` are of unknown text types."""
+    """An open item with its texts by kind and index. ``other_parts`` are of unknown text types."""
 
     __slots__ = ("_items", "other_parts", "part", "texts")
 
@@ -73,10 +73,10 @@ class OpenItem:
 
 
 class OpenItems:
-    """The items of a stream. Appends events that begin and end parts to `events`.
+    """The items of a stream. Appends events that begin and end parts to ``events``.
 
-    In an inspected or translated stream, an item that begins twice raises `UpstreamInvalid`, and
-    too many items raise `ResponseTooLarge`. A translated stream omits opaque items.
+    In an inspected or translated stream, an item that begins twice raises ``UpstreamInvalid``, and
+    too many items raise ``ResponseTooLarge``. A translated stream omits opaque items.
     """
 
     def __init__(self, events: list[Event], options: ReadOptions) -> None:
@@ -114,7 +114,7 @@ class OpenItems:
         return item if fits else None
 
     def begin_item(self, index: int, item: Json, *, is_added: bool = False) -> OpenItem:
-        """Begin an item. `is_added`: the document of the frame announces the item."""
+        """Begin an item. ``is_added``: the document of the frame announces the item."""
         if is_added and index in self._items:
             if self._is_strict:
                 raise UpstreamInvalid(f"The upstream began the output item {index} twice.")
@@ -209,8 +209,8 @@ _ITEM_TYPES: Mapping[str, str] = {
 class _NumberedItem:
     """An item, with the ids of the event that began it.
 
-    `is_claimed`: another event had one of these ids. `has_alias`: an event with another id was
-    attributed to the item. `parts` has the index of the current part by index member, and the
+    ``is_claimed``: another event had one of these ids. ``has_alias``: an event with another id was
+    attributed to the item. ``parts`` has the index of the current part by index member, and the
     events that have ended it.
     """
 
@@ -256,7 +256,7 @@ class EventNumbering:
     def add_missing_numbers(self, event: Json) -> Json | None:
         """Return an event with all numbers, None if it has them already.
 
-        Raises `UpstreamInvalid` if an index is missing and the stream has too many items.
+        Raises ``UpstreamInvalid`` if an index is missing and the stream has too many items.
         """
         kind, sequence = event.get("type"), _as_integer(event.get(schema.SEQUENCE_NUMBER))
         if not isinstance(kind, str) or not kind.isprintable():

@@ -38,7 +38,7 @@ from proxy.types.events import (
 _DELTA = ("delta",)
 _LOCATION = (schema.OUTPUT_INDEX, schema.ITEM_ID, "content_index", "summary_index")
 _OWN_FRAME = frozenset({PartStart, Delta, PartEnd, UsageReport, Finish})
-"""Events that never share a frame with an `PartEnd` before them."""
+"""Events that never share a frame with an ``PartEnd`` before them."""
 
 
 class _DeltaShape(NamedTuple):
@@ -50,7 +50,7 @@ class _DeltaShape(NamedTuple):
     part: Part
 
     def matches(self, doc: Json, *, exact: bool) -> bool:
-        """Return True for an event of the same text. `exact` also compares the types of indexes."""
+        """Return True for an event of the same text. ``exact`` also compares types of indexes."""
         location = self.locate(doc)
         return location == self.location and not (
             exact and [*map(type, location)] != [*map(type, self.location)]
@@ -185,7 +185,7 @@ class ResponsesReader:
         return Frame(tuple(bare), schema.FAMILY, model_call=self._model_call)
 
     def _add_native_event(self, item: OpenItem | None, *covered_members: str) -> None:
-        """Add `Native` for text outside of ``covered_members``, or if there is no event."""
+        """Add ``Native`` for text outside of ``covered_members``, or if there is no event."""
         is_silent_doc = not self._inspects or all(
             [
                 name in covered_members or is_textless_member(name, value)

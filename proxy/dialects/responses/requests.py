@@ -39,7 +39,7 @@ def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[st
 
 
 class _ResponsesToChatConversion:
-    """Conversion of one request. `_thought` is the reasoning for the next assistant message."""
+    """Conversion of one request. ``_thought`` is the reasoning for the next assistant message."""
 
     def __init__(self, body: Json, *, keeps_thoughts: bool) -> None:
         self._body = body

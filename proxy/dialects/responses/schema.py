@@ -41,9 +41,9 @@ SEQUENCE_NUMBER, OUTPUT_INDEX, ITEM_ID, OBFUSCATION = (
 class TextType(NamedTuple):
     """Representation of one kind of text.
 
-    Its events are `event` with `.delta` and `.done`. A `done` event, a part and an item have the
-    text in `member`. A text in a part is in `list_member` of the item, and its events have the
-    index of the part in `index_member`.
+    Its events are ``event`` with ``.delta`` and ``.done``. A ``done`` event, a part and an item
+    have the text in ``member``. A text in a part is in ``list_member`` of the item, and its events
+    have the index of the part in ``index_member``.
     """
 
     kind: Kind
@@ -260,7 +260,7 @@ _FINISHES: Mapping[str, FinishReason] = {
     "max_output_tokens": "length",
     "content_filter": "content_filter",
 }
-"""Finish reasons by the reason of an incomplete response. Any other reason is `stop`."""
+"""Finish reasons by the reason of an incomplete response. Any other reason is ``stop``."""
 _REASONS: Mapping[str, str] = {finish: reason for reason, finish in _FINISHES.items()}
 
 
@@ -276,7 +276,7 @@ def make_start_event(response: Json) -> ResponseStart:
 def make_end_events(response: Json, *, has_calls: bool = False) -> list[Event]:
     """Return the finish of a response, then its usage if reported.
 
-    `has_calls` is True if its stream had tool calls.
+    ``has_calls`` is True if its stream had tool calls.
     """
     events: list[Event] = []
     usage = to_chat_usage(response)

@@ -73,8 +73,8 @@ class SealSecret:
 class StateKind(NamedTuple):
     """A kind of stored object: the prefix of its ids, and tags of packed ids.
 
-    `prefix` is empty if it depends on the type of an item. `hex_tag` precedes a packed id of
-    hexadecimal digits, which takes half the bytes; `text_tag` precedes any other id. Tags are
+    ``prefix`` is empty if it depends on the type of an item. ``hex_tag`` precedes a packed id of
+    hexadecimal digits, which takes half the bytes; ``text_tag`` precedes any other id. Tags are
     unique, so an id can be opened only as its own kind.
     """
 

@@ -241,7 +241,7 @@ def read_json(raw: bytes) -> Json:
 
 
 class DocumentBuffer:
-    """Collects the bytes of one document. Raises ``ResponseTooLarge`` above `limit` bytes."""
+    """Collects the bytes of one document. Raises ``ResponseTooLarge`` above ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._remaining = limit
@@ -273,10 +273,10 @@ def wrap_in_writer_levels(document: Any) -> Any:
 
 @frozen
 class DocumentParser:
-    """Parses documents with at most `max_values` values, besides those in log-probabilities.
+    """Parses documents with at most ``max_values`` values, besides those in log-probabilities.
 
-    Including these, a document may have ten times as many. With `allows_vectors`, lists of numbers
-    do not count; in a large document they are kept as text.
+    Including these, a document may have ten times as many. With ``allows_vectors``, lists of
+    numbers do not count; in a large document they are kept as text.
     """
 
     max_values: int = MAX_VALUES

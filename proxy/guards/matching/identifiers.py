@@ -166,7 +166,7 @@ UP_TO_10_DIGITS = "[0-9]{1,10}"
 
 @frozen
 class NationalIdFormat:
-    """Format of one kind of number. `data/national_ids.toml` explains the fields."""
+    """Format of one kind of number. ``data/national_ids.toml`` explains the fields."""
 
     pattern: str
     names: str

@@ -1,8 +1,8 @@
 """Filters a streamed response: holds frames until their texts are clear, and masks texts.
 
 Each part has its text filter. A frame waits until all of its text is clear, and later frames of the
-part wait behind it; `PartEnd`, `Finish` and `ResponseEnd` release them. A part that follows an
-ended one of its kind takes over its filter, because a finding may lie across both.
+part wait behind it; ``PartEnd``, ``Finish`` and ``ResponseEnd`` release them. A part that follows
+an ended one of its kind takes over its filter, because a finding may lie across both.
 
 The weight of a frame is the amount of text that its inspection reads, with held and ended texts.
 """
@@ -311,7 +311,7 @@ class StreamFilter:
                 yield self._put_start_first(stream.close())
 
     def _get_or_create_stream(self, open_text: UnfinishedText) -> PartStream:
-        """Return the stream of a text. Above `MAX_STREAMS` each text has its own."""
+        """Return the stream of a text. Above ``MAX_STREAMS`` each text has its own."""
         key = open_text.key
         stream = self._streams.get(key)
         if stream is None and isinstance(key, Part):
@@ -358,7 +358,7 @@ class StreamFilter:
     def _close_ended_streams(
         self, frame: Frame, event: Event, continued_streams: Sequence[object] = ()
     ) -> list[Frame]:
-        """Return the frames that an event releases. `Finish` leaves ``continued_streams`` open."""
+        """Return frames that an event releases. ``Finish`` keeps ``continued_streams`` open."""
         if isinstance(event, PartEnd):
             return self._end_part(frame, event.part)
         if isinstance(event, Finish):
@@ -383,7 +383,7 @@ class StreamFilter:
         return released
 
     def _put_start_first(self, frames: list[Frame]) -> list[Frame]:
-        """Return the released frames with the `ResponseStart` event first."""
+        """Return the released frames with the ``ResponseStart`` event first."""
         if self._opening is None:
             return frames
         self._opening += frames

@@ -129,7 +129,7 @@ def iter_non_delta_texts(frame: Frame) -> Iterator[WalkItem]:
 def get_event_value_path(frame: Frame, index: int) -> Path:
     """Return the path of an event's value.
 
-    It starts with `index` if the document does not have the value.
+    It starts with ``index`` if the document does not have the value.
     """
     event, doc = frame.events[index], frame.doc or {}
     if isinstance(event, PartStart | Attach | Delta) and event.slot and frame.doc is not None:

@@ -27,7 +27,7 @@ class HeldText:
     """A text of a frame that waits until the filter of its part has released it up to ``end``.
 
     ``path`` is the path of the text in the frame, and ``edits`` are its spans that were replaced.
-    ``group`` is None if the frame has no other text. ``load`` is None until `WaitingFrameLoad`
+    ``group`` is None if the frame has no other text. ``load`` is None until ``WaitingFrameLoad``
     counts the text.
     """
 
@@ -76,8 +76,8 @@ class WaitingFrameLoad:
     """Load of the frames of a response that wait although their own text is clear.
 
     Frames whose own text is held do not count, because filters hold a bounded text. The load is not
-    bounded if a rule holds the response to its end: `MemoryShare` counts it. Raises
-    `ResponseTooLarge`.
+    bounded if a rule holds the response to its end: ``MemoryShare`` counts it. Raises
+    ``ResponseTooLarge``.
     """
 
     is_bounded: bool

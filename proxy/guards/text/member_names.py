@@ -1,4 +1,4 @@
-"""Names of members of API documents and their known values, from `data/members.toml`."""
+"""Names of members of API documents and their known values, from ``data/members.toml``."""
 
 from __future__ import annotations
 
