@@ -43,12 +43,8 @@ def open_ledger(
     def on_crash(crash: Crash) -> None:
         on_drop("crash", crash.missing)
         if crash.is_older_copy:
-            log.error(
-                "ledger.older_copy",
-                run=crash.run,
-                lost=crash.unwritten_calls,
-                file=str(location.path),
-            )
+            file = str(location.path)
+            log.error("ledger.older_copy", run=crash.run, lost=crash.unwritten_calls, file=file)
             return
         log.warning(
             "ledger.crashed",

@@ -185,12 +185,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
             "(SELECT COUNT(*) FROM runs), (SELECT COALESCE(SUM(dropped), 0) FROM runs)"
         ).fetchone()
         marked = [
-            Crash(
-                run=run,
-                unwritten_calls=unwritten_calls,
-                running_calls=running_calls,
-                is_exact=bool(is_exact),
-            )
+            Crash(run, unwritten_calls, running_calls, is_exact=bool(is_exact))
             for run, unwritten_calls, running_calls, is_exact in file.execute(MARKED_CRASHES)
         ]
         dead = tuple(dict(find_crashed_runs(file, folder, position)).values())

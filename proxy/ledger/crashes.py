@@ -76,7 +76,6 @@ class CallCounters:
         self._counts[0] += 1
 
     def count_end(self) -> None:
-        """Count an ended call."""
         self._counts[1] += 1
 
     def uncount_begin(self) -> None:
@@ -194,10 +193,8 @@ def find_crashed_runs(
         if counts is None:
             yield name, Crash(run, ended - settled, started - ended, is_exact=False)
         elif not counts.is_alive:
-            yield (
-                name,
-                Crash(run, counts.ended - settled, counts.started - counts.ended, is_exact=True),
-            )
+            running_calls = counts.started - counts.ended
+            yield name, Crash(run, counts.ended - settled, running_calls, is_exact=True)
     if position is not None:
         row = file.execute(
             "SELECT id, written FROM runs WHERE name = ?", [position.run_name]
@@ -208,10 +205,8 @@ def find_crashed_runs(
         run, written = row
         if written < position.written_calls:
             unwritten_calls = position.written_calls - max(0, written)
-            yield (
-                position.run_name,
-                Crash(run, unwritten_calls, 0, is_exact=False, is_older_copy=True),
-            )
+            crash = Crash(run, unwritten_calls, 0, is_exact=False, is_older_copy=True)
+            yield position.run_name, crash
 
 
 def mark_crash(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -> None:

@@ -114,9 +114,8 @@ class SqliteStore:
                 crashes.mark_crash(file, name, crash, now)
         self._has_marked_crashes = True
         self.dead_runs = frozenset(dead)
-        crashes.write_position(
-            self.path, crashes.LedgerPosition(self.run.name, self._written_calls)
-        )
+        position = crashes.LedgerPosition(self.run.name, self._written_calls)
+        crashes.write_position(self.path, position)
         if is_new:
             self.on_new_file(None)
         for name, crash in dead.items():

@@ -367,7 +367,6 @@ _KINDS = tuple(COST_TYPES.values())
 
 
 def _divide_half_even(total: int, unit: int) -> int:
-    """Return a quotient, rounded half to even."""
     quotient, remainder = divmod(total, unit)
     return quotient + (2 * remainder > unit or (2 * remainder == unit and quotient % 2 == 1))
 

@@ -208,7 +208,6 @@ def get_attempt_attributes(attempt: Attempt, method: str) -> Attributes:
 
 
 def get_server_address(base_url: str) -> Attributes:
-    """Return the host and port of an upstream."""
     parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return {"server.address": parts.hostname, "server.port": port}

@@ -209,7 +209,6 @@ class CallMetrics:
             series["headrace_cache_saved_usd_total", deployment].value += saved.cost / NANO_PER_USD
 
     def _count_skips_and_aborts(self, deployment: str, summary: CallSummary) -> None:
-        """Count skipped targets and aborted streams."""
         for skip in summary.skips:
             target = (skip.target.upstream.name, skip.target.model)
             self._series["headrace_upstream_skipped_total", *target, skip.reason].value += 1
@@ -291,7 +290,6 @@ class Metrics(Registry):
         self.get_series("headrace_telemetry_dropped_total", signal, reason).inc(count)
 
     def count_reload(self, result: str) -> None:
-        """Count a load of the policies."""
         self.get_series("headrace_policy_reloads_total", result).inc()
         self.get_series("headrace_policy_last_reload_success").value = float(result != "rejected")
         now = datetime.now(UTC).timestamp()
@@ -344,14 +342,12 @@ class Metrics(Registry):
         self.get_series("headrace_cache_evictions_total", reason).inc(count)
 
     def count_cache_failure(self, store: str) -> None:
-        """Count a failed operation of a cache store."""
         self.get_series("headrace_cache_store_failures_total", store).inc()
 
     def emit(self, record: Record) -> None:
         self._calls.count(record.summary or summarize(record))
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the exposition in the best accepted format, and its media type."""
         self.drop_expired_series()
         return self.get_exposition().render(accept)
 

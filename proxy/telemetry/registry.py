@@ -165,7 +165,6 @@ class Registry:
         return activate
 
     def drop_expired_series(self) -> None:
-        """Drop the series of expired names."""
         with self._lock:
             self._drop_expired()
 
