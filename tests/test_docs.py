@@ -30,7 +30,7 @@ from proxy.ledger import audit, statements, writer
 from proxy.limits import reconcile
 from proxy.limits.stores import failover, redis_script
 from proxy.limits.stores import redis as limits_in_redis
-from proxy.policy import review, schema, store
+from proxy.policy import review, schema, store, watch
 from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import check
 from proxy.policy.schema import keys
@@ -304,7 +304,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
     ("policies.md", "A value is 1 to 64 visible characters", 64, keys.MAX_TAG_CHARS),
     ("policies.md", "above 1000 USD", 1000, check.MAX_PLAUSIBLE_USD),
-    ("policies.md", "checked for changes four times a second", 1 / 4, store.WATCH_INTERVAL_S),
+    ("policies.md", "checked for changes four times a second", 1 / 4, watch.WATCH_INTERVAL_S),
     ("policies.md", "Two reloads start at least a second apart", 1, store.MIN_RELOAD_INTERVAL_S),
     ("settings.md", "after 0.1 s for counters", 0.1, limits_in_redis.TIMEOUT_S),
     ("settings.md", "and 0.25 s for the cache", 0.25, cache_in_redis.TIMEOUT_S),

@@ -27,11 +27,10 @@ from proxy.policy.catalog import list_labels
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.review.compare import CandidateSink
-from proxy.policy.store import (
+from proxy.policy.store import PolicyFolder, PolicyStore
+from proxy.policy.watch import (
     FileStates,
     FolderWatch,
-    PolicyFolder,
-    PolicyStore,
     read_folder_states,
     read_secret_states,
     watch_and_renew,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.policy.store import (
+from proxy.policy.watch import (
     MAX_SETTLE_TIMES,
     WATCH_INTERVAL_S,
     ChangeDebouncer,

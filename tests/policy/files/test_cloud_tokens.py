@@ -26,7 +26,8 @@ from proxy.policy.files.cloud_tokens import (
     is_token_reference,
 )
 from proxy.policy.files.source import PolicyError
-from proxy.policy.store import FileStates, read_folder, read_secret_states, run_token_renewal
+from proxy.policy.store import read_folder
+from proxy.policy.watch import FileStates, read_secret_states, run_token_renewal
 from proxy.runtime.background import background_task
 from tests.conftest import DIGEST, running_proxy
 from tests.doubles import ScriptedUpstream, chat, respond
