@@ -92,27 +92,22 @@ class AnswerRecorder:
             self.is_oversize, self._is_cacheable, self._writer = True, False, None
 
     def _check_cacheable(self, event: events.Event, frame: events.Frame) -> None:
-        match event:
-            case events.PartStart(part):
-                self._started.add(part.choice)
-                self._is_cacheable &= (
-                    part.kind not in events.TOOL_CALL_KINDS or self.rule.tool_calls
-                )
-            case events.Finish(choice, reason, native):
-                self._started.add(choice)
-                self._finished.add(choice)
-                self._is_cacheable &= reason != "content_filter" and native != "error"
-                self._is_cacheable &= reason != "tool_calls" or self.rule.tool_calls
-            case events.Extension(name, value):
-                self.is_flagged = self.is_flagged or has_upstream_finding({name: value})
-            case events.Native() if frame.doc is not None and isinstance(
-                frame.doc.get("data"), list
-            ):
-                self._vectors += len(frame.doc["data"])
-            case events.Fault():
-                self._is_cacheable = False
-            case _:
-                pass
+        if type(event) is events.PartStart:
+            self._started.add(event.part.choice)
+            is_tool_call = event.part.kind in events.TOOL_CALL_KINDS
+            self._is_cacheable &= not is_tool_call or self.rule.tool_calls
+        elif type(event) is events.Finish:
+            self._started.add(event.choice)
+            self._finished.add(event.choice)
+            self._is_cacheable &= event.reason != "content_filter" and event.native != "error"
+            self._is_cacheable &= event.reason != "tool_calls" or self.rule.tool_calls
+        elif type(event) is events.Extension:
+            self.is_flagged = self.is_flagged or has_upstream_finding({event.name: event.value})
+        elif type(event) is events.Native:
+            vectors = (frame.doc or {}).get("data")
+            self._vectors += len(vectors) if isinstance(vectors, list) else 0
+        elif type(event) is events.Fault:
+            self._is_cacheable = False
 
 
 def _read_sse_documents(encoded: bytes) -> list[bytes]:

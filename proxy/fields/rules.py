@@ -6,7 +6,6 @@ A rule names the last steps of a path and applies to every path that ends with t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from proxy.fields.spelling import normalize_name
@@ -58,7 +57,7 @@ def compile_field_rules(
                 rules_by_step.setdefault(rule.steps[0], []).append(rule)
     for rules in rules_by_step.values():
         rules.sort(key=lambda rule: -len(rule.steps))  # stable: verdicts keep their order
-    return MappingProxyType({step: tuple(rules) for step, rules in rules_by_step.items()})
+    return {step: tuple(rules) for step, rules in rules_by_step.items()}
 
 
 MODEL_FIELDS = frozenset(

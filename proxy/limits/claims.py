@@ -258,13 +258,13 @@ def list_actual_usage(claims: Sequence[Claim], record: Record) -> list[int]:
     Unknown usage is the claimed amount, or the known part of the usage if that is more.
     """
     billing = record.billing
-    tokens = None if billing.source == "unknown" else billing.tokens
+    tokens, cost = None if billing.source == "unknown" else billing.tokens, billing.cost
     usage: list[int] = []
     usage_by_kind: dict[LimitKind, int | None] = {}
     for claim in claims:
         kind = claim.limit.kind
         if kind not in usage_by_kind:
-            usage_by_kind[kind] = kind.get_used_amount(tokens, billing.cost)
+            usage_by_kind[kind] = kind.get_used_amount(tokens, cost)
         amount = usage_by_kind[kind]
         if amount is None:
             known_cost = sum([bill.cost or 0 for bill in billing.bills])

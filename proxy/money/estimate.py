@@ -103,15 +103,18 @@ def estimate_prompt_quarters(value: Any) -> int:
 def estimate_field_quarters(body: Mapping[str, Any]) -> dict[str, int]:
     """Estimate the prompt tokens of each field of a request, in quarters of a token.
 
-    Fields that cannot be part of the prompt are omitted.
+    Fields without a token, or that cannot be part of the prompt, are omitted.
     """
-    return {
-        name: estimate_prompt_quarters(value)
-        if name in PROMPT_FIELDS
-        else estimate_json_quarters(value)
-        for name, value in body.items()
-        if type(value) in TEXT_TYPES and name not in UNREAD_FIELDS
-    }
+    estimates = {name: _estimate_field_quarters(name, value) for name, value in body.items()}
+    return {name: quarters for name, quarters in estimates.items() if quarters}
+
+
+def _estimate_field_quarters(name: str, value: Any) -> int:
+    if type(value) not in TEXT_TYPES or name in UNREAD_FIELDS:
+        return 0
+    if name in PROMPT_FIELDS:
+        return estimate_prompt_quarters(value)
+    return estimate_json_quarters(value)
 
 
 def estimate_body_quarters(
@@ -121,9 +124,10 @@ def estimate_body_quarters(
 
     ``estimates`` are field estimates that the caller already has.
     """
-    fields = {name: value for name, value in body.items() if name not in estimates}
-    total = sum(estimate_field_quarters(fields).values())
-    return total + sum([estimates[name] for name in estimates if name in body])
+    total = 0
+    for name, value in body.items():
+        total += estimates[name] if name in estimates else _estimate_field_quarters(name, value)
+    return total
 
 
 def to_tokens(quarters: int) -> int:
