@@ -16,11 +16,10 @@ import orjson
 import re2
 import structlog
 from structlog import DropEvent
-from structlog.processors import JSONRenderer
 from structlog.typing import EventDict, FilteringBoundLogger
 
 from proxy.runtime.spool import Spool, SpoolBounds, append_bytes
-from proxy.telemetry.log import LogLevel
+from proxy.telemetry.log import LogLevel, format_time
 
 MAX_WAITING_LINES = 10_000
 MAX_LINE_BYTES = 32 * 1024
@@ -153,21 +152,18 @@ def build_line_logger(
         line: EventDict | None = fields.get("line")
         if line is not None:
             return line
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        time = format_time(datetime.now(UTC))
         return {"time": time, **fields, "level": level}
 
-    def serialize(line: Line, default: Callable[[object], str]) -> bytes:
-        data = orjson.dumps(schema(line), default, orjson.OPT_APPEND_NEWLINE)
-        if len(data) <= MAX_LINE_BYTES:
-            return data
-        return orjson.dumps(schema(shorten_line(line)), default, orjson.OPT_APPEND_NEWLINE)
-
-    def redact(_: object, level: str, line: Any) -> bytes:
-        return redact_line(line)
+    def render(_: object, level: str, line: Any) -> bytes:
+        data = orjson.dumps(schema(line), str, orjson.OPT_APPEND_NEWLINE)
+        if len(data) > MAX_LINE_BYTES:
+            data = orjson.dumps(schema(shorten_line(line)), str, orjson.OPT_APPEND_NEWLINE)
+        return redact_line(data)
 
     logger: FilteringBoundLogger = structlog.wrap_logger(
         SimpleNamespace(**dict.fromkeys(SEVERITIES, write_line)),
-        processors=[complete, JSONRenderer(serialize, default=str), redact],
+        processors=[complete, render],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         context_class=dict,
     ).bind()
