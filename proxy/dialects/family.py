@@ -184,9 +184,9 @@ def is_count_tree(value: Any, depth: int = 2) -> bool:
     """Return True for a number, or numbers named in ``COUNT_NAMES``, in up to two levels."""
     if value.__class__ is not dict:
         return is_null_or_number(value)
-    return depth > 0 and all(
-        name in COUNT_NAMES and is_count_tree(part, depth - 1) for name, part in value.items()
-    )
+    if depth == 0 or not COUNT_NAMES.issuperset(value):
+        return False
+    return all([is_count_tree(part, depth - 1) for part in value.values()])
 
 
 def is_text(value: Any) -> bool:
