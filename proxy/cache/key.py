@@ -45,8 +45,9 @@ def compute_cache_key(
     prefix = _make_key_prefix(plan, call, rule, namespace)
     # Sorted by name, but not within a field, where order may matter to a model. The list is flat,
     # because a body may already have the greatest depth that can be encoded.
-    names = call.body.keys() - (TRANSPORT_FIELDS if rule.by_user else UNKEYED_FIELDS)
-    request = [part for name in sorted(names) for part in (name, call.body[name])]
+    unkeyed = TRANSPORT_FIELDS if rule.by_user else UNKEYED_FIELDS
+    names = sorted([name for name in call.body if name not in unkeyed])
+    request = [part for name in names for part in (name, call.body[name])]
     if call.state_ref is not None:  # the provider adds it to the request
         request = [*request, PREVIOUS_RESPONSE_ID, call.state_ref.client_id]
     if call.item_ids:

@@ -306,9 +306,11 @@ def _match_passthrough_path(
 def _drop_credentials(headers: Headers, credential: Secret | None) -> Headers:
     # Headers of properties may have any name, such as ``max-tokens``.
     result = dict(headers)
-    for name in headers.keys() - USUAL_HEADERS:
-        if _CREDENTIAL.search(name) is not None and not name.startswith(
-            other_gateways.PROPERTY_PREFIX
+    for name in headers:
+        if (
+            name not in USUAL_HEADERS
+            and _CREDENTIAL.search(name) is not None
+            and not name.startswith(other_gateways.PROPERTY_PREFIX)
         ):
             del result[name]
     secret = "" if credential is None else credential.reveal()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from itertools import islice
 from math import inf
 from types import MappingProxyType
 from typing import Any
@@ -105,10 +104,10 @@ def check_spelling(
 
 def list_misspelling_warnings(fields: Fields, body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a warning for each unknown field that may be a misspelled one."""
-    if body.keys() <= fields.keys():
+    unknown = [name for name in body if name not in fields]
+    if not unknown:
         return ()
-    unknown = islice((name for name in body if name not in fields), MAX_LISTED)
-    pairs = ((name, suggest_name(name, fields)) for name in unknown)
+    pairs = ((name, suggest_name(name, fields)) for name in unknown[:MAX_LISTED])
     return tuple(
         f"{shorten_to_ascii(name)} unknown, did you mean {meant_name}?"
         for name, meant_name in pairs
