@@ -344,4 +344,4 @@ async def finish_loading(
     await run_between_calls(snapshot.iter_loading_steps(), calls.has_active)
     on_loaded()
     readiness.ready = True
-    await asyncio.to_thread(metrics.get_exposition)
+    await asyncio.to_thread(metrics.get_or_create_exposition)

@@ -24,7 +24,7 @@ from proxy.cache.sqlite import ForeignFile, SqliteAnswerStore
 from proxy.cache.store import CacheBackend
 from proxy.call.record import new_request_id
 from proxy.dialects.responses.sealing import IdSealer
-from proxy.ledger.spending import NEVER_MS, read_budget_spend, read_ledger_id
+from proxy.ledger.spending import NEVER_MS, read_ledger_id, read_spend_unless_per_user
 from proxy.ledger.store import LedgerUnusable
 from proxy.ledger.writer import Ledger
 from proxy.limits import Limiter
@@ -166,7 +166,8 @@ def monitor_budget_drift(
         return nullcontext()
 
     async def ask(budget: BudgetQuery, since_ms: int) -> Mapping[str, int]:
-        return await read_budget_spend(location.path, budget, budget.scopes, since_ms) or {}
+        path, scopes = location.path, budget.scopes
+        return await read_spend_unless_per_user(path, budget, scopes, since_ms) or {}
 
     in_force = ActiveBudgets(lambda: store.current).read_budgets
     comparing = Reconciler(
@@ -229,7 +230,7 @@ async def _read_window_spend(
     since_ms = claim.limit.calendar.get_window_start_ms(unix_time_s())
     until_ms = NEVER_MS if before_ms is None else before_ms
     scopes = [claim.scope]
-    spend = await read_budget_spend(location.path, budget, scopes, since_ms, until_ms)
+    spend = await read_spend_unless_per_user(location.path, budget, scopes, since_ms, until_ms)
     return None if spend is None else spend[claim.scope]
 
 

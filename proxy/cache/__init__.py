@@ -55,7 +55,7 @@ class AnswerCache:
     async def serve(
         self, plan: Plan, call: Call, record: Record, client: Sink, forward: FetchResponse
     ) -> None:
-        lookup = await self._lookup(plan, call, record)
+        lookup = await self._make_lookup(plan, call, record)
         if lookup is None:
             await forward(client)
         else:
@@ -69,7 +69,7 @@ class AnswerCache:
                 pause_scheduler=pause_scheduler,
             ).run()
 
-    async def _lookup(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:
+    async def _make_lookup(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:
         rule = plan.cache
         backend = self.backends.get(rule.store) if rule is not None else None
         if rule is None or backend is None or len(plan.model_calls) != 1:

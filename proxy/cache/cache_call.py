@@ -25,7 +25,7 @@ from proxy.cache.cached_answer import (
     serialize_answer,
 )
 from proxy.cache.flight import Flight, FlightListener
-from proxy.cache.recorder import AnswerRecorder, count_choices, open_recorder
+from proxy.cache.recorder import AnswerRecorder, count_requested_choices, open_recorder
 from proxy.cache.semantic import SemanticLookup
 from proxy.cache.store import CacheBackend
 from proxy.call.attempts import Bill, CacheSavings
@@ -78,10 +78,10 @@ class CacheLookup:
         overrides = model_call.get_overrides(target)
         # Legacy completions and embeddings have no overrides.
         if "n" not in call.body and "n" not in overrides.set:
-            return count_choices(call, call.body)
-        return count_choices(call, apply_overrides(call, target, overrides))
+            return count_requested_choices(call, call.body)
+        return count_requested_choices(call, apply_overrides(call, target, overrides))
 
-    async def find(self, record: Record) -> CachedAnswer | None:
+    async def find_exact_or_similar(self, record: Record) -> CachedAnswer | None:
         """Return a fresh cached response, otherwise the response to a similar prompt."""
         started_at = record.now()
         try:
@@ -176,7 +176,7 @@ class CacheCall:
 
     async def run(self) -> None:
         if not self.lookup.control.allows_storing:  # the response must be neither stored nor shared
-            answer = await self.lookup.find(self.record)
+            answer = await self.lookup.find_exact_or_similar(self.record)
             if answer is not None and self.lookup.is_young_enough(answer):
                 await self._replay(answer)
             else:
@@ -193,9 +193,9 @@ class CacheCall:
             if flight is not None and flight.is_joinable:
                 is_served = await self._join_flight(flight)
             else:
-                is_served = await self._lead_flight(flight_id)
+                is_served = await self._lead_lookup_and_fetch(flight_id)
 
-    async def _serve_cached(self, answer: CachedAnswer) -> bool:
+    async def _replay_if_young_enough(self, answer: CachedAnswer) -> bool:
         """Send a cached response. If it is too old, return False; the next lookup will miss."""
         if not self.lookup.is_young_enough(answer):
             self.lookup = replace(self.lookup, control=replace(self.lookup.control, no_cache=True))
@@ -234,7 +234,7 @@ class CacheCall:
         try:
             with flight.open_listener(self.lookup.echoed_call) as listener:
                 await flight.wait_until_started()
-                if flight.has_response:
+                if flight.has_frames_to_relay:
                     self.record.cache = "coalesced"
                     is_flagged = flight.head.is_flagged
                     head = ResponseHead(self.lookup.call.stream, is_flagged=is_flagged)
@@ -245,7 +245,7 @@ class CacheCall:
         finally:
             self.record.wait_s += self.record.now() - started_at
         if flight.cached is not None:
-            return await self._serve_cached(flight.cached)
+            return await self._replay_if_young_enough(flight.cached)
         error = flight.error
         if error is not None and (error.is_final or isinstance(error, _COUNTED_ERRORS)):
             self._failures += 1
@@ -254,10 +254,10 @@ class CacheCall:
                 raise error.with_traceback(None) from None
         return False
 
-    async def _lead_flight(self, flight_id: object) -> bool:
+    async def _lead_lookup_and_fetch(self, flight_id: object) -> bool:
         flight = self.flights[flight_id] = Flight()
         try:
-            flight.cached = answer = await self.lookup.find(self.record)
+            flight.cached = answer = await self.lookup.find_exact_or_similar(self.record)
             if answer is None:
                 self.record.cache = "refresh" if self.lookup.control.no_cache else "miss"
                 async with FetchTask(self.lookup, self.forward, flight):
@@ -271,7 +271,7 @@ class CacheCall:
                 flight.close()
             if self.flights.get(flight_id) is flight:
                 del self.flights[flight_id]
-        return await self._serve_cached(answer)
+        return await self._replay_if_young_enough(answer)
 
     async def _relay(self, frames: Sequence[Frame], listener: FlightListener) -> None:
         """Send the frames of a flight as they arrive. Raises the error of the flight."""

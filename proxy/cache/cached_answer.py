@@ -85,7 +85,7 @@ def serialize_answer(
     """
     pairs = zip(TOKEN_TYPES, metadata.tokens.list_counts_by_type(), strict=True)
     counts = {name: count for name, count in pairs if count}
-    counts |= metadata.tokens.list_extra_counts()
+    counts |= metadata.tokens.list_extra_billed_counts()
     origin = metadata.ended_at, metadata.streamed, metadata.upstream, metadata.model
     text = b"\n".join((orjson.dumps([*origin, counts, metadata.family]), *lines))
     if skip_short and len(text) <= MAX_PLAIN_BYTES:
@@ -247,13 +247,13 @@ def adapt_to_call(frame: Frame, call: Call) -> Frame:
     if frame.family != "responses" or doc is None:
         return frame
     if isinstance(doc.get("response"), dict):
-        doc = {**doc, "response": doc["response"] | _echo_request_members(call)}
+        doc = {**doc, "response": doc["response"] | _get_echoed_caller_members(call)}
     elif doc.get("object") == "response":
-        doc = doc | _echo_request_members(call)
+        doc = doc | _get_echoed_caller_members(call)
     else:
         return frame
     return frame._replace(doc=doc, raw=None)
 
 
-def _echo_request_members(call: Call) -> Json:
+def _get_echoed_caller_members(call: Call) -> Json:
     return {name: call.body.get(name, ECHOED_MEMBERS[name]) for name in _ECHOED_CALLER}

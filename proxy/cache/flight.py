@@ -49,7 +49,7 @@ class Flight:
         return not self.is_closed and not self.is_oversize
 
     @property
-    def has_response(self) -> bool:
+    def has_frames_to_relay(self) -> bool:
         """True if there are frames and the flight has not failed."""
         return self._end > 0 and (self.is_complete or not self.is_closed)
 

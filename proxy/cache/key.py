@@ -42,7 +42,7 @@ def compute_cache_key(
     Virtual keys do not share responses: ``plan.key`` is hashed too. ``namespace`` comes from the
     client. ``secret`` has at most 64 bytes.
     """
-    prefix = _make_key_prefix(plan, call, rule, namespace)
+    prefix = _make_json_key_prefix(plan, call, rule, namespace)
     # Sorted by name, but not within a field, where order may matter to a model. The list is flat,
     # because a body may already have the greatest depth that can be encoded.
     unkeyed = TRANSPORT_FIELDS if rule.by_user else UNKEYED_FIELDS
@@ -65,7 +65,7 @@ def compute_cache_key(
     return hasher.digest()
 
 
-def _make_key_prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
+def _make_json_key_prefix(plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
     """Return the beginning of the key's JSON list: all parts except the request.
 
     It is cached in the plan unless it depends on the call.

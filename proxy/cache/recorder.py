@@ -15,13 +15,13 @@ from proxy.types import CacheRule, Call, Json, ResponseHead, events
 _DATA_PREFIX = b"data: "
 
 
-def count_choices(call: Call, body: Json) -> int:
-    """Return the number of choices or vectors that a request body asks for."""
+def count_requested_choices(call: Call, request_body: Json) -> int:
+    """Return the number of choices or vectors that a request asks for."""
     if call.head.endpoint == "embeddings":
-        return _count_texts(body.get("input"))
-    n = body.get("n")
+        return _count_texts(request_body.get("input"))
+    n = request_body.get("n")
     choices = n if type(n) is int and n > 0 else 1
-    return choices * _count_texts(body["prompt"]) if "prompt" in body else choices
+    return choices * _count_texts(request_body.get("prompt"))
 
 
 def _count_texts(value: Any) -> int:
@@ -76,7 +76,7 @@ class AnswerRecorder:
             self._add(self.encode(frame) if encoded is None else encoded)
         for event in frame.events:
             if type(event) is not events.Delta:
-                self._check_cacheable(event, frame)
+                self._update_cacheability(event, frame)
         if not self._is_cacheable:
             self.lines.clear()
         if frame.last:
@@ -91,7 +91,7 @@ class AnswerRecorder:
         if self.size > self.rule.max_bytes:
             self.is_oversize, self._is_cacheable, self._writer = True, False, None
 
-    def _check_cacheable(self, event: events.Event, frame: events.Frame) -> None:
+    def _update_cacheability(self, event: events.Event, frame: events.Frame) -> None:
         if type(event) is events.PartStart:
             self._started.add(event.part.choice)
             is_tool_call = event.part.kind in events.TOOL_CALL_KINDS

@@ -166,7 +166,7 @@ class SemanticLookup:
         Shadow mode only counts matches, in a background task.
         """
         prompt = find_short_prompt(self.call.body)
-        if prompt is None or not self._is_eligible(record):
+        if prompt is None or not self._may_use_semantic_cache(record):
             self.cache.on_lookup("ineligible")
             return None
         search = partial(self._search, prompt, record, read_answer)
@@ -181,7 +181,7 @@ class SemanticLookup:
     def index_answer(self, key: bytes) -> None:
         """Make the response that is cached under ``key`` available to similar prompts."""
         self._key = key
-        self._add_to_index()
+        self._add_vector_if_cached()
 
     async def _search(
         self, prompt: str, record: Record, read_answer: ReadAnswer
@@ -206,7 +206,7 @@ class SemanticLookup:
             self.cache.index.remove(self._space, match)
         self.cache.on_lookup("miss")
         self._vector = vector
-        self._add_to_index()
+        self._add_vector_if_cached()
         return None
 
     async def _embed_prompt(self, prompt: str, record: Record) -> Vector | None:
@@ -229,12 +229,12 @@ class SemanticLookup:
         self.cache.on_lookup(result)
         return None
 
-    def _add_to_index(self) -> None:
+    def _add_vector_if_cached(self) -> None:
         """Add the vector to the index once it is computed and its response is cached."""
         if self._key is not None and self._vector is not None:
             self.cache.index.add(self._space, self._key, self._vector)
 
-    def _is_eligible(self, record: Record) -> bool:
+    def _may_use_semantic_cache(self, record: Record) -> bool:
         """Return True if the semantic cache may serve the call.
 
         Its temperature must be low, and no guard may have a finding in its prompt. It must not be

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from proxy.cache.store import PendingWrites, Row, StoreEvents
 from proxy.runtime.spool import get_file_identity
@@ -169,6 +169,15 @@ OnReplaced = Callable[[str, Path | None], None]
 Batch = Sequence[tuple[bytes, Row]]
 
 
+class WriteResult(NamedTuple):
+    """Entries and bytes of the file after a write, and entries that it removed, by reason."""
+
+    entries: int
+    size: int
+    expired: int
+    evicted: int
+
+
 class DatabaseThread:
     """Thread with its own connection to the file."""
 
@@ -204,7 +213,7 @@ class SqliteAnswerStore:
     _writer: DatabaseThread = field(default_factory=partial(DatabaseThread, "cache-writer"))
     _pending: PendingWrites = field(default_factory=partial(PendingWrites, ROW_BYTES))
     _touched: dict[bytes, float] = field(default_factory=dict)
-    _write_task: asyncio.Future[tuple[int, int, int, int]] | None = None
+    _write_task: asyncio.Future[WriteResult] | None = None
 
     async def get(self, key: bytes) -> bytes | None:
         pending = self._pending.rows.get(key)
@@ -245,9 +254,7 @@ class SqliteAnswerStore:
         self._write_task = work
         work.add_done_callback(lambda write_task: self._finish_write(write_task, batch))
 
-    def _finish_write(
-        self, write_task: asyncio.Future[tuple[int, int, int, int]], batch: Batch
-    ) -> None:
+    def _finish_write(self, write_task: asyncio.Future[WriteResult], batch: Batch) -> None:
         self._write_task = None
         self._pending.remove(batch)
         error = write_task.exception()
@@ -256,10 +263,10 @@ class SqliteAnswerStore:
             self.on_write_error(error)
             self.events.count_cache_evictions("dropped", len(batch))
         else:
-            entries, size, expired, full = write_task.result()
-            self.events.set_cache_size(STORE_NAME, entries, size)
-            self.events.count_cache_evictions("expired", expired)
-            self.events.count_cache_evictions("full", full)
+            result = write_task.result()
+            self.events.set_cache_size(STORE_NAME, result.entries, result.size)
+            self.events.count_cache_evictions("expired", result.expired)
+            self.events.count_cache_evictions("full", result.evicted)
         if self._pending.rows:
             self._start_write()
 
@@ -283,11 +290,8 @@ class SqliteAnswerStore:
 
     def _write(
         self, batch: Batch, touched: Sequence[tuple[bytes, float]], now: float
-    ) -> tuple[int, int, int, int]:
-        """Write a batch and the last-used times, to a new file if this one is damaged or gone.
-
-        Return the entries and bytes of the file, and the numbers of expired and evicted entries.
-        """
+    ) -> WriteResult:
+        """Write a batch and the last-used times, to a new file if this one is damaged or gone."""
         if not self._damaged and self._is_in_place():
             try:
                 return self._write_to(self._writer.database, batch, touched, now)
@@ -303,7 +307,7 @@ class SqliteAnswerStore:
         batch: Batch,
         touched: Sequence[tuple[bytes, float]],
         now: float,
-    ) -> tuple[int, int, int, int]:
+    ) -> WriteResult:
         rows = [
             (k, value, len(value) + ROW_BYTES, expires_at, now) for k, (value, expires_at) in batch
         ]
@@ -312,14 +316,14 @@ class SqliteAnswerStore:
             database.executemany(UPSERT_VALUE, rows)
             database.executemany(UPDATE_LAST_USE, [(used, key) for key, used in touched])
             expired = database.execute(DELETE_EXPIRED, (now,)).rowcount
-            full = self._evict_entries(database)
+            evicted = self._evict_entries(database)
             entries, size = read_totals(database)
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:  # some errors end the transaction
                 database.execute("ROLLBACK")
             raise
-        return entries, size, expired, full
+        return WriteResult(entries, size, expired=expired, evicted=evicted)
 
     def _evict_entries(self, database: sqlite3.Connection) -> int:
         """Evict the least recently used entries until the others fit. Return their number.

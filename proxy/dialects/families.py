@@ -40,7 +40,7 @@ from proxy.dialects.responses.schema import find_failure
 from proxy.dialects.responses.whole import WholeResponseReader
 from proxy.dialects.responses.writer import ResponsesWriter
 from proxy.errors import ProxyError, UpstreamInvalid
-from proxy.money.usage import read_usage
+from proxy.money.usage import read_chat_usage
 from proxy.types import Call, Endpoint, Json, ResponseHead
 from proxy.types.events import Extension, FamilyName, Frame, UsageReport
 from proxy.types.guard import GuardResults
@@ -50,7 +50,7 @@ def _read_embeddings_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
     usage = doc.get("usage")
     if usage is None:
         return DocumentUsage()
-    return DocumentUsage(UsageReport(read_usage(usage), usage if type(usage) is dict else {}))
+    return DocumentUsage(UsageReport(read_chat_usage(usage), usage if type(usage) is dict else {}))
 
 
 def _check_token_count(doc: Json, options: ReadOptions) -> DocumentUsage:

@@ -173,9 +173,9 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 
     Waits for at most 10 seconds for rows of a running proxy. Raises ``LedgerUnusable``.
     """
-    folder, ended_by_run = get_counters_folder(path.parent), _count_ended(path)
+    folder, ended_by_run = get_counters_folder(path.parent), _count_ended_calls_of_open_runs(path)
     for _ in range(MAX_POLLS):
-        if not _count_unsettled(path, ended_by_run):
+        if not _count_unsettled_ended_calls(path, ended_by_run):
             break
         sleep(POLL_INTERVAL_S)
     position = read_position(path)
@@ -194,7 +194,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
             "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
         ).fetchone()
     refused = get_refused_path(path) if get_refused_path(path).exists() else None
-    unsettled = _count_unsettled(path, ended_by_run)
+    unsettled = _count_unsettled_ended_calls(path, ended_by_run)
     sure = (*marked, *(crash for crash in dead if crash.is_exact or crash.is_older_copy))
     missing = dropped + sum(crash.missing for crash in sure) + unsettled
     if missing > known_missing:
@@ -217,7 +217,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
     )
 
 
-def _count_ended(path: Path) -> dict[int, int]:
+def _count_ended_calls_of_open_runs(path: Path) -> dict[int, int]:
     """Return the number of ended calls by run, for runs whose proxy is or may be running."""
     folder, ended_by_run = get_counters_folder(path.parent), {}
     with open_for_reading(path, migrate_copy=False) as file:
@@ -231,7 +231,7 @@ def _count_ended(path: Path) -> dict[int, int]:
     return ended_by_run
 
 
-def _count_unsettled(path: Path, ended_by_run: Mapping[int, int]) -> int:
+def _count_unsettled_ended_calls(path: Path, ended_by_run: Mapping[int, int]) -> int:
     """Return how many of the ended calls are neither written nor counted as lost yet."""
     with open_for_reading(path, migrate_copy=False) as file:
         settled = dict(file.execute("SELECT id, settled FROM runs").fetchall())

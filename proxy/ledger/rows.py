@@ -77,7 +77,7 @@ def make_rows(entry: CallEntry) -> Rows:
     if summary.saved is not None:
         attempts.append(_make_cached_row(seq, summary, summary.saved))
     charges: list[Row] = [
-        (seq, charge.budget, to_stored_scope(charge.scope), started_ms, charge.cost)
+        (seq, charge.budget, hash_long_or_unprintable_scope(charge.scope), started_ms, charge.cost)
         for charge in summary.charges
     ]
     calls = [_make_call_row(seq, summary, started_ms, attempts, charges)]
@@ -94,7 +94,7 @@ def compute_charge_checksum(budget: Value, scope: Value, cost: Value) -> int:
     return crc32(f"{budget}\0{scope}\0{cost}".encode(errors="surrogatepass"))
 
 
-def to_stored_scope(scope: str) -> str:
+def hash_long_or_unprintable_scope(scope: str) -> str:
     """Return the form of a scope in rows.
 
     A hash replaces a long or unprintable scope, part of which a client wrote.
@@ -178,8 +178,8 @@ def _make_call_row(
         summary.error,
         summary.cache,
         len(attempts),
-        _sum_columns(attempts, _FIRST_TOKENS, _END_TOKENS),
-        _sum_columns(attempts, _COST, _COST + 1),
+        _sum_columns_if_all_known(attempts, _FIRST_TOKENS, _END_TOKENS),
+        _sum_columns_if_all_known(attempts, _COST, _COST + 1),
         len(charges),
         sum(charge.cost for charge in summary.charges),
         sum(compute_charge_checksum(budget, scope, cost) for _, budget, scope, _, cost in charges),
@@ -191,7 +191,7 @@ _FIRST_TOKENS = ATTEMPT_COLUMNS.index(TOKEN_COLUMNS[0])
 _END_TOKENS = _FIRST_TOKENS + len(TOKEN_COLUMNS)
 
 
-def _sum_columns(attempts: Sequence[Row], begin: int, end: int) -> int | None:
+def _sum_columns_if_all_known(attempts: Sequence[Row], begin: int, end: int) -> int | None:
     """Return the sum of columns over attempts that used tokens, None if it is unknown."""
     total: int | None = None
     for row in attempts:

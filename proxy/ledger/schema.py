@@ -175,7 +175,7 @@ SCHEMA_VERSION = max(MIGRATIONS)
 def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
     """Create the tables of an empty ledger, or migrate those of an earlier version.
 
-    Raises ``LedgerUnusable`` if the file is no ledger, or if a process that has counts of calls in
+    Raises ``LedgerUnusable`` if the file is no ledger, or if a process whose call counters are in
     ``folder`` writes to it.
     """
     file.execute("BEGIN IMMEDIATE")

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from proxy.errors.words import quote
-from proxy.ledger.rows import to_ms, to_stored_scope
+from proxy.ledger.rows import hash_long_or_unprintable_scope, to_ms
 from proxy.ledger.sqlite import interrupt_after, open_for_reading
 from proxy.ledger.store import LedgerUnusable
 from proxy.runtime.frozen import frozen
@@ -236,7 +236,7 @@ def read_ledger_id(path: Path) -> str | None:
     return None
 
 
-async def read_budget_spend(
+async def read_spend_unless_per_user(
     path: Path, budget: BudgetQuery, scopes: Iterable[str], since_ms: int, before_ms: int = NEVER_MS
 ) -> dict[str, int] | None:
     """Return the nano-USD by scope of a budget for calls that started in a period, off the loop.
@@ -252,7 +252,7 @@ async def read_budget_spend(
 def _read_spend(
     path: Path, budget: BudgetQuery, scopes: tuple[str, ...], since_ms: int, before_ms: int
 ) -> dict[str, int]:
-    names = {scope: to_stored_scope(scope) for scope in scopes}
+    names = {scope: hash_long_or_unprintable_scope(scope) for scope in scopes}
     with open_for_reading(path) as file:
         parameters = {"name": budget.limit.name, "scopes": json.dumps(list(names.values()))}
         charged = dict(

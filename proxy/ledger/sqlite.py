@@ -28,7 +28,7 @@ from proxy.ledger.statements import (
     PruneResult,
     get_prune_limit_ms,
     insert_rows,
-    prune_rows,
+    prune_oldest_batch,
 )
 from proxy.ledger.store import (
     FILE_MODE,
@@ -142,7 +142,7 @@ class SqliteStore:
             return False
         self._prune_at = now + PRUNE_INTERVAL_MS
         with self._transaction() as file:
-            pruned = prune_rows(file, get_prune_limit_ms(now - keep, now))
+            pruned = prune_oldest_batch(file, get_prune_limit_ms(now - keep, now))
         if pruned.calls < PRUNE_BATCH:
             return False
         self._prune_at = now
@@ -193,7 +193,7 @@ class SqliteStore:
         is_another = self._file_identity is not None and self._file_identity != identity
         self._disconnect()  # after `get_file_identity`: a freed inode number could be reused
         if is_another and identity is None:
-            log = _preserve_wal(self.path, self.run.now_ms())
+            log = _move_wal_aside(self.path, self.run.now_ms())
         file = _open_and_migrate(self.path, self.run.folder)
         self._file_identity = get_file_identity(self.path)
         if is_another:
@@ -242,7 +242,7 @@ class SqliteStore:
             self._file = None
 
 
-def _preserve_wal(path: Path, now_ms: int) -> Path | None:
+def _move_wal_aside(path: Path, now_ms: int) -> Path | None:
     """Rename the write-ahead log of a moved or deleted file.
 
     It has the last rows, and SQLite would delete it. Return its new path, if there is one.
@@ -258,7 +258,7 @@ def _open_and_migrate(path: Path, folder: Path) -> sqlite3.Connection:
     """Open or create a ledger, and migrate it.
 
     Raises ``LedgerUnusable`` if the file is no ledger, or if it must be migrated while a process
-    with counts in ``folder`` writes to it.
+    whose call counters are in ``folder`` writes to it.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
@@ -295,7 +295,7 @@ def prune_ledger(path: Path, before_ms: int, now_ms: int) -> PruneResult:
             file.execute(f"PRAGMA busy_timeout = {PRUNE_BUSY_TIMEOUT_MS}")
             while True:
                 file.execute("BEGIN IMMEDIATE")
-                batch = prune_rows(file, get_prune_limit_ms(before_ms, now_ms))
+                batch = prune_oldest_batch(file, get_prune_limit_ms(before_ms, now_ms))
                 file.execute("COMMIT")
                 total += batch
                 if batch.calls < PRUNE_BATCH:

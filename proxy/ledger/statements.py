@@ -30,7 +30,7 @@ def insert_rows(file: sqlite3.Connection, run: int, rows: Rows) -> int:
     new = _insert_into_table(file, "calls", CALL_COLUMNS, run, rows.calls)
     _insert_into_table(file, "attempts", ATTEMPT_COLUMNS, run, rows.attempts)
     for batch in _split_into_batches(rows.charges, len(CHARGE_COLUMNS)):
-        _insert_charges(file, run, batch)
+        _insert_charges_and_budgets(file, run, batch)
     return new
 
 
@@ -47,7 +47,7 @@ def _insert_into_table(
     return new
 
 
-def _insert_charges(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
+def _insert_charges_and_budgets(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
     """Insert charges, new budgets, and the start of each budget's first charge.
 
     The stored start avoids a query over all counters of the budget.
@@ -117,7 +117,7 @@ def get_prune_limit_ms(before_ms: int, now_ms: int) -> int:
     return min(before_ms, *(start - ZONE_SPREAD_MS for start in starts))
 
 
-def prune_rows(file: sqlite3.Connection, before_ms: int) -> PruneResult:
+def prune_oldest_batch(file: sqlite3.Connection, before_ms: int) -> PruneResult:
     """Delete about ``PRUNE_BATCH`` of the oldest calls that started before a moment.
 
     A smaller number means that there are no more.

@@ -19,8 +19,8 @@ from proxy.limits.claims import (
     estimate_claims,
     estimate_cost,
     estimate_hidden_output,
-    list_actual_usage,
-    list_budget_charges,
+    list_actual_or_claimed_usage,
+    list_non_user_budget_charges,
 )
 from proxy.limits.stores.store import CounterStore
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload
@@ -57,7 +57,7 @@ class Limiter:
     offload: Offload = Offload()  # immutable
     _in_flight: dict[str, Reservation] = field(default_factory=dict)
 
-    def get_reserved_amounts(self, limit: Limit, since_ms: int) -> dict[str, int]:
+    def get_reserved_amounts_by_scope(self, limit: Limit, since_ms: int) -> dict[str, int]:
         """Return the amounts of a limit that calls in flight have reserved, by scope.
 
         Counts calls received since ``since_ms`` (UTC), also under earlier policies.
@@ -150,8 +150,8 @@ class Reservation:
             if self._is_void:
                 await store.settle_unused(self._id)
             else:
-                usage = list_actual_usage(claims, self.record)
-                self.record.charges = list_budget_charges(self._decision, usage)
+                usage = list_actual_or_claimed_usage(claims, self.record)
+                self.record.charges = list_non_user_budget_charges(self._decision, usage)
                 await store.settle(self._id, usage)
         finally:
             del self.limiter._in_flight[self._id]

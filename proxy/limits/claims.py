@@ -40,7 +40,7 @@ from proxy.types.limit import (
 from proxy.types.providers import is_reasoning_model
 
 USER_PLACEHOLDER = "\0user\0"  # stands for the user in a scope; no policy name contains NUL
-Amounts = dict[LimitKind, list[int]]
+AmountsByKind = dict[LimitKind, list[int]]
 """Estimated amount of each model call, by kind of limit."""
 
 
@@ -69,7 +69,7 @@ def _is_free(plan: Plan, call: Call) -> bool:
     return bool(prices) and all(price is not None and price.is_free for price in prices)
 
 
-def _make_claim(template: ClaimTemplate, amounts: Amounts, plan: Plan, call: Call) -> Claim:
+def _make_claim(template: ClaimTemplate, amounts: AmountsByKind, plan: Plan, call: Call) -> Claim:
     """Return the claim of a call whose amount or scope differs between calls."""
     _, limit, scope, is_per_user, model_calls = template
     amount = 1
@@ -121,9 +121,9 @@ def _make_claim_templates(plan: Plan) -> list[ClaimTemplate]:
     return templates
 
 
-def _estimate_amounts(plan: Plan, call: Call, templates: Sequence[ClaimTemplate]) -> Amounts:
+def _estimate_amounts(plan: Plan, call: Call, templates: Sequence[ClaimTemplate]) -> AmountsByKind:
     """Estimate each usage-based kind once for all its limits."""
-    amounts: Amounts = {}
+    amounts: AmountsByKind = {}
     sizes: list[list[CallSize]] = []
     for template in templates:
         kind = template.limit.kind
@@ -236,7 +236,9 @@ def estimate_hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOu
     return HiddenOutput(seconds, count_choices(body), attempt.max_output_tokens)
 
 
-def list_budget_charges(decision: LimitDecision, usage: Sequence[int]) -> list[BudgetCharge]:
+def list_non_user_budget_charges(
+    decision: LimitDecision, usage: Sequence[int]
+) -> list[BudgetCharge]:
     """Return a charge for each budget of a call, except budgets per user.
 
     ``usage`` has the amount for each claim of ``decision``. Budgets in shadow mode that would have
@@ -252,7 +254,7 @@ def list_budget_charges(decision: LimitDecision, usage: Sequence[int]) -> list[B
     ]
 
 
-def list_actual_usage(claims: Sequence[Claim], record: Record) -> list[int]:
+def list_actual_or_claimed_usage(claims: Sequence[Claim], record: Record) -> list[int]:
     """Return the usage of an ended call for each claim.
 
     Unknown usage is the claimed amount, or the known part of the usage if that is more.

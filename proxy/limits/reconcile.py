@@ -64,14 +64,14 @@ class Reconciler:
         """Return the drift of each active budget by name, without budgets of unknown drift."""
         drifts: dict[str, int] = {}
         for budget in (await self.list_budgets()).values():
-            if budget.limit.shadow or not self._has_same_deployments(budget):
+            if budget.limit.shadow or not self._has_unchanged_deployments_in_window(budget):
                 continue
             drift = await self._find_smallest_drift(budget)
             if drift is not None:
                 drifts[budget.limit.name] = drift
         return drifts
 
-    def _has_same_deployments(self, budget: BudgetQuery) -> bool:
+    def _has_unchanged_deployments_in_window(self, budget: BudgetQuery) -> bool:
         """Return False if the deployments of a budget have changed in its window.
 
         The ledger does not record which deployments the budget counted before.
@@ -89,18 +89,18 @@ class Reconciler:
         """Repeat the measurement, because drift that disappears was a call in flight."""
         drifts: list[int] = []
         while len(drifts) < MAX_MEASUREMENTS and 0 not in drifts:
-            drift = await self._measure_drift(budget)
+            drift = await self._measure_largest_scope_drift(budget)
             if drift is None:
                 return None
             drifts.append(drift)
         return min(drifts, key=abs)
 
-    async def _measure_drift(self, budget: BudgetQuery) -> int | None:
+    async def _measure_largest_scope_drift(self, budget: BudgetQuery) -> int | None:
         window_start_ms = budget.limit.calendar.get_window_start_ms(self.utc())
-        spend_before = await self._read_counted_spend(budget, window_start_ms)
+        spend_before = await self._read_settled_spend_by_scope(budget, window_start_ms)
         await self.sleep(WRITE_DELAY_S)
         ledger_spend = await self.fetch_spend(budget, window_start_ms)
-        spend_after = await self._read_counted_spend(budget, window_start_ms)
+        spend_after = await self._read_settled_spend_by_scope(budget, window_start_ms)
         if budget.limit.calendar.get_window_start_ms(self.utc()) != window_start_ms:
             return None
         drifts = []
@@ -111,7 +111,7 @@ class Reconciler:
             drifts.append(0 if is_between else min(differences, key=abs))
         return max(drifts, key=abs, default=None)
 
-    async def _read_counted_spend(
+    async def _read_settled_spend_by_scope(
         self, budget: BudgetQuery, window_start_ms: int
     ) -> dict[str, int]:
         """Return the nano-USD of ended calls by scope, without fresh counters."""
@@ -123,7 +123,7 @@ class Reconciler:
             states = await store.read(claims)
         except StoreUnavailable:
             return {}
-        reserved = self.limiter.get_reserved_amounts(budget.limit, window_start_ms)
+        reserved = self.limiter.get_reserved_amounts_by_scope(budget.limit, window_start_ms)
         spend = {
             state.scope: state.used - reserved.get(state.scope, 0)
             for state in states

@@ -44,7 +44,7 @@ class ConfigPart:
         """Return the path of a member."""
         return f"{self.path}.{name}" if self.path else name
 
-    def read_member_names(self) -> list[str]:
+    def list_member_names(self) -> list[str]:
         """Return the names of the members, at most ``MAX_ITEMS``."""
         return first_items(self._values, MAX_ITEMS)
 
@@ -53,7 +53,7 @@ class ConfigPart:
         self._read.add(name)
         return self._values.get(name)
 
-    def read_text(self, name: str) -> str | None:
+    def read_as_text(self, name: str) -> str | None:
         """Return a member that is text or a number as text, otherwise None."""
         value = self._values.get(name)
         if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value == "":

@@ -92,8 +92,8 @@ def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
 
 
 def _read_provider_name(params: ConfigPart) -> str:
-    name, slash, _ = (params.read_text("model") or "").partition("/")
-    return params.read_text("custom_llm_provider") or (name if slash else "openai")
+    name, slash, _ = (params.read_as_text("model") or "").partition("/")
+    return params.read_as_text("custom_llm_provider") or (name if slash else "openai")
 
 
 def list_passthrough_paths(mode: str, provider: str | None) -> list[Any]:
@@ -143,7 +143,7 @@ class _Converter:
         """Yield the variables of API keys that LiteLLM reads by default."""
         for item in self._top.read_mappings("model_list"):
             params = item.read_mapping("litellm_params")
-            is_converted = "*" not in (params.read_text("model") or "")
+            is_converted = "*" not in (params.read_as_text("model") or "")
             provider = BY_WORD.get(_read_provider_name(params))
             if is_converted and provider is not None and params.read_value("api_key") is None:
                 yield provider.variable
@@ -163,7 +163,7 @@ class _Converter:
         retries = router.read_number("num_retries") or litellm.read_number("num_retries")
         if retries:
             self._deployment_defaults["retry"] = {"times": min(10, int(retries))}
-        strategy = router.read_text("routing_strategy")
+        strategy = router.read_as_text("routing_strategy")
         if strategy == "least-busy":
             self._deployment_defaults["balance"] = "least_loaded"
         elif strategy not in (None, "simple-shuffle"):
@@ -171,11 +171,11 @@ class _Converter:
             self._draft.add_note(router.get_member_path("routing_strategy"), note)
 
     def _add_model(self, item: ConfigPart) -> None:
-        draft, model_name = self._draft, item.read_text("model_name")
+        draft, model_name = self._draft, item.read_as_text("model_name")
         params, info = item.read_mapping("litellm_params"), item.read_mapping("model_info")
         info.read_value("id")
-        mode = info.read_text("mode") or "chat"
-        model = params.read_text("model")
+        mode = info.read_as_text("mode") or "chat"
+        model = params.read_as_text("model")
         if model_name is None or model is None or "*" in model_name + model:
             draft.report_skipped_target(
                 item.path, "must have one model_name and one model, without wildcards"
@@ -204,7 +204,7 @@ class _Converter:
             if path not in deployment.setdefault("passthrough", []):
                 deployment["passthrough"].append(path)
         self._add_mode_notes(info, mode, target["model"])
-        self._add_base_price(info, params, target)
+        self._add_base_model_price(info, params, target)
         draft.add_unread_notes((item, params, info))
 
     def _add_mode_notes(self, info: ConfigPart, mode: str, model: str) -> None:
@@ -215,8 +215,10 @@ class _Converter:
             note = f'mode {mode} is not supported. See "Other paths" in docs/policies.md.'
             self._draft.add_note(info.get_member_path("mode"), note)
 
-    def _add_base_price(self, info: ConfigPart, params: ConfigPart, target: dict[str, Any]) -> None:
-        base_models = info.read_text("base_model"), params.read_text("base_model")
+    def _add_base_model_price(
+        self, info: ConfigPart, params: ConfigPart, target: dict[str, Any]
+    ) -> None:
+        base_models = info.read_as_text("base_model"), params.read_as_text("base_model")
         base_model = base_models[0] or base_models[1]
         if base_model is None or "price" in target or base_model == target["model"]:
             return
@@ -251,7 +253,7 @@ class _Converter:
     def _read_base_url(self, params: ConfigPart, name: str, provider: Provider) -> str | None:
         """Return the base URL of a target. If there is none, report it and return None."""
         path = params.get_member_path("api_base")
-        configured = params.read_text("api_base") or params.read_text("base_url")
+        configured = params.read_as_text("api_base") or params.read_as_text("base_url")
         if configured is None:
             if provider.base_url is None:
                 self._draft.report_skipped_target(
@@ -269,14 +271,14 @@ class _Converter:
         if url is not None and name == "azure":
             url = url.rstrip("/").removesuffix("/openai/v1")
             url += "/openai/v1" if urlsplit(url).path else ""
-            if params.read_text("api_version") is not None:
+            if params.read_as_text("api_version") is not None:
                 note = "is not needed, because Azure is called at /openai/v1"
                 self._draft.add_note(params.get_member_path("api_version"), note)
         return url
 
     def _add_fallbacks(self, part: ConfigPart) -> None:
         deployments = self._draft.deployments
-        for model_name in list(part.read_member_names()):
+        for model_name in list(part.list_member_names()):
             fallback_names = part.read_value(model_name)
             deployment = deployments.get(to_slug(model_name))
             path = part.get_member_path(model_name)
@@ -298,7 +300,7 @@ class _Converter:
                 )
 
     def _add_aliases(self, part: ConfigPart) -> None:
-        for alias in part.read_member_names():
+        for alias in part.list_member_names():
             model_name = part.read_value(alias)
             model_name = model_name.get("model") if isinstance(model_name, dict) else model_name
             deployment = self._draft.deployments.get(to_slug(str(model_name)))
@@ -312,7 +314,7 @@ class _Converter:
     def _add_cache(self, params: ConfigPart) -> None:
         draft = self._draft
         if self._litellm.read_value("cache") is True:
-            store, ttl = params.read_text("type"), params.read_number("ttl")
+            store, ttl = params.read_as_text("type"), params.read_number("ttl")
             if store not in (None, *STORE_BY_CACHE_TYPE):
                 note = f"store {store} is not supported. The cache is kept in memory."
                 draft.add_note(params.get_member_path("type"), note)
@@ -327,7 +329,7 @@ class _Converter:
 
     def _add_budget(self) -> None:
         litellm = self._litellm
-        budget, period = litellm.read_number("max_budget"), litellm.read_text("budget_duration")
+        budget, period = litellm.read_number("max_budget"), litellm.read_as_text("budget_duration")
         if budget is None:
             return
         window = BUDGET_PERIODS.get(period or "30d")

@@ -38,7 +38,7 @@ def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     top, draft = ConfigPart("", config), Draft(iter_variable_names(config))
     deployment: dict[str, Any] = {"targets": []}
     strategy = top.read_mapping("strategy")
-    mode = strategy.read_text("mode") or "single"
+    mode = strategy.read_as_text("mode") or "single"
     parts = top.read_mappings("targets") or [top]
     targets = [target for part in parts if (target := _convert_target(draft, part)) is not None]
     if mode == "loadbalance" and targets:
@@ -70,13 +70,13 @@ def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
 def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     """Return a target. If it cannot be converted, report it and return None."""
     overrides = part.read_mapping("override_params")
-    text = part.read_text("provider") or part.read_text("virtual_key") or ""
-    model = overrides.read_text("model") or ""
+    text = part.read_as_text("provider") or part.read_as_text("virtual_key") or ""
+    model = overrides.read_as_text("model") or ""
     if model.startswith("@"):
         text, _, model = model[1:].partition("/")
     provider_name = text.removeprefix("@")
     word = _find_provider(provider_name)
-    base_url = part.read_text("custom_host") or (BY_WORD[word].base_url if word else None)
+    base_url = part.read_as_text("custom_host") or (BY_WORD[word].base_url if word else None)
     if word is None or base_url is None or not model:
         draft.report_skipped_target(part.path or "config", "must have a known provider and a model")
         return None
@@ -131,7 +131,7 @@ def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> No
 
 
 def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
-    mode, age = part.read_text("mode"), part.read_number("max_age")
+    mode, age = part.read_as_text("mode"), part.read_number("max_age")
     if mode is not None:
         deployment["cache"] = {"ttl": format_duration(age) if age else "1h"}
         if mode == "semantic":

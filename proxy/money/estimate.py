@@ -46,14 +46,14 @@ def estimate_text_quarters(text: str) -> int:
     return 2 * utf8 + 2 * utf16 + ascii_only - 4 * len(text)
 
 
-def estimate_value_quarters(value: Any) -> int:
+def estimate_leaf_value_quarters(value: Any) -> int:
     """Estimate the texts and numbers in a JSON value, without member names and punctuation."""
     if isinstance(value, str):
         return estimate_text_quarters(value)
     if isinstance(value, dict):
-        return sum(map(estimate_value_quarters, value.values()))
+        return sum(map(estimate_leaf_value_quarters, value.values()))
     if isinstance(value, list):
-        return sum(map(estimate_value_quarters, value))
+        return sum(map(estimate_leaf_value_quarters, value))
     return _estimate_number_quarters(value) if type(value) in (int, float) else 0
 
 

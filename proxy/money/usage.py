@@ -70,7 +70,7 @@ class Tokens:
             self.audio_input, self.audio_output,
         )  # fmt: skip
 
-    def list_extra_counts(self) -> dict[str, int]:
+    def list_extra_billed_counts(self) -> dict[str, int]:
         """Return the counts in ``EXTRA_COUNTS`` that are not 0, by name."""
         return {name: count for name in EXTRA_COUNTS if (count := getattr(self, name))}
 
@@ -158,7 +158,7 @@ def _add_image_count(counts: dict[str, int], name: str, details: Any, total: int
         counts[name] = min(_parse_count(details["image_tokens"]) or 0, total)
 
 
-def read_usage(usage: Any) -> Tokens | None:
+def read_chat_usage(usage: Any) -> Tokens | None:
     """Return the counts of ``usage`` in OpenAI's format, or None if they are invalid.
 
     If the total exceeds prompt plus completion, the difference is reasoning or cached input. xAI

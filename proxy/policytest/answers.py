@@ -10,7 +10,7 @@ from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.responses.stored import CONVERSATIONS_PATH
 from proxy.dialects.vendors import anthropic, openai
-from proxy.money.usage import read_usage
+from proxy.money.usage import read_chat_usage
 from proxy.policytest.cases import ScriptedAnswer
 from proxy.types import Call, Endpoint, Json, RequestHead, events
 
@@ -81,7 +81,7 @@ def make_frames(
     texts: Sequence[str], usage: dict[str, int], request: Json, finish: events.FinishReason = "stop"
 ) -> list[events.Frame]:
     """Return the frames of a response with a text in pieces, and its usage in OpenAI's format."""
-    part, report = events.Part("text", 0), events.UsageReport(read_usage(usage), dict(usage))
+    part, report = events.Part("text", 0), events.UsageReport(read_chat_usage(usage), dict(usage))
     opening = (
         events.ResponseStart("simulated", request.get("model"), 0),
         report,

@@ -48,7 +48,7 @@ PARAMETER_ATTRIBUTES: Mapping[str, str] = {
 """Span attributes of request parameters that are numbers, by the field of the request."""
 
 
-def get_call_attributes(summary: CallSummary) -> Attributes:
+def get_server_span_attributes(summary: CallSummary) -> Attributes:
     """Return the attributes of the server span of a call."""
     has_attempts = bool(summary.attempts)
     cost_source = "table" if summary.cost is not None else "unknown"

@@ -47,7 +47,7 @@ def seal_entry(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
     return line + b"\n", digest
 
 
-def shorten_entry(entry: Entry) -> Entry:
+def shorten_entry_lists(entry: Entry) -> Entry:
     """Shorten the lists of an entry to equal shares of a line. ``cut`` counts the removed items."""
     lists = {name: value for name, value in entry.items() if isinstance(value, list)}
     bare: Entry = {
@@ -136,7 +136,7 @@ class ChainFile:
             prev = head
             line, head = seal_entry(entry, seq, prev)
             if len(line) > MAX_LINE_BYTES:
-                line, head = seal_entry(shorten_entry(entry), seq, prev)
+                line, head = seal_entry(shorten_entry_lists(entry), seq, prev)
             data += line
             states.append((seq, head, len(data)))
         written, error = append_bytes(self._fd, data)

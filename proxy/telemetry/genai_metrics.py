@@ -84,11 +84,11 @@ class GenAiMetrics:
         sides = {"input_tokens": summary.tokens.prompt_total}
         if kind == INFERENCE_PREFIX:
             sides["output_tokens"] = summary.tokens.completion_total
-            self._add_usage(summary.tokens, labels)
+            self._count_tokens_by_modality(summary.tokens, labels)
         for side, count in sides.items():
             self._histograms[f"{kind}.operation.{side}"].record(count, labels)
 
-    def _add_usage(self, tokens: Tokens, labels: Mapping[str, Any]) -> None:
+    def _count_tokens_by_modality(self, tokens: Tokens, labels: Mapping[str, Any]) -> None:
         """Add tokens by modality: ``unknown`` if no provider reports a modality."""
         for side, total, audio, image in (
             ("input", tokens.prompt_total, tokens.audio_input, tokens.image_input),

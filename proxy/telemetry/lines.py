@@ -67,7 +67,7 @@ def to_ecs(line: Line) -> Line:
         renamed["event.duration"] = round(line["duration_ms"] * NS_PER_MS)
     if "outcome" in line:
         renamed["event.outcome"] = "success" if line["outcome"] == "success" else "failure"
-    return renamed | _rename_fields(line, ECS_NAMES)
+    return renamed | _rename_uncommon_fields(line, ECS_NAMES)
 
 
 def to_otel(line: Line) -> Line:
@@ -79,14 +79,14 @@ def to_otel(line: Line) -> Line:
         "SeverityNumber": SEVERITIES.get(line["level"], 0),
         "Body": line["event"],
         "Resource": {"service.name": "headrace"},
-        "Attributes": _rename_fields(line, OTEL_NAMES),
+        "Attributes": _rename_uncommon_fields(line, OTEL_NAMES),
     }
     if line.get("trace_id"):
         renamed |= {"TraceId": line["trace_id"], "SpanId": line.get("span_id"), "TraceFlags": "01"}
     return renamed
 
 
-def _rename_fields(line: Line, names: Mapping[str, str]) -> Line:
+def _rename_uncommon_fields(line: Line, names: Mapping[str, str]) -> Line:
     """Return the fields that are not common, by default with the prefix ``headrace.``."""
     return {
         names.get(name, f"headrace.{name}"): value
@@ -125,7 +125,7 @@ def redact_text(text: str) -> str:
     return redact_line(text.encode(errors="replace")).decode()
 
 
-def shorten_line(line: dict[str, Any]) -> dict[str, Any]:
+def empty_longest_lists(line: dict[str, Any]) -> dict[str, Any]:
     """Empty the longest lists of a line until it fits ``MAX_LINE_BYTES``. ``cut`` names them."""
     cut: Line = {}
     sizes = {name: len(orjson.dumps(value, str)) for name, value in line.items()}
@@ -158,7 +158,7 @@ def build_line_logger(
     def render(_: object, level: str, line: Any) -> bytes:
         data = orjson.dumps(schema(line), str, orjson.OPT_APPEND_NEWLINE)
         if len(data) > MAX_LINE_BYTES:
-            data = orjson.dumps(schema(shorten_line(line)), str, orjson.OPT_APPEND_NEWLINE)
+            data = orjson.dumps(schema(empty_longest_lists(line)), str, orjson.OPT_APPEND_NEWLINE)
         return redact_line(data)
 
     logger: FilteringBoundLogger = structlog.wrap_logger(

@@ -188,7 +188,7 @@ def build_call_line(record: Record) -> dict[str, Any]:
         "cache": summary.cache,
         "cache_semantic_match": summary.semantic_match,
         "guards": _list_guard_results(summary.verdicts) if summary.verdicts else [],
-        "upstream_guards": _list_upstream_findings(summary) if summary.upstream_findings else [],
+        "upstream_guards": _list_upstream_verdicts(summary) if summary.upstream_findings else [],
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": to_usd(saved.cost) if saved else None,
         "attempts": len(summary.attempts),
@@ -216,7 +216,7 @@ def _list_token_counts(tokens: Tokens) -> dict[str, int]:
     by_type = enumerate(tokens.list_counts_by_type())
     counts = {TOKEN_TYPES[index]: count for index, count in by_type if count}
     if tokens.cache_write_1h or tokens.web_searches:
-        counts |= tokens.list_extra_counts()
+        counts |= tokens.list_extra_billed_counts()
     return counts
 
 
@@ -246,7 +246,7 @@ def _list_guard_results(verdicts: GuardResults) -> list[dict[str, Any]]:
     ]
 
 
-def _list_upstream_findings(summary: CallSummary) -> list[dict[str, Any]]:
+def _list_upstream_verdicts(summary: CallSummary) -> list[dict[str, Any]]:
     """Return the verdicts of the upstreams' own guards."""
     return [
         {

@@ -44,7 +44,7 @@ class CallMetrics:
         duration.observe(summary.duration_s, trace_id)
         series["headrace_overhead_seconds", deployment].observe(summary.overhead_s, trace_id)
         if summary.key is None or summary.credential is not None:
-            self._record_key_use(summary)
+            self._record_key_use_or_problem(summary)
         tokens, cost = self._count_usage(deployment, summary) if summary.attempts else (0, 0)
         self._count_tags(deployment, summary.tags or {}, tokens, cost)
         for rule in summary.rules:
@@ -60,7 +60,7 @@ class CallMetrics:
         if len(summary.attempts) > 1:
             self._count_fallbacks(deployment, [attempt.attempt for attempt in summary.attempts])
 
-    def _record_key_use(self, summary: CallSummary) -> None:
+    def _record_key_use_or_problem(self, summary: CallSummary) -> None:
         """Record the time at which a key was used, or count a call without a valid key."""
         if summary.key is not None and summary.credential is not None:
             last_used = "headrace_key_last_used_timestamp_seconds"
@@ -106,7 +106,7 @@ class CallMetrics:
                 )
             if fate.served and summary.failure is None:
                 tokens = bill.usage.tokens.completion_total
-                self._observe_token_rate(deployment, attempt, tokens, summary.trace_id)
+                self._observe_token_gap_and_rate(deployment, attempt, tokens, summary.trace_id)
         if cost:
             series["headrace_key_cost_usd_total", summary.key or UNKNOWN].value += (
                 cost / NANO_PER_USD
@@ -124,7 +124,7 @@ class CallMetrics:
             costs.observe(summary.cost / NANO_PER_USD, summary.trace_id)
         return prompt + completion
 
-    def _observe_token_rate(
+    def _observe_token_gap_and_rate(
         self, deployment: str, attempt: Attempt, tokens: int, trace_id: str
     ) -> None:
         """Observe the mean seconds between the tokens of a stream, and the tokens per second."""
@@ -349,9 +349,9 @@ class Metrics(Registry):
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         self.drop_expired_series()
-        return self.get_exposition().render(accept)
+        return self.get_or_create_exposition().render(accept)
 
-    def get_exposition(self) -> Exposition:
+    def get_or_create_exposition(self) -> Exposition:
         """Return the exposition, created at the first call."""
         if self._exposition is None:
             from proxy.telemetry.exposition import Exposition  # noqa: PLC0415  # 30 modules that only scrapes need

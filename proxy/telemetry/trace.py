@@ -42,9 +42,9 @@ from proxy.telemetry.attributes import (
     Profile,
     SpanLevel,
     get_attempt_attributes,
-    get_call_attributes,
     get_captured_texts,
     get_model_call_attributes,
+    get_server_span_attributes,
     list_call_events,
 )
 from proxy.telemetry.lines import redact_text
@@ -162,7 +162,7 @@ class TraceSink:
             "server",
             (server_id, parent.span_id if parent is not None else None),
             (record.started, record.ended or record.started),
-            get_call_attributes(summary),
+            get_server_span_attributes(summary),
             list_call_events(summary),
         )
         return [*spans, server]
@@ -189,8 +189,8 @@ class TraceSink:
         added: dict[str, Any] = {}
         for profile in self._profiles:
             added |= profile(span_level, record, attributes)
-        event_attributes = (values for _, values in events)
-        span_attributes, *of_events = to_exportable([{**attributes, **added}, *event_attributes])
+        all_attributes = [{**attributes, **added}, *(values for _, values in events)]
+        span_attributes, *of_events = redact_known_attributes(all_attributes)
         own_id, parent_id = ids
         parent = None
         if parent_id is not None:
@@ -208,14 +208,14 @@ class TraceSink:
                 for (event, _), values in zip(events, of_events, strict=True)
             ],
             kind=SpanKind.SERVER if is_server else SpanKind.CLIENT,
-            status=STATUS_ERROR if _is_error(attributes) else STATUS_OK,
+            status=STATUS_ERROR if _is_proxy_or_upstream_failure(attributes) else STATUS_OK,
             start_time=epoch_ns + int(times[0] * 1e9),
             end_time=ended_ns,
             instrumentation_scope=INSTRUMENTATION_SCOPE,
         )
 
 
-def _is_error(attributes: Attributes) -> bool:
+def _is_proxy_or_upstream_failure(attributes: Attributes) -> bool:
     """Return True if the proxy or an upstream failed, even after the response head was sent."""
     if OUTCOME_ATTRIBUTE not in attributes:
         return attributes["error.type"] is not None
@@ -223,7 +223,7 @@ def _is_error(attributes: Attributes) -> bool:
     return attributes[OUTCOME_ATTRIBUTE] in FAILED_OUTCOMES and not 400 <= status < 500
 
 
-def to_exportable(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
+def redact_known_attributes(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
     """Return the attributes that are not None, with credentials and lone surrogates replaced."""
     known = [{k: value for k, value in part.items() if value is not None} for part in attributes]
     text = repr(known)  # one search for all values, because matches are rare

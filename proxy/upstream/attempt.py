@@ -30,7 +30,7 @@ from proxy.errors import (
 )
 from proxy.errors.words import MAX_ID, MAX_WORD, first_items, shorten_to_ascii
 from proxy.fields.token_bounds import CHOICE_COUNT_FIELDS, OPTION_GROUPS, count_choices
-from proxy.money.usage import read_usage
+from proxy.money.usage import read_chat_usage
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
 from proxy.upstream.errors import attribute_fault, redact_credentials
@@ -93,7 +93,7 @@ class OpenAttempt:
             self.attempt.cause, self.attempt.system_text = error.cause, error.system_text
             self.attempt.findings = error.findings or self.attempt.findings
             if error.usage is not None:  # the final usage
-                self.attempt.meter.add_usage(read_usage(error.usage))
+                self.attempt.meter.add_usage(read_chat_usage(error.usage))
                 self.attempt.finished = self.attempt.meter.reported is not None
                 self.attempt.bill = None
         else:

@@ -11,7 +11,7 @@ from proxy.dialects.responses.sealing import IdSealer
 from proxy.dialects.wire.strict_json import as_object
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import MAX_ID, read_text
-from proxy.money.usage import read_usage
+from proxy.money.usage import read_chat_usage
 from proxy.ports import BillingRegistry
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -81,4 +81,4 @@ class BackgroundBilling:
             attempt.bill = None  # a reader may have computed it meanwhile
             attempt.bill_name = name if attempt.is_billed else None
             if attempt.is_billed and usage is not None:
-                attempt.meter.add_usage(read_usage(usage))
+                attempt.meter.add_usage(read_chat_usage(usage))

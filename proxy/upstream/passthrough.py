@@ -20,7 +20,7 @@ from proxy.dialects.passthrough.response import (
 from proxy.dialects.requests.upstream_request import UpstreamRequest
 from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import ProxyError
-from proxy.money.usage import Json, Tokens, read_usage
+from proxy.money.usage import Json, Tokens, read_chat_usage
 from proxy.types import ResponseHead, Target
 from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import PassthroughPath
@@ -101,13 +101,13 @@ def find_tokens(data: Json) -> Tokens | None:
 def _read_usage(usage: Any) -> Tokens | None:
     if type(usage) is not dict:
         return None
-    tokens = read_usage(usage)
+    tokens = read_chat_usage(usage)
     if tokens is not None:
         return tokens
     if "input_tokens" in usage:
-        return read_usage(_convert_input_tokens_usage(usage))
+        return read_chat_usage(_convert_input_tokens_usage(usage))
     if "total_tokens" in usage:
-        return read_usage({"prompt_tokens": usage["total_tokens"]})
+        return read_chat_usage({"prompt_tokens": usage["total_tokens"]})
     return None
 
 

@@ -18,7 +18,7 @@ from proxy.cache.cached_answer import (
     parse_answer,
     serialize_answer,
 )
-from proxy.cache.recorder import AnswerRecorder, count_choices, open_recorder
+from proxy.cache.recorder import AnswerRecorder, count_requested_choices, open_recorder
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.wire import sse
@@ -229,7 +229,8 @@ def test_encoded_frame_is_recorded_unchanged() -> None:
 )
 def test_counts_requested_choices(endpoint: Endpoint, body: Any, expected: int) -> None:
     assert (
-        count_choices(Call(RequestHead("openai", endpoint, "/", "req_1"), body), body) == expected
+        count_requested_choices(Call(RequestHead("openai", endpoint, "/", "req_1"), body), body)
+        == expected
     )
 
 

@@ -20,7 +20,7 @@ from proxy.call.record import Record
 from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit
 from proxy.ledger.rows import Row, Rows
-from proxy.ledger.spending import NEVER_MS, read_budget_spend
+from proxy.ledger.spending import NEVER_MS, read_spend_unless_per_user
 from proxy.ledger.store import LedgerUnusable
 from proxy.limits import Limiter
 from proxy.limits.kinds import KINDS
@@ -102,7 +102,7 @@ async def test_calls_before_a_budget_are_attributed_by_scope(
 
     per = tuple(part.partition(":")[0] for part in scope.split("|") if part)
     budget = BudgetQuery(MONTH, per, frozenset({"support-chat", "resilient"}))
-    spend = await read_budget_spend(path, budget, [scope], 0)
+    spend = await read_spend_unless_per_user(path, budget, [scope], 0)
     assert spend == (None if nano_usd is None else {scope: nano_usd})
 
 
@@ -119,7 +119,9 @@ async def of(
 ) -> Mapping[str, int] | None:
     before_ms = NEVER_MS if before_min is None else NOON_MS + before_min * 60_000
     scopes = (SUPPORT, SEARCH)
-    return await read_budget_spend(path, budget, scopes, NOON_MS + since_min * 60_000, before_ms)
+    return await read_spend_unless_per_user(
+        path, budget, scopes, NOON_MS + since_min * 60_000, before_ms
+    )
 
 
 @pytest.mark.parametrize("budget", [CALL, RULED], ids=["of all calls", "as rules say"])
@@ -162,7 +164,7 @@ async def test_counter_names_are_distinct(tmp_path: Path) -> None:
     charges = [("month", name, number) for number, name in enumerate(names, 1)]
     path = write_ledger(tmp_path / "ledger", call_at(0, *charges))
 
-    assert await read_budget_spend(path, RULED, names, NOON_MS) == {
+    assert await read_spend_unless_per_user(path, RULED, names, NOON_MS) == {
         name: n for _, name, n in charges
     }
     assert max(len(row["scope"]) for row in stored_rows(path, "budgets")) < 100
@@ -170,7 +172,7 @@ async def test_counter_names_are_distinct(tmp_path: Path) -> None:
 
 async def test_missing_ledger_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(LedgerUnusable):
-        await read_budget_spend(tmp_path / "none.db", CALL, [SUPPORT], 0)
+        await read_spend_unless_per_user(tmp_path / "none.db", CALL, [SUPPORT], 0)
 
 
 async def test_late_charge_moves_the_complete_since_mark(tmp_path: Path) -> None:
@@ -199,7 +201,9 @@ async def test_recall_reads_one_counter(tmp_path: Path, store: Stores) -> None:
 async def recall_s(path: Path) -> float:
     started_at = time.process_time()
     for _ in range(10):
-        assert await read_budget_spend(path, CALL, ["tag.team:1"], NOON_MS - 1) == {"tag.team:1": 7}
+        assert await read_spend_unless_per_user(path, CALL, ["tag.team:1"], NOON_MS - 1) == {
+            "tag.team:1": 7
+        }
     return time.process_time() - started_at
 
 
@@ -259,7 +263,8 @@ async def test_budget_of_a_rule_is_recalled(
     known_values = list_budgets(read_folder(tmp_path / "policies", None))
     for name, nano in snapshots[-1].items():
         spend = (
-            await read_budget_spend(path, known_values[name], known_values[name].scopes, 0) or {}
+            await read_spend_unless_per_user(path, known_values[name], known_values[name].scopes, 0)
+            or {}
         )
         assert sum(spend.values()) == nano
     assert {row["name"] for row in stored_rows(path, "budgets")} == {
@@ -353,6 +358,6 @@ async def test_counters_and_ledger_agree(seed: int, tmp_path: Path) -> None:
     for query in queries:
         [scope] = query.scopes
         [standing] = house.store.preview([Claim(query.limit, scope, 0)]).counter_states
-        assert await read_budget_spend(house.path, query, [scope], 0) == {scope: standing.used}, (
-            query
-        )
+        assert await read_spend_unless_per_user(house.path, query, [scope], 0) == {
+            scope: standing.used
+        }, query

@@ -24,7 +24,7 @@ from proxy.ledger.rows import ATTEMPT_COLUMNS, CALL_COLUMNS, TOKEN_COLUMNS, make
 from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, SCHEMA_VERSION
 from proxy.ledger.sqlite import prune_ledger
 from proxy.ledger.store import LedgerUnusable, LedgerWriteFailed
-from proxy.money.usage import read_usage
+from proxy.money.usage import read_chat_usage
 from proxy.types import Call
 from tests.doubles import usage
 from tests.ledger.conftest import Stores
@@ -68,7 +68,7 @@ def test_one_hour_writes_and_searches_have_columns() -> None:
     used["prompt_tokens_details"] = {"cache_write_tokens": 6}
     used["cache_creation"] = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 4}
     used["server_tool_use"] = {"web_search_requests": 2}
-    record.attempts[0].meter.add_usage(read_usage(used))
+    record.attempts[0].meter.add_usage(read_chat_usage(used))
 
     call, [attempt] = rows(record)
 

@@ -19,7 +19,7 @@ from proxy.guards.kinds.resources import Length
 from proxy.limits.claims import (
     estimate_claims,
     estimate_hidden_output,
-    list_actual_usage,
+    list_actual_or_claimed_usage,
 )
 from proxy.limits.kinds import KINDS
 from proxy.limits.kinds.usd import estimate_max_cost
@@ -31,7 +31,7 @@ from proxy.money.usage import (
     Price,
     Tier,
     Tokens,
-    read_usage,
+    read_chat_usage,
 )
 from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import Call, ModelCall, ParameterOverrides, Plan, ScopedLimit, Target, Upstream
@@ -198,7 +198,7 @@ def test_hidden_output_requires_reasoning_or_no_stream() -> None:
         assert estimate_hidden_output(plan(), call, attempt) == hidden
     attempt.target = CHEAP
     details = {"reasoning_tokens": 1}
-    attempt.meter.add_usage(read_usage(usage(5, 3) | {"completion_tokens_details": details}))
+    attempt.meter.add_usage(read_chat_usage(usage(5, 3) | {"completion_tokens_details": details}))
     assert estimate_hidden_output(plan(), call, attempt) == hidden
     [frame] = stream_frames(legacy_events("Hi")[0], family="completions")
     attempt.meter.feed(frame, 102.0)
@@ -210,14 +210,14 @@ def test_actual_usage_follows_the_record() -> None:
     bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
     claims = estimate_claims(plan(*bounds), call)
 
-    assert list_actual_usage(claims, record_of(call)) == [1, 8, 5000 + 3 * 2000, 0]
+    assert list_actual_or_claimed_usage(claims, record_of(call)) == [1, 8, 5000 + 3 * 2000, 0]
 
 
 def test_unknown_cost_settles_at_the_estimate() -> None:
     call = chat_call(prompt="x" * 40, max_tokens=20)
     claims = estimate_claims(plan(ScopedLimit(MONEY)), call)
 
-    assert list_actual_usage(claims, record_of(call, price=False)) == [claims[0].amount]
+    assert list_actual_or_claimed_usage(claims, record_of(call, price=False)) == [claims[0].amount]
 
 
 @pytest.mark.parametrize("spend", [0, 1000], ids=["alone", "beside more than was claimed"])
@@ -227,14 +227,14 @@ def test_unknown_usage_settles_at_the_claim(spend: int) -> None:
         plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call
     )
     record = record_of(call)
-    record.attempts[0].meter.add_usage(read_usage(usage(spend, 0)))
+    record.attempts[0].meter.add_usage(read_chat_usage(usage(spend, 0)))
     silent = record.start_attempt(DEAR, 0, "fallback")
     silent.meter = Meter(estimates=False, unreported="unknown")
     silent.response_at, silent.finished = record.now(), True
 
     tokens, money = (claim.amount for claim in claims[:2])
     cost = record.billing.bills[0].cost or 0
-    assert list_actual_usage(claims, record) == [max(tokens, spend), max(money, cost), 0]
+    assert list_actual_or_claimed_usage(claims, record) == [max(tokens, spend), max(money, cost), 0]
     assert (spend > tokens, cost > money) == (bool(spend), bool(spend))
 
 

@@ -173,4 +173,4 @@ def test_numbers_must_be_positive(value: Any) -> None:
 
 @for_each(("value", "text"), [("a", "a"), (7, "7"), (True, None), ("", None)])
 def test_text_may_be_a_number(value: Any, text: str | None) -> None:
-    assert ConfigPart("", {"t": value}).read_text("t") == text
+    assert ConfigPart("", {"t": value}).read_as_text("t") == text

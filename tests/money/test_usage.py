@@ -19,7 +19,7 @@ from proxy.money.usage import (
     Tier,
     Tokens,
     format_usd,
-    read_usage,
+    read_chat_usage,
 )
 from tests.fakes import PriceBook
 from tests.for_each import for_each
@@ -203,7 +203,7 @@ def chat_usage(
     ],
 )
 def test_usage_becomes_disjoint_counts(usage: Any, tokens: Tokens) -> None:
-    assert read_usage(usage) == tokens
+    assert read_chat_usage(usage) == tokens
 
 
 WRONG = [-1, True, "12", 12.0, float("nan"), float("inf"), MAX_TOKENS + 1, [], {}]
@@ -224,7 +224,7 @@ WRONG = [-1, True, "12", 12.0, float("nan"), float("inf"), MAX_TOKENS + 1, [], {
     ],
 )
 def test_invalid_usage_is_none(usage: Any) -> None:
-    assert read_usage(usage) is None
+    assert read_chat_usage(usage) is None
 
 
 counts = st.integers(0, MAX_TOKENS)
@@ -237,7 +237,7 @@ details = junk | st.dictionaries(
 
 @given(prompt=counts, completion=counts, inside=details, result=details)
 def test_counts_add_up_to_totals(prompt: int, completion: int, inside: Any, result: Any) -> None:
-    tokens = read_usage(
+    tokens = read_chat_usage(
         {
             "prompt_tokens": prompt,
             "completion_tokens": completion,

@@ -21,7 +21,7 @@ from proxy.errors import BadRequest, Overloaded
 from proxy.ledger.rows import CALL_COLUMNS, make_rows
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload
 from proxy.server.request import BodyParser
-from proxy.telemetry.attributes import get_call_attributes
+from proxy.telemetry.attributes import get_server_span_attributes
 from proxy.telemetry.decisions import make_decision_entry
 from proxy.telemetry.log import build_call_line
 from tests.conftest import KEY, Proxy, policies_for, running_proxy
@@ -176,7 +176,7 @@ async def test_unparseable_request_is_recorded_with_its_id(
     assert (response.status, name) == (status, text or name)
     assert (line["request_id"], row["request_id"]) == (name, name)
     assert make_decision_entry(summarize(record))["request_id"] == name
-    assert get_call_attributes(summarize(record))["headrace.request.id"] == name
+    assert get_server_span_attributes(summarize(record))["headrace.request.id"] == name
 
 
 async def test_valid_request_id_is_kept(proxy: Proxy) -> None:

@@ -25,7 +25,7 @@ from proxy.dialects.family import ReadOptions, has_shape, make_incomplete_stream
 from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER
 from proxy.dialects.frames.sequencer import JSON_SPACE
 from proxy.errors import UpstreamInvalid
-from proxy.money.usage import read_usage
+from proxy.money.usage import read_chat_usage
 from proxy.types import Json
 from proxy.types.events import (
     RESPONSE_END,
@@ -324,7 +324,7 @@ def _read_usage_and_findings(doc: Json) -> list[Event]:
     events: list[Event] = []
     usage = doc.get("usage")
     if usage is not None:
-        events.append(UsageReport(read_usage(usage), usage if type(usage) is dict else {}))
+        events.append(UsageReport(read_chat_usage(usage), usage if type(usage) is dict else {}))
     return events + [
         Extension(name, doc[name]) for name in (DETECTIONS_MEMBER, HOOKS_MEMBER) if name in doc
     ]

@@ -11,7 +11,7 @@ from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import USUAL_EVENTS, make_stream_events
 from proxy.dialects.wire.strict_json import as_object, dump, is_null_or_name
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
-from proxy.money.usage import USAGE_GROUPS, read_usage
+from proxy.money.usage import USAGE_GROUPS, read_chat_usage
 from proxy.types import Json
 from proxy.types.events import (
     RESPONSE_END,
@@ -206,7 +206,7 @@ class MessageReader:
         if not self._usage:
             return ()
         usage = dict(self._usage)
-        tokens = read_usage(schema.to_chat_usage(usage))
+        tokens = read_chat_usage(schema.to_chat_usage(usage))
         if self._options.inspect and self._options.is_translated:
             usage = {
                 name: value

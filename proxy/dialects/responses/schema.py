@@ -11,7 +11,7 @@ from proxy.dialects.wire.sse import encode_named_event
 from proxy.dialects.wire.strict_json import as_object, as_objects, as_text, dump, is_null_or_name
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import describe_missing_field
-from proxy.money.usage import Tokens, read_usage
+from proxy.money.usage import Tokens, read_chat_usage
 from proxy.types import Call, Json
 from proxy.types.events import Event, Finish, FinishReason, Kind, ResponseStart, UsageReport
 
@@ -281,7 +281,7 @@ def make_end_events(response: Json, *, has_calls: bool = False) -> list[Event]:
     events: list[Event] = []
     usage = to_chat_usage(response)
     if usage is not None:
-        events.append(UsageReport(read_usage(usage), response["usage"]))
+        events.append(UsageReport(read_chat_usage(usage), response["usage"]))
     native = as_text(response.get("status")) or None
     reason: FinishReason = "stop"
     if native == "incomplete":

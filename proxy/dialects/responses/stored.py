@@ -30,8 +30,8 @@ from proxy.errors import InvalidField, NotFound, UpstreamInvalid
 from proxy.fields.checks import check_body
 from proxy.fields.field_table import get_fields
 from proxy.fields.token_bounds import KNOWN_SPELLINGS
-from proxy.money.estimate import estimate_value_quarters
-from proxy.money.usage import read_usage
+from proxy.money.estimate import estimate_leaf_value_quarters
+from proxy.money.usage import read_chat_usage
 from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.events import UsageReport
 
@@ -196,8 +196,8 @@ def read_operation_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
     if head.endpoint == "conversations":
         return DocumentUsage()
     usage = to_chat_usage(doc) if result == "response" else None
-    report = None if usage is None else UsageReport(read_usage(usage), doc["usage"])
-    return DocumentUsage(report, estimate_value_quarters(items))
+    report = None if usage is None else UsageReport(read_chat_usage(usage), doc["usage"])
+    return DocumentUsage(report, estimate_leaf_value_quarters(items))
 
 
 _CHECKS: Mapping[str, tuple[Callable[[Json], bool], str]] = {

@@ -147,13 +147,13 @@ class Budget:
         self.used_windows = {window for window in self.used_windows if window >= oldest} | {start}
         self.warned_windows = {window for window in self.warned_windows if window >= oldest}
 
-    def add_spend(self, claim: Claim, wall_ms: int, *, is_backfill: bool) -> None:
-        """Charge a claim even if it exceeds the limit. A backfill marks the window as used."""
+    def add_spend_unchecked(self, claim: Claim, wall_ms: int, *, marks_used: bool) -> None:
+        """Charge a claim even if it exceeds the limit, and mark the window if ``marks_used``."""
         self.get_wait_ms(claim.limit, 0, 0, wall_ms)
         start = self.bounds[1]
         if claim.amount > 0:
             self.spend[start] = self.spend.get(start, 0) + claim.amount
-        if is_backfill:
+        if marks_used:
             self._mark_window_used()
 
     def settle(self, limit: Limit, charge: Charge, actual: int, now_ms: int) -> None:

@@ -160,7 +160,7 @@ class MemoryStore:
             key = (claim.limit.key, claim.scope)
             counter = self._counters.setdefault(key, make_counter(claim.limit))
             if isinstance(counter, Budget):
-                counter.add_spend(claim, wall_ms, is_backfill=is_backfill)
+                counter.add_spend_unchecked(claim, wall_ms, marks_used=is_backfill)
 
     def charge_unchecked(self, claim: Claim) -> None:
         """Charge a rate or a budget even beyond its capacity."""

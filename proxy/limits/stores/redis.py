@@ -23,8 +23,8 @@ from proxy.limits.stores.redis_script import (
     ClaimEncoder,
     Reply,
     ScriptCall,
-    encode_call,
-    encode_list,
+    to_call_json,
+    to_json_list,
 )
 from proxy.limits.stores.store import BILL_TTL_S, NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.runtime.frozen import frozen
@@ -83,7 +83,7 @@ class RedisStore:
         text = self._encoder.encode_claims(claims)
         has_lease = any(claim.limit.is_leased for claim in claims)
         call = UnsettledCall(keys, text, state="charged", has_lease=has_lease)
-        admission = encode_call("admit", CALL_TTL_MS, text, f'"{self.ledger.id}"')
+        admission = to_call_json("admit", CALL_TTL_MS, text, f'"{self.ledger.id}"')
         try:
             readings = await self._batcher.submit(ScriptCall(keys, admission))
         except (StoreUnavailable, asyncio.CancelledError):
@@ -131,7 +131,7 @@ class RedisStore:
         if call.state == "perhaps_charged":
             return self._make_charge(call.keys, call.claims, actuals, is_backfill=False)
         verb = "settle" if call.state == "charged" else "again"
-        return ScriptCall(call.keys, encode_call(verb, 0, call.claims, encode_list(actuals)))
+        return ScriptCall(call.keys, to_call_json(verb, 0, call.claims, to_json_list(actuals)))
 
     def _restore_unsettled_call(self, request_id: str, call: UnsettledCall) -> None:
         state = "perhaps_settled" if call.state == "charged" else call.state
@@ -152,7 +152,7 @@ class RedisStore:
         for start in range(0, len(ids), BATCH_SIZE):
             calls = map(self._calls.get, ids[start : start + BATCH_SIZE])  # some have ended
             replies = [
-                self._batcher.submit(ScriptCall(call.keys, encode_call("renew", 0, call.claims)))
+                self._batcher.submit(ScriptCall(call.keys, to_call_json("renew", 0, call.claims)))
                 for call in calls
                 if call
             ]
@@ -174,7 +174,7 @@ class RedisStore:
     ) -> ScriptCall:
         verb, ledger = "whole" if is_backfill else "late", f'"{self.ledger.id}"'
         return ScriptCall(
-            keys, encode_call(verb, CHARGE_TTL_MS, claims, encode_list(amounts), ledger)
+            keys, to_call_json(verb, CHARGE_TTL_MS, claims, to_json_list(amounts), ledger)
         )
 
     async def claim_bill(self, name: str, owner: str) -> bool:
@@ -202,7 +202,7 @@ class RedisStore:
         key, owner = f"{self.prefix}:billed:{name}", f"{self.ledger.run or 0} {owner}"
         ttl_ms = 1000 * (LEASE_S if state == "charged" else BILL_TTL_S)
         dead = ",".join(f'"{run}"' for run in self.ledger.get_dead_runs())
-        text = encode_call(state, ttl_ms, f'"{owner}"', f"[{dead}]")
+        text = to_call_json(state, ttl_ms, f'"{owner}"', f"[{dead}]")
         try:
             reply = await self._run_script(key, 1, key, "", text)
         except REDIS_ERRORS as error:
@@ -210,7 +210,7 @@ class RedisStore:
         return bool(reply[0][0])
 
     async def read(self, claims: Sequence[Claim]) -> tuple[CounterState, ...]:
-        text = encode_call("read", 0, self._encoder.encode_claims(claims), f'"{self.ledger.id}"')
+        text = to_call_json("read", 0, self._encoder.encode_claims(claims), f'"{self.ledger.id}"')
         readings = await self._batcher.submit(
             ScriptCall(self._encoder.encode_keys("", claims), text)
         )

@@ -85,12 +85,12 @@ class ClaimEncoder:
         return entry
 
 
-def encode_call(operation: str, ttl_ms: int, *parts: str) -> str:
-    """Return the JSON argument of a script call. ``parts`` are JSON."""
-    return f'["{operation}",{ttl_ms},{",".join(parts)}]'
+def to_call_json(operation: str, ttl_ms: int, *json_parts: str) -> str:
+    """Return the JSON argument of a script call."""
+    return f'["{operation}",{ttl_ms},{",".join(json_parts)}]'
 
 
-def encode_list(numbers: Sequence[int]) -> str:
+def to_json_list(numbers: Sequence[int]) -> str:
     return f"[{','.join(map(str, numbers))}]"
 
 

@@ -80,7 +80,7 @@ def _list_targets(catalog: LabelCatalog) -> Iterator[tuple[str, Target]]:
             yield name, target
 
 
-def _list_served_models(catalog: LabelCatalog, *, priced_only: bool = False) -> set[Values]:
+def _list_models_with_provider(catalog: LabelCatalog, *, priced_only: bool = False) -> set[Values]:
     """Return the deployment, provider and model of targets, or only of those with a price."""
     return {
         (name, target.upstream.provider or UNKNOWN, target.model)
@@ -89,14 +89,14 @@ def _list_served_models(catalog: LabelCatalog, *, priced_only: bool = False) -> 
     }
 
 
-_priced = partial(_list_served_models, priced_only=True)
+_priced = partial(_list_models_with_provider, priced_only=True)
 
 
-def _list_models(catalog: LabelCatalog) -> set[Values]:
+def _list_deployment_models(catalog: LabelCatalog) -> set[Values]:
     return {(name, target.model) for name, target in _list_targets(catalog)}
 
 
-def _list_upstreams(catalog: LabelCatalog) -> set[Values]:
+def _list_upstream_models(catalog: LabelCatalog) -> set[Values]:
     return {(target.upstream.name, target.model) for _, target in _list_targets(catalog)}
 
 
@@ -128,7 +128,7 @@ def _list_initial_tag_values(catalog: LabelCatalog) -> set[Values]:
     return initial
 
 
-def _list_deployment_tags(catalog: LabelCatalog) -> set[Values]:
+def _list_default_tags(catalog: LabelCatalog) -> set[Values]:
     return {
         (name, tag, value)
         for name, deployment in catalog.deployments.items()
@@ -140,7 +140,7 @@ def _list_keys(catalog: LabelCatalog) -> list[Values]:
     return [*((name,) for name in catalog.keys), (UNKNOWN,)]
 
 
-def _list_rejections_without_key(catalog: LabelCatalog) -> list[Values]:
+def _list_keyless_rejection_reasons(catalog: LabelCatalog) -> list[Values]:
     return [(reason, NO_VALUE) for reason in ("missing", "unknown", "not_checked")]
 
 
@@ -149,30 +149,30 @@ def _list_key_rejections(catalog: LabelCatalog) -> list[Values]:
     with_key = [
         (key_problem, key) for key_problem in ("expired", "revoked") for key in catalog.keys
     ]
-    return [*_list_rejections_without_key(catalog), ("revoked", NO_VALUE), *with_key]
+    return [*_list_keyless_rejection_reasons(catalog), ("revoked", NO_VALUE), *with_key]
 
 
-def _list_attempt_results(catalog: LabelCatalog) -> Iterator[Values]:
+def _list_results_and_causes(catalog: LabelCatalog) -> Iterator[Values]:
     """Yield the results of attempts, with the cause of a failed connection."""
     yield from ((result, NO_VALUE) for result in (*STATUSES, *ERROR_VALUES))
     yield from product(CONNECTION_ERRORS, get_args(ErrorCause))
     yield from product(errors.UpstreamTimeout.codes, ("timeout", "pool"))
 
 
-def _list_rules(catalog: LabelCatalog) -> list[Values]:
+def _list_deployment_rules(catalog: LabelCatalog) -> list[Values]:
     return [(name, rule) for name, labels in catalog.deployments.items() for rule in labels.rules]
 
 
-def _list_candidate_rules(catalog: LabelCatalog) -> set[Values]:
-    return {("",), *((rule,) for _, rule in _list_rules(catalog))}
+def _list_candidate_rule_names(catalog: LabelCatalog) -> set[Values]:
+    return {("",), *((rule,) for _, rule in _list_deployment_rules(catalog))}
 
 
-def _list_guards(catalog: LabelCatalog) -> set[Values]:
+def _list_guard_stages(catalog: LabelCatalog) -> set[Values]:
     parts = catalog.deployments.values()
     return {(guard, stage) for labels in parts for stage, guard in labels.guards}
 
 
-def _list_limits(catalog: LabelCatalog) -> set[Values]:
+def _list_limit_names(catalog: LabelCatalog) -> set[Values]:
     return {(limit.name,) for labels in catalog.deployments.values() for limit in labels.limits}
 
 
@@ -192,15 +192,15 @@ DIALECT = make_fixed_label("dialect", *dialects.DIALECTS, UNKNOWN, initial=("ope
 ENDPOINT = make_fixed_label("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
 OUTCOME = make_fixed_label("outcome", *get_args(CallOutcome))
 STREAM = make_fixed_label("stream", "true", "false")
-MODEL = LabelSet(("deployment", "model"), _list_models, _list_models)
+MODEL = LabelSet(("deployment", "model"), _list_deployment_models, _list_deployment_models)
 SERVED_MODEL = LabelSet(
-    ("deployment", "provider", "model"), _list_served_models, _list_served_models
+    ("deployment", "provider", "model"), _list_models_with_provider, _list_models_with_provider
 )
-PRICED_MODEL = LabelSet(SERVED_MODEL.labels, _list_served_models, _priced)
+PRICED_MODEL = LabelSet(SERVED_MODEL.labels, _list_models_with_provider, _priced)
 UNPRICED_MODEL = LabelSet(
     SERVED_MODEL.labels,
-    _list_served_models,
-    lambda catalog: _list_served_models(catalog) - _priced(catalog),
+    _list_models_with_provider,
+    lambda catalog: _list_models_with_provider(catalog) - _priced(catalog),
 )
 UNPRICED_REASON = make_fixed_label("reason", "no_price", "no_usage", initial=("no_price",))
 TOKEN_TYPE = make_fixed_label("token_type", *TOKEN_TYPES, initial=("input", "output"))
@@ -214,32 +214,30 @@ SPEND_USE = make_fixed_label(
 )
 LOSS_CAUSE = make_fixed_label("cause", *get_args(LossReason))
 TAG_VALUE = LabelSet(("tag", "value", "deployment"), _list_tag_values, _list_initial_tag_values)
-DEPLOYMENT_TAG = LabelSet(
-    ("deployment", "tag", "value"), _list_deployment_tags, _list_deployment_tags
-)
+DEPLOYMENT_TAG = LabelSet(("deployment", "tag", "value"), _list_default_tags, _list_default_tags)
 KEY = LabelSet(("key",), _list_keys, _list_keys)
-KEY_REJECTION = LabelSet(("reason", "key"), _list_key_rejections, _list_rejections_without_key)
+KEY_REJECTION = LabelSet(("reason", "key"), _list_key_rejections, _list_keyless_rejection_reasons)
 CREDENTIAL = LabelSet(("key", "digest"), attrgetter("credentials"), attrgetter("credentials"))
-UPSTREAM = LabelSet(("upstream", "model"), _list_upstreams, _list_upstreams)
+UPSTREAM = LabelSet(("upstream", "model"), _list_upstream_models, _list_upstream_models)
 FALLBACK = LabelSet(
     ("deployment", "upstream", "to_upstream"),
     _list_fallbacks,
     partial(_list_fallbacks, include_same_upstream=False),
 )
 ATTEMPT_RESULT = LabelSet(
-    ("result", "cause"), _list_attempt_results, lambda catalog: [("2xx", NO_VALUE)]
+    ("result", "cause"), _list_results_and_causes, lambda catalog: [("2xx", NO_VALUE)]
 )
 REPEAT_REASON = make_fixed_label("why", "retry", "hedge", "guard")
 SKIP_REASON = make_fixed_label("reason", errors.CircuitOpen.code, errors.UpstreamBusy.code)
 ABORT_SIDE = make_fixed_label("side", "client", "upstream", "proxy")
 ABORT_PHASE = make_fixed_label("phase", "before_first", "after_first")
-RULE = LabelSet(("deployment", "rule"), _list_rules, _list_rules)
+RULE = LabelSet(("deployment", "rule"), _list_deployment_rules, _list_deployment_rules)
 DIFFERENCE = make_fixed_label("kind", *DIFFERENCE_KINDS, initial=())
-CANDIDATE_RULE = LabelSet(("rule",), _list_candidate_rules, _list_no_values)
-GUARD = LabelSet(("guard", "stage"), _list_guards, _list_guards)
+CANDIDATE_RULE = LabelSet(("rule",), _list_candidate_rule_names, _list_no_values)
+GUARD = LabelSet(("guard", "stage"), _list_guard_stages, _list_guard_stages)
 VERDICT = make_fixed_label("verdict", *get_args(Verdict))
 SHADOW = make_fixed_label("shadow", "true", "false")
-LIMIT = LabelSet(("limit",), _list_limits, _list_limits)
+LIMIT = LabelSet(("limit",), _list_limit_names, _list_limit_names)
 SCOPE = LabelSet(("limit", "scope"), _list_limit_scopes, _list_limit_scopes)
 BUDGET = LabelSet(("budget", "scope"), _budgets, _budgets)
 LIMIT_DECISION = make_fixed_label("decision", "allow", "deny", "would_deny")

@@ -15,7 +15,7 @@ from proxy.dialects.messages.schema import (
 )
 from proxy.dialects.messages.to_chat import check_content_blocks
 from proxy.errors import InvalidField
-from proxy.money.usage import read_usage
+from proxy.money.usage import read_chat_usage
 from proxy.types import Json
 from tests.for_each import for_each
 
@@ -114,7 +114,7 @@ def test_valid_messages_pass(messages: list[Any]) -> None:
     ],
 )
 def test_usage_survives_conversion(usage: Json) -> None:
-    assert make_messages_usage(read_usage(to_chat_usage(usage)), usage) == usage
+    assert make_messages_usage(read_chat_usage(to_chat_usage(usage)), usage) == usage
 
 
 @for_each("usage", [None, 5, [], "5"])
@@ -124,7 +124,9 @@ def test_usage_of_another_type_is_none(usage: Any) -> None:
 
 @for_each("count", [None, "5", 1.5, [5], {}])
 def test_invalid_count_is_ignored(count: Any) -> None:
-    assert read_usage(to_chat_usage({"input_tokens": count or None, "output_tokens": 3})) is None
+    assert (
+        read_chat_usage(to_chat_usage({"input_tokens": count or None, "output_tokens": 3})) is None
+    )
 
 
 @for_each(

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MIN_SWEEP_SIZE
 from proxy.limits.stores.redis import RedisStore
-from proxy.limits.stores.redis_script import encode_call
+from proxy.limits.stores.redis_script import to_call_json
 from proxy.limits.stores.store import BillingOwners, LedgerRun
 from proxy.runtime.redis import create_client
 from proxy.types.limit import LEASE_S, Limit
@@ -108,7 +108,7 @@ async def test_bill_of_an_earlier_version_is_booked(server: Server) -> None:
 
 async def test_script_refuses_calls_after_a_bill(shared_server: Server) -> None:
     script = files("proxy.limits.stores").joinpath("counters.lua").read_text()
-    bill = encode_call("booked", 0, '"owner"', "[]")
+    bill = to_call_json("booked", 0, '"owner"', "[]")
     with shared_server.admin as admin, pytest.raises(ResponseError, match="only call"):
         admin.eval(script, 1, uuid4().hex, "", bill, bill)
 

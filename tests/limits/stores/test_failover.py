@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.limits.claims import list_budget_charges
+from proxy.limits.claims import list_non_user_budget_charges
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
@@ -161,7 +161,7 @@ async def test_recovered_budget_equals_recorded_charges(
         decided = await node.store.admit(name, claims((limit, 10)))
         if decided.admitted:
             await node.store.settle(name, [10])
-            charged.extend(charge.cost for charge in list_budget_charges(decided, [10]))
+            charged.extend(charge.cost for charge in list_non_user_budget_charges(decided, [10]))
 
     async with instance(server) as single_instance:
         await call(single_instance, "before")

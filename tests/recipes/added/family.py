@@ -15,7 +15,7 @@ from proxy.dialects.wire import sse
 from proxy.errors import UpstreamInvalid
 from proxy.fields.checks import make_required, object_array
 from proxy.fields.field_table import get_fields
-from proxy.money.usage import read_usage
+from proxy.money.usage import read_chat_usage
 from proxy.types import Json, events
 from proxy.types.events import Delta, Event, Finish, Frame, Part, Slot
 
@@ -61,7 +61,7 @@ class NoteReader:
             case {"close": int(at)} if at < len(self._parts):
                 return [events.PartEnd(self._parts[at])]
             case {"end": str(word), "used": used}:
-                usage = events.UsageReport(read_usage(used), used)
+                usage = events.UsageReport(read_chat_usage(used), used)
                 return [Finish(0, REASONS.get(word, "other"), word), usage, events.RESPONSE_END]
             case _:
                 raise UpstreamInvalid("The upstream sent an event that notes do not have.")
