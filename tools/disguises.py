@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from proxy.guards.text.documents import collect_request_texts
-from proxy.guards.whole.joined_parts import iter_message_boundaries
+from proxy.guards.whole.joined_parts import iter_same_role_boundaries
 from proxy.types import Json
 from proxy.types.guard import Detector
 from tools import measure
@@ -176,7 +176,7 @@ def _finds_split(guard: Detector, value: str, split: Split, *, cased: bool) -> b
     """Return True if a guard finds a value that is split in the middle."""
     middle = len(value) // 2
     texts = collect_request_texts(split(value[:middle], value[middle:])).texts
-    joined = [boundary.text for boundary in iter_message_boundaries(texts)]
+    joined = [boundary.text for boundary in iter_same_role_boundaries(texts)]
     return any(measure.finds(guard, text.text, cased=cased) for text in (*texts, *joined))
 
 

@@ -192,7 +192,7 @@ class Engine:
         threads = self.get_threads(caller)
         is_unfinished = True
         while is_unfinished:  # each step takes a turn, and a canceled call takes no more
-            is_unfinished = await threads(partial(walker.advance, VALUES_PER_TURN))
+            is_unfinished = await threads(partial(walker.advance_and_check_more, VALUES_PER_TURN))
         return walker.texts
 
     async def ask_services(
@@ -299,7 +299,7 @@ def _build_inspection(
     changes: dict[Path, str] = {}
     for place, matches in by_text.items():
         text = texts[place]
-        written = findings.make_escaping_replace(replace) if text.escaped else replace
+        written = findings.make_json_string_replace(replace) if text.escaped else replace
         ordered = sorted(matches, key=attrgetter("sort_key"))
         changes[text.path] = findings.apply_masks(text.text, ordered, rules, written)
     routing = (

@@ -197,7 +197,7 @@ def replace_by_kind(rule: guard.GuardRule, kind: str, text: str) -> str:
     return f"[{kind.upper()}]"
 
 
-def make_escaping_replace(replace: Replace) -> Replace:
+def make_json_string_replace(replace: Replace) -> Replace:
     """Return a ``Replace`` that takes and returns text with the escapes of a JSON string."""
 
     def replaced(rule: guard.GuardRule, kind: str, text: str) -> str:

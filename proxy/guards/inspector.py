@@ -17,7 +17,7 @@ from proxy.guards.stream.placeholders import Masks
 from proxy.guards.text.documents import (
     TEXT_WEIGHT,
     collect_texts,
-    is_non_chat,
+    inspects_every_string,
     walk_response_document,
 )
 from proxy.guards.text.replace import replace_texts
@@ -234,7 +234,7 @@ class WholeResponseInspector:
             record=self.record,
             stage="output",
             walk=partial(walk_response_document, family=frame.family, is_event=False)
-            if is_non_chat(frame.family)
+            if inspects_every_string(frame.family)
             else self.walk,
             frame=frame,
         )

@@ -144,7 +144,7 @@ REPEATED_NAMES = {
 
 
 def read_schema(raw: bytes) -> None:
-    kind, _ = JsonSchema().find_problem(raw.decode())
+    kind, _ = JsonSchema().find_problem_and_schema_path(raw.decode())
     if kind is not None:
         raise ValueError(kind)
 

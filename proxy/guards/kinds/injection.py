@@ -95,7 +95,7 @@ class HarmlessContextPatterns:
         if self._search_pattern("refused", clause_end) and self._search_pattern("asked", preceding):
             return True
         if self._search_pattern("prohibited", clause_end):
-            return not self._has_reversal(preceding)
+            return not self._reverses_prohibition(preceding)
         return bool(self._search_pattern("quoted", preceding)) and self._has_demand_to_resist(
             f"{preceding} {following}"
         )
@@ -104,7 +104,7 @@ class HarmlessContextPatterns:
         pattern = self._patterns.get(name)
         return None if pattern is None else pattern.search(text)
 
-    def _has_reversal(self, text: str) -> bool:
+    def _reverses_prohibition(self, text: str) -> bool:
         """Return True if a text reverses or negates the prohibition that follows it."""
         return bool(self._search_pattern("turned", text) or self._search_pattern("negated", text))
 
@@ -119,7 +119,7 @@ class HarmlessContextPatterns:
                 _, comma, last_item = match.groupdict().get("listed", "").rpartition(",")
                 if comma and not self._search_pattern("choice", f"{last_item} "):
                     return False
-                return not self._has_reversal(preceding[: match.start()])
+                return not self._reverses_prohibition(preceding[: match.start()])
         return False
 
     def _has_demand_to_resist(self, sentence: str) -> bool:
@@ -237,7 +237,7 @@ class RuleBook:
 
     def _find_candidate_languages(self, data: bytes) -> list[int]:
         """Return the indexes of English and of the languages that a text may contain."""
-        return [0, *(index + 1 for index in self.language_prefilter.find_matching(data))]
+        return [0, *(index + 1 for index in self.language_prefilter.find_candidates(data))]
 
     def may_contain_match(self, lines: bytes) -> bool:
         return any(

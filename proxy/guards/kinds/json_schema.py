@@ -42,10 +42,10 @@ class JsonSchema:
     lookback = None
 
     def find(self, text: str) -> Sequence[Finding]:
-        kind, _ = self.find_problem(text)
+        kind, _ = self.find_problem_and_schema_path(text)
         return () if kind is None else (Finding(0, len(text), kind),)
 
-    def find_problem(
+    def find_problem_and_schema_path(
         self, text: str
     ) -> tuple[Literal["invalid_json", "invalid_schema"] | None, str]:
         """Return the problem and the path of the violated keyword in the schema.

@@ -122,7 +122,7 @@ class Passages:
                     findings.append(Finding(run[begin][0], run[end - 1][1], "overlap"))
         return findings
 
-    def measure_known_share(self, text: str) -> tuple[float, int]:
+    def measure_sequence_share(self, text: str) -> tuple[float, int]:
         """Return the share of known sequences in a text, and the number of all sequences."""
         hashes = hash_word_sequences(tuple(iter_normalized_words(text)), self._words)
         known_count = sum(value in self._sequences for value in hashes)
@@ -230,7 +230,7 @@ class Copyright:
 
     def find(self, text: str) -> Sequence[Finding]:
         if self._share is not None:
-            share, count = self._sequences.measure_known_share(text)
+            share, count = self._sequences.measure_sequence_share(text)
             if count >= MIN_SHARE_SEQUENCES and share >= self._share:
                 return (Finding(start=0, end=len(text), kind="similar", score=round(share, 3)),)
         return [Finding(f.start, f.end, "passage") for f in self._passages.find(text)]

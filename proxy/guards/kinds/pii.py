@@ -192,7 +192,7 @@ def _find_ip_address(text: str, start: int, end: int) -> Iterator[Finding]:
         address.is_loopback or address.ipv4_mapped or not address.is_reserved
     ):
         return  # nearly always code, as in a[1::2] or A::B
-    adjacent = part.text_before[-1:] + text[end : end + 1]
+    adjacent = part.two_chars_before[-1:] + text[end : end + 1]
     following = text[end : end + 2]
     if any(character.isalnum() or character in "-_" for character in adjacent) or (
         following[:1] == "." and following[1:].isdigit()

@@ -87,7 +87,7 @@ LENGTH_GUARD = GuardKind(
 )
 
 
-def slice_text(text: str, size: int = SLICE_LENGTH) -> Iterator[str]:
+def slice_at_word_ends(text: str, size: int = SLICE_LENGTH) -> Iterator[str]:
     """Yield slices of a text, so that no call into C holds the GIL for long.
 
     A word is cut only if it is longer than a slice.
@@ -135,7 +135,7 @@ class Sponge:
         counts: Counter[tuple[str, ...]] = Counter()
         word_count = 0
         carried: list[str] = []
-        for piece in slice_text(text):
+        for piece in slice_at_word_ends(text):
             piece_words = WORD.findall(piece.casefold())
             word_count += len(piece_words)
             row = carried + piece_words

@@ -77,11 +77,13 @@ class Secrets:
             for kind, opening_pattern in LONG_OPENINGS.items()
         ]
         rules = [
-            rule for rule in gitleaks.read_third_party_rules() if rule.kind not in LONG_OPENINGS
+            rule
+            for rule in gitleaks.read_gitleaks_and_betterleaks_rules()
+            if rule.kind not in LONG_OPENINGS
         ]
         self._assigned = [rule for rule in rules if rule.name_pattern]
         known = [rule for rule in rules if not rule.name_pattern]
-        own = gitleaks.read_rules(gitleaks.OWN_RULES)
+        own = gitleaks.read_rule_file(gitleaks.OWN_RULES)
         self._rules = [*known, *own, *self._assigned]
         names = [rule.name_pattern for rule in rules if rule.name_pattern]
         assignment = gitleaks.build_assignment_pattern(names)
@@ -93,7 +95,7 @@ class Secrets:
         self._openings = StreamPatternMatcher(
             [*map(StreamPattern, (assignment, *LONG_OPENINGS.values()))],
             partial_finders={
-                0: self._find_partial_assigned_value,
+                0: self._find_possibly_allowed_value,
                 1: self._find_partial_private_key,
             },
         )
@@ -130,7 +132,7 @@ class Secrets:
         return [characters.to_finding(*match) for match in _merge_overlaps(matches, self.lookback)]
 
     def _find_matches(self, data: bytes) -> Iterator[SecretMatch]:
-        for index in self._openings.pattern_set.find_matching(data):
+        for index in self._openings.pattern_set.find_candidates(data):
             if index:
                 yield from self._find_long_secrets(self._long[index - 1], data)
             else:
@@ -165,7 +167,7 @@ class Secrets:
         """Yield the rule, the start of the name and the group spans of each assigned value."""
         while match := self._assignment.search(data, start):
             begin, end = match[0]
-            for index in self._names.find_matching(data[begin:end]):
+            for index in self._names.find_candidates(data[begin:end]):
                 rule = self._assigned[index]
                 spans = rule.compiled.search(
                     data, begin, min(begin + MAX_ASSIGNMENT_BYTES, len(data))
@@ -174,7 +176,7 @@ class Secrets:
                     yield rule, begin, spans
             start = max(end - VALUE_START_BYTES, begin + 1)
 
-    def _find_partial_assigned_value(self, data: bytes, start: int) -> int:
+    def _find_possibly_allowed_value(self, data: bytes, start: int) -> int:
         """Return the offset of a value that an allowlist may cover when more text arrives."""
         for rule, begin, spans in self._find_assigned_values(data, start):
             if rule.may_be_allowed(data, spans[0]):

@@ -253,15 +253,15 @@ def find_contradiction(response: Sequence[Clause], context: Sequence[Clause]) ->
     """
     results = []
     for clause in response:
-        nearest = max(context, key=partial(_measure_stem_overlap, clause), default=None)
-        if nearest is None or _measure_stem_overlap(clause, nearest) < (MIN_SIMILARITY, 0):
+        nearest = max(context, key=partial(_get_containment_and_jaccard, clause), default=None)
+        if nearest is None or _get_containment_and_jaccard(clause, nearest) < (MIN_SIMILARITY, 0):
             continue
         if len(clause.stems & nearest.stems) + _has_opposite(clause, nearest) >= MIN_SHARED_STEMS:
             results.append(_classify_contradiction(clause, nearest))
     return next((kind for kind in results if kind), None)
 
 
-def _measure_stem_overlap(clause: Clause, reference: Clause) -> tuple[float, float]:
+def _get_containment_and_jaccard(clause: Clause, reference: Clause) -> tuple[float, float]:
     """Return the shared part of the stems of the clause, and of the stems of both clauses."""
     if not clause.stems or not reference.stems:
         return (0.0, 0.0)

@@ -99,7 +99,7 @@ def shannon_entropy(data: bytes) -> float:
     return -sum(n / size * math.log2(n / size) for n in Counter(data).values())
 
 
-def is_generated_token(data: bytes, span: Span) -> bool:
+def is_prefixed_random_token(data: bytes, span: Span) -> bool:
     """Return True if a word prefix is followed by random characters that are not an identifier."""
     start, end = span
     token, lead = data[start:end], _PREFIX.match(data, start, end)
@@ -158,7 +158,7 @@ def is_literal_value(data: bytes, span: Span) -> bool:
 
 VALUE_CHECKS = {
     "basic_credential": is_basic_credential,
-    "generated_token": is_generated_token,
+    "generated_token": is_prefixed_random_token,
     "literal": is_literal_value,
     "password": is_password,
 }
@@ -269,7 +269,7 @@ GENERIC_KEY_ALLOWLISTS = (
 )
 
 
-def read_rules(path: Path = GITLEAKS_RULES) -> Sequence[SecretRule]:
+def read_rule_file(path: Path = GITLEAKS_RULES) -> Sequence[SecretRule]:
     """Return the rules of a file. Their patterns are compiled later."""
     document = tomllib.loads(path.read_text())
     global_allowlists = [*_parse_allowlists([document.get("allowlist", {})])]
@@ -278,9 +278,9 @@ def read_rules(path: Path = GITLEAKS_RULES) -> Sequence[SecretRule]:
     ]
 
 
-def read_third_party_rules() -> Sequence[SecretRule]:
+def read_gitleaks_and_betterleaks_rules() -> Sequence[SecretRule]:
     """Return the rules of gitleaks and betterleaks."""
-    return [*read_rules(), *read_rules(BETTERLEAKS_RULES)]
+    return [*read_rule_file(), *read_rule_file(BETTERLEAKS_RULES)]
 
 
 def build_assignment_pattern(name_patterns: Iterable[str]) -> str:

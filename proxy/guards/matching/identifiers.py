@@ -64,8 +64,8 @@ def find_cards(part: numbers.DigitRun) -> Iterator[Finding]:
 
 
 def _score_card(part: numbers.DigitRun) -> float:
-    brand_score = _score_brand(part.digits)
-    if not brand_score or not part.is_isolated:
+    brand_score = _score_valid_card_brand(part.digits)
+    if not brand_score or not part.is_whole_word:
         return 0.0
     groups = tuple([len(group) for group in numbers.DIGIT_GROUP.findall(part.raw)])
     if part.has_keyword_nearby(numbers.CONTEXT_WORDS["card"]):
@@ -82,7 +82,7 @@ def _score_card(part: numbers.DigitRun) -> float:
     return brand_score if is_certain else 0.3
 
 
-def _score_brand(digits: str) -> float:
+def _score_valid_card_brand(digits: str) -> float:
     """Return the score of the brand, or 0 for an unknown brand or an invalid Luhn checksum."""
     scores = [
         score
@@ -100,43 +100,43 @@ def _has_card_grouping(
         return False
     has_one_separator = len({*NON_DIGITS.findall(part.raw.lstrip("+("))}) == 1
     row = [*filter(None, (FOURS_BEFORE.search(preceding), FOURS_AFTER.match(following)))]
-    in_row = any(_is_not_card("".join(numbers.DIGIT_GROUP.findall(match[0]))) for match in row)
+    in_row = any(_may_be_no_card("".join(numbers.DIGIT_GROUP.findall(match[0]))) for match in row)
     return has_one_separator and not in_row
 
 
 def _has_adjacent_groups(preceding: str, following: str) -> bool:
-    groups_before = _count_adjacent_groups(GROUPS_BEFORE.search(preceding))
-    groups_after = _count_adjacent_groups(GROUPS_AFTER.match(following))
+    groups_before = _count_groups_unless_card(GROUPS_BEFORE.search(preceding))
+    groups_after = _count_groups_unless_card(GROUPS_AFTER.match(following))
     if groups_before and groups_after:
         return True
     return groups_before > MAX_GROUPS_BEFORE or groups_after > MAX_GROUPS_AFTER
 
 
-def _count_adjacent_groups(match: re.Match[str] | None) -> int:
+def _count_groups_unless_card(match: re.Match[str] | None) -> int:
     """Return the number of adjacent groups, or 0 if they form a card number."""
     groups = numbers.DIGIT_GROUP.findall(match[0]) if match else []
-    return len(groups) if _is_not_card("".join(groups)) else 0
+    return len(groups) if _may_be_no_card("".join(groups)) else 0
 
 
 def _is_in_number_list(digits: str, preceding: str, following: str) -> bool:
     """Return True if digits belong to a list of numbers on their line."""
     for listed in (LISTED_BEFORE.search(preceding), LISTED_AFTER.match(following)):
-        if listed is not None and any(map(_is_not_card, numbers.DIGIT_GROUP.findall(listed[0]))):
+        if listed is not None and any(map(_may_be_no_card, numbers.DIGIT_GROUP.findall(listed[0]))):
             return True
     matches = SIMILAR_BEFORE.search(preceding), SIMILAR_AFTER.match(following)
     neighbors = [
         number for match in matches if match for number in numbers.DIGIT_GROUP.findall(match[0])
     ]
     similar = [number for number in neighbors if abs(len(number) - len(digits)) <= 1]
-    return sum(map(_is_not_card, similar)) >= MIN_SIMILAR
+    return sum(map(_may_be_no_card, similar)) >= MIN_SIMILAR
 
 
-def _is_not_card(digits: str) -> bool:
+def _may_be_no_card(digits: str) -> bool:
     """Return True unless digits are certainly a card number.
 
     Next to such a number, a candidate is more likely an item of a list than a card.
     """
-    return _score_brand(digits) <= CERTAIN_SCORE
+    return _score_valid_card_brand(digits) <= CERTAIN_SCORE
 
 
 def is_luhn_valid(digits: str) -> bool:
@@ -146,7 +146,7 @@ def is_luhn_valid(digits: str) -> bool:
 def find_iban(text: str, start: int, end: int) -> Iterator[Finding]:
     """Yield the IBAN whose country code and check digits extend from ``start`` to ``end``."""
     length = IBAN_LENGTHS.get(text[start : start + 2].upper())
-    if length is None or numbers.DigitRun(text, start, end).text_before[-1:].isalnum():
+    if length is None or numbers.DigitRun(text, start, end).two_chars_before[-1:].isalnum():
         return
     match = IBAN_CHARACTERS.match(text, start)
     if match is None:
@@ -220,7 +220,7 @@ class NationalIdDetector:
     def find(self, text: str, start: int, end: int) -> Iterator[Finding]:
         start += 2 if text[start : start + 2] in numbers.ESCAPED_SPACES else 0
         part, following = numbers.DigitRun(text, start, end), text[end : end + 2]
-        if not part.is_isolated or CODE_BEFORE.search(text[max(0, start - 2) : start]):
+        if not part.is_whole_word or CODE_BEFORE.search(text[max(0, start - 2) : start]):
             return
         if CODE_AFTER.match(following) or (" " in part.raw and MORE_DIGITS.match(following)):
             return

@@ -72,7 +72,7 @@ class DigitRun:
         return has_keyword_nearby(self.text, self.start, self.end, keywords)
 
     @property
-    def text_before(self) -> str:
+    def two_chars_before(self) -> str:
         """The two characters before the run; empty for an escaped line feed or tab, as in JSON."""
         pair = self.text[max(0, self.start - 2) : self.start]
         return "" if pair in ESCAPED_SPACES else pair
@@ -80,7 +80,7 @@ class DigitRun:
     @property
     def ends_longer_token(self) -> bool:
         """True if the characters before the run make it the end of a code, a path or an amount."""
-        return bool(TOKEN_BEFORE.search(self.text_before))
+        return bool(TOKEN_BEFORE.search(self.two_chars_before))
 
     @property
     def begins_longer_token(self) -> bool:
@@ -88,9 +88,12 @@ class DigitRun:
         return bool(TOKEN_AFTER.match(self.text[self.end : self.end + 4]))
 
     @property
-    def is_isolated(self) -> bool:
+    def is_whole_word(self) -> bool:
         """True if no letter or digit is adjacent to the run."""
-        return ADJACENT_CHARACTER.search(self.text_before[-1:] + self.text[self.end :][:1]) is None
+        return (
+            ADJACENT_CHARACTER.search(self.two_chars_before[-1:] + self.text[self.end :][:1])
+            is None
+        )
 
 
 # Separators between two numbers.

@@ -93,7 +93,7 @@ class StreamPatternMatcher:
         self._owners = [*range(len(patterns)), *(index for index, _ in partials)]
         sources = [item.marker or item.pattern for item in patterns]
         self.pattern_set = PatternSet(sources, memory, [partial for _, partial in partials])
-        self.ends_in_partial_match = self.pattern_set.may_contain_match
+        self.ends_in_partial_match = self.pattern_set.may_match_or_begin
         self.prefilter = build_prefilter([self.pattern_set], translation)
         self._unspaced: tuple[PatternSet, list[int]] | None = None
         self._partials = [
@@ -107,12 +107,12 @@ class StreamPatternMatcher:
 
     def find_all(self, data: bytes) -> Iterator[tuple[int, Sequence[Span]]]:
         """Yield the index of a pattern and the spans of a match and its groups, by pattern."""
-        for index in self.pattern_set.find_matching(data):
+        for index in self.pattern_set.find_candidates(data):
             for spans in self._compiled[index].find_all(data):
                 yield index, spans
 
     def may_contain_match(self, text: str) -> bool:
-        return bool(self.pattern_set.find_matching(self._encode(text)))
+        return bool(self.pattern_set.find_candidates(self._encode(text)))
 
     def _encode(self, text: str) -> bytes:
         if self._translation is not None and not text.isascii():
@@ -123,17 +123,17 @@ class StreamPatternMatcher:
         data = self._encode(text)
         return self.ends_in_partial_match(data) or (
             _ends_in_unspaced_script(text)
-            and self._load_unspaced_partials()[0].may_contain_match(data)
+            and self._load_unspaced_partials()[0].may_match_or_begin(data)
         )
 
     def find_partial_match(self, text: str, start: int) -> int:
         data, is_ascii = self._encode(text), text.isascii()
         byte_start = start if is_ascii else len(self._encode(text[:start]))
-        indexes = {self._owners[hit] for hit in self.pattern_set.find_matching_or_partial(data)}
+        indexes = {self._owners[hit] for hit in self.pattern_set.find_candidates_or_partials(data)}
         unspaced = _ends_in_unspaced_script(text)
         if unspaced:
             partial_set, owners = self._load_unspaced_partials()
-            indexes.update(owners[hit] for hit in partial_set.find_matching_or_partial(data))
+            indexes.update(owners[hit] for hit in partial_set.find_candidates_or_partials(data))
         offsets = (
             self._find_partial_offset(index, data, byte_start, unspaced=unspaced)
             for index in indexes
@@ -232,7 +232,7 @@ def _build_partial_patterns(pattern: str) -> tuple[str | None, str | None]:
         _build_prefix_pattern(tree, MIN_PARTIAL_CHARS, ending, is_followed=False)
         for ending in (
             lambda character: character.text if character.can_be_space else None,
-            lambda character: character.unspaced_pattern,
+            lambda character: character.unspaced_script_pattern,
         )
     )
     return (
@@ -301,7 +301,7 @@ def _build_sequence_prefix(
             min_length = max(0, min_length - isinstance(part, Character))
             continue
         branches = [prefix]
-        for full_text, remaining in _iter_full_patterns(part, min_length):
+        for full_text, remaining in _iter_patterns_with_remaining_length(part, min_length):
             tail = _build_sequence_prefix(parts[index:], remaining, ending, is_followed=is_followed)
             branches.append(tail and full_text + tail)
         pattern = _join_alternatives(branches)
@@ -309,7 +309,7 @@ def _build_sequence_prefix(
     return None
 
 
-def _iter_full_patterns(node: Node, min_length: int) -> Iterator[tuple[str, int]]:
+def _iter_patterns_with_remaining_length(node: Node, min_length: int) -> Iterator[tuple[str, int]]:
     """Yield patterns of the whole node with the length that other nodes must still match."""
     if isinstance(node, Repeat) and isinstance(node.part, Character):
         for times in range(node.min_count, int(min(min_length, node.max_count + 1))):

@@ -57,7 +57,7 @@ def rfind_unspaced_script_letter(text: str, start: int, end: int) -> int:
     return -1 if match is None else match.end() - 1
 
 
-def reject_unsupported_syntax(pattern: str) -> None:
+def reject_deep_groups_and_bytes(pattern: str) -> None:
     r"""Raise ``ValueError`` for groups nested more than 64 deep and for ``\C``.
 
     ``\C`` matches a single byte.
@@ -94,13 +94,13 @@ def _relax_repetition(token: re.Match[str]) -> str:
 class Character:
     """One character, or a character class.
 
-    ``can_be_space`` is True if the character may be white space. ``unspaced_pattern`` matches its
+    ``can_be_space`` is True if it may be white space. ``unspaced_script_pattern`` matches its
     letters of scripts without spaces. It is None if there are none.
     """
 
     text: str
     can_be_space: bool
-    unspaced_pattern: str | None
+    unspaced_script_pattern: str | None
 
     def __str__(self) -> str:
         return self.text
@@ -228,8 +228,8 @@ def _build_character(text: str, pattern_with_flags: str) -> Character:
     can_be_space = any(regex.fullmatch(space) is not None for space in SPACE_CHARACTERS)
     if regex.search(_list_unspaced_script_letters()) is None:
         return Character(pattern_with_flags, can_be_space, None)
-    unspaced_pattern = f"[{UNSPACED_SCRIPTS}]" if regex.fullmatch("a") else pattern_with_flags
-    return Character(pattern_with_flags, can_be_space, unspaced_pattern)
+    unspaced = f"[{UNSPACED_SCRIPTS}]" if regex.fullmatch("a") else pattern_with_flags
+    return Character(pattern_with_flags, can_be_space, unspaced)
 
 
 @lru_cache(maxsize=1)

@@ -19,7 +19,7 @@ from proxy.guards.matching.pattern_syntax import (
     UNSPACED_SCRIPTS,
     max_match_length,
     parse_pattern,
-    reject_unsupported_syntax,
+    reject_deep_groups_and_bytes,
 )
 from proxy.guards.matching.re2set import (
     SET_MEMORY_BYTES,
@@ -76,7 +76,7 @@ class Patterns:
         data = encode_utf8(text)
         return [
             Finding(start, end, kind=self._kind)
-            for index in self.pattern_set.find_matching(data)
+            for index in self.pattern_set.find_candidates(data)
             for start, end in self._find_spans(*self._compiled[index], text, data)
         ]
 
@@ -101,7 +101,7 @@ class Patterns:
                     return
                 if self._whole_words and not _is_whole_word(text, start, end):
                     next_start = end if max_chars == inf else _find_next_word_start(text, start)
-                    byte = characters.seek(next_start)
+                    byte = characters.seek_byte_offset(next_start)
                     break
                 if start < end:
                     yield start, end
@@ -114,7 +114,7 @@ def _compile_nonempty(kind: str, regex: str) -> tuple[Any, float]:
     excerpt = regex[:80]
     try:
         compiled = compile_pattern(regex)
-        reject_unsupported_syntax(regex)
+        reject_deep_groups_and_bytes(regex)
     except ValueError as error:
         raise ValueError(f"{kind}: {excerpt} is not a valid RE2 pattern: {error}") from None
     max_chars = max_match_length(parse_pattern(regex))

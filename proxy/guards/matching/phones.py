@@ -133,7 +133,7 @@ def _is_valid_number(number: str, region: str | None) -> bool:
 
 
 def _score_international(part: DigitRun, digits: str) -> float:
-    if not part.is_isolated:
+    if not part.is_whole_word:
         return 0.0
     if _is_valid_number(f"+{digits}", None):
         return 1.0

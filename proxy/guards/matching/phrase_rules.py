@@ -92,7 +92,7 @@ class PhraseRules:
         return build_partial_matcher(self.stream_patterns)
 
     def may_contain_match(self, lines: bytes) -> bool:
-        return any(pattern_set.may_contain_match(lines) for pattern_set in self.pattern_sets)
+        return any(pattern_set.may_match_or_begin(lines) for pattern_set in self.pattern_sets)
 
     def iter_loading_steps(self) -> Iterator[None]:
         return iter_compile_steps(self._patterns)
@@ -102,7 +102,7 @@ class PhraseRules:
         data = encode_utf8(text)
         findings = []
         for number, pattern_set in enumerate(self.pattern_sets):
-            for hit in pattern_set.find_matching(data):
+            for hit in pattern_set.find_candidates(data):
                 index = number * RULES_PER_SET + hit
                 rule, characters = self._rules[index], CharacterOffsets(text, data)
                 for spans in self._patterns[index].find_all(data):

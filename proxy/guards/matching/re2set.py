@@ -143,7 +143,7 @@ class PatternSet:
     Each pattern is relaxed, so a hit is not always a match. ``^`` and ``$`` match at the edges of
     lines, so that texts on separate lines can be searched together, unless ``by_lines`` is False.
 
-    ``partial_patterns`` match partial matches at the end of a text. ``find_matching`` omits them.
+    ``partial_patterns`` match partial matches at the end of a text. ``find_candidates`` omits them.
     Raises ``ValueError`` for invalid syntax, and if all patterns need more than ``memory`` bytes.
     """
 
@@ -167,7 +167,7 @@ class PatternSet:
             _add_pattern(set_, relax_repetitions(pattern), pattern)
             total += 1
         try:
-            set_.Add(r"\z")  # matches every text: see ``find_matching``
+            set_.Add(r"\z")  # matches every text: see ``find_candidates``
             with throttled_compilation():
                 set_.Compile()  # an uncompiled set matches nothing
         except re2.error:
@@ -176,7 +176,7 @@ class PatternSet:
         self._match: Callable[[bytes], list[int] | None] = getattr(set_, "_set", set_).Match
         self._nothing = [total]
 
-    def find_matching(self, data: bytes) -> Sequence[int]:
+    def find_candidates(self, data: bytes) -> Sequence[int]:
         """Return the indexes of the patterns that may match, in order."""
         matched = self._match(data)
         if matched == self._nothing:
@@ -189,11 +189,11 @@ class PatternSet:
             return indexes[: bisect_left(indexes, self._count)]
         return indexes
 
-    def find_matching_or_partial(self, data: bytes) -> Sequence[int]:
+    def find_candidates_or_partials(self, data: bytes) -> Sequence[int]:
         """Return the indexes of patterns that may match; partial patterns follow the others."""
         return sorted(self._match(data) or range(self._nothing[0] + 1))[:-1]
 
-    def may_contain_match(self, data: bytes) -> bool:
+    def may_match_or_begin(self, data: bytes) -> bool:
         return self._match(data) != self._nothing
 
 
@@ -233,7 +233,7 @@ class Prefilter:
         if self.translation is not None and not lines.isascii():
             lines = lines.decode().translate(self.translation).encode()
         for pattern_set in self.sets:  # noqa: SIM110  # a generator costs a tenth of a search
-            if pattern_set.find_matching(lines):
+            if pattern_set.find_candidates(lines):
                 return True
         return False
 
@@ -265,7 +265,7 @@ class CharacterOffsets:
         start_index, end_index = self.to_character_span(start, end)
         return Finding(start_index, end_index, kind=kind, score=score)
 
-    def seek(self, character: int) -> int:
+    def seek_byte_offset(self, character: int) -> int:
         """Move to a character and return its offset in bytes."""
         if self._is_ascii:
             return character

@@ -156,7 +156,7 @@ class Judge:
     async def find_all(
         self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
-        judged_texts = list(self._select_texts(texts))
+        judged_texts = list(self._select_texts_or_sentences(texts))
         evidence = self.build_evidence(prompt)
         if not judged_texts:
             return [[] for _ in texts]
@@ -167,7 +167,7 @@ class Judge:
         answer = await client.complete(self.name, self.model_deployment, body)
         return self._to_findings(texts, judged_texts, wire.parse_answer(VERDICT_ADAPTER, answer))
 
-    def _select_texts(self, texts: Sequence[ServiceText]) -> Iterator[JudgedText]:
+    def _select_texts_or_sentences(self, texts: Sequence[ServiceText]) -> Iterator[JudgedText]:
         for index in wire.list_nonblank_indexes(texts):
             text = texts[index]
             if self.check == "criteria":
@@ -245,7 +245,7 @@ class Judge:
         return findings
 
 
-def build_judge_factory(judge: Judge) -> PromptDetectorFactory[Judge]:
+def build_factory_requiring_evidence(judge: Judge) -> PromptDetectorFactory[Judge]:
     """Return a factory that returns ``judge`` for calls with evidence, and None for others."""
     return PromptDetectorFactory(
         lambda prompt: judge if judge.build_evidence(prompt) else None,
@@ -311,7 +311,7 @@ def _make_judge(keys: JudgeConfig, context: GuardContext) -> Judge | PromptDetec
     if context.stage == "input":
         raise InvalidGuardKey("check", make_wrong_stage_message(keys.check, "output"))
     rule, kind = RESPONSE_CHECKS[keys.check]
-    return build_judge_factory(make_judge(keys, context, rule, kind, keys.check))
+    return build_factory_requiring_evidence(make_judge(keys, context, rule, kind, keys.check))
 
 
 KIND = GuardKind(JudgeConfig, _make_judge, fields=wire.MEANINGFUL_KINDS, calls_service=True)

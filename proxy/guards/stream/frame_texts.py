@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from proxy.dialects.wire.strict_json import is_null_or_name
-from proxy.guards.text.documents import walk_response_document, walk_value
+from proxy.guards.text.documents import walk_response_document, walk_response_value
 from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.replace import map_paths_to_copy, replace_texts
 from proxy.guards.text.walk import (
@@ -16,7 +16,7 @@ from proxy.guards.text.walk import (
     Text,
     WalkItem,
     find_joined_parts_depth,
-    iter_unshown_logprob_nodes,
+    iter_joined_unshown_logprobs,
 )
 from proxy.types import Json
 from proxy.types.events import (
@@ -215,15 +215,17 @@ def _iter_event_texts(
             name_path = (*path, "name") if isinstance(path[-1], int) else path
             yield Text(name_path, event.call.name, "tool", role="assistant")
     elif isinstance(event, Extension):
-        yield from walk_value(path, event.value, "other" if event.choice is None else "content")
+        yield from walk_response_value(
+            path, event.value, "other" if event.choice is None else "content"
+        )
     elif event.name == "logprobs":
         delta_text = "".join(delta.text for delta in frame.events if isinstance(delta, Delta))
-        for node in iter_unshown_logprob_nodes(path, event.value, delta_text):
+        for node in iter_joined_unshown_logprobs(path, event.value, delta_text):
             yield Text(node.path, node.value, node.kind, role=node.role)
     else:
         if event.name == "audio":
             yield Opaque(path, "audio")
-        yield from walk_value(path, event.value, "content")
+        yield from walk_response_value(path, event.value, "content")
 
 
 def _iter_delta_ids(doc: Json) -> Iterator[object]:

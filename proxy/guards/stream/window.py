@@ -21,7 +21,7 @@ from proxy.guards.findings import (
     RuleTally,
     TextMatch,
     find_final_end,
-    make_escaping_replace,
+    make_json_string_replace,
     replace_by_kind,
 )
 from proxy.guards.stream.text_filter import ReleasedText
@@ -81,7 +81,7 @@ class Window:
     ) -> None:
         self._tallies = tallies
         self._escaped = escaped
-        self._replace = make_escaping_replace(replace) if escaped else replace
+        self._replace = make_json_string_replace(replace) if escaped else replace
         self._cursors = [
             RuleCursor(tally, rule, tally.detector.lookback) for rule, tally in enumerate(tallies)
         ]

@@ -156,7 +156,7 @@ _OTHER_MEDIA = re.compile(
 )
 _CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([a-z0-9_-]{1,32})", re.IGNORECASE)
 
-TextClaim = str | bool | None
+IsTextOrCharset = str | bool | None
 """Declared type of data: True or a charset for text, False for other data, None if undeclared."""
 
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
@@ -167,15 +167,15 @@ _SLICE_BYTES = 64 * 1024  # bytes decoded one by one before other tasks run
 
 
 @frozen
-class PayloadStep:
+class PayloadPathStep:
     """Last step of the path to the text that base64 data contains.
 
-    ``head`` precedes the base64 when the data is written again, in ``charset``. With ``is_head``
-    the step leads to the original head.
+    ``head`` precedes the base64 when the data is written again, in ``charset``, or with
+    ``leads_to_head`` is the original head.
     """
 
     head: str
-    is_head: bool = False
+    leads_to_head: bool = False
     charset: str = "utf-8"
 
     def encode(self, text: str) -> str:
@@ -198,7 +198,7 @@ class EncodedData:
     - ``has_invalid_bytes``: it is undeclared and contains invalid UTF-8.
     """
 
-    payload: PayloadStep
+    payload: PayloadPathStep
     text: str | None
     head_with_text: str = ""
     is_plain_utf8: bool = False
@@ -208,7 +208,7 @@ class EncodedData:
 
 
 def parse_encoded_data(
-    string: str, *, allow_bare_base64: bool, claim: TextClaim = None
+    string: str, *, allow_bare_base64: bool, claim: IsTextOrCharset = None
 ) -> EncodedData | None:
     """Return the data of a data URL, or None for any other string.
 
@@ -241,7 +241,7 @@ def parse_encoded_data(
         )
     head_with_text, signed = "", True
     if url is None:
-        declared: TextClaim = None
+        declared: IsTextOrCharset = None
         charset = claim if isinstance(claim, str) else ""
         signed = raw.startswith(_SIGNATURES) or raw[4:8] == b"ftyp"
     else:
@@ -253,7 +253,7 @@ def parse_encoded_data(
     text, rough = _decode_bytes(raw, charset, is_text=bool(claim if declared is None else declared))
     is_written_so = url is None and charset in SUPPORTED_CHARSETS and not rough
     return EncodedData(
-        PayloadStep(head, charset=charset if is_written_so else "utf-8"),
+        PayloadPathStep(head, charset=charset if is_written_so else "utf-8"),
         text,
         head_with_text=head_with_text,
         is_plain_utf8=_is_plain_utf8(raw, text),
@@ -262,7 +262,7 @@ def parse_encoded_data(
     )
 
 
-def get_declared_type(item: Json, outer_claim: TextClaim) -> TextClaim:
+def get_declared_type(item: Json, outer_claim: IsTextOrCharset) -> IsTextOrCharset:
     """Return the declared type of an item's data.
 
     The item's type, format or media type declares it, otherwise the enclosing ``outer_claim``. An
@@ -308,10 +308,10 @@ def _decode_bytes(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | Non
     if text is None:
         text = _decode_text(raw, detect_utf16(raw) or "utf-8")
     rough = text is None and is_text
-    return ("".join(_decode_byte_by_byte(raw)) if rough else text), rough
+    return ("".join(_decode_utf8_else_latin1(raw)) if rough else text), rough
 
 
-def _decode_byte_by_byte(raw: bytes) -> Iterator[str]:
+def _decode_utf8_else_latin1(raw: bytes) -> Iterator[str]:
     """Yield bytes as UTF-8, and each invalid byte as the letter of Latin-1."""
     decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
     for start in range(0, len(raw), _SLICE_BYTES):

@@ -237,7 +237,7 @@ def find_nfkc_edits(text: str, *, strip_marks: bool) -> Iterator[tuple[int, int,
                 yield middle, match.end(), _MARK.sub("", extra_marks)
 
 
-def find_last_marked_letter(text: str) -> int:
+def find_last_cluster_start(text: str) -> int:
     """Return the start of the last letter with its marks, which a following mark may change."""
     if not text or text[-1] < "\u0300":
         return max(0, len(text) - 1)
@@ -304,7 +304,7 @@ def has_no_disguise(raw: bytes) -> bool:
 
     May be False for several lines although it is True for each line.
     """
-    return not DISGUISES.may_contain_match(raw)
+    return not DISGUISES.may_match_or_begin(raw)
 
 
 def find_letter_gaps(text: str) -> Iterator[tuple[int, int, str]]:

@@ -23,8 +23,8 @@ from proxy.guards.text.walk import (
     Text,
     Texts,
     WalkItem,
+    iter_joined_unshown_logprobs,
     iter_members,
-    iter_unshown_logprob_nodes,
     walk_request,
     walk_response,
 )
@@ -35,7 +35,7 @@ from proxy.types.events import FamilyName
 _CHAT_FAMILIES = frozenset({"chat", "completions", "embeddings", "document"})
 
 
-def is_non_chat(family: FamilyName) -> bool:
+def inspects_every_string(family: FamilyName) -> bool:
     """Return True for a family whose documents are not chats: all their strings are texts."""
     return family not in _CHAT_FAMILIES
 
@@ -44,13 +44,13 @@ def walk_response_document(
     document: Json, family: FamilyName, *, is_event: bool
 ) -> Iterator[WalkItem]:
     """Walk over a response of any API family, or with ``is_event`` over one event of a stream."""
-    if is_non_chat(family):
+    if inspects_every_string(family):
         root = Node(path=(), value=document, kind="content", role="assistant")
         return walk(_iter_members(root, document), _iter_members, is_response=True, is_event=False)
     return walk_response(document, is_event=is_event)
 
 
-def walk_value(path: Path, value: Any, kind: str) -> Iterator[WalkItem]:
+def walk_response_value(path: Path, value: Any, kind: str) -> Iterator[WalkItem]:
     """Walk over one value of a response, and the values within it."""
     node = Node(path=path, value=value, kind=kind, role="assistant")
     return walk(iter((node,)), _iter_members, is_response=True, is_event=False)
@@ -67,7 +67,7 @@ def _iter_members(node: Node, value: Json) -> Iterator[Node | Opaque]:
         }
     if node.kind == "content" and "logprobs" in remaining_members:
         path, shown_text = (*node.path, "logprobs"), value.get("text", value.get("delta"))
-        yield from iter_unshown_logprob_nodes(path, value["logprobs"], shown_text)
+        yield from iter_joined_unshown_logprobs(path, value["logprobs"], shown_text)
         remaining_members = {
             name: item for name, item in remaining_members.items() if name != "logprobs"
         }
@@ -102,14 +102,14 @@ def collect_response_texts(data: Json, *, is_event: bool = False) -> Texts:
 
 
 def collect_texts(walk: Iterator[WalkItem]) -> Texts:
-    (walker := WalkCollector(walk)).advance()
+    (walker := WalkCollector(walk)).advance_and_check_more()
     return walker.texts
 
 
 async def collect_texts_in_steps(walk: Iterator[WalkItem], max_values: int = MAX_TEXTS) -> Texts:
     """Return the texts of a walk. Yields to other tasks between its steps."""
     walker = WalkCollector(walk, max_values)
-    while walker.advance(VALUES_PER_STEP):  # noqa: ASYNC110  # lets other tasks run
+    while walker.advance_and_check_more(VALUES_PER_STEP):  # noqa: ASYNC110  # lets other tasks run
         await asyncio.sleep(0)
     return walker.texts
 
@@ -126,7 +126,7 @@ class WalkCollector:
     _texts: list[Text] = field(default_factory=list)
     _opaque: list[Opaque] = field(default_factory=list)
 
-    def advance(self, steps: int | None = None) -> bool:
+    def advance_and_check_more(self, steps: int | None = None) -> bool:
         """Read a number of values, or all. Return False at the end."""
         count = 0
         for item in islice(self.walk, steps):

@@ -18,7 +18,7 @@ _END: tuple[Kind, str] = ("end", "")
 JSON_LITERALS = frozenset({"true", "false", "null"})
 
 
-class Segment(NamedTuple):
+class ArgumentTextSpan(NamedTuple):
     """Span of one text in the arguments of a tool call."""
 
     start: int
@@ -86,12 +86,12 @@ class ArgumentSplitter:
         return (_END, piece) if ends else (piece,)
 
 
-def split_segments(arguments: str) -> Iterator[Segment]:
+def split_text_spans(arguments: str) -> Iterator[ArgumentTextSpan]:
     """Yield the texts of whole arguments."""
-    return (segment for segment in split_values(arguments) if segment is not None)
+    return (segment for segment in iter_value_text_spans(arguments) if segment is not None)
 
 
-def split_values(arguments: str) -> Iterator[Segment | None]:
+def iter_value_text_spans(arguments: str) -> Iterator[ArgumentTextSpan | None]:
     """Yield the values of whole arguments; None for an empty string, true, false and null."""
     position = start = 0
     open_kind: Kind | None = None
@@ -99,7 +99,7 @@ def split_values(arguments: str) -> Iterator[Segment | None]:
         if kind in ("frame", "end"):
             if open_kind is not None:
                 is_literal = arguments[start:position] in JSON_LITERALS
-                yield None if is_literal else Segment(start, position, open_kind)
+                yield None if is_literal else ArgumentTextSpan(start, position, open_kind)
             elif kind == "end":
                 yield None
             open_kind = None
@@ -108,11 +108,11 @@ def split_values(arguments: str) -> Iterator[Segment | None]:
         position += len(part)
 
 
-def replace_segments(arguments: str, texts: Mapping[int, str]) -> str:
+def replace_text_spans(arguments: str, texts: Mapping[int, str]) -> str:
     """Replace the segments at the indexes of ``texts``, whose strings must be escaped."""
     parts: list[str] = []
     past = 0
-    for number, segment in enumerate(split_segments(arguments)):
+    for number, segment in enumerate(split_text_spans(arguments)):
         if number in texts:
             parts += (arguments[past : segment.start], quote_if_bare(segment.kind, texts[number]))
             past = segment.end

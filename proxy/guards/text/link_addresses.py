@@ -88,7 +88,7 @@ class AddressScanner:
     @property
     def host(self) -> str | None:
         """The host of the address, or None if it is uncertain."""
-        if self._targets.is_uncertain or (self._tags.is_inside and not self._tags.is_link):
+        if self._targets.is_address_unknown or (self._tags.is_inside and not self._tags.is_link):
             return None
         addresses = (self._urls, self._targets, self._words)
         matches = [_HOST.match(address.address) for address in addresses if address.is_inside]
@@ -259,7 +259,7 @@ class _LinkTargetScanner:
         return self._begun or self._angle or self._bare
 
     @property
-    def is_uncertain(self) -> bool:
+    def is_address_unknown(self) -> bool:
         return self._begun or self._angle
 
     @property

@@ -66,7 +66,7 @@ def is_in_choice(path: Sequence[object]) -> bool:
     return path[0] == CHOICES and len(path) > 2
 
 
-def get_item_role(item: Mapping[str, Any]) -> str | None:
+def infer_item_role(item: Mapping[str, Any]) -> str | None:
     """Return the role of a message or an item of a request, or None.
 
     Outputs belong to the tool, all other typed items to the assistant.
@@ -99,7 +99,7 @@ TEXTLESS_TYPES = frozenset({bool, float, int, type(None)})
 """Types of JSON values without texts."""
 
 
-def _is_vector(value: Any) -> bool:
+def _is_numbers_or_base64(value: Any) -> bool:
     """Return True if a value is numbers, or more than 256 characters of base64 without a text."""
     if isinstance(value, str):
         return len(value) > MIN_OPAQUE_CHARS and _is_opaque_base64(value)
@@ -160,7 +160,7 @@ IGNORED_RESPONSE_MEMBERS: Mapping[Level, Mapping[str, IgnoreRule]] = {
         "index": _NUMBER,
         "object": _NAME,
         "embedding": (
-            _is_vector,
+            _is_numbers_or_base64,
             "numbers, or more than 256 characters of base64 without a text",
         ),
     },
@@ -187,7 +187,7 @@ def is_ignored_member(level: Level, name: str, value: Any) -> bool:
 _LISTS = ("tokens", "content", "refusal")
 
 
-def list_unshown_logprobs(logprobs: Any, shown_text: Any) -> list[str]:
+def list_unshown_logprob_texts(logprobs: Any, shown_text: Any) -> list[str]:
     """Return the texts of log probabilities that the text ``shown_text`` does not contain."""
     lists = [logprobs.get(name) for name in _LISTS] if isinstance(logprobs, dict) else [logprobs]
     chosen_entries = [item for items in lists if isinstance(items, list) for item in items]

@@ -36,12 +36,12 @@ MAX_LAYERS = 4  # maximum depth of nested encodings
 
 
 class Edit(NamedTuple):
-    """Maps ``size`` characters of a reading, at ``position``, to a span of its source."""
+    """Maps characters of a reading to a span of its source."""
 
-    position: int
-    size: int
-    start: int
-    end: int
+    view_start: int
+    view_size: int
+    source_start: int
+    source_end: int
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class View:
     _folded: str | None = field(default=None, init=False)
 
     @classmethod
-    def from_normalized_text(cls, text: str, *, escaped: bool = False) -> View:
+    def build_normalized(cls, text: str, *, escaped: bool = False) -> View:
         """Return the normalized reading; ``escaped``: of a text inside of a JSON string."""
         return _apply_nfkc(
             _remove_invisible(_decode_escapes(_decode_json_escapes(text, escaped))),
@@ -116,14 +116,14 @@ class View:
         return bisect_left(range(len(self.cased)), original, key=self.original_start)
 
     def _map_position(self, position: int) -> tuple[int, int]:
-        index = bisect_right(self._edits, position, key=lambda edit: edit.position) - 1
+        index = bisect_right(self._edits, position, key=lambda edit: edit.view_start) - 1
         if index < 0:
             return position, position + 1
         edit = self._edits[index]
-        distance = position - edit.position - edit.size
+        distance = position - edit.view_start - edit.view_size
         if distance < 0:
-            return edit.start, edit.end
-        return edit.end + distance, edit.end + distance + 1
+            return edit.source_start, edit.source_end
+        return edit.source_end + distance, edit.source_end + distance + 1
 
 
 def build_views(
@@ -180,7 +180,7 @@ def build_partial_readings(
     )
     end = _find_incomplete_escape(text, escaped)
     is_cut = end < len(text)
-    letter = disguises.find_last_marked_letter(
+    letter = disguises.find_last_cluster_start(
         visible.cased[: visible.index_of_original(end)] if is_cut else visible.cased
     )
     sure = bare.cased[: bare.index_of_original(end)] if is_cut else bare.cased
@@ -234,7 +234,7 @@ def _build_views_and_steps(
         if disguises.has_combining_marks(visible.cased)
         else normal
     )
-    hits = disguises.DISGUISES.find_matching(encode_utf8(bare.cased))
+    hits = disguises.DISGUISES.find_candidates(encode_utf8(bare.cased))
     gaps = disguises.find_letter_gaps(bare.cased) if disguises.SEPARATED in hits else ()
     close = _apply_edits(bare, gaps)
     if close.cased != normal.cased:
@@ -251,7 +251,7 @@ def _build_views_and_steps(
 
 def normalize_word(word: str) -> str:
     """Return a word of a policy as in the normalized reading of a text."""
-    return View.from_normalized_text(word).folded
+    return View.build_normalized(word).folded
 
 
 def _fold_case(text: str) -> str:
@@ -274,7 +274,7 @@ def _apply_edits(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     for start, end, replacement in changes:
         position += start - past
         parts += (text[past:start], replacement)
-        edits.append(Edit(position=position, size=len(replacement), start=start, end=end))
+        edits.append(Edit(position, len(replacement), start, end))
         position += len(replacement)
         past = end
     if not edits:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from proxy.guards.text.base64_text import PayloadStep
-from proxy.guards.text.json_strings import replace_segments
+from proxy.guards.text.base64_text import PayloadPathStep
+from proxy.guards.text.json_strings import replace_text_spans
 from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.walk import MemberName, Path
 from proxy.types import Json
@@ -35,7 +35,7 @@ def replace_texts(document: Json, texts: Mapping[Path, str]) -> Json:
             parent[step] = text if isinstance(parent[step], str | int | float) else None
     for path, segments in arguments.items():
         parent = _copy_path(copies, path[:-1])
-        parent[path[-1]] = replace_segments(parent[path[-1]], segments)
+        parent[path[-1]] = replace_text_spans(parent[path[-1]], segments)
     _rename_members(copies, texts)
     _remove_logprobs(copies, texts)
     return root
@@ -63,13 +63,15 @@ def map_paths_to_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> li
 
 def _merge_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
     """Return the texts, with the whole string of data in place of the texts that it encodes."""
-    inside: dict[Path, dict[PayloadStep, str]] = {}
+    inside: dict[Path, dict[PayloadPathStep, str]] = {}
     for path, text in texts.items():
-        if isinstance(path[-1], PayloadStep):
+        if isinstance(path[-1], PayloadPathStep):
             inside.setdefault(path[:-1], {})[path[-1]] = text
     if not inside:
         return texts
-    settled = {path: text for path, text in texts.items() if not isinstance(path[-1], PayloadStep)}
+    settled = {
+        path: text for path, text in texts.items() if not isinstance(path[-1], PayloadPathStep)
+    }
     for path, parts in inside.items():
         as_arguments = settled.pop((*path, 0), None)
         masked_string = settled.get(path, as_arguments)
@@ -81,7 +83,7 @@ def _merge_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[P
 
 
 def _rebuild_data(
-    original: str, parts: Mapping[PayloadStep, str], masked_string: str | None
+    original: str, parts: Mapping[PayloadPathStep, str], masked_string: str | None
 ) -> str:
     """Return the string of data with changed ``parts``.
 
@@ -90,7 +92,7 @@ def _rebuild_data(
     run = original[original.find(";base64,") + 1 :]
     is_base64_changed = masked_string is not None and not masked_string.endswith(run)
     for payload, text in parts.items():
-        if not payload.is_head:
+        if not payload.leads_to_head:
             return text if is_base64_changed else payload.encode(text)
     ((head, text),) = parts.items()
     return text if is_base64_changed else text + original[len(head.head) :]

@@ -14,12 +14,12 @@ from proxy.fields.field_table import ROWS
 from proxy.fields.member_table import MEMBERS as MEMBER_FIELDS
 from proxy.guards.text.base64_text import (
     MIN_OPAQUE_CHARS,
-    PayloadStep,
-    TextClaim,
+    IsTextOrCharset,
+    PayloadPathStep,
     get_declared_type,
     parse_encoded_data,
 )
-from proxy.guards.text.json_strings import split_values
+from proxy.guards.text.json_strings import iter_value_text_spans
 from proxy.guards.text.member_names import MEMBERS, VALUES
 from proxy.guards.text.members import (
     CHOICES,
@@ -27,14 +27,14 @@ from proxy.guards.text.members import (
     MEMBERS_WITHOUT_TEXT,
     PAYLOAD_MEMBERS,
     get_chat_member_name,
-    get_item_role,
     get_opaque_kind,
+    infer_item_role,
     is_data_member_path,
     is_data_object,
     is_ignored_member,
     is_in_choice,
     is_opaque_member,
-    list_unshown_logprobs,
+    list_unshown_logprob_texts,
     may_be_text_data,
 )
 from proxy.runtime.frozen import frozen
@@ -76,7 +76,7 @@ class MemberName:
     name: str
 
 
-Path = tuple[str | int | MemberName | PayloadStep, ...]
+Path = tuple[str | int | MemberName | PayloadPathStep, ...]
 _IN_PARTS = frozenset({"content", "output", "parts", "summary", "system", "thinking"})
 _OF_PART: tuple[Path, ...] = ((), ("text",))
 
@@ -138,7 +138,7 @@ class Node(NamedTuple):
     kind: str
     role: str | None
     in_opaque: bool = False  # True inside of reported content
-    data_claim: TextClaim = None  # declared type of the data around the value
+    data_claim: IsTextOrCharset = None  # declared type of the data around the value
 
 
 WalkItem = Text | Opaque | ArgumentValueMarker | None
@@ -284,7 +284,7 @@ def _read_string(node: Node, is_response: bool, is_event: bool) -> Iterator[Walk
         )
         if in_place and data.head_with_text:
             yield Text(
-                (*path, PayloadStep(data.head_with_text, True)),
+                (*path, PayloadPathStep(data.head_with_text, True)),
                 data.head_with_text,
                 node.kind,
                 role=role,
@@ -315,7 +315,7 @@ def _read_string(node: Node, is_response: bool, is_event: bool) -> Iterator[Walk
 
 def _read_arguments(node: Node, has_decoded_text: bool, in_data_member: bool) -> Iterator[WalkItem]:
     number = 0
-    for value in split_values(node.value):
+    for value in iter_value_text_spans(node.value):
         yield ARGUMENT_VALUE
         if value is None:
             continue
@@ -353,10 +353,10 @@ def iter_members(
     """Yield the members of an object. ``is_message_part`` is True for a part of a message."""
     role = node.role
     if len(node.path) == 2 and node.path[0] in ("messages", "input"):
-        role = get_item_role(value) or role
+        role = infer_item_role(value) or role
     plain = get_declared_type(value, node.data_claim)
     level = (
-        _get_path_names(node.path) if is_response and len(node.path) < _MAX_IGNORED_DEPTH else ()
+        _get_item_level(node.path) if is_response and len(node.path) < _MAX_IGNORED_DEPTH else ()
     )
     for name, item in value.items():
         path = (*node.path, name)
@@ -366,7 +366,7 @@ def iter_members(
             message = value.get("message") or value.get("delta") or value
             if not isinstance(message, dict):
                 message = {}
-            yield from iter_unshown_logprob_nodes(
+            yield from iter_joined_unshown_logprobs(
                 path, item, message.get("content", message.get("text"))
             )
             continue
@@ -385,14 +385,14 @@ def iter_members(
         yield Node(path=path, value=item, kind=kind, role=role, in_opaque=sealed, data_claim=plain)
 
 
-def _get_path_names(path: Path) -> tuple[str, ...]:
+def _get_item_level(path: Path) -> tuple[str, ...]:
     """Return the names in the path of a list item of a response, empty for any other value."""
     names = tuple(step for step in path if isinstance(step, str))
     return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
 
 
-def iter_unshown_logprob_nodes(path: Path, logprobs: Any, shown_text: Any) -> Iterator[Node]:
+def iter_joined_unshown_logprobs(path: Path, logprobs: Any, shown_text: Any) -> Iterator[Node]:
     """Yield the texts of log probabilities that ``shown_text`` does not contain, as one text."""
-    lines = list_unshown_logprobs(logprobs, shown_text)
+    lines = list_unshown_logprob_texts(logprobs, shown_text)
     if any(lines):
         yield Node(path=path, value="\n".join(lines), kind="logprobs", role="assistant")

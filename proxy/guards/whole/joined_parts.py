@@ -119,7 +119,7 @@ class JoinedParts:
                 place += 1
             yield pieces
 
-    def is_single_finding(self, match: TextMatch, detector: object) -> bool:
+    def is_one_value(self, match: TextMatch, detector: object) -> bool:
         """Return True if a match across texts is one finding.
 
         At a boundary of messages, a detector may decide that it is two values side by side.
@@ -154,7 +154,7 @@ class JoinedParts:
             remaining = [
                 (text_index, piece) for text_index, piece in pieces if text_index < known_text_index
             ]
-            if not (remaining and self.is_single_finding(match, detector)):
+            if not (remaining and self.is_one_value(match, detector)):
                 return ()
         else:
             remaining = [
@@ -171,13 +171,13 @@ class JoinedParts:
 
 
 @frozen
-class MergedSpans:
+class MergedMatchSpans:
     """Spans of a text in which one rule has findings. Overlapping and touching spans are joined."""
 
     spans: Sequence[tuple[int, int]]
 
     @classmethod
-    def from_matches(cls, matches: Iterable[TextMatch]) -> MergedSpans:
+    def from_matches(cls, matches: Iterable[TextMatch]) -> MergedMatchSpans:
         spans: list[tuple[int, int]] = []
         for match in sorted(matches, key=attrgetter("start")):
             if spans and match.start <= spans[-1][1]:
@@ -200,7 +200,7 @@ class MergedSpans:
 
 def iter_joined_texts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Yield the joined texts that are inspected in addition to the single texts."""
-    return chain(iter_joined_message_parts(texts), iter_message_boundaries(texts))
+    return chain(iter_joined_message_parts(texts), iter_same_role_boundaries(texts))
 
 
 def iter_joined_message_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
@@ -239,7 +239,7 @@ def _join_end_with_start(
     )
 
 
-def iter_message_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
+def iter_same_role_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Yield the joined text around the boundaries between messages of one role.
 
     A short message is included whole, so that a value cut in three is found.

@@ -27,7 +27,7 @@ from proxy.guards.text.normalize import (
     build_views,
 )
 from proxy.guards.text.walk import Text
-from proxy.guards.whole.joined_parts import JoinedParts, MergedSpans, iter_joined_texts
+from proxy.guards.whole.joined_parts import JoinedParts, MergedMatchSpans, iter_joined_texts
 from proxy.types.guard import GuardRule, is_detector
 
 
@@ -333,7 +333,7 @@ def _find_joined_matches(
     if not matches:
         return []
     spans = {
-        number: MergedSpans.from_matches(known_matches.get(number, ()))
+        number: MergedMatchSpans.from_matches(known_matches.get(number, ()))
         for number in joined.text_indexes
     }
     new: list[tuple[int, findings.TextMatch]] = []
@@ -342,7 +342,7 @@ def _find_joined_matches(
         known_in = next((n for n, part in pieces if spans[n].find_overlap(part)), None)
         if known_in is not None:
             new += joined.list_pieces_outside_text(match, new_pieces, known_in, tally.detector)
-        elif joined.is_single_finding(match, tally.detector):
+        elif joined.is_one_value(match, tally.detector):
             tally.count_finding(match.kind, match.score)
             new += new_pieces
     return new

@@ -252,6 +252,6 @@ def test_prefilter_word_alone_is_no_finding(text: str, is_candidate: bool) -> No
 
 
 def test_plain_english_matches_no_language_prefilter() -> None:
-    assert not BOOK.language_prefilter.find_matching(
+    assert not BOOK.language_prefilter.find_candidates(
         b"The parcel left the warehouse and will arrive by Thursday noon."
     )

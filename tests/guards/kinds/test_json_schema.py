@@ -51,8 +51,8 @@ def test_without_a_schema_any_json_passes() -> None:
 def test_message_names_the_schema_and_quotes_no_text() -> None:
     secret = "driver is a thief"
 
-    kind, where = JsonSchema(ORDER).find_problem('{"order": "' + secret + '"}')
-    _, path = JsonSchema(ORDER).find_problem('{"' + secret + '": 1}')
+    kind, where = JsonSchema(ORDER).find_problem_and_schema_path('{"order": "' + secret + '"}')
+    _, path = JsonSchema(ORDER).find_problem_and_schema_path('{"' + secret + '": 1}')
 
     assert kind == "invalid_schema"
     assert where.endswith("type")
@@ -66,7 +66,7 @@ def test_path_in_message_is_bounded() -> None:
     for _ in range(40):
         deep, text = {"properties": {"parcels": deep}}, '{"parcels":' + text + "}"
 
-    _, where = JsonSchema(deep).find_problem(text)
+    _, where = JsonSchema(deep).find_problem_and_schema_path(text)
 
     assert len(where) == MAX_PATH
 

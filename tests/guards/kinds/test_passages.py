@@ -78,10 +78,12 @@ def test_passages_of_several_texts_are_found() -> None:
 def test_share_of_known_text_is_computed() -> None:
     passages = Passages([PROMPT], 5)
 
-    assert passages.measure_known_share(PROMPT)[0] == 1.0
-    assert passages.measure_known_share("Where is my parcel? It was sent on Monday.")[0] == 0.0
-    assert 0.3 < passages.measure_known_share(f"{PROMPT} {' '.join(map(str, range(60)))}")[0] < 0.7
-    assert passages.measure_known_share("") == (0.0, 0)
+    assert passages.measure_sequence_share(PROMPT)[0] == 1.0
+    assert passages.measure_sequence_share("Where is my parcel? It was sent on Monday.")[0] == 0.0
+    assert (
+        0.3 < passages.measure_sequence_share(f"{PROMPT} {' '.join(map(str, range(60)))}")[0] < 0.7
+    )
+    assert passages.measure_sequence_share("") == (0.0, 0)
 
 
 def test_findings_are_ordered_separate_and_bounded() -> None:

@@ -14,7 +14,7 @@ from proxy.guards.kinds.resources import (
     Sponge,
     count_lines,
     count_tokens,
-    slice_text,
+    slice_at_word_ends,
 )
 from proxy.types.guard import Finding
 from tests.for_each import for_each
@@ -74,7 +74,7 @@ def test_documentation_and_code_pass() -> None:
 )
 def test_words_in_slices_equal_those_of_the_whole_text(parts: list[str], size: int) -> None:
     text = "".join(parts)
-    cut = [*slice_text(text, size)]
+    cut = [*slice_at_word_ends(text, size)]
 
     assert "".join(cut) == text
     assert max(map(len, cut), default=0) <= 2 * size

@@ -80,7 +80,10 @@ def test_samples_of_each_rule_are_found(secrets: Secrets, kind: str) -> None:
 
 IN_PROSE = {
     rule.kind: rule.pattern.removeprefix("(?i)")
-    for rule in (*gitleaks.read_third_party_rules(), *gitleaks.read_rules(gitleaks.OWN_RULES))
+    for rule in (
+        *gitleaks.read_gitleaks_and_betterleaks_rules(),
+        *gitleaks.read_rule_file(gitleaks.OWN_RULES),
+    )
     if rule.name_pattern is None
     and VALUE_START in rule.pattern
     and rule.pattern.endswith(VALUE_END)

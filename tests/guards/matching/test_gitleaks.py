@@ -20,11 +20,11 @@ from proxy.guards.matching.gitleaks import (
     VALUE_START,
     SecretRule,
     is_basic_credential,
-    is_generated_token,
     is_literal_value,
     is_password,
-    read_rules,
-    read_third_party_rules,
+    is_prefixed_random_token,
+    read_gitleaks_and_betterleaks_rules,
+    read_rule_file,
     shannon_entropy,
 )
 from proxy.guards.matching.re2set import iter_compile_steps
@@ -55,7 +55,7 @@ keywords = ["order"]
 def rule(folder: Path, regex: str, extra: str = "") -> SecretRule:
     file = folder / "rules.toml"
     file.write_text(ONE_RULE.format(kind="order-key", regex=regex, more=extra))
-    return read_rules(file)[0]
+    return read_rule_file(file)[0]
 
 
 def secret_in(secret_rule: SecretRule, text: str) -> str | None:
@@ -74,9 +74,9 @@ def test_rule_file_has_the_documented_digest() -> None:
 
 
 def test_every_content_rule_of_the_file_is_loaded() -> None:
-    read = read_rules()
+    read = read_rule_file()
 
-    newer = read_rules(gitleaks.BETTERLEAKS_RULES)
+    newer = read_rule_file(gitleaks.BETTERLEAKS_RULES)
 
     assert len(read) == gitleaks.GITLEAKS_RULES.read_text().count("\nregex = ") == 221
     assert len(newer) == gitleaks.BETTERLEAKS_RULES.read_text().count("\nregex = ") == 20
@@ -87,7 +87,7 @@ def test_every_content_rule_of_the_file_is_loaded() -> None:
 def test_unbounded_repetition_is_only_of_character_classes() -> None:
     assert [
         secret_rule.kind
-        for secret_rule in gitleaks.read_third_party_rules()
+        for secret_rule in gitleaks.read_gitleaks_and_betterleaks_rules()
         if re.search(r"\{\d+,\}|(?<!@)\.[*+]", secret_rule.pattern)
     ] == []
 
@@ -128,7 +128,9 @@ def test_allowlist_may_inspect_match_or_line(
 
 
 def test_keyword_must_be_nearby() -> None:
-    sourcegraph = next(entry for entry in read_rules() if entry.kind == "sourcegraph-access-token")
+    sourcegraph = next(
+        entry for entry in read_rule_file() if entry.kind == "sourcegraph-access-token"
+    )
     digits = "0123456789abcdef" * 2 + "76543210"
 
     assert secret_in(sourcegraph, f"sourcegraph says {digits} ") == digits
@@ -156,7 +158,7 @@ def test_rule_invalid_in_re2_is_reported(tmp_path: Path) -> None:
 
 
 def test_every_rule_is_valid_in_re2() -> None:
-    for secret_rule in gitleaks.read_third_party_rules():
+    for secret_rule in gitleaks.read_gitleaks_and_betterleaks_rules():
         list(iter_compile_steps(secret_rule.patterns))
 
 
@@ -164,7 +166,7 @@ def test_token_longer_than_the_bound_is_data() -> None:
     for size, expected in ((MAX_TOKEN_BYTES - 5, True), (MAX_TOKEN_BYTES + 1, False)):
         token = f"acme_{draw('long', size)}".encode()
 
-        assert is_generated_token(token, (0, len(token))) is expected
+        assert is_prefixed_random_token(token, (0, len(token))) is expected
 
 
 def base64_of(plain: str) -> str:
@@ -210,7 +212,7 @@ def test_credential_is_found_by_its_context(secrets: Secrets, credential: Creden
 
     assert len(spans) == 1
     assert spans[0].strip("\"'").removeprefix("ada:") == credential.secret
-    assert credential.kind in {rule.kind for rule in read_rules(OWN_RULES)}
+    assert credential.kind in {rule.kind for rule in read_rule_file(OWN_RULES)}
 
 
 @for_each("credential", generic(), ids=lambda credential: credential.secret[:20])
@@ -246,14 +248,14 @@ def test_two_tokens_side_by_side_are_both_found(secrets: Secrets) -> None:
 
 SHAPES = [
     rule
-    for rule in read_rules(OWN_RULES)
+    for rule in read_rule_file(OWN_RULES)
     if rule.pattern.startswith(VALUE_START) and rule.pattern.endswith(VALUE_END)
 ]
 
 
 def test_no_kind_is_one_of_another_file() -> None:
-    assert not {rule.kind for rule in read_rules(OWN_RULES)} & {
-        rule.kind for rule in read_third_party_rules()
+    assert not {rule.kind for rule in read_rule_file(OWN_RULES)} & {
+        rule.kind for rule in read_gitleaks_and_betterleaks_rules()
     }
     assert len(SHAPES) == 12
 

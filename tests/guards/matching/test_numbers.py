@@ -102,7 +102,7 @@ def test_adjacent_characters_extend_a_number(
     start = text.index("5550123")
     part = DigitRun(text, start, start + 7)
 
-    assert (part.is_isolated, part.ends_longer_token, part.begins_longer_token) == (
+    assert (part.is_whole_word, part.ends_longer_token, part.begins_longer_token) == (
         alone,
         flag_before,
         flag_after,

@@ -116,7 +116,7 @@ def test_combined_matchers_are_open_if_one_is() -> None:
 
 def test_assigned_value_contains_no_white_space() -> None:
     """A name before its value is a partial match. The value ends with its word."""
-    for rule in gitleaks.read_rules():
+    for rule in gitleaks.read_rule_file():
         if rule.name_pattern is not None:
             value = re.split(r"\[\\x60'\"\\s=\]\{0,5\}", rule.pattern, maxsplit=1)[1]
             assert build_partial_pattern(f"x{value}") is None, rule.kind
@@ -125,7 +125,9 @@ def test_assigned_value_contains_no_white_space() -> None:
 @for_each("kind", sorted(RULES.keys() - ELSEWHERE.keys() - gitleaks.RULES_WITH_DISTANT_KEYWORD))
 def test_match_of_a_rule_contains_its_keyword(kind: str) -> None:
     """Otherwise a stream would wait for a keyword after the match."""
-    rule = next(entry for entry in gitleaks.read_third_party_rules() if entry.kind == kind)
+    rule = next(
+        entry for entry in gitleaks.read_gitleaks_and_betterleaks_rules() if entry.kind == kind
+    )
     chance = random.Random(kind)
     for _ in range(20):
         text = sample(RULES[kind]["regex"], chance).encode()
@@ -170,7 +172,7 @@ def test_partial_pattern_matches_prefixes_before_white_space(
 
 PATTERNS = [
     numbers.DIGIT_RUN,
-    *(rule.pattern for rule in gitleaks.read_rules() if build_partial_pattern(rule.pattern)),
+    *(rule.pattern for rule in gitleaks.read_rule_file() if build_partial_pattern(rule.pattern)),
     *(
         rf"(?m){cue}"
         for cues in LINE_PATTERNS.values()

@@ -89,9 +89,9 @@ def test_expanded_letter_case_matches_like_ignored_case(written: str) -> None:
 def test_set_returns_matching_patterns() -> None:
     pattern_set = PatternSet(["refund", r"order \d+", "parcel"])
 
-    assert list(pattern_set.find_matching(b"where is my parcel of order 17")) == [1, 2]
-    assert list(pattern_set.find_matching(b"good morning")) == []
-    assert list(PatternSet([]).find_matching(b"good morning")) == []
+    assert list(pattern_set.find_candidates(b"where is my parcel of order 17")) == [1, 2]
+    assert list(pattern_set.find_candidates(b"good morning")) == []
+    assert list(PatternSet([]).find_candidates(b"good morning")) == []
 
 
 def test_set_out_of_memory_falls_back() -> None:
@@ -100,7 +100,7 @@ def test_set_out_of_memory_falls_back() -> None:
     pattern_set = PatternSet(["mill", "wheel"])
     pattern_set._match = re2.Set.SearchSet().Match
 
-    assert list(pattern_set.find_matching(b"a mill")) == [0, 1]
+    assert list(pattern_set.find_candidates(b"a mill")) == [0, 1]
 
 
 @for_each("pattern", ["(", "(?=a)", r"(a)\1", "a{2000}"])
@@ -131,7 +131,7 @@ def test_byte_offsets_become_character_offsets() -> None:
     ]
 
     assert [text[start:end] for start, end in spans] == [*words]
-    assert characters.seek(len(text)) == len(data)
+    assert characters.seek_byte_offset(len(text)) == len(data)
 
 
 def test_surrogate_is_one_character() -> None:

@@ -16,7 +16,7 @@ from proxy.guards.services.judge import (
     RELEVANT_RULE,
     SCORE_STEPS,
     Judge,
-    build_judge_factory,
+    build_factory_requiring_evidence,
 )
 from proxy.guards.services.wire import BadAnswer, TooLong, Unsure
 from proxy.types.guard import Finding, PromptContext
@@ -212,9 +212,9 @@ async def test_relevant_judges_a_response_by_the_question() -> None:
 def test_judge_needs_evidence(check: Any, prompt: PromptContext) -> None:
     judge = replace(JUDGE, check=check)
 
-    assert build_judge_factory(judge).for_prompt(prompt) is judge
+    assert build_factory_requiring_evidence(judge).for_prompt(prompt) is judge
     blank = PromptContext(system="Be kind.", user_message=" ", context="\n")
-    assert build_judge_factory(judge).for_prompt(blank) is None
+    assert build_factory_requiring_evidence(judge).for_prompt(blank) is None
 
 
 async def test_truncated_evidence_is_marked() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.guards.kinds import pii
 from proxy.guards.stream.arguments import ArgumentsFilter
-from proxy.guards.text.json_strings import replace_segments, split_segments
+from proxy.guards.text.json_strings import replace_text_spans, split_text_spans
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import pieces, rule, tallies
@@ -27,7 +27,7 @@ JSON = st.recursive(
 
 
 def texts_in(arguments: str) -> list[str]:
-    return [arguments[start:end] for start, end, _ in split_segments(arguments)]
+    return [arguments[start:end] for start, end, _ in split_text_spans(arguments)]
 
 
 @for_each(
@@ -47,7 +47,7 @@ def test_each_string_of_arguments_is_a_segment(arguments: str, texts: list[str])
 
 
 def test_masked_number_becomes_a_string() -> None:
-    assert replace_segments('{"card": 4111, "x": "é\\n"}', {1: "[CARD]", 3: r"\"y\""}) == (
+    assert replace_text_spans('{"card": 4111, "x": "é\\n"}', {1: "[CARD]", 3: r"\"y\""}) == (
         r'{"card": "[CARD]", "x": "\"y\""}'
     )
 

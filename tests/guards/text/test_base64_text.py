@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from proxy.guards.text import base64_text
-from proxy.guards.text.base64_text import SUPPORTED_CHARSETS, PayloadStep, parse_encoded_data
+from proxy.guards.text.base64_text import SUPPORTED_CHARSETS, PayloadPathStep, parse_encoded_data
 from proxy.guards.text.documents import collect_request_texts
 from proxy.guards.text.normalize import build_partial_readings, build_views
 from proxy.types import Json
@@ -316,7 +316,7 @@ def test_text_is_written_in_its_own_charset(source: str, raw: bytes, repeated: b
     part = {"media_type": f"text/plain; charset={source}", "data": base64.b64encode(raw).decode()}
     texts = collect_request_texts({"messages": [{"content": [part]}]}).texts
     [(text, payload)] = [
-        (item.text, item.path[-1]) for item in texts if isinstance(item.path[-1], PayloadStep)
+        (item.text, item.path[-1]) for item in texts if isinstance(item.path[-1], PayloadPathStep)
     ]
 
     assert text in ("h\u00e9ron", "heron")

@@ -20,11 +20,11 @@ from proxy.guards.text.documents import (
     collect_texts,
     estimate_weight,
     walk_response_document,
-    walk_value,
+    walk_response_value,
 )
 from proxy.guards.text.members import OPAQUE_MEMBERS, PAYLOAD_MEMBERS
 from proxy.guards.text.replace import replace_texts
-from proxy.guards.text.walk import KIND_BY_FIELD, KNOWN_MEMBERS, Texts, iter_unshown_logprob_nodes
+from proxy.guards.text.walk import KIND_BY_FIELD, KNOWN_MEMBERS, Texts, iter_joined_unshown_logprobs
 from proxy.guards.whole.joined_parts import iter_joined_message_parts
 from proxy.types import Json
 from proxy.types.events import FamilyName
@@ -112,14 +112,14 @@ def test_tokens_that_spell_the_text_are_not_inspected() -> None:
 
     assert ("part", "logprobs") not in texts_of({"part": part})
     assert ("part", "logprobs") in texts_of({"part": other_value})
-    assert [*iter_unshown_logprob_nodes(("logprobs",), [TOKEN], "Paris")]
+    assert [*iter_joined_unshown_logprobs(("logprobs",), [TOKEN], "Paris")]
 
 
 def test_value_is_walked_at_its_place() -> None:
     document = {"delta": {"citation": {"cited_text": "a secret", "url": "https://a.example"}}}
     slot = ("delta", "citation")
 
-    texts = collect_texts(walk_value(slot, document["delta"]["citation"], "content")).texts
+    texts = collect_texts(walk_response_value(slot, document["delta"]["citation"], "content")).texts
     [cited] = [text for text in texts if text.text == "a secret"]
 
     changed = replace_texts(document, {cited.path: "[WORD]"})

@@ -132,12 +132,12 @@ def test_policy_words_are_folded_like_texts() -> None:
 
 
 def test_digits_of_other_scripts_are_digits() -> None:
-    assert View.from_normalized_text("٤١١١").cased == "4111"
+    assert View.build_normalized("٤١١١").cased == "4111"
 
 
 def test_json_escapes_are_decoded_in_strings_only() -> None:
-    assert View.from_normalized_text(r"a\/b\n\\u0073 \\\x73", escaped=True).cased == "a/b\ns \\s"
-    assert View.from_normalized_text(r"a\/b").cased == r"a\/b"
+    assert View.build_normalized(r"a\/b\n\\u0073 \\\x73", escaped=True).cased == "a/b\ns \\s"
+    assert View.build_normalized(r"a\/b").cased == r"a\/b"
 
 
 def test_incomplete_run_is_not_decoded() -> None:
@@ -157,7 +157,7 @@ def test_clusters_compose_as_the_whole_text_does(text: str) -> None:
     full_text = normalize("NFKC", re.sub(f"[{INVISIBLE}]", "", text)).translate(LOOK_ALIKES)
     digits = "".join(str(decimal(name, name)) for name in full_text)
 
-    assert View.from_normalized_text(text).cased == digits
+    assert View.build_normalized(text).cased == digits
 
 
 @given(ODD)
@@ -192,7 +192,7 @@ def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> No
     upto = build_partial_readings(text).settled_end
 
     for now, view in (
-        (View.from_normalized_text(text), View.from_normalized_text(text + more)),
+        (View.build_normalized(text), View.build_normalized(text + more)),
         *zip(_closest(text), _closest(text + more), strict=True),
     ):
         stored_text = now.cased[: now.index_of_original(upto)]
@@ -267,7 +267,7 @@ def test_ended_base64_is_settled(text: str, more: str) -> None:
 @for_each("number", ["0", "-1.5", "+123456789e+12", "1234567890", "1.2.3.4", "1e5"])
 def test_number_has_one_reading(number: str) -> None:
     assert [view.cased for view in build_views(number)] == [number]
-    assert View.from_normalized_text(number).cased == number
+    assert View.build_normalized(number).cased == number
     assert len(number) < MIN_RUN_CHARS
 
 

@@ -18,7 +18,7 @@ from proxy.guards.text.documents import (
     collect_texts,
     collect_texts_in_steps,
 )
-from proxy.guards.text.members import is_ignored_member, list_unshown_logprobs
+from proxy.guards.text.members import is_ignored_member, list_unshown_logprob_texts
 from proxy.guards.text.normalize import build_views
 from proxy.guards.text.walk import (
     KIND_BY_FIELD,
@@ -305,12 +305,12 @@ def test_walk_yields_between_values() -> None:
 def test_log_probs_are_read_in_linear_time() -> None:
     def read(size: int) -> int:
         tokens = [{"token": f"a{n}", "top_logprobs": [{"token": f"b{n}"}]} for n in range(size)]
-        return lines(lambda: list_unshown_logprobs({"content": tokens}, ""))
+        return lines(lambda: list_unshown_logprob_texts({"content": tokens}, ""))
 
     assert read(2000) < 3 * read(1000)
     assert (
         grown(
-            lambda size: list_unshown_logprobs(
+            lambda size: list_unshown_logprob_texts(
                 {
                     "tokens": [*map(str, range(size))],
                     "top_logprobs": [{f"b{n}": 0} for n in range(size)],
@@ -378,7 +378,7 @@ def test_depth_is_unbounded() -> None:
         deep = [deep]
 
     assert len(collect_response_texts({"error": deep}).texts) == 1
-    assert MARK in list_unshown_logprobs(deep, "")
+    assert MARK in list_unshown_logprob_texts(deep, "")
 
 
 FILTER = "content_filter_results"
@@ -440,7 +440,7 @@ def test_member_is_skipped_by_place_and_value(
 def test_logprobs_that_spell_other_text_are_found(
     logprobs: Any, output: str, other_names: set[str]
 ) -> None:
-    assert {*list_unshown_logprobs(logprobs, output)} - {""} == other_names
+    assert {*list_unshown_logprob_texts(logprobs, output)} - {""} == other_names
 
 
 def test_unknown_request_text_has_the_role_user() -> None:

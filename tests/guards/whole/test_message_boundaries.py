@@ -26,7 +26,7 @@ from proxy.guards.whole.joined_parts import (
     MAX_JOINED_CHARS,
     SEPARATORS,
     JoinedParts,
-    iter_message_boundaries,
+    iter_same_role_boundaries,
 )
 from proxy.types.guard import Finding, GuardRule
 from proxy.types.partial_matcher import is_split_value_checker
@@ -304,7 +304,7 @@ async def test_text_read_again_has_weight(messages: list[str], in_thread: bool) 
 def test_long_conversation_is_reread_at_boundaries_only() -> None:
     talk = collect_request_texts(body(*[PROSE * 50] * 10)).texts
 
-    repeated = sum(len(joined.text.text) for joined in iter_message_boundaries(talk))
+    repeated = sum(len(joined.text.text) for joined in iter_same_role_boundaries(talk))
 
     assert repeated == 9 * 2 * BOUNDARY_CHARS  # text that ends in white space is read once
 
@@ -312,7 +312,7 @@ def test_long_conversation_is_reread_at_boundaries_only() -> None:
 @for_each("size", [1, 300, 511, 600])
 def test_each_character_is_reread_at_most_twice(size: int) -> None:
     talk = collect_request_texts(body(*["x" * size] * 700)).texts
-    rows = [*iter_message_boundaries(talk)]
+    rows = [*iter_same_role_boundaries(talk)]
 
     repeated = sum(len(joined.text.text) for joined in rows)
 
@@ -345,12 +345,12 @@ def test_plain_reader_detects_adjacent_messages(roles: str, separate: bool) -> N
 
     assert usual is not None
     assert usual.has_no_joined_texts is separate
-    assert ([*chain(iter_message_boundaries(usual.texts))] == []) is separate
+    assert ([*chain(iter_same_role_boundaries(usual.texts))] == []) is separate
 
 
 def test_finding_over_many_messages_takes_linear_time() -> None:
     def case(count: int) -> tuple[JoinedParts, list[tuple[int, TextMatch]]]:
-        joined = next(iter_message_boundaries(collect_request_texts(body(*"a" * count)).texts))
+        joined = next(iter_same_role_boundaries(collect_request_texts(body(*"a" * count)).texts))
         return joined, [(number, TextMatch(0, 1, 0, "word")) for number in joined.text_indexes]
 
     def judged(values: tuple[JoinedParts, list[tuple[int, TextMatch]]]) -> None:
