@@ -8,6 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from proxy.config.scalars import Section
 from proxy.guards.guard_kind import GuardKind
@@ -33,6 +34,13 @@ FENCE_PATTERN = (
 # A fence without a language closes a block if a blank line follows.
 BLANK_LINE = r"[ \t]*(?:\n|\z)"
 FENCE_INDEX = len(LINE_PATTERNS)  # index of the pattern of fences, behind those of the languages
+
+
+class _FencedBlock(NamedTuple):
+    start: int
+    end: int
+    language: str
+    may_change: bool
 
 
 class Code:
@@ -76,15 +84,15 @@ class Code:
         characters = CharacterOffsets(text, data)
         return resolve_overlaps(characters.to_finding(*match) for match in sorted(matches))
 
-    def _iter_fenced_blocks(self, data: bytes, start: int) -> Iterator[tuple[int, int, str, bool]]:
-        """Yield the span and the language of each block, and True if later text may change it."""
+    def _iter_fenced_blocks(self, data: bytes, start: int) -> Iterator[_FencedBlock]:
+        """Yield each block. If it ``may_change``, later text may close it."""
         end = start
         while opened := self._fence.search(data, end):
             (start, end), mark, word = opened
             language = data[slice(*word)].decode().casefold()
             if not language and (blank := self._blank_line.match(data[end : end + LOOKBACK])):
                 if not data[end : end + blank[1]].endswith(b"\n"):
-                    yield start, end, "text", True
+                    yield _FencedBlock(start, end, "text", may_change=True)
                 continue
             limit = start + LOOKBACK
             closing = self._closing_by_mark[chr(data[mark[0]])].search(
@@ -92,11 +100,11 @@ class Code:
             )
             end = closing[0][1] if closing else min(limit, len(data))
             is_closed = closing is not None and data[end - 1 : end] == b"\n"
-            yield start, end, language, not is_closed and limit > len(data)
+            yield _FencedBlock(start, end, language, may_change=not is_closed and limit > len(data))
 
     def _find_unclosed_block(self, data: bytes, start: int) -> int:
         blocks = self._iter_fenced_blocks(data, start)
-        return next((block[0] for block in blocks if block[3]), len(data))
+        return next((block.start for block in blocks if block.may_change), len(data))
 
 
 class CodeConfig(Section):

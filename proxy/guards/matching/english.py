@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from proxy.guards.matching.phrase_rules import DATA_FOLDER
 from proxy.runtime.frozen import frozen
@@ -199,25 +200,26 @@ def _parse_clause(text: str) -> Clause:
     pieces = [match[0].lower().replace("’", "'") for match in _WORD_OR_NUMBER.finditer(text)]  # noqa: RUF001
     all_stems = frozenset(stem_word(piece) for piece in pieces)
     clause_stems = frozenset(find_content_stems(text)) - _NEGATION_STEMS
-    directly_negated_stems, negated_stems, is_negated = _find_negated_stems(pieces, clause_stems)
+    negations = _find_negations(pieces, clause_stems)
     return Clause(
         stems=clause_stems,
-        directly_negated_stems=directly_negated_stems,
-        negated_stems=negated_stems,
-        is_negated=is_negated,
+        directly_negated_stems=negations.directly_negated_stems,
+        negated_stems=negations.negated_stems,
+        is_negated=negations.is_odd,
         stems_with_opposite=all_stems & OPPOSITES.keys(),
         numbers_with_units=frozenset(_find_numbers_with_units(pieces)),
         calendar_words=CALENDAR_WORDS.intersection(pieces),
     )
 
 
-def _find_negated_stems(
-    pieces: Sequence[str], clause_stems: frozenset[str]
-) -> tuple[frozenset[str], frozenset[str], bool]:
-    """Return the directly negated stems, all negated stems, and True if negations are odd.
+class _Negations(NamedTuple):
+    directly_negated_stems: frozenset[str]
+    negated_stems: frozenset[str]
+    is_odd: bool
 
-    A negation of the whole clause negates all its stems directly.
-    """
+
+def _find_negations(pieces: Sequence[str], clause_stems: frozenset[str]) -> _Negations:
+    """Return negated stems. A negation of the whole clause negates all of them directly."""
     directly_negated_stems, negated_stems, remaining, is_negated = set[str](), set[str](), 0, False
     for piece in pieces:
         if piece in NEGATIONS or piece.endswith("n't"):
@@ -235,7 +237,7 @@ def _find_negated_stems(
                 directly_negated_stems.add(stemmed)
             negated_stems.add(stemmed)
             remaining -= 1
-    return frozenset(directly_negated_stems), frozenset(negated_stems), is_negated
+    return _Negations(frozenset(directly_negated_stems), frozenset(negated_stems), is_negated)
 
 
 def _find_numbers_with_units(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -143,10 +143,11 @@ def is_luhn_valid(digits: str) -> bool:
     return sum(map(int, digits[-1::-2] + digits[-2::-2].translate(DIGIT_SUM_OF_DOUBLE))) % 10 == 0
 
 
-def find_iban(text: str, start: int, end: int) -> Iterator[Finding]:
-    """Yield the IBAN whose country code and check digits extend from ``start`` to ``end``."""
+def find_iban(text: str, prefix_start: int, prefix_end: int) -> Iterator[Finding]:
+    """Yield the IBAN that begins with a prefix of country code and check digits."""
+    start = prefix_start
     length = IBAN_LENGTHS.get(text[start : start + 2].upper())
-    if length is None or numbers.DigitRun(text, start, end).two_chars_before[-1:].isalnum():
+    if length is None or numbers.DigitRun(text, start, prefix_end).two_chars_before[-1:].isalnum():
         return
     match = IBAN_CHARACTERS.match(text, start)
     if match is None:

@@ -90,10 +90,8 @@ class DigitRun:
     @property
     def is_whole_word(self) -> bool:
         """True if no letter or digit is adjacent to the run."""
-        return (
-            ADJACENT_CHARACTER.search(self.two_chars_before[-1:] + self.text[self.end :][:1])
-            is None
-        )
+        around = self.two_chars_before[-1:] + self.text[self.end :][:1]
+        return ADJACENT_CHARACTER.search(around) is None
 
 
 # Separators between two numbers.
@@ -171,17 +169,17 @@ def find_numbers(
     min_digits: int,
     max_digits: int,
     score: Callable[[DigitRun], float],
-    shape: re.Pattern[str],
+    long_run_pattern: re.Pattern[str],
 ) -> Iterator[tuple[DigitRun, float]]:
     """Yield numbers of ``min_digits`` to ``max_digits`` digits with a ``score`` above 0.
 
     The whole run is tried first, then without its last groups, then without its first groups, then
-    the rest after a number. A run that is too long is searched for ``shape`` only.
+    the rest after a number. A run that is too long is searched for ``long_run_pattern`` only.
     """
     long = part.end - part.start > LONG_RUN_CHARS
     groups = [] if long else list(DIGIT_GROUP.finditer(part.text, part.start, part.end))
     if long or sum(len(group[0]) for group in groups) > MAX_RUN_DIGITS:
-        for match in shape.finditer(part.text, part.start, part.end):
+        for match in long_run_pattern.finditer(part.text, part.start, part.end):
             shaped = DigitRun(part.text, match.start(), match.end())
             if confidence := score(shaped):
                 yield shaped, confidence
@@ -230,14 +228,14 @@ COMPLETE_NUMBER_AFTER = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")
 
 
 def is_split_across_messages(
-    kind: str, text: str, start: int, end: int, ends: MessageBoundaries
+    kind: str, text: str, start: int, end: int, boundaries: MessageBoundaries
 ) -> bool:
     """Return True if a finding across the ends of messages is one value that was split.
 
     Messages often start and end with numbers, such as tool results. A finding at a boundary is one
     value only if one of the messages is incomplete without the other.
     """
-    return all(_is_split_at_boundary(kind, text, (start, end), boundary) for boundary in ends)
+    return all(_is_split_at_boundary(kind, text, (start, end), boundary) for boundary in boundaries)
 
 
 def _is_split_at_boundary(

@@ -299,12 +299,12 @@ DISGUISES = PatternSet(
 """Prefilter of all disguises except characters beyond ASCII. It may match texts without any."""
 
 
-def has_no_disguise(raw: bytes) -> bool:
+def has_no_disguise(ascii_text: bytes) -> bool:
     """Return True if an ASCII text, and each of its lines, has no other reading.
 
     May be False for several lines although it is True for each line.
     """
-    return not DISGUISES.may_match_or_begin(raw)
+    return not DISGUISES.may_match_or_begin(ascii_text)
 
 
 def find_letter_gaps(text: str) -> Iterator[tuple[int, int, str]]:

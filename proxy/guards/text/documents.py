@@ -106,9 +106,11 @@ def collect_texts(walk: Iterator[WalkItem]) -> Texts:
     return walker.texts
 
 
-async def collect_texts_in_steps(walk: Iterator[WalkItem], max_values: int = MAX_TEXTS) -> Texts:
+async def collect_texts_in_steps(
+    walk: Iterator[WalkItem], max_argument_values: int = MAX_TEXTS
+) -> Texts:
     """Return the texts of a walk. Yields to other tasks between its steps."""
-    walker = WalkCollector(walk, max_values)
+    walker = WalkCollector(walk, max_argument_values)
     while walker.advance_and_check_more(VALUES_PER_STEP):  # noqa: ASYNC110  # lets other tasks run
         await asyncio.sleep(0)
     return walker.texts
@@ -194,11 +196,11 @@ def collect_plain_request_texts(body: Json) -> Texts | None:
     return Texts(tuple(texts), has_no_joined_texts=is_apart)
 
 
-def _collect_plain_messages(messages: Any, texts: list[Text]) -> bool | None:
-    """Append the texts of messages.
+RolesAlternate = bool
 
-    Return True if consecutive messages differ in role, False if not, None for other messages.
-    """
+
+def _collect_plain_messages(messages: Any, texts: list[Text]) -> RolesAlternate | None:
+    """Append the texts of messages. Return None for messages that are not plain."""
     if messages.__class__ is not list or len(messages) > MAX_MESSAGES:
         return None
     is_apart, last_role = True, None

@@ -88,7 +88,7 @@ class ArgumentSplitter:
 
 def split_text_spans(arguments: str) -> Iterator[ArgumentTextSpan]:
     """Yield the texts of whole arguments."""
-    return (segment for segment in iter_value_text_spans(arguments) if segment is not None)
+    return (span for span in iter_value_text_spans(arguments) if span is not None)
 
 
 def iter_value_text_spans(arguments: str) -> Iterator[ArgumentTextSpan | None]:
@@ -108,14 +108,14 @@ def iter_value_text_spans(arguments: str) -> Iterator[ArgumentTextSpan | None]:
         position += len(part)
 
 
-def replace_text_spans(arguments: str, texts: Mapping[int, str]) -> str:
-    """Replace the segments at the indexes of ``texts``, whose strings must be escaped."""
+def replace_text_spans(arguments: str, escaped_texts: Mapping[int, str]) -> str:
+    """Replace the text spans at some indexes. Strings must be escaped."""
     parts: list[str] = []
     past = 0
-    for number, segment in enumerate(split_text_spans(arguments)):
-        if number in texts:
-            parts += (arguments[past : segment.start], quote_if_bare(segment.kind, texts[number]))
-            past = segment.end
+    for number, span in enumerate(split_text_spans(arguments)):
+        if number in escaped_texts:
+            parts += (arguments[past : span.start], quote_if_bare(span.kind, escaped_texts[number]))
+            past = span.end
     return "".join([*parts, arguments[past:]])
 
 

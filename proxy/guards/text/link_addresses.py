@@ -219,9 +219,9 @@ class _BareAddressScanner:
             part = match[0]
             if part[0] in "\"'`":
                 if not self.address or part == self._quote:
-                    self._end_word(part)
+                    self._begin_word(part)
             elif part[0] in "<>" or part[0].isspace():
-                self._end_word("")
+                self._begin_word("")
             else:
                 self._read_part(part)
 
@@ -238,8 +238,8 @@ class _BareAddressScanner:
         self.address = word[begin.start() :][:MAX_HOST_CHARS]
         self.is_inside = _DELIMITER.search(word, begin.end() - 1) is not None
 
-    def _end_word(self, quote: str) -> None:
-        self.is_inside, self.address, self._before, self._quote = False, "", "", quote
+    def _begin_word(self, preceding_quote: str) -> None:
+        self.is_inside, self.address, self._before, self._quote = False, "", "", preceding_quote
 
 
 class _LinkTargetScanner:

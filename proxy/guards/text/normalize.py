@@ -133,7 +133,7 @@ def build_views(
 
     Of a base64 run, ``max_run`` characters are decoded.
     """
-    return _build_views_and_steps(text, escaped, begins_in_base64=False, max_run=max_run)[0]
+    return _build_views_and_steps(text, escaped, begins_in_base64=False, max_run=max_run).views
 
 
 def build_base64_views(run: str, span: tuple[int, int]) -> Iterator[View]:
@@ -202,6 +202,13 @@ def build_partial_readings(
     return PartialReadings(views, settled_end, open_run_start, extra_weight=extra_weight)
 
 
+class _ViewsAndSteps(NamedTuple):
+    views: tuple[View, ...]
+    without_marks: View
+    without_invisible: View
+    without_escapes: View
+
+
 def _build_views_and_steps(
     text: str,
     escaped: bool,
@@ -210,18 +217,14 @@ def _build_views_and_steps(
     *,
     min_run: int | None = None,
     layers: int = MAX_LAYERS,
-) -> tuple[tuple[View, ...], View, View, View]:
-    """Return all readings, then three steps to them.
-
-    The steps are the readings without marks, without invisible characters, and without escapes.
-    ``min_run`` does not apply to a run at the end, which may continue.
-    """
+) -> _ViewsAndSteps:
+    """``min_run`` does not apply to a run at the end, which may continue."""
     itself = View(text)
     if _NUMBER.fullmatch(text):
-        return (itself,), itself, itself, itself
+        return _ViewsAndSteps((itself,), itself, itself, without_escapes=itself)
     ascii_only = text.isascii()
     if ascii_only and disguises.has_no_disguise(text.encode()):
-        return (itself,), itself, itself, itself
+        return _ViewsAndSteps((itself,), itself, itself, without_escapes=itself)
     unquoted = _decode_json_escapes(text, escaped)
     opened = _decode_escapes(unquoted)
     visible = _remove_invisible(opened)
@@ -246,7 +249,7 @@ def _build_views_and_steps(
     for shadow in () if opened.cased.isascii() else _TAG_RUN.finditer(opened.cased):
         tags = "".join(chr(ord(tag) - 0xE0000) for tag in shadow.group())
         views.append(View(tags, encoded_span=opened.original_span(*shadow.span())))
-    return tuple(views), bare, visible, opened
+    return _ViewsAndSteps(tuple(views), bare, visible, without_escapes=opened)
 
 
 def normalize_word(word: str) -> str:
@@ -274,7 +277,7 @@ def _apply_edits(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     for start, end, replacement in changes:
         position += start - past
         parts += (text[past:start], replacement)
-        edits.append(Edit(position, len(replacement), start, end))
+        edits.append(Edit(position, len(replacement), source_start=start, source_end=end))
         position += len(replacement)
         past = end
     if not edits:
@@ -372,7 +375,7 @@ def _iter_nested_views(text: str, span: tuple[int, int], layers: int) -> Iterato
     """Yield all readings of a decoded text, which may contain further encodings."""
     for view in _build_views_and_steps(
         text, escaped=False, begins_in_base64=False, max_run=None, layers=layers - 1
-    )[0]:
+    ).views:
         yield View(
             view.cased,
             view._edits,

@@ -55,7 +55,7 @@ def map_paths_to_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> li
                     names[path[:depth]] = dict(zip(old, new, strict=True))
                 steps[depth] = names[path[:depth]][step]
             elif not isinstance(old, list):
-                break  # the path goes on in an event or a segment of arguments
+                break  # the path goes on in an event or a text span of arguments
             old, new = old[step], new[steps[depth]]
         moved_paths.append(tuple(steps))
     return moved_paths

@@ -82,7 +82,7 @@ _OF_PART: tuple[Path, ...] = ((), ("text",))
 
 
 class Text(NamedTuple):
-    """One text and its path. The last step may be the index of a segment of its arguments.
+    """One text and its path. The last step may be the index of a text span in its arguments.
 
     - An ``escaped`` text is inside of a JSON string.
     - A text that ``has_decoded_text`` is base64, and its content is a separate text.
@@ -147,14 +147,14 @@ Members = Callable[[Node, Json], Iterator[Node | Opaque]]
 
 
 def walk_request(
-    body: Json, unknown_kind: str = "other", role: str | None = None
+    body: Json, unknown_kind: str = "other", unknown_role: str | None = None
 ) -> Iterator[WalkItem]:
     """Walk over a request in order.
 
-    Unknown fields have the kind ``unknown_kind`` and the role ``role``.
+    Unknown fields have the kind ``unknown_kind`` and the role ``unknown_role``.
     """
     return walk_values(
-        _iter_request_fields(body, unknown_kind, role),
+        _iter_request_fields(body, unknown_kind, unknown_role),
         iter_members,
         is_response=False,
         is_event=False,

@@ -207,8 +207,8 @@ class RuleInspection:
         self.matches.append((text_index, match))
         self._by_text.setdefault(text_index, []).append(match)
 
-    def _count_inspected_text(self, size: int) -> None:
-        self.tally.bytes += size
+    def _count_inspected_text(self, byte_count: int) -> None:
+        self.tally.bytes += byte_count
         self.tally.fields += 1
 
 
@@ -217,9 +217,9 @@ def finds_spans(rule: GuardRule) -> bool:
     return is_detector(rule.detector) and rule.detector.lookback is not None
 
 
-def build_text_views(text_index: int, text: Text, batch: int = BATCH_CHARS) -> TextViews:
-    """Return the readings of a text. A text longer than ``batch`` has only the original reading."""
-    is_long = len(text.text) > batch
+def build_text_views(text_index: int, text: Text, max_chars: int = BATCH_CHARS) -> TextViews:
+    """Return the readings of a text. A longer text has only the original reading."""
+    is_long = len(text.text) > max_chars
     max_run = 0 if text.has_decoded_text else None
     views = (
         (View(text.text),)

@@ -202,7 +202,9 @@ def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> No
 def _closest(text: str) -> tuple[View, View, View]:
     """Return the readings that are farthest from a text, be they the same: letters apart joined,
     what stands within words dropped, and of hyphens the end of the line alone."""
-    bare = _build_views_and_steps(text, escaped=False, begins_in_base64=False, max_run=None)[1]
+    bare = _build_views_and_steps(
+        text, escaped=False, begins_in_base64=False, max_run=None
+    ).without_marks
     joined = [*_iter_views_without_markup(bare), bare, bare][:2]
     if len([*_iter_views_without_markup(bare)]) == 1:
         joined = joined[:1] * 2
