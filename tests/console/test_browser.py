@@ -486,14 +486,15 @@ class Picture(NamedTuple):
     page: str
     scheme: Literal["light", "dark"]
     width: int
+    height: int
     file: str
 
 
 PICTURES = (
-    Picture("overview?range=5m", "light", 1440, "console-overview.png"),
-    Picture("calls", "dark", 1440, "console-calls.png"),
-    Picture("try", "light", 1440, "console-try.png"),
-    Picture("overview?range=5m", "dark", 390, "console-phone.png"),
+    Picture("overview?range=5m", "light", 1440, 640, "console-overview.png"),
+    Picture("calls", "dark", 1440, 900, "console-calls.png"),
+    Picture("try", "light", 1440, 900, "console-try.png"),
+    Picture("overview?range=5m", "dark", 390, 900, "console-phone.png"),
 )
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 
@@ -516,7 +517,7 @@ async def test_page_fits_its_width(
         if update_golden and picture.page.startswith("overview"):
             await fill_charts(proxy, upstream, seconds=300)
         context = await browser.new_context(
-            viewport={"width": picture.width, "height": 900}, color_scheme=picture.scheme
+            viewport={"width": picture.width, "height": picture.height}, color_scheme=picture.scheme
         )
         page = await context.new_page()
         await page.goto(f"{proxy.admin}/#/{picture.page}")
