@@ -57,14 +57,14 @@ class RangeQuery(BaseModel):
 
 def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
     """Return the page for a range of ``RANGES``. Times are milliseconds since 1970."""
-    series, metrics = sources.series, sources.metrics
+    series = sources.series
     step, count = RANGES[range_name]
     period = series.get_last(step * count)
     upstreams = list(_make_upstream_rows(sources, period))
     outcomes = period.count("headrace_requests_total", 3)
     reasons = period.count("headrace_upstream_repeats_total", 2)
     spend, saved = (
-        round(sum_series(metrics, name) * NANO_PER_USD)
+        round(series.get_total(name) * NANO_PER_USD)
         for name in ("headrace_money_usd_total", "headrace_cache_saved_usd_total")
     )
     return {
@@ -78,8 +78,8 @@ def build_overview(sources: Sources, range_name: str, limits: Limits) -> Data:
         "deployment": _find_example_deployment(sources.snapshot),
         "series": _make_charts(series, step, count),
         "spend": {"nano": spend, "saved_nano": saved},
-        "calls": round(sum_series(metrics, "headrace_requests_total")),
-        "in_flight": sum_series(metrics, "headrace_inflight_requests"),
+        "calls": round(series.get_total("headrace_requests_total")),
+        "in_flight": sum_series(sources.metrics, "headrace_inflight_requests"),
         "upstreams": upstreams,
         "outcomes": {outcome: n for (outcome,), n in outcomes.items()},
         "retries": {reason: n for (reason,), n in reasons.items()},

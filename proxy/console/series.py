@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import add, sub
 from pathlib import Path
@@ -24,6 +24,7 @@ MAX_INCREASES = 300_000
 """Stored increases of series. Beyond it the oldest samples are dropped."""
 SAMPLED_METRICS = (
     "headrace_cache_lookups_total",
+    "headrace_cache_saved_usd_total",
     "headrace_fallbacks_total",
     "headrace_guard_decisions_total",
     "headrace_limit_decisions_total",
@@ -94,6 +95,7 @@ class TimeSeries:
         self._max_increases = max_increases
         self.started_at = self._sampled_at = now()
         self._amounts: SeriesByMetric = {}
+        self._totals: defaultdict[str, float] = defaultdict(float)
         self._samples: deque[Sample] = deque()
         self._lock = Lock()
 
@@ -104,6 +106,8 @@ class TimeSeries:
             sample = self._make_sample(amounts)
             self._samples.append(sample)
             self._amounts, self._sampled_at = amounts, sample.end
+            for name in sample.increases:
+                self._totals[name] += Period([sample]).total(name)
             size = sum(len(series) for s in self._samples for series in s.increases.values())
             while (
                 size > self._max_increases or self._samples[0].end < sample.end - HOUR_S - SAMPLE_S
@@ -114,6 +118,12 @@ class TimeSeries:
         """Return the samples, and one of the time since the last of them."""
         with self._lock:
             return [*self._samples, self._make_sample(self._read_amounts())]
+
+    def get_total(self, name: str) -> float:
+        """Return a counter since the start, with the series that a reload has dropped."""
+        with self._lock:
+            sample = self._make_sample(self._read_amounts())
+            return self._totals[name] + Period([sample]).total(name)
 
     def get_last(self, seconds: float) -> Period:
         """Return the increases of the last seconds, at most an hour."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from proxy.errors import GuardBlocked, UpstreamInvalid
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.members import is_ignored_member
-from proxy.types.events import Frame
+from proxy.types.events import FamilyName, Frame
 from proxy.types.guard import Action
 from tests.adversary.api_responses import (
     ARGUMENTS,
@@ -326,3 +326,33 @@ async def test_client_of_one_choice_gets_the_first_with_text(
     assert b"the text" in raw
     assert b"another" not in raw
     assert b'"length"' in raw or b'"max_tokens"' in raw
+
+
+@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
+@pytest.mark.parametrize("pieces", [("", "ab", "c"), ("", "", "abc"), ("a", "", "bc"), ("abc", "")])
+@pytest.mark.parametrize("is_tool_call", [False, True])
+def test_empty_deltas_repeat_no_text(
+    client: FamilyName, pieces: Sequence[str], is_tool_call: bool
+) -> None:
+    call = {"id": "fc_1", "type": "function_call", "call_id": "c", "name": "f", "arguments": "abc"}
+    item = call if is_tool_call else text_item("abc")
+    events = response_events(item_events(0, item, *pieces), document=response(item))
+    pipeline = Pipeline("responses", client, inspect=client == "responses")
+    frames = pipeline.frames([orjson.dumps(event) for event in events])
+    documents = read_documents(written(client, frames))
+
+    assert pipeline.error is None
+    deltas = [delta for document in documents for delta in _list_delta_texts(document)]
+    assert "".join(deltas) == "abc"
+    assert "abcabc" not in json.dumps(documents)
+
+
+def _list_delta_texts(document: Json) -> Iterator[str]:
+    """Yield each text of a delta, of any family."""
+    for choice_ in document.get("choices", ()):
+        yield choice_["delta"].get("content") or ""
+        yield from (
+            call["function"]["arguments"] for call in choice_["delta"].get("tool_calls", ())
+        )
+    delta = document.get("delta", "")
+    yield delta if isinstance(delta, str) else delta.get("text") or delta.get("partial_json") or ""

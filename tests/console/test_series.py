@@ -82,8 +82,10 @@ def test_series_that_a_reload_dropped_starts_again_at_zero() -> None:
     metrics.get_series(*labels).value = 7.0
     series.add_sample()
     metrics.get_series(*labels).value = 3.0
+    assert series.get_last(60).total(REQUESTS) == series.get_total(REQUESTS) == 10
     series.add_sample()
-    assert series.get_last(60).total(REQUESTS) == 10
+    metrics.get_series(*labels).value = 4.0
+    assert series.get_last(60).total(REQUESTS) == series.get_total(REQUESTS) == 11
 
 
 def test_limits_count_the_denials_of_the_last_hour_only() -> None:

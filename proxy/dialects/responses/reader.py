@@ -9,13 +9,7 @@ from typing import Any, NamedTuple
 from proxy.dialects.family import ReadOptions, make_incomplete_stream_error
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import EventNumbering, ItemIdMap, OpenItem, OpenItems, OpenText
-from proxy.dialects.responses.schema import (
-    TextType,
-    is_textless_member,
-    is_textless_object,
-    make_end_events,
-    make_start_event,
-)
+from proxy.dialects.responses.schema import TextType, is_textless_member, is_textless_object
 from proxy.dialects.wire.strict_json import as_object, as_text, dump
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
@@ -214,7 +208,8 @@ class ResponsesReader:
         if self._splits and doc.get("logprobs"):
             self._events.append(Attach(text.part, "logprobs", doc["logprobs"], slot=("logprobs",)))
         self._add_native_event(item, "delta", "logprobs", schema.OBFUSCATION)
-        if type(self._events[-1]) is not Native and type(doc.get(schema.SEQUENCE_NUMBER)) is int:
+        is_plain = text.has_delta and type(self._events[-1]) is not Native
+        if is_plain and type(doc.get(schema.SEQUENCE_NUMBER)) is int:
             locate = itemgetter("type", *[name for name in _LOCATION if name in doc])
             self._shape = _DeltaShape(
                 keys=doc.keys(), locate=locate, location=locate(doc), part=text.part
@@ -324,7 +319,7 @@ class ResponsesReader:
     def _read_response_event(self, kind: str, response: Json) -> None:
         if not self._has_started:
             self._has_started = True
-            self._events.append(make_start_event(response))
+            self._events.append(schema.make_start_event(response))
         inspected = response
         if kind in schema.END_EVENTS:
             output = response.get("output")
@@ -335,7 +330,7 @@ class ResponsesReader:
             }
             self._items.end_all_items()
             self._events += [
-                *make_end_events(response, has_calls=self._items.has_calls),
+                *schema.make_end_events(response, has_calls=self._items.has_calls),
                 RESPONSE_END,
             ]
             self._has_stopped = True
