@@ -126,7 +126,7 @@ def redact_text(text: str) -> str:
 
 
 def empty_longest_lists(line: dict[str, Any]) -> dict[str, Any]:
-    """Empty the longest lists of a line until it fits ``MAX_LINE_BYTES``. ``cut`` names them."""
+    """Empty the longest lists until a line takes half of ``MAX_LINE_BYTES``. ``cut`` names them."""
     cut: Line = {}
     sizes = {name: len(orjson.dumps(value, str)) for name, value in line.items()}
     excess = sum(sizes.values()) - MAX_LINE_BYTES // 2
