@@ -46,7 +46,7 @@ class Pipeline:
                 record.set_head(head)
                 policies = self.policies
                 policy = (
-                    await policies.get_request_policy(head)
+                    await policies.reload_if_requested(head)
                     if head.bypass_cache
                     else policies.get_active_policy()
                 )
@@ -141,7 +141,7 @@ async def relay(
     except RetryRequested:
         return
     except UpstreamError:
-        await relayed.send(guards.release_partial_placeholder())
+        await relayed.send_cleared(guards.release_partial_placeholder())
         raise
 
 
@@ -167,12 +167,12 @@ class Relay:
             try:
                 safe_frames = guards.try_inspect(frame)
             except ProxyError as error:
-                return self._send_and_raise(error)
+                return self._send_cleared_and_raise(error)
             if safe_frames is None:
                 return self._feed_with_waits(frames[index:])
             cleared += safe_frames
         if cleared and not self._client.try_send(cleared):
-            return self.send()
+            return self.send_cleared()
         cleared.clear()
         return None
 
@@ -193,19 +193,19 @@ class Relay:
                         await self._time_slice.pause()
                 self._cleared += safe_frames
         except ProxyError:
-            await self.send()
+            await self.send_cleared()
             raise
-        await self.send()
+        await self.send_cleared()
 
-    async def _send_and_raise(self, error: ProxyError) -> None:
+    async def _send_cleared_and_raise(self, error: ProxyError) -> None:
         """Send the frames that were cleared, then raise the error."""
         try:
-            await self.send()
+            await self.send_cleared()
             raise error
         finally:
             del error  # its traceback refers to this frame
 
-    async def send(self, released: Sequence[Frame] = ()) -> None:
+    async def send_cleared(self, released: Sequence[Frame] = ()) -> None:
         """Send the frames that were cleared, and then those that a guard releases early."""
         frames, self._cleared = [*self._cleared, *released], []
         for start in range(0, len(frames), SEND_BATCH_SIZE):

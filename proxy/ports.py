@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError
@@ -23,7 +23,7 @@ class Exchange(Protocol):
 
     @property
     def is_response_sent(self) -> bool:
-        """True if the client has received the whole response."""
+        """True if the whole response was written to the client."""
 
     @property
     def request_id(self) -> str:
@@ -92,8 +92,8 @@ class Policies(Protocol):
     def get_active_policy(self) -> Policy:
         """Return the active revision."""
 
-    async def get_request_policy(self, head: RequestHead) -> Policy:
-        """Return the active revision. Reload first if the request asks for that and its key may."""
+    async def reload_if_requested(self, head: RequestHead) -> Policy:
+        """Reload if the request asks for that and its key may. Return the active revision."""
 
 
 Feed = Callable[[Sequence[Frame]], Coroutine[Any, Any, None] | None]
@@ -196,13 +196,20 @@ class GuardClients(Protocol):
         """
 
 
+class EmbeddingsResponse(NamedTuple):
+    """Response of an embeddings deployment, and the id of the target that sent it."""
+
+    target_id: str
+    document: Any
+
+
 class Embedder(Protocol):
     """Computes embeddings with a deployment of the policy."""
 
     async def embed(
         self, record: Record, deployment: str, text: str, *, call_waits: bool
-    ) -> tuple[str, Any]:
-        """Return the id of the target that has embedded a text, and its response.
+    ) -> EmbeddingsResponse:
+        """Request the embedding of a text.
 
         ``call_waits`` is False if the call continues meanwhile. Raises ``ProxyError``.
         """

@@ -168,7 +168,7 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
-def read_environment() -> Mapping[str, str]:
+def get_environ() -> Mapping[str, str]:
     """Return the environment of the process, with the variables of secrets in policies."""
     return os.environ
 
@@ -226,7 +226,7 @@ def from_environment(
         listen=listen,
         admin=admin,
         environ=environ,
-        otlp_endpoint=(otel.has_exporters and environ.get("HEADRACE_OTLP_ENDPOINT")) or None,
+        otlp_endpoint=(otel.has_any_exporter and environ.get("HEADRACE_OTLP_ENDPOINT")) or None,
         otel=otel,
         trace_profiles=_parse_trace_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
         cache_file=Path(file) if file else None,

@@ -145,7 +145,7 @@ async def test_success_leaves_one_record_with_tokens_and_cost(
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
     assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 3)
-    assert record.billing.source == "provider"
+    assert record.billing.usage_source == "provider"
     assert record.billing.cost == 5 * 150 + 3 * 600
     assert [(a.status, a.error) for a in record.attempts] == [(200, None)]
 
@@ -221,7 +221,7 @@ async def test_cut_stream_ends_in_error_event_without_done(
     assert b"[DONE]" not in reply.raw
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
-    assert record.billing.source == "partial_estimate"
+    assert record.billing.usage_source == "partial_estimate"
     assert record.billing.tokens.output > 0
 
 
@@ -260,7 +260,9 @@ async def test_disconnect_before_response_closes_upstream(
         await upstream.requests[0].closed.wait()
     assert record.outcome == "client_abort"
     assert record.status == 499
-    assert record.billing.source == "partial_estimate"  # the prompt: the upstream had the request
+    assert (
+        record.billing.usage_source == "partial_estimate"
+    )  # the prompt: the upstream had the request
     assert record.billing.tokens.prompt_total > 0
     assert (record.billing.tokens.completion_total > 0) is not streamed
 
@@ -279,6 +281,6 @@ async def test_disconnect_during_stream_closes_upstream(
     async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
     assert record.outcome == "client_abort"
-    assert record.billing.source == "partial_estimate"
+    assert record.billing.usage_source == "partial_estimate"
     assert record.billing.tokens.output == 2
     gate.set()

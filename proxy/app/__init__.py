@@ -35,7 +35,7 @@ from proxy.policy.watch import (
     read_secret_states,
     watch_and_renew,
 )
-from proxy.runtime.background import SideTasks, background_task, run_between_calls
+from proxy.runtime.background import SideTasks, background_task, run_steps_with_pauses
 from proxy.runtime.fair_queue import FairSemaphore, Offload
 from proxy.runtime.frozen import frozen
 from proxy.server import Calls, CorsHeaders, Drain, PublicEndpoints, Stop
@@ -341,7 +341,7 @@ async def finish_loading(
     on_loaded: Callable[[], None],
 ) -> None:
     """Load rarely used modules between calls, report readiness, and prepare metrics in a thread."""
-    await run_between_calls(snapshot.iter_loading_steps(), calls.has_active)
+    await run_steps_with_pauses(snapshot.iter_loading_steps(), calls.has_active)
     on_loaded()
     readiness.ready = True
     await asyncio.to_thread(metrics.get_or_create_exposition)

@@ -55,9 +55,9 @@ def open_otel_sinks(context: Context) -> tuple[RecordSink, ...]:
     otel = settings.otel
     for warning in otel.warnings:
         context.log.warning("otel.variable", problem=warning)
-    if settings.otlp_endpoint is not None and not otel.has_exporters:
+    if settings.otlp_endpoint is not None and not otel.has_any_exporter:
         otel = replace(otel, exporters=("otlp_proto_http",))
-    if not otel.has_exporters:
+    if not otel.has_any_exporter:
         return ()
     from proxy.app import tracing  # noqa: PLC0415  # 250 modules of the SDK
 

@@ -359,7 +359,7 @@ class FetchTask:
         if not frame.last:
             await self.flight.add(frame)
             return
-        bill = self._record.get_used_bill()
+        bill = self._record.get_first_used_bill()
         self.flight.saved = CacheSavings(bill.usage.tokens, bill.cost) if bill else None
         is_large = recorder.size > LARGE_BYTES
         if recorder.is_complete and is_large:

@@ -95,14 +95,14 @@ class Attempt:
     bill_name: str | None = None
 
     @property
-    def is_abandoned(self) -> bool:
+    def is_abandoned_after_sending(self) -> bool:
         """True if the upstream had the request when it timed out or was canceled."""
         return self.sent_at is not None and (self.error == "cancelled" or self.error in TIMED_OUT)
 
     @property
     def is_billable(self) -> bool:
         """True if the upstream worked on the request: it responded, or was abandoned."""
-        return self.response_at is not None or self.is_abandoned
+        return self.response_at is not None or self.is_abandoned_after_sending
 
 
 @frozen
@@ -248,7 +248,7 @@ class Billing:
     bills: Sequence[Bill]
 
     @property
-    def source(self) -> Source:
+    def usage_source(self) -> Source:
         """Source of the token counts: the least certain one of all attempts that used tokens."""
         source: Source = "none"
         for bill in self.bills:

@@ -102,7 +102,7 @@ class CallSummary:
     attempts: Sequence[BilledAttempt]
     served: Attempt | None
     first_sent: float | None
-    source: Source
+    usage_source: Source
     tokens: Tokens
     cost: int | None
     lost_cost: int | None

@@ -80,7 +80,7 @@ class Meter:
     def feed(self, frame: Frame, now: float) -> None:
         events, doc = frame.events, frame.doc
         if len(events) > 1 or (events and type(events[0]) is not Delta):
-            self._record_identity(events, frame.family)
+            self._record_ids_and_finish_reasons(events, frame.family)
         if (
             self.response_id is None and doc is not None
         ):  # some servers send the id in a later chunk
@@ -92,9 +92,9 @@ class Meter:
         if len(events) > 1 or (events and type(events[0]) is UsageReport):
             for event in events:
                 if type(event) is UsageReport:
-                    self.add_usage(event.tokens)
+                    self.set_reported_usage(event.tokens)
 
-    def _record_identity(self, events: Iterable[Event], family: FamilyName) -> None:
+    def _record_ids_and_finish_reasons(self, events: Iterable[Event], family: FamilyName) -> None:
         """Record the identity of the response and its finish reasons."""
         for event in events:
             if type(event) is ResponseStart:
@@ -117,7 +117,7 @@ class Meter:
         if self.first_token_at is None:
             self.first_token_at = now
 
-    def add_usage(self, tokens: Tokens | None) -> None:
+    def set_reported_usage(self, tokens: Tokens | None) -> None:
         """Record reported usage. None is an invalid value."""
         if tokens is None:
             self.invalid_usage += 1

@@ -290,7 +290,7 @@ class Record:
             judged += (BilledAttempt(attempt, ends[index], attempt_bill),)
         return judged
 
-    def get_used_bill(self) -> Bill | None:
+    def get_first_used_bill(self) -> Bill | None:
         """Return the current bill of the first used response."""
         for attempt in self.attempts:
             if self.used_attempts.get(attempt.model_call) is attempt and attempt.is_billable:

@@ -35,7 +35,7 @@ def summarize(record: Record) -> CallSummary:
         return record.summary
     summary = CallSummary()
     _set_request(summary, record)
-    _set_response(summary, record)
+    _set_outcome(summary, record)
     _set_decisions(summary, record)
     if record.ended is not None:
         record.summary = summary
@@ -69,7 +69,7 @@ def _set_request(summary: CallSummary, record: Record) -> None:
     summary.cache_store = plan.cache.store if plan and plan.cache else None
 
 
-def _set_response(summary: CallSummary, record: Record) -> None:
+def _set_outcome(summary: CallSummary, record: Record) -> None:
     attempts, billing, meters = record.attempts, record.billing, record.get_used_meters()
     outcome = record.outcome
     billed = record.build_billed_attempts(outcome)
@@ -85,7 +85,7 @@ def _set_response(summary: CallSummary, record: Record) -> None:
     last_used = reversed(record.used_attempts.values())
     summary.served = next(last_used, attempts[-1]) if attempts else None
     summary.first_sent = record.first_sent
-    summary.source = billing.source
+    summary.usage_source = billing.usage_source
     summary.tokens = billing.tokens
     summary.cost = billing.cost
     summary.lost_cost = sum_lost_cost(billed)

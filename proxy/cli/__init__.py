@@ -9,10 +9,10 @@ import click
 
 from proxy import __version__
 from proxy.policy.files.source import PolicyError
-from proxy.runtime.lazy import LazyTable
+from proxy.runtime.lazy import LazyImportTable
 from proxy.settings import suppress_certificate_loading
 
-COMMANDS: LazyTable[click.Command] = LazyTable(
+COMMANDS: LazyImportTable[click.Command] = LazyImportTable(
     {
         "serve": "proxy.cli.serve:serve_command",
         "demo": "proxy.cli.demo:demo_command",

@@ -124,7 +124,7 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
 
     Prints the secret of a virtual key for all deployments to standard error, once.
     """
-    draft = CONVERTERS[gateway](_read_config_file(config), config.stem, settings.read_environment())
+    draft = CONVERTERS[gateway](_read_config_file(config), config.stem, settings.get_environ())
     for note in draft.notes:
         click.echo(note)
     if not draft.deployments:

@@ -50,7 +50,7 @@ def check_command(folder: Path, strict: bool, no_secrets: bool, form: str) -> No
 
     Exits 1 if there are errors, or with --strict if there are warnings.
     """
-    result = check_folder(folder, None if no_secrets else settings.read_environment())
+    result = check_folder(folder, None if no_secrets else settings.get_environ())
     click.echo(FORMATS[form](result))
     if result.errors or (strict and result.warnings):
         raise SystemExit(1)

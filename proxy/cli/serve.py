@@ -50,7 +50,7 @@ def serve_command(
 def read_settings(policies: Path, listen: Address, admin: Address) -> Settings:
     """Return the settings from flags and variables. Raise ``ClickException`` if one is invalid."""
     try:
-        return settings.from_environment(policies, listen, admin, settings.read_environment())
+        return settings.from_environment(policies, listen, admin, settings.get_environ())
     except BadSetting as error:
         raise click.ClickException(str(error)) from None
 

@@ -38,7 +38,7 @@ def build_money_page(sources: Sources, query: MoneyQuery) -> Data:
 
     Money is in nano-USD, None if unknown. Raises ``InvalidQuery`` and ``LedgerUnusable``.
     """
-    by, now = _get_dimension(sources, query.by), _get_local_time(sources)
+    by, now = _get_dimension(sources, query.by), _get_time_in_budget_zone(sources)
     page = {"by": by, "options": _list_dimensions(sources)}
     if sources.ledger is None:
         return {"ledger": None, **page}
@@ -66,7 +66,7 @@ def build_money_csv(sources: Sources, query: MoneyQuery) -> str:
     """Return the spend of the last days by group, as ``headrace usage --format csv`` does."""
     if sources.ledger is None:
         raise InvalidQuery("There is no SQLite ledger.")
-    by, now = _get_dimension(sources, query.by), _get_local_time(sources)
+    by, now = _get_dimension(sources, query.by), _get_time_in_budget_zone(sources)
     start = list_period_starts(now, query.days, "day")[0]
     return format_csv(read_bounded(sources.ledger, (by,), start, now.astimezone(UTC))) + "\n"
 
@@ -83,7 +83,7 @@ def _get_dimension(sources: Sources, by: str | None) -> str:
     return by
 
 
-def _get_local_time(sources: Sources) -> datetime:
+def _get_time_in_budget_zone(sources: Sources) -> datetime:
     """Return the time in the zone of the first budget, otherwise in UTC."""
     budgets = (limit for limit, _ in sources.metrics.catalog.counters if limit.is_budget)
     budget = next(budgets, None)
@@ -136,11 +136,11 @@ def _make_groups(lines: Sequence[SpendingLine], periods: int) -> list[Data]:
         costs: list[list[int | None]] = [[] for _ in range(periods)]
         for line in group:
             costs[min(int(line.group[0] or 0), periods - 1)].append(line.cost)
-        groups.append({"name": name, "values": list(map(_sum_costs, costs)), **_sum_columns(group)})
+        groups.append({"name": name, "values": list(map(_sum_known, costs)), **_sum_columns(group)})
     return groups
 
 
-def _sum_costs(costs: Sequence[int | None]) -> int | None:
+def _sum_known(costs: Sequence[int | None]) -> int | None:
     """Return the sum of the known costs, None if none of them is known."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known or not costs else None
@@ -148,7 +148,7 @@ def _sum_costs(costs: Sequence[int | None]) -> int | None:
 
 def _sum_columns(lines: Sequence[SpendingLine]) -> Data:
     return {
-        "cost": _sum_costs([line.cost for line in lines]),
-        "lost": _sum_costs([line.lost_cost for line in lines if line.lost_cost != 0]),
+        "cost": _sum_known([line.cost for line in lines]),
+        "lost": _sum_known([line.lost_cost for line in lines if line.lost_cost != 0]),
         **{name: sum(getattr(line, name) for line in lines) for name in SUMMED_COLUMNS},
     }

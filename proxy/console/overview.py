@@ -98,7 +98,7 @@ def _make_charts(series: TimeSeries, step: int, count: int) -> Data:
     """Return a list of values for each line of a chart, None before the start of the process."""
     points = [
         (time, _make_point(period) if period.samples else {})
-        for time, period in series.split(step, count)
+        for time, period in series.split_with_end_times(step, count)
     ]
 
     def values(name: str) -> list[float | None]:

@@ -130,7 +130,7 @@ class TimeSeries:
         first = self._now() - seconds
         return Period([sample for sample in self.list_samples() if sample.end > first])
 
-    def split(self, step: int, count: int) -> list[tuple[float, Period]]:
+    def split_with_end_times(self, step: int, count: int) -> list[tuple[float, Period]]:
         """Return the last periods of ``step`` seconds, each with its end, the oldest first.
 
         Periods before the start of the process have no samples.
@@ -143,7 +143,7 @@ class TimeSeries:
                 periods[index].append(sample)
         return [(end + (n + 1 - count) * step, Period(p)) for n, p in enumerate(periods)]
 
-    def count_denied_calls(self) -> dict[str, int]:
+    def count_denials_by_limit(self) -> dict[str, int]:
         """Return how many calls each limit refused in the last hour."""
         decisions = self.get_last(HOUR_S).count("headrace_limit_decisions_total", 0, 1)
         return {limit: n for (limit, decision), n in decisions.items() if decision == "deny"}

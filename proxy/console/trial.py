@@ -88,7 +88,7 @@ def _preview_decision(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[
     except ProxyError:
         return data, ()
     data["guards"] = asyncio.run(inspect_request(plan, call))
-    data["costs"] = list(_make_cost_rows(plan, call))
+    data["costs"] = list(_make_max_cost_rows(plan, call))
     return data, estimate_claims(plan, call)
 
 
@@ -103,7 +103,7 @@ def _make_call(snapshot: Snapshot, trial: Trial) -> Call:
     return build_sample_call(body, trial.headers, trial.at, trial.path, passthrough=passthrough)
 
 
-def _make_cost_rows(plan: Plan, call: Call) -> Iterator[Data]:
+def _make_max_cost_rows(plan: Plan, call: Call) -> Iterator[Data]:
     """Yield the targets in the order in which they are tried, each with the maximum cost."""
     for model_call in plan.model_calls:
         for target in model_call.targets:

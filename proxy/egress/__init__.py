@@ -26,7 +26,7 @@ from proxy.errors import (
     UpstreamTimeout,
 )
 from proxy.errors.causes import ConnectionFailed
-from proxy.ports import Exchange
+from proxy.ports import EmbeddingsResponse, Exchange
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Endpoint, RequestHead, ResponseHead, Timeouts, TraceContext
 from proxy.types.events import Frame
@@ -59,15 +59,14 @@ class HttpGuardClients:
 
     async def embed(
         self, record: Record, deployment: str, text: str, *, call_waits: bool
-    ) -> tuple[str, Any]:
-        """Return the id of the target that has embedded a text, and its response."""
+    ) -> EmbeddingsResponse:
         owner = record.plan.deployment if record.plan is not None else None
-        caller_key = make_internal_key_name("cache", owner or "")
+        internal_key = make_internal_key_name("cache", owner or "")
         client = self.build_guard_client(record, call_waits=call_waits)
         exchange = await client.call_deployment(
-            caller_key, deployment, "embeddings", {"input": text}
+            internal_key, deployment, "embeddings", {"input": text}
         )
-        return exchange.target_id, exchange.get_document()
+        return EmbeddingsResponse(exchange.target_id, exchange.get_document())
 
 
 @dataclass(slots=True)
@@ -116,11 +115,11 @@ class HttpGuardClient:
         return reply.status, bytes(response)
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
-        caller_key = make_internal_key_name("guard", guard)
-        return (await self.call_deployment(caller_key, deployment, "chat", body)).get_text()
+        internal_key = make_internal_key_name("guard", guard)
+        return (await self.call_deployment(internal_key, deployment, "chat", body)).get_text()
 
     async def call_deployment(
-        self, caller_key: str, deployment: str, endpoint: Endpoint, body: Mapping[str, Any]
+        self, internal_key: str, deployment: str, endpoint: Endpoint, body: Mapping[str, Any]
     ) -> InternalExchange:
         """Call a deployment as an internal key. Return the exchange with response or error."""
         head, call_id = self.record.head, self.clients.new_id()
@@ -128,16 +127,16 @@ class HttpGuardClient:
         request_head = RequestHead(
             dialect=GUARD_DIALECT,
             endpoint=endpoint,
-            route=caller_key.partition("/")[0],
+            route=internal_key.partition("/")[0],
             request_id=call_id,
             call_id=call_id,
             deployment=deployment,
-            internal_key=caller_key,
+            internal_key=internal_key,
             parent=TraceContext(ids.trace_id, ids.server_span, self.record.sample_id),
             via=head.via if head else (),
             received_at=datetime.now(UTC),
         )
-        exchange = InternalExchange(request_head, body, f"{caller_key} {self.record.key}")
+        exchange = InternalExchange(request_head, body, f"{internal_key} {self.record.key}")
         with self._measure_wait():
             await self.clients.run_exchange(exchange)
         return exchange
@@ -214,7 +213,7 @@ class InternalExchange:
     @property
     def target_id(self) -> str:
         """Id of the target that responded, empty if there is no response."""
-        bill = self._record.get_used_bill() if self._record is not None else None
+        bill = self._record.get_first_used_bill() if self._record is not None else None
         return bill.target.id if bill is not None else ""
 
     def get_document(self) -> Any:

@@ -9,7 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
-from proxy.runtime.fair_queue import CallerQuota, FairSemaphore, FairSlot
+from proxy.runtime.fair_queue import FairQuota, FairSemaphore, FairSlot
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Busy
 
@@ -72,7 +72,7 @@ class ModelThreadPool:
     def __init__(self, threads: int = MODEL_THREADS) -> None:
         self._executor = ThreadPoolExecutor(threads, "model")
         self._slots = FairSemaphore(threads)
-        self._places = CallerQuota(MAX_MODEL_CALLS)
+        self._places = FairQuota(MAX_MODEL_CALLS)
 
     @contextmanager
     def reserve_threads(self, caller: object) -> Iterator[GuardThreads]:

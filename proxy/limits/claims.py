@@ -260,7 +260,7 @@ def list_actual_or_claimed_usage(claims: Sequence[Claim], record: Record) -> lis
     Unknown usage is the claimed amount, or the known part of the usage if that is more.
     """
     billing = record.billing
-    tokens, cost = None if billing.source == "unknown" else billing.tokens, billing.cost
+    tokens, cost = None if billing.usage_source == "unknown" else billing.tokens, billing.cost
     usage: list[int] = []
     usage_by_kind: dict[LimitKind, int | None] = {}
     for claim in claims:

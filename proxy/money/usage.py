@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import lcm
 from typing import Any, Literal
 
-from proxy.runtime.frozen import cache_field, frozen
+from proxy.runtime.frozen import empty_cache_field, frozen
 
 NANO_PER_USD = 1_000_000_000  # nano-USD per USD
 Json = Mapping[str, Any]
@@ -274,7 +274,7 @@ class Price:
     rates: tuple[int | None, ...] = field(init=False, repr=False, compare=False)
     unit: int = field(init=False, repr=False, compare=False)
     tier_prices: tuple[tuple[int, Price], ...] = field(init=False, repr=False, compare=False)
-    highest: dict[tuple[bool, ...], tuple[int | None, int | None]] = cache_field(dict)
+    highest: dict[tuple[bool, ...], tuple[int | None, int | None]] = empty_cache_field(dict)
 
     def __post_init__(self) -> None:
         one_hour = self.cache_write_1h

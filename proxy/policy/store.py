@@ -25,7 +25,7 @@ from proxy.policy.files.load import (
 )
 from proxy.policy.files.source import PolicyError, Rejection, describe_unexpected_error
 from proxy.ports import EventLog
-from proxy.runtime.deferred_free import pause_collection, release_free_memory
+from proxy.runtime.deferred_free import pause_gc_then_freeze, release_free_memory
 from proxy.runtime.frozen import frozen
 from proxy.types import RequestHead
 
@@ -70,7 +70,7 @@ class PolicyFolder:
     def read(self) -> Snapshot:
         """Return the snapshot, and release the memory that compiling it used."""
         try:
-            with pause_collection():
+            with pause_gc_then_freeze():
                 snapshot = read_folder(self.path, self.environ, self.tokens)
                 if self.prepare is not None:
                     self.prepare(snapshot)
@@ -120,7 +120,7 @@ class PolicyStore:
         self.rejection: Rejection | None = None
         self._report_activation()
 
-    async def get_request_policy(self, head: RequestHead) -> ActivePolicy:
+    async def reload_if_requested(self, head: RequestHead) -> ActivePolicy:
         """Return the active policy. Reload first if the request asks for it and its key may."""
         if head.bypass_cache and self._may_refresh(head):
             await self.refresh()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from proxy.runtime.fair_queue import CallerQuota
+from proxy.runtime.fair_queue import FairQuota
 
 MAX_STEP_S = 0.001
 MAX_SIDE_TASKS = 1024
@@ -30,7 +30,7 @@ async def background_task(work: Coroutine[Any, Any, None]) -> AsyncIterator[None
         await group.__aexit__(None, None, None)
 
 
-async def run_between_calls(
+async def run_steps_with_pauses(
     steps: Iterator[None],
     is_busy: Callable[[], bool],
     now: Callable[[], float] = time.perf_counter,
@@ -68,7 +68,7 @@ class SideTasks:
     """Owns background tasks of calls. Leaving the context cancels those that remain."""
 
     def __init__(self, max_tasks: int = MAX_SIDE_TASKS) -> None:
-        self._places = CallerQuota(max_tasks)
+        self._places = FairQuota(max_tasks)
         self._group = asyncio.TaskGroup()
         self._tasks: dict[asyncio.Task[None], None] = {}
 

@@ -17,7 +17,7 @@ MIN_FROZEN_OBJECTS = 20_000
 
 
 @contextmanager
-def pause_collection() -> Iterator[None]:
+def pause_gc_then_freeze() -> Iterator[None]:
     """Pause garbage collection in the block, and freeze its new objects if they are many."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -83,7 +83,7 @@ class FairSemaphore:
             self._level = 0.0
 
 
-class CallerQuota:
+class FairQuota:
     """Counts slots per caller. When all are taken, only callers below an equal share get one."""
 
     def __init__(self, max_slots: int) -> None:
@@ -147,10 +147,10 @@ class PauseScheduler:
         self._paused.setdefault(caller, deque()).append(waiter)
         if not self._is_due:
             self._is_due = True
-            loop.call_soon(self._resume_waiting_tasks)
+            loop.call_soon(self._resume_one_per_caller)
         await waiter
 
-    def _resume_waiting_tasks(self) -> None:
+    def _resume_one_per_caller(self) -> None:
         for caller, waiters in [*self._paused.items()]:
             while waiters:
                 waiter = waiters.popleft()
@@ -161,7 +161,7 @@ class PauseScheduler:
                 del self._paused[caller]
         self._is_due = bool(self._paused)
         if self._is_due:
-            asyncio.get_running_loop().call_soon(self._resume_waiting_tasks)
+            asyncio.get_running_loop().call_soon(self._resume_one_per_caller)
 
 
 class TimeSlice:

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar, dataclass_transform
 T = TypeVar("T")
 
 
-def cache_field(factory: Callable[[], T], *, init: Literal[False] = False) -> T:
+def empty_cache_field(factory: Callable[[], T], *, init: Literal[False] = False) -> T:
     """Return a field that caches results computed from a value, such as a translated body.
 
     ``factory`` returns the empty cache, which is filled in place, possibly by two threads at once.
@@ -18,7 +18,7 @@ def cache_field(factory: Callable[[], T], *, init: Literal[False] = False) -> T:
     return field(init=init, repr=False, compare=False, default_factory=factory)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field, cache_field))
+@dataclass_transform(frozen_default=True, field_specifiers=(field, empty_cache_field))
 def frozen(cls: type[T]) -> type[T]:
     """Return the class as a dataclass whose fields only ``__init__`` sets.
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class LazyTable(Mapping[str, T]):
+class LazyImportTable(Mapping[str, T]):
     """Maps names to values at ``module:name``, imported on access.
 
     Access may raise ``ImportError``.

@@ -70,7 +70,7 @@ class OtelSettings:
     metric_timeout_ms: int = 30_000
 
     @property
-    def has_exporters(self) -> bool:
+    def has_any_exporter(self) -> bool:
         """True if spans or metrics are exported."""
         return bool(self.exporters or self.metric_exporters)
 

@@ -71,16 +71,19 @@ async def event_loop_timeout(seconds: float) -> AsyncIterator[None]:
     """Raise ``TimeoutError`` after ``seconds``, or later if the event loop was too busy to read."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as bound:
-        busy_timeout = _BusyTimeoutMonitor(loop, bound)
-        busy_timeout.start(max(0.0, seconds - MIN_IDLE_S))
+        expiry = _PostponedExpiry(loop, bound)
+        expiry.start(max(0.0, seconds - MIN_IDLE_S))
         try:
             yield
         finally:
-            busy_timeout.handle.cancel()
+            expiry.handle.cancel()
 
 
-class _BusyTimeoutMonitor:
-    """Ends the timeout once the event loop had ``MIN_IDLE_S`` seconds to process replies."""
+class _PostponedExpiry:
+    """Lets an ``asyncio.Timeout`` expire, but only after the event loop had time for replies.
+
+    It must have had ``MIN_IDLE_S`` seconds to process them.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout) -> None:
         self._loop = loop
@@ -91,9 +94,9 @@ class _BusyTimeoutMonitor:
 
     def start(self, seconds: float) -> None:
         self._due = self._loop.time() + seconds
-        self.handle = self._loop.call_later(seconds, self._check)
+        self.handle = self._loop.call_later(seconds, self._expire_or_wait)
 
-    def _check(self) -> None:
+    def _expire_or_wait(self) -> None:
         self._checks += 1
         busy = self._loop.time() - self._due > MIN_IDLE_S / 2
         if self._checks == 1 or (busy and self._checks < MAX_CHECKS):
@@ -196,7 +199,7 @@ def get_fault_cause(error: BaseException | None) -> str:
     return name
 
 
-def _load_certificates(url: str) -> None:
+def _check_tls_files(url: str) -> None:
     """Load the files named in the options of a URL. Raises ``ValueError``."""
     options = [f"{name}={value}" for name, value in parse_qsl(urlsplit(url).query)]
     files = [option for option in options if option.startswith("ssl_") and "/" in option]
@@ -222,7 +225,7 @@ def create_client(urls: Sequence[str], timeout_s: float, *, cluster: bool = Fals
         )
     except (TypeError, ValueError):  # the library's messages may quote the URL
         raise ValueError("an option after the ? is unknown or has an invalid value") from None
-    _load_certificates(urls[0])
+    _check_tls_files(urls[0])
     return server
 
 

@@ -21,7 +21,7 @@ from proxy.dialects import ROUTES, get_no_passthrough_paths
 from proxy.pipeline import Pipeline
 from proxy.runtime.frozen import frozen
 from proxy.server.exchange import HttpExchange
-from proxy.server.request import BodyShare, Bounds, parse_path
+from proxy.server.request import BodyShare, Bounds, parse_raw_path
 from proxy.server.server import Handler as Handler
 from proxy.server.server import HttpServer as HttpServer
 from proxy.server.server import InsecureParser as InsecureParser
@@ -170,7 +170,7 @@ class PublicEndpoints:
         if request.method == "OPTIONS" and "access-control-request-method" in headers:
             allowed = self.cross_origin.make_preflight_headers(headers)
             return web.Response(status=204, headers={**_HEADERS, **allowed}) if allowed else None
-        if HEALTH_PATH not in request.raw_path or parse_path(request.raw_path) != HEALTH_PATH:
+        if HEALTH_PATH not in request.raw_path or parse_raw_path(request.raw_path) != HEALTH_PATH:
             return None
         if request.method not in ("GET", "HEAD"):
             return _make_status_response(405, "Use GET or HEAD.", allow="GET, HEAD")

@@ -21,7 +21,7 @@ from proxy.server.console import (
     Console,
     is_cross_site_request,
     is_public,
-    make_problem_response,
+    make_error_response,
 )
 from proxy.server.sessions import COOKIE_NAME, Sessions, has_valid_token
 from proxy.telemetry.log import LogLevel
@@ -91,7 +91,7 @@ def make_admin_handler(
         refused = access.find_refusal(request.method, path, request.headers, request.cookies)
         if refused is not None:
             is_api = sources.console is not None and path.startswith(API_PATH)
-            return make_problem_response(*refused) if is_api else _make_refusal(*refused)
+            return make_error_response(*refused) if is_api else _make_refusal(*refused)
         sources.emit_pending()
         if sources.console is not None and sources.console.is_console_path(path):
             return await sources.console.handle(request, path)
@@ -158,13 +158,13 @@ def _set_log_level(levels: LogLevel, request: web.BaseRequest) -> web.Response:
     """Set the log level temporarily: ``?level=debug&seconds=600``."""
     seconds = request.query.get("seconds", str(DEFAULT_LEVEL_S))
     try:
-        levels.set_temporarily(request.query.get("level", ""), _parse_number(seconds))
+        levels.set_temporarily(request.query.get("level", ""), _parse_number_or_nan(seconds))
     except ValueError as error:
         return web.Response(status=400, text=f"{error}\n")
     return _render_log_level(levels)
 
 
-def _parse_number(text: str) -> float:
+def _parse_number_or_nan(text: str) -> float:
     """Parse a number. Other text becomes NaN, which is outside all bounds."""
     try:
         return float(text)

@@ -135,18 +135,18 @@ class Console:
         name = path.removeprefix(API_PATH)
         handler, methods = self._routes.get(name, (self._get_file_or_call, READ_METHODS))
         if request.method not in methods:
-            return make_problem_response(405, f"Use {methods[0]}.", allow=", ".join(methods))
+            return make_error_response(405, f"Use {methods[0]}.", allow=", ".join(methods))
         try:
             return await handler(request)
         except TooManyPages:
             text = "Too many pages are open. Try again."
-            return make_problem_response(503, text, **{"retry-after": "5"})
+            return make_error_response(503, text, **{"retry-after": "5"})
         except InvalidQuery as error:
-            return make_problem_response(400, str(error))
+            return make_error_response(400, str(error))
         except ProxyError as error:
-            return make_problem_response(422, error.message)
+            return make_error_response(422, error.message)
         except LedgerUnusable as error:
-            return make_problem_response(503, f"The ledger {error}.")
+            return make_error_response(503, f"The ledger {error}.")
 
     async def _get_file_or_call(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path.partition("?")[0]
@@ -158,7 +158,7 @@ class Console:
         text = "Unknown path. docs/console.md lists the paths of this API."
         if call_id != path:
             text = f"This call is not stored. The console stores the last {MAX_CALLS:,} calls."
-        return make_problem_response(404, text)
+        return make_error_response(404, text)
 
     async def _get_overview(self, request: web.BaseRequest) -> web.Response:
         """Return an overview that is at most ``OVERVIEW_S`` old, so all readers share a build."""
@@ -227,11 +227,9 @@ class Console:
             new_session = sessions.sign_in(form.token)
         except TimeoutError:
             text = f"Too many sign-ins ({SIGN_INS_PER_MINUTE} per minute). Try again in 15 s."
-            return make_problem_response(429, text, **{"retry-after": "15"})
+            return make_error_response(429, text, **{"retry-after": "15"})
         if new_session is None:
-            return make_problem_response(
-                401, "Wrong token. Enter the value of HEADRACE_ADMIN_TOKEN."
-            )
+            return make_error_response(401, "Wrong token. Enter the value of HEADRACE_ADMIN_TOKEN.")
         return make_session_response(new_session, SESSION_S)
 
     async def _stream_calls(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -239,7 +237,7 @@ class Console:
         last_id = request.headers.get("last-event-id") or request.query.get("after", "")
         after = parse_query(CallsQuery, {"after": last_id}).after
         if self._is_stopping():
-            return make_problem_response(503, "The proxy is stopping.")
+            return make_error_response(503, "The proxy is stopping.")
         if self._streams.locked():
             raise TooManyPages
         response = web.StreamResponse(
@@ -318,7 +316,7 @@ def make_json_response(body: bytes) -> web.Response:
     return web.Response(body=body, headers={**RESPONSE_HEADERS, "content-type": "application/json"})
 
 
-def make_problem_response(status: int, message: str, **headers: str) -> web.Response:
+def make_error_response(status: int, message: str, **headers: str) -> web.Response:
     """Return an error response whose message is shown on the page."""
     body = orjson.dumps({"error": {"message": message}})
     headers = {**RESPONSE_HEADERS, **headers, "content-type": "application/json"}

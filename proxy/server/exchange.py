@@ -91,7 +91,7 @@ class HttpExchange:
 
     def read_head(self) -> RequestHead:
         incoming = self._incoming
-        incoming.check_head()
+        incoming.check_version_and_headers()
         context = dialects.RequestContext(
             self.request_id,
             self._call_id,
@@ -146,11 +146,12 @@ class HttpExchange:
         from proxy.dialects.passthrough import request as passthrough  # noqa: PLC0415  # few calls
 
         incoming, raw = self._incoming, b""
+        incoming.check_encoding()
         length = incoming.read_content_length()
         if length != 0 and head.method == "GET":
             raise BadRequest("A GET request must not have a body.")
-        if length != 0 and not passthrough.can_be_json(incoming.media_type):
-            media_type = passthrough.check_media_type(incoming.media_type)
+        if length != 0 and not passthrough.can_be_json(incoming.raw_content_type):
+            media_type = passthrough.check_media_type(incoming.raw_content_type)
             head = replace(head, passthrough=replace(request, media_type=media_type))
             return passthrough.make_upload_call(head, RequestUpload(incoming, length), caller)
         if length != 0:
@@ -238,7 +239,7 @@ class HttpExchange:
 
     def try_send(self, frames: Sequence[Frame]) -> bool:
         out, writer = self._out, self._writer
-        if not out.can_write_body or len(frames) > MAX_FRAMES_PER_WRITE:
+        if not out.can_write_body_now or len(frames) > MAX_FRAMES_PER_WRITE:
             return False
         for frame in frames:
             if frame.last or frame.size > LARGE_BYTES:

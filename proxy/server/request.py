@@ -156,7 +156,7 @@ class Bounds:
     keepalive_s: float = 0.0
 
 
-def parse_path(target: str) -> str:
+def parse_raw_path(target: str) -> str:
     """Return the undecoded path of a request target, without the authority of an absolute one."""
     if not target.startswith("/"):
         _, scheme, remainder = target.partition("://")
@@ -178,7 +178,7 @@ class IncomingRequest:
         target = request.raw_path
         self.path = target
         if target not in ONLY_DIALECT_OF_PATH:
-            self.path, self.query = parse_path(target), target.partition("?")[2]
+            self.path, self.query = parse_raw_path(target), target.partition("?")[2]
         raw_headers = request.headers
         self.headers = headers = {name.lower(): value for name, value in raw_headers.items()}
         if len(headers) < len(raw_headers):  # a header is repeated
@@ -201,7 +201,7 @@ class IncomingRequest:
         client_id = self.headers.get("x-request-id")
         return client_id if client_id and REQUEST_ID.fullmatch(client_id) else None
 
-    def check_head(self) -> None:
+    def check_version_and_headers(self) -> None:
         """Raise ``RequestError`` for other HTTP versions and repeated unique headers.
 
         Two parsers could use different values of a repeated header, or frame a body differently.
@@ -212,7 +212,7 @@ class IncomingRequest:
         if self._repeated is not None:
             raise make_header_error(self._repeated, "must not be repeated")
         if "host" in headers and HOST_PATTERN.fullmatch(headers["host"]) is None:
-            raise make_header_error("host", "must be a host name")
+            raise make_header_error("host", "must be a host name with an optional port")
         if "transfer-encoding" in headers:
             if headers["transfer-encoding"].lower() != CHUNKED:
                 raise TransferCodingNotSupported
@@ -225,13 +225,12 @@ class IncomingRequest:
             raise WebSocketNotSupported
 
     @property
-    def media_type(self) -> str:
+    def raw_content_type(self) -> str:
         """Content type as sent."""
         return self.headers.get("content-type", "")
 
     def read_content_length(self) -> int | None:
-        """Return ``Content-Length``, None if chunked. Raises ``RequestError`` for coded bodies."""
-        self._check_encoding()
+        """Return ``Content-Length``, 0 without one, None if the body is chunked."""
         if "transfer-encoding" in self.headers:
             return None
         return int(self.headers.get("content-length", 0))
@@ -253,7 +252,7 @@ class IncomingRequest:
 
         A body that arrived together with its head, the usual case, needs no timer.
         """
-        self._check_media_type()
+        self._check_body_headers()
         content = self._request.content
         if content.is_eof() and content.exception() is None and "expect" not in self.headers:
             return self._charge_piece(content.read_nowait())
@@ -272,17 +271,17 @@ class IncomingRequest:
         self._share.take(len(piece))
         return piece
 
-    def _check_media_type(self) -> None:
+    def _check_body_headers(self) -> None:
         headers = self.headers
         kind = headers.get("content-type", JSON_TYPE)
         if kind != JSON_TYPE and not is_json(kind):
             raise UnsupportedMedia(f"The content type must be {JSON_TYPE}.")
         if "content-encoding" in headers:
-            self._check_encoding()
+            self.check_encoding()
         if "content-length" in headers and int(headers["content-length"]) > self._bounds.body_bytes:
             raise self._make_too_large_error()
 
-    def _check_encoding(self) -> None:
+    def check_encoding(self) -> None:
         if self.headers.get("content-encoding", "identity").lower() != "identity":
             raise UnsupportedMedia("The request body must not be compressed.")
 

@@ -107,7 +107,7 @@ class ResponseWriter:
         return not (self.is_client_gone or self._protocol.writing_paused)
 
     @property
-    def can_write_body(self) -> bool:
+    def can_write_body_now(self) -> bool:
         """True if more of the body can be written without waiting."""
         protocol = self._protocol
         transport = protocol.transport
@@ -266,7 +266,7 @@ def make_error_headers(record: Record, error: ProxyError) -> dict[str, str]:
 
 
 def make_limit_headers(admission: LimitDecision) -> dict[str, str]:
-    """Return the rate limit headers of the tightest rate of each kind."""
+    """Return the rate limit headers: for each kind, of the limit with the smallest share left."""
     tightest: dict[LimitKind, tuple[float, Limit, int, int]] = {}
     for index, claim in enumerate(admission.claims):
         limit = claim.limit

@@ -50,7 +50,7 @@ PARAMETER_ATTRIBUTES: Mapping[str, str] = {
 
 def get_server_span_attributes(summary: CallSummary) -> Attributes:
     """Return the attributes of the server span of a call."""
-    has_attempts = bool(summary.attempts)
+    has_attempts, is_estimated = bool(summary.attempts), summary.usage_source == "partial_estimate"
     cost_source = "table" if summary.cost is not None else "unknown"
     route, saved = summary.route or UNKNOWN, summary.saved
     return {
@@ -73,12 +73,12 @@ def get_server_span_attributes(summary: CallSummary) -> Attributes:
         "headrace.cache.semantic_match": summary.semantic_match or None,
         OUTCOME_ATTRIBUTE: summary.outcome,
         "headrace.attempt.count": len(summary.attempts),
-        "headrace.usage.estimated": summary.source == "partial_estimate" if has_attempts else None,
+        "headrace.usage.estimated": is_estimated if has_attempts else None,
         "headrace.cost.source": cost_source if has_attempts else None,
         "headrace.request.id": summary.request_id,
         "headrace.properties": [f"{name}={value}" for name, value in summary.properties] or None,
         "headrace.overhead_ms": round(summary.overhead_s * 1000, 3),
-        "headrace.cost.usd": to_usd(summary.cost) if summary.source != "none" else None,
+        "headrace.cost.usd": to_usd(summary.cost) if summary.usage_source != "none" else None,
         # Not `gen_ai.usage.*`: a sum of that would count a cached response twice.
         "headrace.saved.tokens": saved.tokens.total if saved else None,
         "headrace.saved.usd": to_usd(saved.cost) if saved else None,
@@ -113,7 +113,7 @@ def get_model_call_attributes(record: Record, summary: CallSummary) -> Attribute
         "error.type": summary.error,
         **_get_request_parameters(record, last_attempt),
     }
-    if summary.source not in UNCOUNTED_SOURCES:
+    if summary.usage_source not in UNCOUNTED_SOURCES:
         attributes |= {
             "gen_ai.usage.input_tokens": tokens.prompt_total,  # includes cached ones
             "gen_ai.usage.output_tokens": tokens.completion_total,  # includes reasoning
@@ -274,7 +274,7 @@ def make_openinference_attributes(
         "output.value": attributes.get(OUTPUT_MESSAGES),
         **_make_user_and_session(record),
     }
-    if summary.source not in UNCOUNTED_SOURCES:
+    if summary.usage_source not in UNCOUNTED_SOURCES:
         added |= {
             "llm.token_count.prompt": tokens.prompt_total,
             "llm.token_count.completion": tokens.completion_total,

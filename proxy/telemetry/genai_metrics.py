@@ -79,7 +79,8 @@ class GenAiMetrics:
             and (first_s := get_seconds_to_first_chunk(record, summary)) is not None
         ):
             self._histograms[f"{kind}.time_to_first_chunk"].record(first_s, labels)
-        if summary.source in UNCOUNTED_SOURCES or kind not in (INFERENCE_PREFIX, EMBEDDINGS_PREFIX):
+        has_token_metrics = kind in (INFERENCE_PREFIX, EMBEDDINGS_PREFIX)
+        if summary.usage_source in UNCOUNTED_SOURCES or not has_token_metrics:
             return
         sides = {"input_tokens": summary.tokens.prompt_total}
         if kind == INFERENCE_PREFIX:

@@ -145,7 +145,7 @@ def build_call_line(record: Record) -> dict[str, Any]:
     summary, body = record.summary or summarize(record), record.call.body if record.call else {}
     target = summary.served.target if summary.served else None
     saved, failure = summary.saved, summary.failure
-    is_used = summary.source != "none"
+    is_used = summary.usage_source != "none"
     cost, lost_count, ttft_s = summary.cost, summary.lost_cost, summary.ttft_s
     line = {
         "time": format_time(summary.started_at),
@@ -180,9 +180,9 @@ def build_call_line(record: Record) -> dict[str, Any]:
         "ttft_ms": None if ttft_s is None else to_ms(ttft_s),
         "overhead_ms": to_ms(summary.overhead_s),
         "tokens": _list_token_counts(summary.tokens)
-        if is_used and summary.source != "unknown"
+        if is_used and summary.usage_source != "unknown"
         else None,
-        "usage_source": summary.source,
+        "usage_source": summary.usage_source,
         "cost_usd": cost / NANO_PER_USD if is_used and cost is not None else None,
         "lost_cost_usd": lost_count / NANO_PER_USD if is_used and lost_count is not None else None,
         "cache": summary.cache,

@@ -1,6 +1,6 @@
 """Values that all packages share. All are frozen: use ``dataclasses.replace`` to change one.
 
-Fields made by ``cache_field`` cache derived values. They take no part in comparison.
+Fields made by ``empty_cache_field`` cache derived values. They take no part in comparison.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from proxy.errors import RejectedByRule
 from proxy.errors.words import BoundedText
-from proxy.runtime.frozen import cache_field, frozen
+from proxy.runtime.frozen import empty_cache_field, frozen
 from proxy.types.endpoints import ABOUT_STATE as ABOUT_STATE
 from proxy.types.endpoints import UNBILLED_ENDPOINTS as UNBILLED_ENDPOINTS
 from proxy.types.endpoints import ChangedFields, NumericFields
@@ -182,7 +182,9 @@ class Call:
     signatures: Mapping[str, str] = field(default_factory=dict, repr=False)
     upload: Upload | None = None
     background: bool = False
-    translations: list[tuple[Target, ParameterOverrides, TranslatedRequest]] = cache_field(list)
+    translations: list[tuple[Target, ParameterOverrides, TranslatedRequest]] = empty_cache_field(
+        list
+    )
 
     @property
     def creates_state(self) -> bool:
@@ -201,7 +203,7 @@ class ParameterOverrides:
 
     set: Mapping[str, Any] = field(default_factory=dict)
     cap: Mapping[str, float] = field(default_factory=dict)
-    changed: dict[TargetRoute, dict[NumericFields, ChangedFields | None]] = cache_field(dict)
+    changed: dict[TargetRoute, dict[NumericFields, ChangedFields | None]] = empty_cache_field(dict)
 
     def __bool__(self) -> bool:
         return bool(self.set or self.cap)
@@ -322,8 +324,8 @@ class Plan:
     passthrough: PassthroughPath | None = None
     rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
     shadow_rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    cache_key_prefixes: dict[tuple[str, str], bytes] = cache_field(dict)
-    claim_templates: list[ClaimTemplate] = cache_field(list)
+    cache_key_prefixes: dict[tuple[str, str], bytes] = empty_cache_field(dict)
+    claim_templates: list[ClaimTemplate] = empty_cache_field(list)
 
     def __post_init__(self) -> None:
         for name in ("rules", "shadow_rules"):

@@ -104,7 +104,7 @@ class PassthroughPath:
 
 @frozen
 class BoundedUpload:
-    """An upload of at most ``max_bytes``."""
+    """An upload and its bound. Sending it stops with ``RequestTooLarge`` after ``max_bytes``."""
 
     upload: Upload
     max_bytes: int

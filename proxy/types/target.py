@@ -10,7 +10,7 @@ from hashlib import sha256
 from proxy.fields.field_table import RESTRICTED_FIELDS
 from proxy.fields.rules import POLICY_FIELDS, FieldRules, Verdict, compile_field_rules
 from proxy.money.usage import Price, find_price_on
-from proxy.runtime.frozen import cache_field, frozen
+from proxy.runtime.frozen import empty_cache_field, frozen
 from proxy.types.endpoints import Endpoint, TargetEndpoint, TargetRoute
 from proxy.types.providers import OPENAI, Provider
 
@@ -113,7 +113,7 @@ class Upstream:
     max_concurrency: int | None = None
     breaker: Breaker | None = field(default_factory=Breaker)
     rules: FieldRules = field(init=False, repr=False, compare=False)
-    routes: dict[tuple[str, Endpoint, Endpoint | None], TargetRoute] = cache_field(dict)
+    routes: dict[tuple[str, Endpoint, Endpoint | None], TargetRoute] = empty_cache_field(dict)
 
     def __post_init__(self) -> None:
         names: Mapping[Verdict, Collection[str]] = {

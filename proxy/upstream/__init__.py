@@ -54,7 +54,7 @@ from proxy.upstream.local_responses import (
     is_counted_locally,
     list_models,
 )
-from proxy.upstream.parallel import FanOut, open_hedged
+from proxy.upstream.parallel import MultiModelResponse, open_hedged
 from proxy.upstream.reply import Http, MemoryShare, Reply
 from proxy.upstream.response import HttpUpstreamResponse, Settle
 
@@ -110,7 +110,7 @@ class Upstreams:
             return await self._open_model_call(plan, call, record, 0)
         indexes = range(len(plan.model_calls))
         openers = [partial(self._open_model_call, plan, call, record, index) for index in indexes]
-        return FanOut(openers, redact_error, DOCUMENT_HEAD)
+        return MultiModelResponse(openers, redact_error, DOCUMENT_HEAD)
 
     def _open_model_call(
         self, plan: Plan, call: Call, record: Record, index: int
@@ -120,7 +120,7 @@ class Upstreams:
         context = AttemptContext(plan, call, record, index=index, model_call=model_call)
         targets = model_call.targets
         if model_call.pool_size > 1:
-            targets = self.health.sort_by_load(targets, model_call.pool_size)
+            targets = self.health.sort_pool_by_load(targets, model_call.pool_size)
         if plan.hedge_after is None:
             return self._try_targets(context, targets, "first")
         return self._open_hedged(context, targets, plan.hedge_after)
@@ -247,7 +247,7 @@ class Upstreams:
         attempt = record.start_attempt(target, context.index, reason)
         attempt.max_output_tokens = request.max_output_tokens
         if request.endpoint == "passthrough":
-            attempt.meter = passthrough.make_meter(request.method)
+            attempt.meter = passthrough.make_reported_usage_meter(request.method)
         return OpenAttempt(call, target, request, attempt=attempt, record=record, slot=slot)
 
     def _send(

@@ -88,12 +88,12 @@ class OpenAttempt:
             error = attribute_fault(error, self.call, self.target)
         if isinstance(error, ProxyError):
             redact_credentials(error, self.target.upstream)
-            self._replace_ids(error)
+            self._restore_client_ids(error)
             self.attempt.error = error.code
             self.attempt.cause, self.attempt.system_text = error.cause, error.system_text
             self.attempt.findings = error.findings or self.attempt.findings
             if error.usage is not None:  # the final usage
-                self.attempt.meter.add_usage(read_chat_usage(error.usage))
+                self.attempt.meter.set_reported_usage(read_chat_usage(error.usage))
                 self.attempt.finished = self.attempt.meter.reported is not None
                 self.attempt.bill = None
         else:
@@ -104,7 +104,7 @@ class OpenAttempt:
             self.slot.fail(error)  # otherwise earlier attempts used up the time, not this target
         return error
 
-    def _replace_ids(self, error: ProxyError) -> None:
+    def _restore_client_ids(self, error: ProxyError) -> None:
         """Replace the provider's ids of stored objects in a message by the client's ids."""
         state_ref = self.call.state_ref
         if state_ref is not None and state_ref.id:

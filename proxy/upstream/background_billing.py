@@ -81,4 +81,4 @@ class BackgroundBilling:
             attempt.bill = None  # a reader may have computed it meanwhile
             attempt.bill_name = name if attempt.is_billed else None
             if attempt.is_billed and usage is not None:
-                attempt.meter.add_usage(read_chat_usage(usage))
+                attempt.meter.set_reported_usage(read_chat_usage(usage))

@@ -178,7 +178,7 @@ class Pool:
             message = "The proxy is shutting down and has closed its connections."
             raise UpstreamUnavailable(message).with_cause("local")
         if len(self._in_use) + self._dialing + self.idle >= self._max_connections:
-            self._close_oldest_idle()
+            self._close_one_idle()
         self._dialing += 1
         try:
             timeout_s = deadline - asyncio.get_running_loop().time()
@@ -186,7 +186,7 @@ class Pool:
         finally:
             self._dialing -= 1
 
-    def _close_oldest_idle(self) -> None:
+    def _close_one_idle(self) -> None:
         for idle in self._idle.values():
             if idle:
                 idle.pop(0).abort()
@@ -222,8 +222,8 @@ class Pool:
             if not idle:
                 del self._idle[origin]
 
-    def close(self) -> None:
-        """Close all connections, including those in use."""
+    def abort_all(self) -> None:
+        """Close all connections, idle or in use."""
         self._is_closed = True
         for idle in self._idle.values():
             for connection in idle:
@@ -296,7 +296,7 @@ class HttpClient:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        self.pool.close()
+        self.pool.abort_all()
         await asyncio.sleep(0)  # the loop closes sockets in its next iteration
 
     async def load_certificates(self) -> None:

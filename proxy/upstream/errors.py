@@ -145,10 +145,10 @@ def _is_policy_fault(error: errors.UpstreamRejected, call: Call, target: Target)
         names_object |= passthrough.path != call.head.route or not query <= PLAIN_QUERY
     if names_object:
         return False
-    return target.model in error.message or not _has_ids(call.body)
+    return target.model in error.message or not _has_stored_object_ids(call.body)
 
 
-def _has_ids(body: dict[str, Any]) -> bool:
+def _has_stored_object_ids(body: dict[str, Any]) -> bool:
     """Return True if one of the first ``MAX_VALUES`` values names a stored object."""
     values: deque[Any] = deque((body,))
     for _ in range(MAX_VALUES):
@@ -156,7 +156,7 @@ def _has_ids(body: dict[str, Any]) -> bool:
             return False
         value = values.popleft()
         if isinstance(value, dict):
-            if any(_is_id(name, value[name]) for name in value):
+            if any(_is_stored_object_id(name, value[name]) for name in value):
                 return True
             values.extend(value[name] for name in value if name not in CLIENT_FIELDS)
         elif isinstance(value, list):
@@ -164,7 +164,7 @@ def _has_ids(body: dict[str, Any]) -> bool:
     return False
 
 
-def _is_id(name: str, value: Any) -> bool:
+def _is_stored_object_id(name: str, value: Any) -> bool:
     """Return True if a member is an id. An object is the schema of a tool's argument."""
     if name in CLIENT_IDS or not (name in ID_FIELDS or name.endswith(ID_SUFFIXES)):
         return False
@@ -201,7 +201,7 @@ def redact_text(text: str, upstream: Upstream, hosts: Iterable[str] = ()) -> str
     text = text[: 2 * MAX_TEXT]
     lower = text.translate(_LOWER)
     spans: list[tuple[int, int]] = []
-    for part in (*_iter_credential_parts(upstream), *hosts):
+    for part in (*_iter_credential_substrings(upstream), *hosts):
         start = lower.find(part)
         while start >= 0:
             spans.append((start, start + len(part)))
@@ -226,7 +226,7 @@ def _iter_address_spellings(upstream: Upstream) -> Iterator[str]:
         yield host
 
 
-def _iter_credential_parts(upstream: Upstream) -> Iterator[str]:
+def _iter_credential_substrings(upstream: Upstream) -> Iterator[str]:
     """Yield the parts of each credential, and the whole values of other configured headers."""
     for name, secret in (("api-key", upstream.api_key), *upstream.headers):
         value = "" if secret is None else secret.reveal().translate(_LOWER)

@@ -23,7 +23,7 @@ HedgeTask = asyncio.Task["HttpUpstreamResponse | ProxyError"]
 
 
 @dataclass(slots=True)
-class FanOut:
+class MultiModelResponse:
     """Responses of several model calls. Entering starts them, leaving cancels those that run.
 
     Returns one frame per model call as they finish, failures last: a ``Fault`` whose message
@@ -56,7 +56,7 @@ class FanOut:
             fault = Fault(error.message, error.client_code)
             yield (Frame((fault,), model_call=model_call, last=remaining == 0),)
 
-    async def _run(self, model_call: int) -> None:
+    async def _queue_last_frame(self, model_call: int) -> None:
         """Put the last frame of a response, or its failure, into the results."""
         result: Frame | ProxyError | None = None
         try:
@@ -73,7 +73,7 @@ class FanOut:
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         indexes = range(len(self.open_responses))
-        self._tasks = [self._group.create_task(self._run(index)) for index in indexes]
+        self._tasks = [self._group.create_task(self._queue_last_frame(index)) for index in indexes]
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -116,7 +116,7 @@ async def open_hedged(
         drop_tracebacks(error)  # the frame of the task group refers to the call
         raise
     finally:
-        await _close([task for task in tasks if task is not winner])
+        await _close_as_lost_hedges([task for task in tasks if task is not winner])
     if winner is not None and isinstance(response := winner.result(), HttpUpstreamResponse):
         return response
     results = [task.result() for task in tasks if not task.cancelled()]
@@ -151,7 +151,7 @@ def _is_final_failure(task: HedgeTask) -> bool:
     return isinstance(result, ProxyError) and result.is_final
 
 
-async def _close(losers: list[HedgeTask]) -> None:
+async def _close_as_lost_hedges(losers: list[HedgeTask]) -> None:
     """Close responses that had begun, and mark their attempts as lost hedges."""
     for task in losers:
         if not task.cancelled() and task.exception() is None:

@@ -48,7 +48,7 @@ def build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
     return build_passthrough_request(context.call, passthrough, path, target)
 
 
-def make_meter(method: str) -> Meter:
+def make_reported_usage_meter(method: str) -> Meter:
     """Return a meter without estimates. A method that runs no model has no usage."""
     return Meter(unreported="none" if method in MODEL_FREE_METHODS else "unknown", estimates=False)
 
@@ -105,13 +105,13 @@ def _read_usage(usage: Any) -> Tokens | None:
     if tokens is not None:
         return tokens
     if "input_tokens" in usage:
-        return read_chat_usage(_convert_input_tokens_usage(usage))
+        return read_chat_usage(_convert_usage_to_chat(usage))
     if "total_tokens" in usage:
         return read_chat_usage({"prompt_tokens": usage["total_tokens"]})
     return None
 
 
-def _convert_input_tokens_usage(usage: Json) -> Json:
+def _convert_usage_to_chat(usage: Json) -> Json:
     """Return usage with ``input_tokens`` in the format of a chat."""
     chat = {
         "prompt_tokens": usage["input_tokens"],
@@ -123,7 +123,7 @@ def _convert_input_tokens_usage(usage: Json) -> Json:
     }
     if any(usage.get(name) for name in CACHE_FIELDS):
         read, written = (usage.get(name) or 0 for name in CACHE_FIELDS)
-        chat["prompt_tokens"] = _sum_counts((usage["input_tokens"], read, written))
+        chat["prompt_tokens"] = _sum_if_valid((usage["input_tokens"], read, written))
         chat["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
     return chat | {name: usage[name] for name in EXTRA_FIELDS if name in usage}
 
@@ -138,8 +138,8 @@ def _convert_gemini_usage(metadata: Any) -> Json | None:
     reasoning = metadata.get("thoughtsTokenCount") or 0
     tool_results = metadata.get("toolUsePromptTokenCount") or 0
     return {
-        "prompt_tokens": _sum_counts((metadata["promptTokenCount"], tool_results)),
-        "completion_tokens": _sum_counts((metadata.get("candidatesTokenCount") or 0, reasoning)),
+        "prompt_tokens": _sum_if_valid((metadata["promptTokenCount"], tool_results)),
+        "completion_tokens": _sum_if_valid((metadata.get("candidatesTokenCount") or 0, reasoning)),
         "prompt_tokens_details": {
             "cached_tokens": metadata.get("cachedContentTokenCount"),
             **_count_tokens_by_modality(metadata.get("promptTokensDetails")),
@@ -162,7 +162,7 @@ def _count_tokens_by_modality(details: Any) -> dict[str, Any]:
     }
 
 
-def _sum_counts(counts: Iterable[Any]) -> int | None:
+def _sum_if_valid(counts: Iterable[Any]) -> int | None:
     """Return the sum of counts, None if one of them is invalid."""
     total = 0
     for count in counts:

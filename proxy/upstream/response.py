@@ -141,7 +141,7 @@ class HttpUpstreamResponse:
         if self._frames:
             if self._frames[-1].last and self._state == "open":
                 self.reply.release_when_complete()
-            return self._take_frames()
+            return self._take_batch()
         if self._fault is not None:
             fault, self._fault = self._fault, None  # its traceback will refer to this object
             try:
@@ -214,7 +214,7 @@ class HttpUpstreamResponse:
         except ProxyError as fault:
             self._frames, self._fault = self.reader.pop_frames_before_error(), fault
 
-    def _take_frames(self) -> Sequence[Frame]:
+    def _take_batch(self) -> Sequence[Frame]:
         """Return the frames before the next one that needs a batch for itself, or that frame."""
         self._may_be_ping = False
         frames = self._frames
@@ -224,11 +224,11 @@ class HttpUpstreamResponse:
                     self._frames = frames[index:]
                     return frames[:index]
                 self._frames = frames[1:]
-                return (self._record_frame(frame),)
+                return (self._record_findings_and_end(frame),)
         self._frames = []
         return frames
 
-    def _record_frame(self, frame: Frame) -> Frame:
+    def _record_findings_and_end(self, frame: Frame) -> Frame:
         """Record findings, and the attempt's end before guards process the last frame."""
         attempt = self.open_attempt.attempt
         members = {event.name: event.value for event in frame.events if type(event) is Extension}

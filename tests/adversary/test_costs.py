@@ -100,7 +100,8 @@ async def test_all_accounts_have_the_same_usage(
             spend = (case.prompt * 2 + case.completion * 4) * 1000
             tokens, cost = tokens + case.prompt + case.completion, cost + spend
             source = "provider" if case.is_reported else "partial_estimate"
-            assert (record.billing.tokens.total, record.billing.cost, record.billing.source) == (
+            billing = record.billing
+            assert (billing.tokens.total, billing.cost, billing.usage_source) == (
                 case.prompt + case.completion, spend, source,
             ), str(case)  # fmt: skip
             assert nano(build_call_line(record)["cost_usd"]) == spend, str(case)

@@ -151,7 +151,7 @@ def build_record(api: Api, call: Call, case: Case, error: str) -> Record:
 
 
 def get_output_tokens(record: Record) -> int:
-    assert record.billing.source == "partial_estimate"
+    assert record.billing.usage_source == "partial_estimate"
     return record.billing.tokens.output
 
 
@@ -239,5 +239,5 @@ async def test_reasoning_stream_is_billed_below_its_bound(
 
     [attempt] = record.attempts
     assert record.outcome != "success"
-    assert record.billing.source == "partial_estimate"
+    assert record.billing.usage_source == "partial_estimate"
     assert 2 < record.billing.tokens.output <= 2 + ceil(50 * (attempt.ended - attempt.sent_at))

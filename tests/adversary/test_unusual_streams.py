@@ -305,7 +305,7 @@ async def test_invalid_index_of_an_end_chunk_fails_no_complete_stream(
     record = response.record
     assert (response.reply.status, record.error) == (200, None)
     assert all(text in response.reply.raw for text in (b"text 0", b"text 1"))
-    assert (record.billing.source, record.billing.tokens.total) == ("provider", 12)
+    assert (record.billing.usage_source, record.billing.tokens.total) == ("provider", 12)
 
 
 @pytest.mark.parametrize("client", ["chat", "messages", "completions"])

@@ -123,7 +123,7 @@ async def test_timeout_after_sending_is_billed(
     if not has_fallback:
         assert reply.error["code"] == "upstream_total_timeout"
         assert record.billing.cost == PROMPT_COST + TOKEN_COST
-        assert record.billing.source == "partial_estimate"
+        assert record.billing.usage_source == "partial_estimate"
 
 
 def send_comments(comments: int, every: float) -> Script:

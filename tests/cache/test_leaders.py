@@ -68,7 +68,7 @@ async def test_listeners_get_response_after_leader_disconnects(
     assert len(upstream.requests) == 1
     records = await cached.sink.wait(21)
     [paid] = [record for record in records if record.billing.cost]
-    assert (paid.outcome, paid.billing.cost, paid.billing.source) == (
+    assert (paid.outcome, paid.billing.cost, paid.billing.usage_source) == (
         "client_abort",
         COST,
         "provider",

@@ -269,7 +269,7 @@ def test_missing_usage_is_estimated() -> None:
     used_attempt(entry, PRICE)
     entry.meter_frame(whole_frame({"choices": [{"text": "y" * 9}]}))
 
-    assert entry.billing.source == "partial_estimate"
+    assert entry.billing.usage_source == "partial_estimate"
     assert (entry.billing.tokens.input, entry.billing.tokens.output) == (10, 3)
 
 

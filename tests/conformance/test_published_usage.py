@@ -146,7 +146,7 @@ async def test_cost_equals_the_manual_calculation(
 
     [record] = await priced.sink.wait()
     assert Decimal(record.billing.cost) / 10**9 == published.usd
-    assert record.billing.source == "provider"
+    assert record.billing.usage_source == "provider"
     tokens = record.billing.tokens
     assert (tokens.prompt_total, tokens.completion_total) == published.shown
     if client != published.upstream:  # clients of the same API read the usage unchanged
@@ -177,7 +177,7 @@ async def test_broken_stream_costs_its_tokens_so_far(
 
     [record] = await priced.sink.wait()
     tokens = record.billing.tokens
-    assert (record.outcome, record.billing.source) == ("upstream_error", "partial_estimate")
+    assert (record.outcome, record.billing.usage_source) == ("upstream_error", "partial_estimate")
     assert record.billing.cost == 2000 * tokens.prompt_total + 8000 * tokens.completion_total
     assert tokens.prompt_total >= 5  # prompt of 27 characters
     assert 5 <= tokens.completion_total <= 12  # response of 22 characters

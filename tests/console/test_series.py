@@ -47,7 +47,7 @@ def test_periods_before_the_start_are_unknown_and_others_are_exact() -> None:
         series.add_sample()
         now[0] += SAMPLE_S
         count_call(metrics)
-    points = series.split(5, 60)
+    points = series.split_with_end_times(5, 60)
 
     assert [time for time, _ in points] == [1_000_065 - 5 * n for n in reversed(range(60))]
     assert [bool(period.samples) for _, period in points] == [False] * 46 + [True] * 14
@@ -97,14 +97,14 @@ def test_limits_count_the_denials_of_the_last_hour_only() -> None:
     series = TimeSeries(metrics, lambda: now[0])
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
     series.add_sample()
-    assert series.count_denied_calls() == {"team-day": 1}
+    assert series.count_denials_by_limit() == {"team-day": 1}
 
     for _ in range(3700 // SAMPLE_S):
         now[0] += SAMPLE_S
         series.add_sample()
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
-    assert series.count_denied_calls() == {"team-day": 2}
+    assert series.count_denials_by_limit() == {"team-day": 2}
 
 
 def test_bounds_the_stored_increases() -> None:

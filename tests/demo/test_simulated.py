@@ -47,7 +47,7 @@ async def test_each_route_is_answered(tmp_path: Path) -> None:
                 record = (await proxy.sink.wait(calls))[-1]
                 case = (name, streamed, bound, raw)
                 assert reply_text(route, raw, streamed=streamed).strip() == text, case
-                assert record.billing.source == "provider", case
+                assert record.billing.usage_source == "provider", case
                 tokens = record.billing.tokens
                 assert (tokens.input, tokens.output) == (6, len(text.split())), case
                 assert any(word in raw for word in LIMITED) == bool(bound), case

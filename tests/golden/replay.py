@@ -214,7 +214,7 @@ def recorded(record: Any) -> Json:
         "upstream_error": failure and (failure.upstream_type or failure.upstream_code),
         "models": [billed.attempt.target.model for billed in facts.attempts],
         "finish_reasons": facts.finish_reasons,
-        "usage": facts.source,
+        "usage": facts.usage_source,
         "tokens": {name: count for name, count in asdict(facts.tokens).items() if count},
         "guards": {result.guard: result.verdict for _, result in verdicts},
         "findings": {

@@ -68,7 +68,7 @@ def test_one_hour_writes_and_searches_have_columns() -> None:
     used["prompt_tokens_details"] = {"cache_write_tokens": 6}
     used["cache_creation"] = {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 4}
     used["server_tool_use"] = {"web_search_requests": 2}
-    record.attempts[0].meter.add_usage(read_chat_usage(used))
+    record.attempts[0].meter.set_reported_usage(read_chat_usage(used))
 
     call, [attempt] = rows(record)
 

@@ -198,7 +198,9 @@ def test_hidden_output_requires_reasoning_or_no_stream() -> None:
         assert estimate_hidden_output(plan(), call, attempt) == hidden
     attempt.target = CHEAP
     details = {"reasoning_tokens": 1}
-    attempt.meter.add_usage(read_chat_usage(usage(5, 3) | {"completion_tokens_details": details}))
+    attempt.meter.set_reported_usage(
+        read_chat_usage(usage(5, 3) | {"completion_tokens_details": details})
+    )
     assert estimate_hidden_output(plan(), call, attempt) == hidden
     [frame] = stream_frames(legacy_events("Hi")[0], family="completions")
     attempt.meter.feed(frame, 102.0)
@@ -227,7 +229,7 @@ def test_unknown_usage_settles_at_the_claim(spend: int) -> None:
         plan(ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE)), call
     )
     record = record_of(call)
-    record.attempts[0].meter.add_usage(read_chat_usage(usage(spend, 0)))
+    record.attempts[0].meter.set_reported_usage(read_chat_usage(usage(spend, 0)))
     silent = record.start_attempt(DEAR, 0, "fallback")
     silent.meter = Meter(estimates=False, unreported="unknown")
     silent.response_at, silent.finished = record.now(), True

@@ -228,7 +228,7 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
         name, way = record.plan.deployment, record.head.passthrough.path.rpartition("/")[2]
         billing, method = record.billing, record.head.method
         charged = sum(charge.cost for charge in record.charges)
-        observed = (record.outcome, billing.source, billing.cost, charged)
+        observed = (record.outcome, billing.usage_source, billing.cost, charged)
         expected = (WAYS[way].outcome, *expected_money(name, way, method))
         if observed != expected:
             wrong[name, way, method] = observed, expected
@@ -244,7 +244,7 @@ async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUps
     lines = [build_call_line(record)["cost_usd"] for record in records]
     assert money == sum(Decimal(str(charge or 0)) for charge in lines) * 10**9
     unknown = [record for record in records if record.billing.cost is None]
-    unused = [record for record in records if record.billing.source == "none"]
+    unused = [record for record in records if record.billing.usage_source == "none"]
     assert len(unknown) + len(unused) == lines.count(None)
     used = [row for row in stored_rows(path, "attempts") if row["usage_source"] != "none"]
     assert len(unknown) == [row["cost_nano_usd"] for row in used].count(None)

@@ -139,7 +139,7 @@ async def test_responses_are_read_counted_and_priced(
     assert request.path == f"/{BASES[name][0].split('/', 3)[3]}/chat/completions"
     [record] = await serving.sink.wait()
     assert record.head is not None
-    assert (record.outcome, record.billing.source) == ("success", "provider")
+    assert (record.outcome, record.billing.usage_source) == ("success", "provider")
     assert record.billing.tokens == item.tokens
     rates = dict(zip(TOKEN_TYPES, item.tokens.list_counts_by_type(), strict=True))
     price = find_price_on(target.prices, record.head.received_at.date())

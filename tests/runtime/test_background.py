@@ -9,18 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from proxy.runtime.background import MAX_STEP_S, SideTasks, background_task, run_between_calls
+from proxy.runtime.background import MAX_STEP_S, SideTasks, background_task, run_steps_with_pauses
 from proxy.runtime.fair_queue import (
     LARGE_BYTES,
     MAX_CHARGED_CALLERS,
     TIME_SLICE_S,
-    CallerQuota,
+    FairQuota,
     FairSemaphore,
     Offload,
     PauseScheduler,
     TimeSlice,
 )
-from proxy.runtime.lazy import LazyTable
+from proxy.runtime.lazy import LazyImportTable
 from tests.doubles import PATIENCE_S
 from tests.guards.doubles import Ticks
 
@@ -89,7 +89,7 @@ async def test_background_work_pauses_between_steps(is_busy: bool, remainder: fl
     long, short = Clock(3 * MAX_STEP_S), Clock(MAX_STEP_S / 2)
 
     for clock in (long, short):
-        await run_between_calls(clock.steps(4), lambda: is_busy, clock.now, clock.sleep)
+        await run_steps_with_pauses(clock.steps(4), lambda: is_busy, clock.now, clock.sleep)
 
     assert long.slept == pytest.approx([remainder * 3 * MAX_STEP_S] * 4)
     assert short.slept == pytest.approx([remainder * MAX_STEP_S] * 2)
@@ -127,7 +127,7 @@ async def test_only_work_on_large_bodies_leaves_the_loop() -> None:
     assert large.name.startswith("bodies")
 
 
-TABLE: LazyTable[object] = LazyTable(
+TABLE: LazyImportTable[object] = LazyImportTable(
     {"sep": "os.path:sep", "gone": "proxy.is_no_module:x", "nameless": "os.path:is_no_name"}
 )
 
@@ -140,7 +140,9 @@ def test_lazy_table_returns_the_object_of_a_name() -> None:
 
 
 def test_additional_modules_are_imported_with_any_name() -> None:
-    table: LazyTable[object] = LazyTable({"sep": "os.path:sep"}, companion="proxy.is_no_module")
+    table: LazyImportTable[object] = LazyImportTable(
+        {"sep": "os.path:sep"}, companion="proxy.is_no_module"
+    )
 
     assert "sep" in table
     with pytest.raises(ImportError, match="is_no_module"):
@@ -289,7 +291,7 @@ async def test_charges_of_idle_callers_are_dropped() -> None:
 
 
 def test_queue_is_bounded_and_each_caller_has_one_slot() -> None:
-    places = CallerQuota(32)
+    places = FairQuota(32)
     taken_items: list[int] = []
     for caller in range(100):
         taken_items.append(0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.runtime.deferred_free import MIN_FROZEN_OBJECTS, drop_tracebacks, pause_collection
+from proxy.runtime.deferred_free import MIN_FROZEN_OBJECTS, drop_tracebacks, pause_gc_then_freeze
 
 FREES = """
 import ctypes, re
@@ -59,7 +59,7 @@ def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
     rounds: list[object] = []
     gc.callbacks.append(lambda phase, info: rounds.append(phase))
     try:
-        with pause_collection():
+        with pause_gc_then_freeze():
             stored_items = [[number] for number in range(count)]
     finally:
         gc.callbacks.pop()
@@ -73,7 +73,7 @@ def test_large_fixed_values_are_frozen(count: int, left_out: bool) -> None:
 def test_disabled_collection_stays_disabled() -> None:
     count_before = gc.get_freeze_count()
     gc.disable()
-    with pause_collection():
+    with pause_gc_then_freeze():
         stored_items = [[number] for number in range(2 * MIN_FROZEN_OBJECTS)]
 
     assert not gc.isenabled()

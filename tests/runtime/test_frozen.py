@@ -1,13 +1,13 @@
 from dataclasses import field, replace
 
-from proxy.runtime.frozen import cache_field, frozen
+from proxy.runtime.frozen import empty_cache_field, frozen
 
 
 @frozen
 class Point:
     x: int
     marks: tuple[str, ...] = field(default=())
-    squares: dict[int, int] = cache_field(dict)
+    squares: dict[int, int] = empty_cache_field(dict)
 
 
 @frozen

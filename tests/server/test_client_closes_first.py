@@ -163,7 +163,7 @@ async def test_call_succeeds_once_its_last_event_is_written(
         await asyncio.gather(*map(client, range(TIMES)))
         records = await proxy.sink.wait(TIMES)
 
-    ends = [(record.outcome, record.billing.source) for record in records]
+    ends = [(record.outcome, record.billing.usage_source) for record in records]
     assert ends == [("success", "provider")] * TIMES
     assert {record.billing.tokens.total for record in records} == {8}
 

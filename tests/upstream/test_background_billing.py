@@ -143,7 +143,7 @@ async def test_first_read_of_the_end_is_charged(
     assert len(charged) <= 1
     for record in charged:
         assert record.billing.tokens.total == 8
-        assert record.billing.source == "provider"
+        assert record.billing.usage_source == "provider"
     for record in records:
         [attempt] = record.attempts
         if attempt.response_id is not None:
@@ -161,7 +161,7 @@ async def test_end_without_usage_is_estimated_once(asker: Asker) -> None:
         )
 
     [_, first_value, second] = await asker.records(3)
-    assert first_value.billing.source == "partial_estimate"
+    assert first_value.billing.usage_source == "partial_estimate"
     assert first_value.billing.cost > 0
     assert second.billing.cost == 0
 

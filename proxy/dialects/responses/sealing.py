@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
-from proxy.runtime.frozen import cache_field, frozen
+from proxy.runtime.frozen import empty_cache_field, frozen
 from proxy.types import Json, StateRef
 
 ITEM_MEMBERS = ("id", "approval_request_id")
@@ -201,7 +201,7 @@ class DocumentSealer:
     target: str
     state_ref: StateRef | None = None
     upstream: str = ""
-    sealed_items: dict[str, str] = cache_field(dict)
+    sealed_items: dict[str, str] = empty_cache_field(dict)
 
     def seal(self, document: Json) -> Json | None:
         """Return a response, an event or a page with sealed ids, None if it has no id."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.guards.guard_kind import GuardKind
-from proxy.runtime.lazy import LazyTable
+from proxy.runtime.lazy import LazyImportTable
 
-KINDS: LazyTable[GuardKind[Any]] = LazyTable(
+KINDS: LazyImportTable[GuardKind[Any]] = LazyImportTable(
     {
         "keywords": "proxy.guards.kinds.keywords:KIND",
         "pii": "proxy.guards.kinds.pii:KIND",

@@ -16,7 +16,7 @@ from proxy.policy.decide.routes import Candidates, Routes, StickyRouting
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import KeyPath, SourceLocation
 from proxy.policy.schema.keys import TextPattern
-from proxy.runtime.frozen import cache_field, frozen
+from proxy.runtime.frozen import empty_cache_field, frozen
 from proxy.types import CacheRule, Plan, RequestHead, Retry, ScopedLimit, Target
 from proxy.types.guard import NO_GUARDS, GuardPlan, Preparable
 from proxy.types.target import ListedModel
@@ -207,7 +207,7 @@ class Snapshot:
     passthrough: PassthroughPaths | None = None
     referenced_names: Mapping[str, Collection[str]] = field(default_factory=dict, repr=False)
     """Names to which other parts refer, by section."""
-    plans: dict[Hashable, Plan] = cache_field(dict)
+    plans: dict[Hashable, Plan] = empty_cache_field(dict)
     """Shared plans, see ``KeyCaller.decide``."""
     _by_key: Mapping[str, list[Credential]] = field(init=False, repr=False, compare=False)
 

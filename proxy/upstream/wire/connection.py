@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
             self._can_write.set()
         if self._buffer:
             on_data = self._on_data
-            if on_data is not None and not body.is_complete and self._push_to_reader(on_data):
+            if on_data is not None and not body.is_complete and self._try_push_to_reader(on_data):
                 return
             self._count_buffered(len(data))  # includes the framing
         self._wake_waiter()
@@ -280,7 +280,7 @@ class Connection(asyncio.Protocol):
             self._is_reading = False
             self._transport.pause_reading()
 
-    def _push_to_reader(self, on_data: OnData) -> bool:
+    def _try_push_to_reader(self, on_data: OnData) -> bool:
         """Pass the buffer to ``on_data`` if the reader waits.
 
         Return False if the reader does not wait. Waking the reader's task for each chunk would cost

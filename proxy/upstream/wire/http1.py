@@ -153,7 +153,8 @@ class ChunkedBodyParser:
                 offset += len(piece)
                 self._remaining -= len(piece)
                 continue
-            next_offset = self._read_chunk(data, offset, pieces) or self._read_line(data, offset)
+            next_offset = self._try_read_chunk(data, offset, pieces)
+            next_offset = next_offset or self._read_framing_line(data, offset)
             if next_offset == offset:  # the line is incomplete
                 if end - offset > MAX_LINE_BYTES:
                     raise make_protocol_error()
@@ -165,7 +166,7 @@ class ChunkedBodyParser:
     def feed_eof(self) -> bool:
         return self.is_complete
 
-    def _read_chunk(self, data: bytes, offset: int, pieces: list[bytes]) -> int:
+    def _try_read_chunk(self, data: bytes, offset: int, pieces: list[bytes]) -> int:
         """Append a chunk if it is complete, which is the usual case. Return its end, or 0."""
         line = _SIZE.match(data, offset) if self._step == _SIZE_LINE else None
         if line is None:
@@ -177,7 +178,7 @@ class ChunkedBodyParser:
         pieces.append(data[start:end])
         return end + 2
 
-    def _read_line(self, data: bytes, offset: int) -> int:
+    def _read_framing_line(self, data: bytes, offset: int) -> int:
         """Parse the line between chunks. Return its end, or ``offset`` if it is incomplete."""
         if self._step == _AFTER_DATA:
             if not b"\r\n".startswith(data[offset : offset + 2]):
@@ -245,7 +246,7 @@ class ResponseParser:
             search_from = max(0, len(self._buffer) - len(_END))
             self._buffer += data
             if self._buffer.find(_END, search_from) < 0:
-                self._check_buffer()
+                self._check_partial_head()
                 return
             data, self._buffer = bytes(self._buffer), bytearray()
         self._read_heads(data, pieces)
@@ -267,9 +268,9 @@ class ResponseParser:
             if self._interim_count > MAX_INTERIM_RESPONSES:
                 raise make_protocol_error()
         self._buffer += data[offset:]
-        self._check_buffer()
+        self._check_partial_head()
 
-    def _check_buffer(self) -> None:
+    def _check_partial_head(self) -> None:
         """Reject bytes that cannot become a head, whose end may never arrive."""
         if len(self._buffer) > MAX_HEAD_BYTES or b"\n\n" in self._buffer:
             raise make_protocol_error()

@@ -143,7 +143,7 @@ async def test_each_end_has_its_outcome_and_cost(
 
     [record] = await gateway.proxy.sink.wait(1)
     assert received == (200 if streamed else answered)
-    assert (record.outcome, record.billing.source) == (outcome, source)
+    assert (record.outcome, record.billing.usage_source) == (outcome, source)
     [billed] = summarize(record).attempts
     assert billed.bill is not None
     assert (billed.result.use, billed.bill.usage.source) == (use, source)
@@ -198,4 +198,4 @@ async def test_invalid_usage_is_billed_by_estimate(gateway: StatefulProxy) -> No
     status, _ = await gateway.ask()
 
     [record] = await gateway.proxy.sink.wait(1)
-    assert (status, record.billing.source) == (502, "partial_estimate")
+    assert (status, record.billing.usage_source) == (502, "partial_estimate")

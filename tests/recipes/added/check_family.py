@@ -104,7 +104,7 @@ async def test_new_family_serves_clients_and_upstreams(
     assert text.startswith("Write to ")
     assert text == FIELDS or guarded
     [record] = proxy.records
-    bill = record.get_used_bill()
+    bill = record.get_first_used_bill()
     assert bill is not None
     tokens = bill.usage.tokens
     assert (tokens.input, tokens.output) == (5, 3)

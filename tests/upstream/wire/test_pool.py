@@ -54,7 +54,7 @@ async def test_last_used_connection_is_reused_first(upstream: ScriptedUpstream) 
         pool.return_connection(origin, connection)
 
     assert [await pool.take(origin, 1), await pool.take(origin, 1)] == [second, first_connection]
-    pool.close()
+    pool.abort_all()
 
 
 async def test_calls_wait_in_order_for_a_bounded_time(upstream: ScriptedUpstream) -> None:
@@ -75,7 +75,7 @@ async def test_calls_wait_in_order_for_a_bounded_time(upstream: ScriptedUpstream
     await used(lent)
     pool.return_connection(origin, lent)
     assert await waiting[1] is lent
-    pool.close()
+    pool.abort_all()
 
 
 async def test_idle_connection_is_closed_for_another_origin() -> None:
@@ -125,7 +125,7 @@ async def test_connection_is_released_once(upstream: ScriptedUpstream) -> None:
         await pool.take(origin, 0.05)
 
     assert connection is not lent
-    pool.close()
+    pool.abort_all()
 
 
 async def test_idle_connection_closed_by_the_server_is_dropped(upstream: ScriptedUpstream) -> None:
@@ -141,7 +141,7 @@ async def test_idle_connection_closed_by_the_server_is_dropped(upstream: Scripte
 
     await eventually(lambda: pool.idle == 0)
     assert await pool.take(origin, 1) is not lent
-    pool.close()
+    pool.abort_all()
 
 
 @for_each("delayed", [OK, b""], ids=["an answer to nothing", "the end"])
@@ -161,7 +161,7 @@ async def test_unread_close_of_an_idle_connection_is_noticed(delayed: bytes) -> 
 
             assert pool.try_take_idle(origin) is None
             assert await pool.take(origin, 1) is not lent
-    pool.close()
+    pool.abort_all()
 
 
 async def test_idle_connection_expires(upstream: ScriptedUpstream) -> None:
@@ -235,7 +235,7 @@ async def test_response_does_not_wait_for_the_last_chunk(upstream: ScriptedUpstr
     ends.set()
     await eventually(lambda: pool.idle == 1)
     assert await pool.take(origin, 2) is connection
-    pool.close()
+    pool.abort_all()
 
 
 @pytest.mark.parametrize(
