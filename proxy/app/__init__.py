@@ -31,7 +31,7 @@ from proxy.policy.store import PolicyFolder, PolicyStore
 from proxy.policy.watch import (
     FileStates,
     FolderWatch,
-    read_folder_states,
+    read_all_file_states,
     read_secret_states,
     watch_and_renew,
 )
@@ -264,7 +264,7 @@ def _open_policies(
     """Load the policies. Return their store, the watch of their folder, and the cloud tokens."""
     folder = context.settings.policies
     tokens = CloudTokens(context.settings.environ, partial(telemetry.log_token_failure, context))
-    states = read_folder_states(folder)  # before reading, so that no change is missed
+    states = read_all_file_states(folder)  # before reading, so that no change is missed
     enforcement = telemetry.PolicyActivator(
         partial(telemetry.iter_activation_steps, context.settings, context.metrics, context.log)
     )
@@ -287,7 +287,7 @@ def _build_folder_watch(
     settle_s = context.settings.settle_seconds
 
     def read() -> FileStates:
-        return read_folder_states(folder) | read_secret_states(store.secret_files, tokens)
+        return read_all_file_states(folder) | read_secret_states(store.secret_files, tokens)
 
     revoke = store.apply_revocations
     return FolderWatch(read, states, store.refresh, revoke, settle_s, time.monotonic)
@@ -298,7 +298,7 @@ async def _load_candidate(context: Context) -> CandidateSink | None:
     folder = context.settings.candidate
     if folder is None:
         return None
-    states = read_folder_states(folder)
+    states = read_all_file_states(folder)
     clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
     enforcement = telemetry.PolicyActivator(

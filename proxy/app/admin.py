@@ -95,7 +95,7 @@ async def open_admin_handler(
             render_metrics=context.metrics.render,
             levels=context.levels,
             calls=parts.calls.history,
-            explain_candidate=candidate.explain if candidate else None,
+            explain_candidate=candidate.explain_latest_changes if candidate else None,
             console=console,
         )
         sessions = None if console is None else console.sessions

@@ -15,7 +15,11 @@ from pathlib import Path
 import proxy
 from proxy.app.context import Context
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
-from proxy.policy.catalog import list_cache_stores, list_labels, list_shared_state_upstreams
+from proxy.policy.catalog import (
+    list_deployments_by_cache_store,
+    list_labels,
+    list_shared_state_upstreams,
+)
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import ReloadResult
 from proxy.ports import EventLog
@@ -85,7 +89,7 @@ def iter_activation_steps(
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
         "redis": ("HEADRACE_REDIS_URL", settings.redis),
     }
-    for store, deployments in list_cache_stores(snapshot).items():
+    for store, deployments in list_deployments_by_cache_store(snapshot).items():
         variable, store_url = needs.get(store, ("", store))
         if store_url is None:
             fields = {"store": store, "variable": variable, "deployments": deployments}

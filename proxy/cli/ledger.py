@@ -55,7 +55,7 @@ def ledger_group() -> None:
     "--before", "--keep", "before", type=DatetimeParam(), required=True, help="Delete older calls."
 )
 def prune_command(path: Path, before: datetime) -> None:
-    """Delete the rows of old calls, such as --keep 90d.
+    """Delete the rows of old calls, for example with --keep 90d.
 
     Keeps the rows of this month and week, because budgets may need them. The number and cost of
     deleted calls stay in the ledger.

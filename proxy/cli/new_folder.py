@@ -79,11 +79,11 @@ def write_starter_folder(
         )
         for source in sorted(STARTER_FOLDER.rglob("*.yaml"))
     }
-    write_files(folder, {**files, "keys.yaml": f"{files['keys.yaml']}{lines}\n"})
+    write_files_to_empty_folder(folder, {**files, "keys.yaml": f"{files['keys.yaml']}{lines}\n"})
     return text
 
 
-def write_files(folder: Path, files: Mapping[str, str]) -> None:
+def write_files_to_empty_folder(folder: Path, files: Mapping[str, str]) -> None:
     """Write files by their names. Raise ``click.ClickException`` if the folder is not empty."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ def migrate_command(gateway: str, config: Path, folder: Path) -> None:
         raise click.ClickException(f"{config} contains no supported model")
     names = sorted(draft.deployments)
     text, lines = generate_key(to_slug(gateway), names, names)
-    write_files(folder, {**draft.render_files(), "keys.yaml": f"{lines}\n"})
+    write_files_to_empty_folder(folder, {**draft.render_files(), "keys.yaml": f"{lines}\n"})
     click.echo(f"{text}\n", err=True)
     click.echo(_format_migrate_message(draft, shlex.quote(str(folder))))
 

@@ -110,7 +110,7 @@ def _make_candidate_data(sources: Sources) -> Data | None:
     if sources.candidate is None:
         return None
     results = sources.metrics.copy_series("headrace_candidate_decisions_total").items()
-    explanation = sources.candidate.explain()
+    explanation = sources.candidate.explain_latest_changes()
     return {
         "revision": explanation.revision,
         "folder": str(sources.candidate_folder),

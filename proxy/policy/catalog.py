@@ -41,16 +41,18 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
         revision=snapshot.revision,
         keys=tuple(sorted(keys)),
         deployments=MappingProxyType(listed),
-        counters=tuple(islice(list_counters(snapshot), MAX_COUNTERS)),
+        counters=tuple(islice(iter_counters_without_client_scopes(snapshot), MAX_COUNTERS)),
         tags=MappingProxyType(
-            {name: _list_tag_values(snapshot, name) for name in sorted(snapshot.tags)}
+            {name: _list_allowed_tag_values(snapshot, name) for name in sorted(snapshot.tags)}
         ),
         prices_as_of=snapshot.prices_as_of,
         credentials=tuple(sorted((c.key.name, c.label) for c in snapshot.credentials.values())),
     )
 
 
-def list_counters(snapshot: Snapshot, *, budgets_only: bool = False) -> Iterator[tuple[Limit, str]]:
+def iter_counters_without_client_scopes(
+    snapshot: Snapshot, *, budgets_only: bool = False
+) -> Iterator[tuple[Limit, str]]:
     """Yield the counters whose scope no client chooses.
 
     Of each deployment, up to ``MAX_SCOPES_PER_DEPLOYMENT`` are listed.
@@ -83,7 +85,7 @@ def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
     for caller in snapshot.deployments.values():
         calls = [
             (make_internal_key_name("guard", guard), name)
-            for guard, name in iter_guard_deployments(caller)
+            for guard, name in iter_guards_with_model_deployments(caller)
         ]
         calls += [
             (make_internal_key_name("cache", caller.name), cache.semantic.embeddings)
@@ -96,7 +98,7 @@ def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
     return key_deployments
 
 
-def iter_guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
+def iter_guards_with_model_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
     """Yield the guards that call a deployment, each as its name and that deployment's name."""
     guards = [*deployment.guards.input, *deployment.guards.output]
     guards += [g for rule in deployment.rules for g in (*rule.guards.input, *rule.guards.output)]
@@ -106,7 +108,7 @@ def iter_guard_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
             yield guard.name, name
 
 
-def _list_tag_values(snapshot: Snapshot, tag: str) -> frozenset[str]:
+def _list_allowed_tag_values(snapshot: Snapshot, tag: str) -> frozenset[str]:
     rule = snapshot.tags[tag]
     if rule.values is not None:
         return rule.values
@@ -117,9 +119,9 @@ def _collect_deployment_labels(
     deployment: Deployment, key_deployments: KeyDeployments
 ) -> DeploymentLabels:
     rules = list(deployment.rules)
-    guards = [*_list_guard_labels(deployment.guards)]
+    guards = [*_list_guard_stages_and_names(deployment.guards)]
     for rule in rules:
-        guards += _list_guard_labels(rule.guards)
+        guards += _list_guard_stages_and_names(rule.guards)
     tags = [deployment.tags, *(d.tags for d in key_deployments.values())]
     return DeploymentLabels(
         targets=tuple(dict.fromkeys(_list_targets(deployment))),
@@ -130,7 +132,7 @@ def _collect_deployment_labels(
     )
 
 
-def _list_guard_labels(guards: RuleGuards | GuardPlan) -> Iterator[tuple[str, str]]:
+def _list_guard_stages_and_names(guards: RuleGuards | GuardPlan) -> Iterator[tuple[str, str]]:
     yield from (("input", cap.name) for cap in guards.cost_caps)
     yield from (("input", rule.name) for rule in guards.input)
     yield from (("output", rule.name) for rule in guards.output)
@@ -167,7 +169,7 @@ def _list_scope_values(
     if tag in deployment.tags:
         return [deployment.tags[tag]]
     rule = snapshot.tags[tag]
-    return sorted({"", *_list_tag_values(snapshot, tag)}) if rule.set_by_clients else [""]
+    return sorted({"", *_list_allowed_tag_values(snapshot, tag)}) if rule.set_by_clients else [""]
 
 
 @dataclass(slots=True)
@@ -196,7 +198,7 @@ def list_budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     decide which calls it counts.
     """
     scopes: dict[str, set[str]] = {}
-    for limit, scope in list_counters(snapshot, budgets_only=True):
+    for limit, scope in iter_counters_without_client_scopes(snapshot, budgets_only=True):
         scopes.setdefault(limit.name, set()).add(scope)
     rules = [rule for deployment in snapshot.deployments.values() for rule in deployment.rules]
     by_name = {scoped.limit.name: scoped for rule in rules for scoped in rule.limits}
@@ -241,7 +243,7 @@ def list_shared_state_upstreams(snapshot: Snapshot) -> list[str]:
     return sorted(shared)
 
 
-def list_cache_stores(snapshot: Snapshot) -> dict[str, list[str]]:
+def list_deployments_by_cache_store(snapshot: Snapshot) -> dict[str, list[str]]:
     """Return the cache stores by name, each with the deployments that use it."""
     stores: dict[str, list[str]] = {}
     for name, deployment in sorted(snapshot.deployments.items()):

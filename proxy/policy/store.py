@@ -18,11 +18,7 @@ from proxy.policy.compile import compile_policies
 from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
-from proxy.policy.files.load import (
-    Revocations,
-    load_policies_with_problems,
-    read_revocations,
-)
+from proxy.policy.files.load import Revocations, load_policies_with_problems, read_revocations
 from proxy.policy.files.source import PolicyError, Rejection, describe_unexpected_error
 from proxy.ports import EventLog
 from proxy.runtime.deferred_free import pause_gc_then_freeze, release_free_memory
@@ -157,7 +153,7 @@ class PolicyStore:
                 await asyncio.to_thread(snapshot.prepare)
                 await asyncio.to_thread(deque, snapshot.iter_loading_steps(), 0)  # runs them
                 revocations = await asyncio.to_thread(self._source.read_revocations)
-                dropped = self._activate(snapshot.revoke(revocations.names))
+                dropped = self._activate(snapshot.revoke(revocations.names_and_digests))
                 await asyncio.to_thread(dropped.clear)  # a large snapshot takes 30 ms to free
                 self.secret_files = self.current.secret_files | snapshot.secret_files
             except PolicyError as error:
@@ -176,7 +172,7 @@ class PolicyStore:
 
     async def _revoke_listed_keys(self) -> None:
         revocations = await asyncio.to_thread(self._source.read_revocations)
-        self._revoke(revocations.names)
+        self._revoke(revocations.names_and_digests)
         self._log_revocation_problems(revocations.problems)
 
     def _log_revocation_problems(self, problems: tuple[str, ...]) -> None:
@@ -202,10 +198,10 @@ class PolicyStore:
         self._log.error(f"{self._subject}.rejected", in_force=revision, problems=problems)
         self._on_result("rejected", self.current)
 
-    def _revoke(self, revoked: frozenset[str]) -> None:
-        if revoked <= self.current.revoked:
+    def _revoke(self, names_and_digests: frozenset[str]) -> None:
+        if names_and_digests <= self.current.revoked:
             return
-        old, self.current = self.current, self.current.revoke(revoked)
+        old, self.current = self.current, self.current.revoke(names_and_digests)
         self._revisions[self.current.revision] = self.current
         digests = old.credentials.keys() - self.current.credentials.keys()
         if digests:

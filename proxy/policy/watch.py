@@ -42,10 +42,10 @@ def read_file_states(files: Iterable[str]) -> FileStates:
 def read_secret_states(refs: Collection[str], tokens: CloudTokens | None) -> FileStates:
     """Return the state of files with secrets, and of tokens."""
     states = read_file_states(refs)
-    return states if tokens is None else states | tokens.list_token_states(refs)
+    return states if tokens is None else states | tokens.list_states_and_forget_others(refs)
 
 
-def read_folder_states(folder: Path) -> FileStates:
+def read_all_file_states(folder: Path) -> FileStates:
     """Return the state of a folder: all policies, and up to ``MAX_OTHER_FILES`` other files."""
     paths: list[str] = []
     count = 0

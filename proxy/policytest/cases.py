@@ -170,7 +170,7 @@ def read_cases(folder: Path) -> tuple[dict[str, Case], Document]:
     """Return the tests of a folder and their document. Raise ``PolicyError`` with all errors."""
     document = Document()
     if not (folder / TESTS_FOLDER).is_dir():
-        document.report_fatal(SourceLocation(TESTS_FOLDER, 1, 1), (), NO_TESTS)
+        document.report_incomplete(SourceLocation(TESTS_FOLDER, 1, 1), (), NO_TESTS)
         raise PolicyError(document.problems)
     for file in iter_policy_files(folder / TESTS_FOLDER, document):
         read_file(file, file.relative_to(folder).as_posix(), document)

@@ -86,7 +86,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {"text": format_text, "json": form
 
 def find_differences(expect: Expect, case_run: CaseRun) -> list[str]:
     """Return a sentence for each value that differs from the expected one."""
-    parts = [*_find_result_differences(expect, case_run), *_find_text_differences(expect, case_run)]
+    parts = [*_find_result_differences(expect, case_run), *_find_body_differences(expect, case_run)]
     return [
         f"{name}: expected {_format_value(want)}, got {_format_value(got)}"
         for name, want, got in parts
@@ -132,7 +132,7 @@ def _describe_missing_value(names: Iterable[str]) -> str:
     return f"{MISSING_TEXT} (available: {available})" if available else MISSING_TEXT
 
 
-def _find_text_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
+def _find_body_differences(expect: Expect, case_run: CaseRun) -> Iterator[Difference]:
     if expect.upstream is not None:
         body = case_run.requests[-1].body if case_run.requests else {}
         yield from _compare_values("upstream.body", expect.upstream.body or {}, body)

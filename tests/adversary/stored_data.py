@@ -102,7 +102,7 @@ class StoredData:
             "a ledger entry": measure_size(entry),
             "the rows of a call": measure_size(rows.calls[0]),
             "the spans": encode_spans(spans.received).ByteSize(),
-            "/candidate": _explanation_size(candidate.explain()),
+            "/candidate": _explanation_size(candidate.explain_latest_changes()),
         }
         sizes |= {f"row {number}": measure_size(row) for number, row in enumerate(rows.attempts)}
         sizes |= {f"log line {number}": len(line) for number, line in enumerate(lines)}

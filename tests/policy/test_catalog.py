@@ -11,7 +11,7 @@ import pytest
 from proxy.policy.catalog import (
     ActiveBudgets,
     list_budgets,
-    list_cache_stores,
+    list_deployments_by_cache_store,
     list_labels,
     list_shared_state_upstreams,
 )
@@ -151,7 +151,7 @@ deployments:
 
 
 def test_cache_stores_of_deployments_and_rules_are_listed(tmp_path: Path) -> None:
-    assert list_cache_stores(read_text(tmp_path, CACHES)) == {
+    assert list_deployments_by_cache_store(read_text(tmp_path, CACHES)) == {
         "sqlite": ["kept", "ruled"],
         "redis": ["ruled"],
     }

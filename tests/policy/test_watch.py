@@ -20,7 +20,7 @@ from proxy.policy.watch import (
     ChangeDebouncer,
     FileStates,
     FolderWatch,
-    read_folder_states,
+    read_all_file_states,
 )
 from proxy.runtime.background import background_task
 from tests.cache.stores import until
@@ -54,7 +54,7 @@ class Reloads:
 
 def watch(folder: Path, expected: FileStates, reloads: Reloads) -> FolderWatch:
     return FolderWatch(
-        partial(read_folder_states, folder),
+        partial(read_all_file_states, folder),
         expected,
         reloads.reload,
         reloads.revoke,
@@ -122,7 +122,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Path, Reloads]]:
     folder.mkdir()
     (folder / "tags.yaml").write_text("tags: {team: [support]}\n")
     reloads = Reloads()
-    async with background_task(watch(folder, read_folder_states(folder), reloads).run()):
+    async with background_task(watch(folder, read_all_file_states(folder), reloads).run()):
         yield folder, reloads
 
 
@@ -188,7 +188,7 @@ async def test_revocations_are_read_during_a_reload(tmp_path: Path) -> None:
         if reloading.is_set():
             revoked.set()
 
-    observed = partial(read_folder_states, tmp_path)
+    observed = partial(read_all_file_states, tmp_path)
     watching = FolderWatch(observed, observed(), reload, revoke, 0.25, time.monotonic)
     async with background_task(watching.run()), asyncio.timeout(PATIENCE_S):
         watching.request_reload()
@@ -201,7 +201,7 @@ async def test_revocations_are_read_during_a_reload(tmp_path: Path) -> None:
 
 
 async def test_change_before_the_first_check_is_noticed(tmp_path: Path) -> None:
-    reloads, expected = Reloads(), read_folder_states(tmp_path)
+    reloads, expected = Reloads(), read_all_file_states(tmp_path)
     (tmp_path / "tags.yaml").write_text("tags: {}\n")
 
     async with background_task(watch(tmp_path, expected, reloads).run()):

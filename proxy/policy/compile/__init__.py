@@ -30,7 +30,7 @@ def compile_policies(
     loaded.document.raise_problems()
     context = CompileContext(loaded, environ, tokens or CloudTokens(environ or {}))
     try:
-        with loaded.document.convert_errors_at(()):
+        with loaded.document.wrap_errors_in_policy_error(()):
             snapshot = _compile(context)
         loaded.document.raise_problems()
     except PolicyError as error:
@@ -49,8 +49,8 @@ def _compile(context: CompileContext) -> Snapshot:
     compiler = DeploymentCompiler(context, targets, rules)
     deployments = context.compile_section("deployments", compiler.compile)
     targets.check_prices(deployments)
-    compiler.check_embeddings(deployments)
-    targets.check_unused_targets(deployments.values())
+    compiler.check_semantic_cache_deployments(deployments)
+    targets.check_unreachable_targets(deployments.values())
     compiler.check_duplicate_names()
     key_compiler = KeyCompiler(
         context, deployments, targets.price_table_date or read_packaged_price_date()

@@ -10,7 +10,7 @@ from proxy.policy.decide.snapshot import TagRule
 from proxy.policy.files.cloud_tokens import CloudTokens, is_token_reference
 from proxy.policy.files.load import LoadedFolder, read_secret
 from proxy.policy.files.source import KeyPath
-from proxy.policy.files.validation import describe_forbidden_value, describe_unknown_name
+from proxy.policy.files.validation import describe_forbidden_tag_value, describe_unknown_name
 from proxy.types import Secret, Upstream
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class CompileContext:
         self.policies = loaded.policies
         self.document = loaded.document
         self.report = loaded.document.report
-        self.convert_errors_at = loaded.document.convert_errors_at
+        self.wrap_errors_in_policy_error = loaded.document.wrap_errors_in_policy_error
         self.tag_rules: dict[str, TagRule] = {}
         self.upstreams: dict[str, Upstream] = {}
         self.secret_files: set[str] = set()
@@ -43,7 +43,7 @@ class CompileContext:
         """Return the compiled parts of a section by name. Raise ``PolicyError`` if one fails."""
         compiled: dict[str, T] = {}
         for name, config in getattr(self.policies, section).items():
-            with self.convert_errors_at((section, name)):
+            with self.wrap_errors_in_policy_error((section, name)):
                 compiled[name] = compile_part(name, config)
         return compiled
 
@@ -63,7 +63,7 @@ class CompileContext:
             return
         for value in values:
             if not rule.allows(value):
-                self.report(path, describe_forbidden_value(value, rule.values))
+                self.report(path, describe_forbidden_tag_value(value, rule.values))
 
     def read_secret(self, path: KeyPath, ref: str) -> Secret:
         """Return the secret of a reference. Report one that cannot be read."""

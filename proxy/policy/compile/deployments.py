@@ -56,7 +56,7 @@ class DeploymentCompiler:
             sticky=StickyRouting(sticky.by or "header", sticky.header or "") if sticky else None,
             retry=Retry(**{**retry.model_dump(), "on": frozenset(retry.on)}) if retry else None,
             hedge_after=config.hedge.after if config.hedge else None,
-            sections=self._rules.compile_policy_rules(policy) if policy else (),
+            sections=self._rules.list_rules_by_precedence(policy) if policy else (),
             limits=limits + (self._rules.compile_scoped_limits(policy) if policy else ()),
             cache=None if cache == "off" else cache,
             guards=self._rules.compile_guards(policy) if policy else NO_GUARDS,
@@ -117,7 +117,7 @@ class DeploymentCompiler:
                     path = ("deployments", name, "also_known_as", index)
                     self._context.report(path, message)
 
-    def check_embeddings(self, deployments: Mapping[str, Deployment]) -> None:
+    def check_semantic_cache_deployments(self, deployments: Mapping[str, Deployment]) -> None:
         """Report deployments of semantic caches that compute no embeddings."""
         for path, part in self._context.policies.iter_parts():
             if part.cache is None or part.cache.semantic is None:

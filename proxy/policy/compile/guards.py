@@ -83,7 +83,7 @@ class GuardCompiler:
         rules: list[guard.GuardRule | guard.CostCap] = []
         for index, config in enumerate(configs or ()):
             guard_path = (*path, stage, index)
-            with self._context.convert_errors_at(guard_path):
+            with self._context.wrap_errors_in_policy_error(guard_path):
                 if (rule := self._compile_rule(guard_path, stage, config)) is not None:
                     rules.append(rule)
         return rules
@@ -95,7 +95,7 @@ class GuardCompiler:
             PLUGIN_KIND if isinstance(config, PluginGuard) else KINDS[config.guard]
         )
         name = config.name or config.guard
-        self._check_stage(path, stage, config)
+        self._check_stage_keys(path, stage, config)
         try:
             context = self._build_guard_context(path, stage, config)
             if context is None:
@@ -149,7 +149,7 @@ class GuardCompiler:
             path=path,
         )
 
-    def _check_stage(self, path: KeyPath, stage: guard.Stage, config: GuardConfig) -> None:
+    def _check_stage_keys(self, path: KeyPath, stage: guard.Stage, config: GuardConfig) -> None:
         """Report an action or a key that is allowed only under the other stage."""
         uses: tuple[tuple[str, str, guard.Stage, bool], ...] = (
             ("action", "retry", "output", config.action == "retry"),

@@ -74,7 +74,7 @@ class KeyCompiler:
         for name, config in self._context.policies.keys.items():
             for index, secret in enumerate(config.sha256):
                 if secret.digest in owners:
-                    path = self._context.document.get_source_path(("keys", name, "sha256", index))
+                    path = self._context.document.get_written_path(("keys", name, "sha256", index))
                     message = f"is already the digest of key {quote(owners[secret.digest])}"
                     self._context.report(path, message)
                 owners.setdefault(secret.digest, name)

@@ -118,7 +118,7 @@ class RuleCompiler:
             "policies", lambda name, _: self._list_extended_policies(name, ())
         )
 
-    def compile_policy_rules(self, policy_name: str) -> tuple[PolicyRules, ...]:
+    def list_rules_by_precedence(self, policy_name: str) -> tuple[PolicyRules, ...]:
         """Return the rules of a policy, then the rules of the policies that it extends."""
         sections = (self._sections[policy] for policy in self._orders[policy_name])
         return tuple(section for section in sections if section.rules)
@@ -186,7 +186,7 @@ class RuleCompiler:
         rules: list[Rule] = []
         for index, rule in enumerate(config.rules):
             path: KeyPath = ("policies", policy_name, "rules", index)
-            with self._context.convert_errors_at(path):
+            with self._context.wrap_errors_in_policy_error(path):
                 is_shadow = "shadow" in (config.mode, rule.mode)
                 rules.append(
                     self._compile_rule(f"{policy_name}/{rule.name}", path, rule, is_shadow)
@@ -203,7 +203,9 @@ class RuleCompiler:
             fallback = self._targets.compile_targets((*path, "fallback"), config.fallback)
         set_values = config.set.model_dump(exclude_none=True) if config.set else {}
         caps = config.cap.model_dump(exclude_none=True) if config.cap else {}
-        when, refuse, removed_guards = config.when, config.refuse, config.without
+        when, refuse, without = config.when, config.refuse, config.without
+        removed_limits = (without and without.limits) or []
+        self._report_unknown_limits((*path, "without", "limits"), removed_limits)
         return Rule(
             name=name,
             when=self.compile_condition((*path, "when"), when) if when else conditions.ALWAYS,
@@ -218,20 +220,17 @@ class RuleCompiler:
             limits=self.limit_compiler.compile_limits((*path, "limits"), config.limits),
             cache=compile_cache(config.cache),
             guards=self.guard_compiler.compile(path, config.input, config.output),
-            without_guards=frozenset((removed_guards and removed_guards.guards) or ()),
-            without_limits=self._check_limit_names(
-                path, (removed_guards and removed_guards.limits) or []
-            ),
+            without_guards=frozenset((without and without.guards) or ()),
+            without_limits=frozenset(removed_limits),
             path=path,
         )
 
-    def _check_limit_names(self, path: KeyPath, names: list[str]) -> frozenset[str]:
+    def _report_unknown_limits(self, path: KeyPath, names: list[str]) -> None:
         limits = self.limit_compiler.paths
         for index, name in enumerate(names):
             if name not in limits:
-                limit_path = (*path, "without", "limits", index)
-                self._context.report(limit_path, describe_unknown_name("limit", name, limits))
-        return frozenset(names)
+                message = describe_unknown_name("limit", name, limits)
+                self._context.report((*path, index), message)
 
     def compile_condition(self, path: KeyPath, config: schema.WhenConfig) -> conditions.Condition:
         """Return the condition of a rule. Several parts must all match."""

@@ -109,7 +109,7 @@ class TargetCompiler:
     def __init__(self, context: CompileContext) -> None:
         self._context = context
         self.by_path: dict[KeyPath, Target] = {}
-        self._uses_table = context.loaded.has_price_table
+        self._uses_table = context.loaded.has_own_price_table
 
     @property
     def price_table_date(self) -> date | None:
@@ -198,7 +198,7 @@ class TargetCompiler:
                 message = f"{problem}, but limit {quote(str(limit))} is in USD. {advice}"
                 self._context.report(path, message)
 
-    def check_unused_targets(self, deployments: Iterable[Deployment]) -> None:
+    def check_unreachable_targets(self, deployments: Iterable[Deployment]) -> None:
         """Report the targets that no call of any deployment can reach."""
         is_reachable: dict[int, bool] = {}
         for deployment in deployments:

@@ -15,12 +15,12 @@ from proxy.types import Call
 
 
 class Facts(NamedTuple):
-    """The facts of a call and of one of its models, which has ``names``. Times are in UTC."""
+    """The facts of a call and of one of its models, which has ``model_names``. Times are in UTC."""
 
     key: str
     dialect: str
     endpoint: str
-    names: frozenset[str]
+    model_names: frozenset[str]
     stream: bool
     tags: Mapping[str, str]
     headers: Mapping[str, str]
@@ -39,7 +39,7 @@ def collect_facts(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
         key=key,
         dialect=head.dialect,
         endpoint=head.endpoint,
-        names=NO_NAMES,
+        model_names=NO_NAMES,
         stream=call.stream,
         tags=tags,
         headers=head.headers,
@@ -126,7 +126,7 @@ class Comparison(Condition):
     def build_matcher(self) -> Matcher:
         name, matches = self.name, self.values.build_matcher()
         if self.fact == "model":
-            return lambda facts: any(map(matches, facts.names))
+            return lambda facts: any(map(matches, facts.model_names))
         if self.fact == "tag":
             return lambda facts: (value := facts.tags.get(name)) is not None and matches(value)
         if self.fact == "header":
@@ -144,7 +144,7 @@ class Comparison(Condition):
     def explain_mismatch(self, facts: Facts) -> str:
         expected = f"expected {self.values.text}"
         if self.fact == "model":
-            return f"model is {' or '.join(sorted(facts.names))}, {expected}"
+            return f"model is {' or '.join(sorted(facts.model_names))}, {expected}"
         if self.fact not in ("tag", "header"):
             return f"{self.fact} is {getattr(facts, self.fact)}, {expected}"
         if self.name not in (facts.tags if self.fact == "tag" else facts.headers):

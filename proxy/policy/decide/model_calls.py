@@ -74,7 +74,9 @@ def apply_rules(
         return _TargetRuleEvaluation(deployment, chain, call, facts, model).apply_rules()
     effects = evaluate_rules(chain, facts) if chain is not None else NO_EFFECTS
     routes = effects.routes or deployment.routes
-    targets, pool_size = order_targets(deployment, routes, effects.model or model, facts.key, call)
+    targets, pool_size = order_with_pool_size(
+        deployment, routes, effects.model or model, facts.key, call
+    )
     model_call = ModelCall(
         model=model,
         targets=targets + _get_fallback(deployment, effects),
@@ -93,7 +95,7 @@ def apply_rules(
     )
 
 
-def order_targets(
+def order_with_pool_size(
     deployment: Deployment, routes: Routes, model: str, key: str, call: Call
 ) -> tuple[Targets, int]:
     """Return the targets for a model in the order to try them, and the number of balanced ones."""
@@ -152,18 +154,18 @@ class _TargetRuleEvaluation:
         self._excluded: list[ExcludedTarget] = []
 
     def apply_rules(self) -> RuledModelCall:
-        candidates, pool_size = self._order_targets(self._deployment.routes, self._model)
+        candidates, pool_size = self._order_with_pool_size(self._deployment.routes, self._model)
         served = (
-            tuple(t for t in candidates if self._is_allowed(t, self._merge_effects(t)))
+            tuple(t for t in candidates if self._keep_unless_refused(t, self._merge_effects(t)))
             or candidates
         )
         first_targets = tuple(t for t in served if t in candidates[:pool_size]) or served[:1]
         route = self._merge_effects(served[0])
         if route.refusal is not None:
             self._excluded.clear()
-        chosen, pool_size = self._choose_targets(route, served, first_targets)
+        chosen, pool_size = self._choose_with_pool_size(route, served, first_targets)
         targets = chosen + self._select_fallback(route)
-        by_target = {t.id: self._list_effects(t, first_targets) for t in targets}
+        by_target = {t.id: self._evaluate_own_and_all_names(t, first_targets) for t in targets}
         first_effects = list_unique(e for t in targets[:pool_size] for e in by_target[t.id])
         while True:
             all_effects = list_unique(e for effects in by_target.values() for e in effects)
@@ -173,7 +175,7 @@ class _TargetRuleEvaluation:
             detours = [t for t in guards.route_targets if t.id not in by_target]
             if not detours:
                 break
-            by_target |= {t.id: self._list_effects(t, first_targets) for t in detours}
+            by_target |= {t.id: self._evaluate_own_and_all_names(t, first_targets) for t in detours}
         unions = route, self._chain.combine_all(first_effects), self._chain.combine_all(all_effects)
         return RuledModelCall(
             model_call=self._make_model_call(targets, pool_size, unions, by_target),
@@ -184,10 +186,10 @@ class _TargetRuleEvaluation:
             excluded=tuple(self._excluded),
         )
 
-    def _order_targets(self, routes: Routes, model: str) -> tuple[Targets, int]:
-        return order_targets(self._deployment, routes, model, self._facts.key, self._call)
+    def _order_with_pool_size(self, routes: Routes, model: str) -> tuple[Targets, int]:
+        return order_with_pool_size(self._deployment, routes, model, self._facts.key, self._call)
 
-    def _choose_targets(
+    def _choose_with_pool_size(
         self, route: RuleEffects, served: Targets, first_targets: Targets
     ) -> tuple[Targets, int]:
         """Return the targets before the fallback, and the number of balanced ones at the start.
@@ -196,24 +198,24 @@ class _TargetRuleEvaluation:
         """
         if route.routes is not None or route.model is not None:
             routes = route.routes or self._deployment.routes
-            return self._order_targets(routes, route.model or self._model)
+            return self._order_with_pool_size(routes, route.model or self._model)
         if route.refusal is not None:
             return served, len(first_targets)
-        targets = tuple(t for t in served if self._is_chosen_by_rules(t, self._merge_effects(t)))
+        targets = tuple(t for t in served if self._keep_unless_rerouted(t, self._merge_effects(t)))
         return targets, len([t for t in first_targets if t in targets])
 
     def _select_fallback(self, route: RuleEffects) -> Targets:
         fallback = _get_fallback(self._deployment, route)
         if route.fallback is not None or route.refusal is not None:
             return fallback
-        return tuple(t for t in fallback if self._can_be_fallback(t))
+        return tuple(t for t in fallback if self._keep_as_fallback(t))
 
-    def _is_allowed(self, target: Target, effects: RuleEffects) -> bool:
+    def _keep_unless_refused(self, target: Target, effects: RuleEffects) -> bool:
         if effects.refusal is None:
             return True
         return self._exclude(target, effects.rule_by_effect["refusal"])
 
-    def _is_chosen_by_rules(self, target: Target, effects: RuleEffects) -> bool:
+    def _keep_unless_rerouted(self, target: Target, effects: RuleEffects) -> bool:
         """Return True unless the rules of a target choose other targets."""
         if effects.routes is None and effects.model is None:
             return True
@@ -223,11 +225,11 @@ class _TargetRuleEvaluation:
         rules = effects.rule_by_effect
         return self._exclude(target, rules.get("targets") or rules["model"])
 
-    def _can_be_fallback(self, target: Target) -> bool:
+    def _keep_as_fallback(self, target: Target) -> bool:
         """Return True unless the rules of a fallback target refuse it or choose other targets."""
-        effects = self._evaluate_effects(self._list_target_names(target))
+        effects = self._evaluate_effects(self._list_model_names(target))
         rules = effects.rule_by_effect
-        if not self._is_allowed(target, effects):
+        if not self._keep_unless_refused(target, effects):
             return False
         if effects.routes is not None and target not in effects.routes.targets:
             return self._exclude(target, rules["targets"])
@@ -241,7 +243,7 @@ class _TargetRuleEvaluation:
         self._excluded.append(ExcludedTarget(target, rule))
         return False
 
-    def _list_target_names(self, target: Target) -> Names:
+    def _list_model_names(self, target: Target) -> Names:
         """Return the names that model rules compare for a target.
 
         A call for the deployment also has the names that it used.
@@ -252,24 +254,26 @@ class _TargetRuleEvaluation:
     def _evaluate_effects(self, names: Names) -> RuleEffects:
         effects = self._effects_by_names.get(names)
         if effects is None:
-            effects = evaluate_rules(self._chain, self._facts._replace(names=names))
+            effects = evaluate_rules(self._chain, self._facts._replace(model_names=names))
             self._effects_by_names[names] = effects
         return effects
 
-    def _list_effects(self, target: Target, first_targets: Targets) -> tuple[RuleEffects, ...]:
+    def _evaluate_own_and_all_names(
+        self, target: Target, first_targets: Targets
+    ) -> tuple[RuleEffects, ...]:
         """Return the effects for a target by its own names, and by all names of the call.
 
         A target that replaces the first targets also has their names.
         """
-        names, call_names = self._list_target_names(target), self._call_names
+        names, call_names = self._list_model_names(target), self._call_names
         if target not in first_targets:
-            call_names = call_names.union(*map(self._list_target_names, first_targets))
+            call_names = call_names.union(*map(self._list_model_names, first_targets))
         return list_unique(
             (self._evaluate_effects(names), self._evaluate_effects(names | call_names))
         )
 
     def _merge_effects(self, target: Target) -> RuleEffects:
-        return self._chain.combine_all(self._list_effects(target, (target,)))
+        return self._chain.combine_all(self._evaluate_own_and_all_names(target, (target,)))
 
     def _make_model_call(
         self,
@@ -338,7 +342,7 @@ def explain_price_requirement(deployment: Deployment, limits: Sequence[ScopedLim
     return None
 
 
-def drop_unpriced_targets(
+def prefer_priced_targets(
     model_calls: Sequence[ModelCall], call: Call
 ) -> tuple[tuple[ModelCall, ...], tuple[ModelCall, ...]]:
     """Return all model calls with only their priced targets, and those that have no such target.
@@ -358,7 +362,7 @@ def drop_unpriced_targets(
     return tuple(priced), tuple(unpriced)
 
 
-def drop_unpriced_guard_targets(guards: GuardPlan, call: Call) -> GuardPlan:
+def drop_unpriced_route_targets(guards: GuardPlan, call: Call) -> GuardPlan:
     """Return the guards with only the priced targets of the action ``route``."""
     if not any(rule.route_targets for rule in guards.input):
         return guards

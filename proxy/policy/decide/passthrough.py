@@ -49,11 +49,11 @@ def find_passthrough_path(
         names = [key_deployment.deployment.name for key_deployment, _ in paths]
         raise InvalidField("deployment", describe_ambiguity("this path", names))
     path = next(path for key_deployment, path in paths if key_deployment is default)
-    _check_size(path, call, request)
+    _limit_body_and_query(path, call, request)
     return default, path
 
 
-def _check_size(path: PassthroughPath, call: Call, request: PassthroughRequest) -> None:
+def _limit_body_and_query(path: PassthroughPath, call: Call, request: PassthroughRequest) -> None:
     upload, max_bytes = call.upload, path.max_bytes
     if upload is not None and upload.length is not None and upload.length > max_bytes:
         raise RequestTooLarge(describe_large_body(max_bytes))

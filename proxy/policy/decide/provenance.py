@@ -75,7 +75,7 @@ class DecidedPlan(Plan):
             reason = "requested by its name as the model"
         elif (
             deployment.is_default
-            and len(self.basis.key.find_deployments(call.requested_models)) > 1
+            and len(self.basis.key.find_deployments_serving_all(call.requested_models)) > 1
         ):
             reason = "the default of this key's deployments that serve the request"
         else:
@@ -99,7 +99,7 @@ class DecidedPlan(Plan):
         model_call = self.basis.ruled_calls[index].model_call
         deployment = self.basis.key_deployment.deployment
         names = model_call.targets[0].names | {model_call.model, deployment.name}
-        facts = collect_facts(self.key, self.basis.call, self.tags)._replace(names=names)
+        facts = collect_facts(self.key, self.basis.call, self.tags)._replace(model_names=names)
         matching = {*model_call.rules, *model_call.shadow_rules}
         for section in deployment.sections:
             applied = [rule.name for rule in section.rules if rule.name in model_call.rules]
@@ -110,7 +110,7 @@ class DecidedPlan(Plan):
                     reason = find_mismatch(rule.when, facts) or f"{first_rule} matched first"
                 yield RuleOutcome(rule, self.basis.snapshot.find_location(*rule.path), reason)
 
-    def explain_overruling(self, index: int, rule: Rule, effect: str) -> str | None:
+    def find_overruling_reason(self, index: int, rule: Rule, effect: str) -> str | None:
         """Return the reason why an effect of a matching rule is overruled, None if it applies."""
         ruled_call, (kind, _, name) = self.basis.ruled_calls[index], effect.partition(" ")
         rules = ruled_call.model_call.rule_by_effect

@@ -50,7 +50,7 @@ def _select_by_model(key: VirtualKey, call: Call) -> KeyDeployment:
         from proxy.policy.decide.stored_state import select_conversation_deployment  # noqa: PLC0415  # few need it
 
         return select_conversation_deployment(key)
-    candidates = key.find_deployments(call.requested_models)
+    candidates = key.find_deployments_serving_all(call.requested_models)
     key_deployment = key.find_default_deployment(candidates)
     if key_deployment is not None:
         return key_deployment
@@ -71,7 +71,7 @@ def _select_named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeploymen
     return key_deployment
 
 
-def list_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
+def select_listed_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
     """Return the models of a key, each by one name, or by all names if the request asks for them.
 
     Raise ``ModelNotFound`` if the request names a model that the key may not use.

@@ -148,7 +148,7 @@ class VirtualKey:
             deployments = [d for d in deployments if d.deployment.is_default]
         return deployments[0] if len(deployments) == 1 else None
 
-    def find_deployments(self, models: Sequence[str]) -> tuple[KeyDeployment, ...]:
+    def find_deployments_serving_all(self, models: Sequence[str]) -> tuple[KeyDeployment, ...]:
         """Return the deployments that serve all models, or all if there are no models."""
         deployments = self.by_model.get(models[0], ()) if models else (*self.deployments.values(),)
         for model in models[1:]:
@@ -273,9 +273,9 @@ class Snapshot:
             return f"expired at {max(times).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         return "revoked" if label is None and name in self.keys else "unknown"
 
-    def revoke(self, revoked: Collection[str]) -> Snapshot:
+    def revoke(self, names_and_digests: Collection[str]) -> Snapshot:
         """Return the same revision with more keys and digests revoked."""
-        all_revoked = self.revoked | frozenset(revoked)
+        all_revoked = self.revoked | frozenset(names_and_digests)
         if all_revoked == self.revoked:
             return self
         valid: dict[bytes, Credential] = {}

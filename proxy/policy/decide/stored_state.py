@@ -23,7 +23,7 @@ def select_state_deployment(call: Call, state_ref: StateRef) -> Call:
     return replace(call, head=replace(head, deployment=name, alternatives=others))
 
 
-def check_state_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
+def check_state_deployment_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
     """Raise ``NotFound`` if the key may not use the deployment of the state.
 
     Also raise it if only the state selects the deployment, which does not serve the models.

@@ -175,7 +175,9 @@ class CloudTokens:
             raise ValueError(slot.reason)
         return slot.token.text
 
-    def list_token_states(self, refs: Collection[str]) -> frozenset[tuple[str, int, int, int, int]]:
+    def list_states_and_forget_others(
+        self, refs: Collection[str]
+    ) -> frozenset[tuple[str, int, int, int, int]]:
         """Return a value that changes with each new token. Forget tokens not in ``refs``."""
         token_refs = [ref for ref in refs if is_token_reference(ref)]
         if not token_refs and not self._slots:

@@ -15,8 +15,8 @@ from typing import Any
 from proxy.errors.words import quote
 from proxy.policy import schema
 from proxy.policy.files.source import Document, Problem, SourceLocation, describe_unexpected_error
-from proxy.policy.files.validation import validate
-from proxy.policy.files.yaml_reader import parse, read_bytes, read_file, read_limited
+from proxy.policy.files.validation import validate_or_return_empty
+from proxy.policy.files.yaml_reader import parse, read_bytes, read_file, read_one_past_limit
 from proxy.policy.schema.keys import REVOCATION_MESSAGE, is_revocation
 from proxy.runtime.frozen import frozen
 
@@ -50,14 +50,14 @@ class LoadedFolder:
     revision: str
 
     @property
-    def has_price_table(self) -> bool:
+    def has_own_price_table(self) -> bool:
         """True if the folder contains a price table."""
         return not self.document.data.keys().isdisjoint(PRICE_SECTIONS)
 
     @property
     def policies_with_prices(self) -> schema.PoliciesConfig:
         """The policies with their own price table, or with the packaged one."""
-        if self.has_price_table:
+        if self.has_own_price_table:
             return self.policies
         table = read_packaged_prices()
         update = {name: getattr(table, name) for name in PRICE_SECTIONS}
@@ -77,7 +77,7 @@ def load_policies_with_problems(folder: Path) -> LoadedFolder:
     try:
         return _load_document(folder, document)
     except Exception as error:  # noqa: BLE001  # reported as a problem of the folder
-        document.report_fatal(document.get_location(()), (), describe_unexpected_error(error))
+        document.report_incomplete(document.get_location(()), (), describe_unexpected_error(error))
         return LoadedFolder(schema.PoliciesConfig(), document, "")
 
 
@@ -85,11 +85,8 @@ def _load_document(folder: Path, document: Document) -> LoadedFolder:
     digest = hashlib.sha256()
     files = list(iter_policy_files(folder, document, skip_dir="tests"))
     if not files and document.is_complete:
-        document.report_fatal(
-            document.get_location(()),
-            (),
-            "contains no .yaml file. Run `headrace init DIR` to create a folder of policies.",
-        )
+        message = "contains no .yaml file. Run `headrace init DIR` to create a folder of policies."
+        document.report_incomplete(document.get_location(()), (), message)
     for file in files:
         name = to_printable(file.relative_to(folder))
         content = read_file(file, name, document)
@@ -97,8 +94,8 @@ def _load_document(folder: Path, document: Document) -> LoadedFolder:
     document.texts = read_text_files(folder, document.data)
     for name, text in document.texts.items():
         digest.update(f"{name}\0{text}".encode())
-    loaded = LoadedFolder(validate(document), document, "")
-    if not loaded.has_price_table:
+    loaded = LoadedFolder(validate_or_return_empty(document), document, "")
+    if not loaded.has_own_price_table:
         digest.update(_hash_packaged_prices())
     return replace(loaded, revision=digest.hexdigest()[:REVISION_LENGTH])
 
@@ -127,7 +124,7 @@ def _read_text_file(folder: Path, name: str) -> str | ValueError:
     if path.is_absolute() or ".." in path.parts:
         return ValueError(f"{quote(name)} must be a relative path inside the policy folder")
     try:
-        content = read_limited(folder / path, MAX_TEXT_BYTES)
+        content = read_one_past_limit(folder / path, MAX_TEXT_BYTES)
     except OSError as error:
         return ValueError(f"file {quote(name)} cannot be read: {error.strerror}")
     if len(content) > MAX_TEXT_BYTES:
@@ -158,14 +155,14 @@ def iter_policy_files(
 
     def report(error: OSError) -> None:
         location = SourceLocation(Path(str(error.filename)).name, 1, 1)
-        document.report_fatal(location, (), f"cannot be read: {error.strerror}")
+        document.report_incomplete(location, (), f"cannot be read: {error.strerror}")
 
     count = -1  # the folder itself is not counted
     for path, names in walk_folders(folder, skip_dir, report):
         count += 1 + len(names)
         if count > max_entries:
             message = f"contains more than {max_entries} files"
-            document.report_fatal(document.get_location(()), (), message)
+            document.report_incomplete(document.get_location(()), (), message)
             return
         yield from (Path(path, name) for name in names if is_policy_file(name))
 
@@ -206,7 +203,7 @@ def read_secret(ref: str, environ: Mapping[str, str]) -> str:
         return re.sub(schema.VARIABLE_PATTERN, expand, ref)
     file = Path(ref.removeprefix("file:"))
     try:
-        content = read_limited(file, MAX_SECRET_BYTES).decode("utf-8").strip()
+        content = read_one_past_limit(file, MAX_SECRET_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         message = f"file {file} cannot be read. Check that it exists and is readable."
         raise ValueError(message) from None
@@ -239,9 +236,9 @@ def read_packaged_prices() -> schema.PoliciesConfig:
 
 @frozen
 class Revocations:
-    """Revoked keys, by name or digest. ``problems`` are errors that may hide other keys."""
+    """Revoked keys. ``problems`` are errors that may hide other keys."""
 
-    names: frozenset[str]
+    names_and_digests: frozenset[str]
     problems: tuple[str, ...] = ()
 
 

@@ -101,7 +101,7 @@ class Document:
             path = path[:-1]
         return self.locations.get(path, SourceLocation(self.folder, 1, 1))
 
-    def get_source_path(self, path: KeyPath) -> KeyPath:
+    def get_written_path(self, path: KeyPath) -> KeyPath:
         """Return a path as in the files, which may use a short form with fewer levels."""
         located: KeyPath = ()
         for part in path:
@@ -114,7 +114,7 @@ class Document:
             raise PolicyError(self.problems)
 
     @contextmanager
-    def convert_errors_at(self, path: KeyPath) -> Iterator[None]:
+    def wrap_errors_in_policy_error(self, path: KeyPath) -> Iterator[None]:
         """Context manager: an unexpected error becomes a ``PolicyError`` that names ``path``."""
         try:
             yield
@@ -130,7 +130,7 @@ class Document:
     def report_at(self, location: SourceLocation, path: KeyPath, message: str) -> None:
         self.problems.append(Problem(location, format_path(path), message))
 
-    def report_fatal(self, location: SourceLocation, path: KeyPath, message: str) -> None:
+    def report_incomplete(self, location: SourceLocation, path: KeyPath, message: str) -> None:
         """Report a problem because of which the rest of a file or a folder is not read."""
         self.is_complete = False
         self.report_at(location, path, message)

@@ -41,7 +41,7 @@ MESSAGE_BY_TYPE = {
 }
 
 
-def validate(document: Document) -> schema.PoliciesConfig:
+def validate_or_return_empty(document: Document) -> schema.PoliciesConfig:
     """Return the policies. If there are schema errors, report them and return empty policies."""
     try:
         return schema.PoliciesConfig.model_validate(document.data)
@@ -58,7 +58,7 @@ def report_errors(
     for detail in error.errors(include_url=False):
         inner_path = tuple(part for part in detail["loc"] if part != "[key]")
         path, message = _describe_error(inner_path, detail, model)
-        path = document.get_source_path((*base, *path))
+        path = document.get_written_path((*base, *path))
         if format_path(path) not in reported:
             document.report(path, message)
 
@@ -116,7 +116,7 @@ def _make_unknown_key_hint(key: str, keys: list[str]) -> str:
     return suggest_similar(key, keys) or (f". Available: {', '.join(keys)}" if keys else "")
 
 
-def describe_forbidden_value(value: str, allowed: Iterable[str] | None) -> str:
+def describe_forbidden_tag_value(value: str, allowed: Iterable[str] | None) -> str:
     """Return the message for a tag value that its tag does not allow."""
     values = sorted(allowed or ())
     hint = suggest_similar(value, values) or (f". Allowed: {join_names(values)}" if values else "")

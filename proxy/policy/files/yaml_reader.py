@@ -46,12 +46,12 @@ def read_bytes(file: Path, name: str, document: Document) -> bytes:
     """Return the content of a file. Report a file that is too large or unreadable."""
     start = SourceLocation(name, 1, 1)
     try:
-        content = read_limited(file, MAX_FILE_BYTES)
+        content = read_one_past_limit(file, MAX_FILE_BYTES)
     except OSError as error:
-        document.report_fatal(start, (), f"cannot be read: {error.strerror}")
+        document.report_incomplete(start, (), f"cannot be read: {error.strerror}")
         return b""
     if len(content) > MAX_FILE_BYTES:
-        document.report_fatal(start, (), f"is larger than {MAX_FILE_BYTES} bytes")
+        document.report_incomplete(start, (), f"is larger than {MAX_FILE_BYTES} bytes")
     return content
 
 
@@ -60,18 +60,18 @@ def parse(content: bytes, name: str, document: Document) -> None:
     start = SourceLocation(name, 1, 1)
     if not content.strip():
         message = "is empty. Remove the file, or write it again if it is incomplete."
-        document.report_fatal(start, (), message)
+        document.report_incomplete(start, (), message)
     try:
         _parse_text(content.decode("utf-8"), name, document)
     except UnicodeDecodeError:
-        document.report_fatal(start, (), "is not UTF-8 text")
+        document.report_incomplete(start, (), "is not UTF-8 text")
     except yaml.YAMLError:
-        document.report_fatal(start, (), "is not valid YAML")
+        document.report_incomplete(start, (), "is not valid YAML")
     except Exception as error:  # noqa: BLE001  # other files are read too
-        document.report_fatal(start, (), describe_unexpected_error(error))
+        document.report_incomplete(start, (), describe_unexpected_error(error))
 
 
-def read_limited(file: Path, limit: int) -> bytes:
+def read_one_past_limit(file: Path, limit: int) -> bytes:
     """Return at most ``limit`` + 1 bytes. Raise ``OSError``, also for a pipe or a device."""
 
     def open_nonblocking(path: str, flags: int) -> int:  # a pipe may have no writer
@@ -88,14 +88,14 @@ def _parse_text(text: str, name: str, document: Document) -> None:
     try:
         _YamlReader(events, name, document).read()
     except _FatalProblem as problem:
-        document.report_fatal(*problem.args)
+        document.report_incomplete(*problem.args)
     except yaml.MarkedYAMLError as error:
         location = _make_location(error.problem_mark, name)
         line = "".join(text.splitlines()[location.line - 1 : location.line])
         message = f"is not valid YAML: {error.problem}" if error.problem else "is not valid YAML"
         if "\t" in line[: location.column]:
             message = "a tab is used for indentation. Use spaces."
-        document.report_fatal(location, (), message)
+        document.report_incomplete(location, (), message)
 
 
 def _make_location(mark: Any, name: str) -> SourceLocation:
@@ -104,7 +104,7 @@ def _make_location(mark: Any, name: str) -> SourceLocation:
 
 
 class _FatalProblem(Exception):
-    """Ends the reading of a file. The arguments are those of ``Document.report_fatal``."""
+    """Ends the reading of a file. The arguments are those of ``Document.report_incomplete``."""
 
 
 class _YamlReader:
@@ -144,7 +144,7 @@ class _YamlReader:
         """Merge a section. Entries before a fatal error in the file stay."""
         name = str(path[0])
         is_list = name in LIST_SECTIONS
-        event = self._read_event(path)
+        event = self._read_counted_event(path)
         start = yaml.SequenceStartEvent if is_list else yaml.MappingStartEvent
         section = self._document.data.setdefault(name, [] if is_list else {})
         if isinstance(event, start) and self._is_supported_event(event, path):
@@ -163,14 +163,14 @@ class _YamlReader:
             if name in values:
                 first_place = self._document.get_location(inner)
                 self._report(key, inner, f"is already defined at {first_place}")
-                self._read_value(self._read_event(inner), inner, depth + 1)
+                self._read_value(self._read_counted_event(inner), inner, depth + 1)
                 continue
             self._document.locations[inner] = self._locate_event(key)
-            values[name] = self._read_value(self._read_event(inner), inner, depth + 1)
+            values[name] = self._read_value(self._read_counted_event(inner), inner, depth + 1)
 
     def _read_keys(self, path: KeyPath, depth: int) -> Iterator[tuple[str, yaml.Event]]:
         """Yield each key of a mapping. The caller reads the value before the next key."""
-        while not isinstance(event := self._read_event(path), yaml.MappingEndEvent):
+        while not isinstance(event := self._read_counted_event(path), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 self._report(event, path, "a key must be plain text, not a list or mapping")
                 self._read_value(event, path, depth + 1)
@@ -180,7 +180,7 @@ class _YamlReader:
             elif self._is_supported_event(event, path):
                 yield event.value, event
                 continue
-            self._read_value(self._read_event(path), path, depth + 1)
+            self._read_value(self._read_counted_event(path), path, depth + 1)
 
     def _read_value(self, event: yaml.Event, path: KeyPath, depth: int) -> Any:
         """Return the value that starts with an event, or None if it is rejected."""
@@ -200,7 +200,7 @@ class _YamlReader:
         return value if is_plain else None
 
     def _read_items(self, path: KeyPath, depth: int, items: list[Any]) -> None:
-        while not isinstance(event := self._read_event(path), yaml.SequenceEndEvent):
+        while not isinstance(event := self._read_counted_event(path), yaml.SequenceEndEvent):
             inner = (*path, len(items))
             self._document.locations[inner] = self._locate_event(event)
             items.append(self._read_value(event, inner, depth + 1))
@@ -215,7 +215,7 @@ class _YamlReader:
             self._report(event, path, f"the YAML tag {quote(tag)} is not supported. Remove it.")
         return tag is None
 
-    def _read_event(self, path: KeyPath) -> yaml.Event:
+    def _read_counted_event(self, path: KeyPath) -> yaml.Event:
         event = next(self._events)
         self._nodes += 1
         if self._nodes > MAX_NODES:

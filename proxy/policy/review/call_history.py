@@ -172,7 +172,7 @@ def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
     summary, attempts = record.summary or summarize(record), record.attempts
     call = None if record.call is None else remove_texts(record.call, headers)
     claims = record.limit_decision.claims[:MAX_WORDS] if record.limit_decision is not None else ()
-    too_large = call is not None and _is_too_large(call)
+    too_large = call is not None and _is_stored_text_too_large(call)
     return PastCall(
         revision=record.revision,
         span_id=summary.server_span,
@@ -182,7 +182,7 @@ def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
         too_large=too_large,
         outcome=summary.outcome,
         status=record.status,
-        error=_describe_error(record.error) if record.error is not None else None,
+        error=_describe_without_upstream_text(record.error) if record.error is not None else None,
         cost=summary.cost if attempts else None,
         attempts=[
             *map(_describe_attempt, attempts[:MAX_WORDS]),
@@ -190,7 +190,7 @@ def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
         ],
         limits=[(claim.limit, claim.amount) for claim in claims],
         readings=record.limit_decision.readings if record.limit_decision is not None else (),
-        guards=first_items(_describe_guards(summary.all_verdicts)) if summary.all_verdicts else (),
+        guards=first_items(_explain_unpassed(summary.all_verdicts)) if summary.all_verdicts else (),
     )
 
 
@@ -236,7 +236,7 @@ def remove_texts(call: Call, headers: frozenset[str]) -> Call:
     )
 
 
-def _is_too_large(call: Call) -> bool:
+def _is_stored_text_too_large(call: Call) -> bool:
     head, models = call.head, call.requested_models
     if not (head.tags or head.headers) and len(models) + len(call.body) <= MAX_UNMEASURED_TEXTS:
         return False
@@ -246,7 +246,7 @@ def _is_too_large(call: Call) -> bool:
     return sum(map(sys.getsizeof, texts)) > MAX_TEXT_BYTES
 
 
-def _describe_error(error: ProxyError) -> str:
+def _describe_without_upstream_text(error: ProxyError) -> str:
     """Return the message of an error. Omit an upstream's message: it may quote a prompt."""
     is_from_upstream = isinstance(error, UpstreamRejected | BlockedByUpstream)
     if error.upstream_message is None and not is_from_upstream:
@@ -255,7 +255,7 @@ def _describe_error(error: ProxyError) -> str:
     return error.code if status is None else f"{error.code}, upstream status {status}"
 
 
-def _describe_guards(verdicts: GuardResults) -> Iterator[Decision]:
+def _explain_unpassed(verdicts: GuardResults) -> Iterator[Decision]:
     for stage, result in verdicts:
         if result.verdict != "passed":
             findings = first_items(result.findings.items())

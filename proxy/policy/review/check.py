@@ -24,8 +24,8 @@ from proxy.policy.files.source import Finding, KeyPath, PolicyError, Problem, fo
 from proxy.policy.files.validation import suggest_similar
 from proxy.policy.review import lint_deployments, lint_guards, lint_rules
 from proxy.policy.review.lint_guards import (
-    iter_opaque_content_notes,
-    iter_placeholder_secret_notes,
+    iter_random_placeholder_notes,
+    iter_rejected_media_notes,
     iter_stream_delay_notes,
 )
 from proxy.runtime.frozen import frozen
@@ -59,20 +59,20 @@ def list_warnings(loaded: LoadedFolder, snapshot: Snapshot, now: datetime) -> li
     ]
     lints += [
         (("upstreams",), _find_unused_upstreams(policies, snapshot)),
-        (("upstreams",), _check_upstreams(policies)),
+        (("upstreams",), _check_upstream_urls_and_headers(policies)),
         (("deployments",), _find_unused_deployments(snapshot)),
-        (("tags",), _check_tags(policies)),
+        (("tags",), _find_unset_and_client_tags(policies)),
         (("keys",), _find_ambiguous_models(snapshot)),
-        (("keys",), _check_keys(policies, snapshot, now)),
-        (("prices",), _check_prices(loaded)),
+        (("keys",), _find_unusable_keys_and_revocations(policies, snapshot, now)),
+        (("prices",), _check_price_table_rows(loaded)),
         (("policies",), lint_rules.find_exceeded_limits(snapshot, now)),
-        (("policies",), lint_guards.lint_guards(policies, snapshot)),
+        (("policies",), lint_guards.lint_guard_calls(policies, snapshot)),
         (("policies",), lint_rules.find_unused_policies(policies, snapshot)),
         (("policies",), lint_rules.lint_rules(snapshot)),
     ]
     problems: set[Problem] = set()
     for inspected_path, findings in lints:
-        with document.convert_errors_at(inspected_path):
+        with document.wrap_errors_in_policy_error(inspected_path):
             problems |= {
                 Problem(document.get_location(path), format_path(path), text)
                 for path, text in findings
@@ -88,7 +88,7 @@ def _find_unused_upstreams(
         yield ("upstreams", name), message
 
 
-def _check_upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
+def _check_upstream_urls_and_headers(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     for name, upstream in policies.upstreams.items():
         path: KeyPath = ("upstreams", name)
         base_url = upstream.base_url.rstrip("/")
@@ -125,7 +125,7 @@ def _find_unused_deployments(snapshot: Snapshot) -> Iterator[Finding]:
         yield ("deployments", name), "cannot be called: no key lists it under deployments"
 
 
-def _check_tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
+def _find_unset_and_client_tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     tags = [part.tags for part in policies.deployments.values()]
     tags += [part.tags for part in policies.keys.values()]
     used = {name for names in tags for name in names}
@@ -152,7 +152,7 @@ def _find_ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
                 yield ("keys", key.name, "deployments"), message
 
 
-def _check_keys(
+def _find_unusable_keys_and_revocations(
     policies: schema.PoliciesConfig, snapshot: Snapshot, now: datetime
 ) -> Iterator[Finding]:
     """Yield keys that no call can use, and revocations without effect.
@@ -187,13 +187,13 @@ def _check_keys(
         yield path, f"{message}, so every call with it is rejected"
 
 
-def _check_prices(loaded: LoadedFolder) -> Iterator[Finding]:
+def _check_price_table_rows(loaded: LoadedFolder) -> Iterator[Finding]:
     """Yield the invalid, repeated and implausible rows of the price table, in use or not."""
     for provider, names in loaded.policies.prices.items():
         for name, value in names.items():
             starts: set[date | None] = set()
             for index, row in enumerate(schema.iter_price_rows(value)):
-                path = loaded.document.get_source_path(("prices", provider, name, index))
+                path = loaded.document.get_written_path(("prices", provider, name, index))
                 if isinstance(row, ValidationError):
                     yield path, "is not a valid price. Targets of this model will be rejected."
                     continue
@@ -242,14 +242,14 @@ def check_folder(
     loaded = load_policies_with_problems(folder)
     try:
         snapshot = compile_policies(loaded, environ)
-        with loaded.document.convert_errors_at(()):
+        with loaded.document.wrap_errors_in_policy_error(()):
             problems = tuple(list_warnings(loaded, snapshot, now or datetime.now(UTC)))
             delays = tuple(iter_stream_delay_notes(snapshot))
             notes = [
                 *iter_gateway_notes(loaded.policies),
-                *iter_opaque_content_notes(loaded.policies, snapshot),
+                *iter_rejected_media_notes(loaded.policies, snapshot),
             ]
-            notes += iter_placeholder_secret_notes(snapshot, environ) if environ is not None else ()
+            notes += iter_random_placeholder_notes(snapshot, environ) if environ is not None else ()
     except PolicyError as error:
         summary = f"invalid, {format_count(len(error.problems), 'error')}"
         return CheckReport(folder=folder, summary=summary, errors=error.problems)

@@ -28,6 +28,8 @@ Kind = Literal[
     "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
     "guards",
 ]  # fmt: skip
+Change = tuple[Kind, str]
+"""Kind and rule of a difference."""
 DIFFERENCE_KINDS: tuple[Kind, ...] = get_args(Kind)
 ComparisonResult = Literal["same", "differs"]
 PlanOrError = Plan | ProxyError
@@ -117,14 +119,14 @@ class ChangeTally:
     def __init__(
         self, max_examples: int, max_changes: int = 100_000, *, keep_newest: bool = False
     ) -> None:
-        self.by_change: OrderedDict[tuple[Kind, str], ChangeCount] = OrderedDict()
+        self.by_change: OrderedDict[Change, ChangeCount] = OrderedDict()
         self._max_examples = max_examples
         self._max_changes = max_changes
         self._keep_newest = keep_newest
 
-    def add(self, request_id: str, differences: Iterable[Difference]) -> list[tuple[Kind, str]]:
+    def count_call(self, request_id: str, differences: Iterable[Difference]) -> list[Change]:
         """Count a call and return its changes, each once."""
-        texts: dict[tuple[Kind, str], dict[str, None]] = {}
+        texts: dict[Change, dict[str, None]] = {}
         for difference in differences:
             texts.setdefault((difference.kind, difference.rule), {})[difference.text] = None
         for change, unique_texts in texts.items():
@@ -142,10 +144,8 @@ class ChangeTally:
 
 
 def _compare_plans(call: Call, old_plan: Plan, new_plan: Plan) -> Iterator[Difference]:
-    old_texts, new_texts = (
-        dict(_iter_plan_descriptions(old_plan)),
-        dict(_iter_plan_descriptions(new_plan)),
-    )
+    old_texts = dict(_describe_model_independent_parts(old_plan))
+    new_texts = dict(_describe_model_independent_parts(new_plan))
     model_calls = zip(old_plan.model_calls, new_plan.model_calls, strict=True)
     differences = [d for pair in model_calls for d in _compare_model_calls(call, *pair)]
     for kind, name in sorted({*old_texts, *new_texts}):
@@ -163,7 +163,7 @@ def _compare_plans(call: Call, old_plan: Plan, new_plan: Plan) -> Iterator[Diffe
     yield from sorted(differences, key=lambda difference: DIFFERENCE_KINDS.index(difference.kind))
 
 
-def _iter_plan_descriptions(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
+def _describe_model_independent_parts(plan: Plan) -> Iterator[tuple[tuple[Kind, str], str]]:
     """Yield the parts of a plan that do not depend on a model: kind and name, and a text."""
     yield ("refusal", ""), _describe_status(plan)
     yield ("deployment", ""), str(plan.deployment)
@@ -287,7 +287,7 @@ class CandidateSink:
         self._results[record.ids.server_span] = "differs" if differences else "same"
         if len(self._results) > MAX_CALLS + MAX_UNAUTHORIZED:
             self._results.popitem(last=False)
-        for kind, rule in self._tally.add(record.head.request_id, differences):
+        for kind, rule in self._tally.count_call(record.head.request_id, differences):
             self._count(kind, rule)
         if not differences:
             self._count("same", "")
@@ -314,7 +314,7 @@ class CandidateSink:
             return [make_key_difference(name, None, reason or "unknown")]
         return compare_decisions(call, decision, decide_call(snapshot, key, call))
 
-    def explain(self) -> CallExplanation:
+    def explain_latest_changes(self) -> CallExplanation:
         """Return the changes that affected calls, the latest first, each with its last calls."""
         decisions = [
             Decision(

@@ -129,11 +129,7 @@ def _explain_call(
             yield from _explain_model_call(plan, index, call)
         if hidden_calls := plan.model_calls[MAX_LISTED:]:
             yield Decision("models", f"{len(hidden_calls)} more, not shown")
-        yield from (
-            _explain_guards(plan, call),
-            _explain_limits(plan, call),
-            _explain_cache(plan),
-        )
+        yield from (_explain_guards(plan, call), _explain_limits(plan, call), _explain_cache(plan))
         if (capture := plan.guards.capture) is not None:
             text = f"{capture.share:.0%} of traces include the text of prompt and response"
             yield Decision("capture", text, f"up to {capture.max_chars} characters each, redacted")
@@ -218,14 +214,14 @@ def _explain_rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decisi
     elif reason is None:
         verb, state = "applies", "applied"
         effects = (
-            (text, plan.explain_overruling(index, rule, effect))
+            (text, plan.find_overruling_reason(index, rule, effect))
             for effect, text in rule.iter_effects()
         )
         reason = "; ".join(f"{text} ({note})" if note else text for text, note in effects)
     return Decision("rule", f"{rule.name} {verb}", reason, source=source, state=state)
 
 
-def _find_rule_changes(call: Call, target: Target, changes: ParameterOverrides) -> Json:
+def _diff_with_overrides(call: Call, target: Target, changes: ParameterOverrides) -> Json:
     """Return the fields of the request to a target that rules change: name, value before, after.
 
     Members of objects are named ``thinking.budget_tokens``. A missing field is None. Raise
@@ -260,7 +256,7 @@ def _explain_parameters(
     if not _has_texts(call):
         call = replace(call, body={**call.body, **EMPTY_TEXTS.get(call.head.endpoint, {})})
     try:
-        changes = _find_rule_changes(call, target, plan.model_calls[index].get_overrides(target))
+        changes = _diff_with_overrides(call, target, plan.model_calls[index].get_overrides(target))
     except InvalidField as error:
         text = f"{prefix}not supported by {target.id}"
         yield Decision("parameters", text, str(error), state="refused")

@@ -37,14 +37,14 @@ BINARY_SEGMENTS = frozenset(
 def lint_deployment(deployment: Deployment, snapshot: Snapshot) -> Iterator[Finding]:
     """Yield the warnings about one deployment."""
     path: KeyPath = ("deployments", deployment.name)
-    yield from _check_targets(deployment)
-    yield from _check_prices(path, deployment)
+    yield from _check_target_prices_and_endpoints(deployment)
+    yield from _find_rejection_of_unpriced_calls(path, deployment)
     yield from _check_partly_unused_targets((*path, "targets"), deployment)
-    yield from _check_hedge((*path, "hedge"), deployment)
+    yield from _find_hedge_to_same_target((*path, "hedge"), deployment)
     if deployment.passthrough is not None:
         paths = deployment.passthrough
         yield from _check_stored_data((*path, "passthrough"), deployment, snapshot, paths)
-        yield from _check_paths((*path, "passthrough"), deployment, paths)
+        yield from _check_path_credentials_and_bodies((*path, "passthrough"), deployment, paths)
         if not _has_only_free_targets(deployment):
             yield from _check_path_costs((*path, "passthrough"), deployment, paths)
     if (rule := find_target_overriding_rule(deployment)) is not None:
@@ -52,7 +52,7 @@ def lint_deployment(deployment: Deployment, snapshot: Snapshot) -> Iterator[Find
         yield (*path, "targets"), message
 
 
-def _check_targets(deployment: Deployment) -> Iterator[Finding]:
+def _check_target_prices_and_endpoints(deployment: Deployment) -> Iterator[Finding]:
     """Yield targets without a known price, and targets whose ``endpoint`` their upstream lacks."""
     is_refused = deployment.refuse_unpriced
     effect = "it is never used" if is_refused else "the cost of its calls is unknown"
@@ -66,7 +66,7 @@ def _check_targets(deployment: Deployment) -> Iterator[Finding]:
             yield (*path, "endpoint"), f"{message}chat."
 
 
-def _check_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
+def _find_rejection_of_unpriced_calls(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield deployments that reject every call, because no target has a known price."""
     if any(target.describe_missing_price() is None for _, target in deployment.targets):
         return
@@ -108,7 +108,7 @@ def _check_partly_unused_targets(path: KeyPath, deployment: Deployment) -> Itera
             )
 
 
-def _check_hedge(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
+def _find_hedge_to_same_target(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield hedges that repeat the request to the same target although there are others."""
     candidates = deployment.routes.candidates
     has_other_target = (
@@ -152,8 +152,9 @@ def _check_stored_data(
     if rejected:
         yield (
             path,
-            "stores data at the provider, but requests may not refer to it. If all keys "
-            f'belong to one tenant, add "accepts: [{", ".join(rejected)}]" to the upstream.',
+            "stores data at the provider, but requests may not refer to it. If all keys that "
+            "can use the upstream belong to one tenant, "
+            f'add "accepts: [{", ".join(rejected)}]" to the upstream.',
         )
     keys = [
         key.name
@@ -174,7 +175,7 @@ def _check_stored_data(
         )
 
 
-def _check_paths(
+def _check_path_credentials_and_bodies(
     path: KeyPath, deployment: Deployment, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield warnings about credentials in responses, and about bodies that cannot be inspected."""

@@ -13,7 +13,7 @@ from proxy.config.scalars import iter_references
 from proxy.errors.words import join_names, quote
 from proxy.guards.stream.word_scanner import MIN_LOOKBACK
 from proxy.policy import schema
-from proxy.policy.catalog import iter_guard_deployments
+from proxy.policy.catalog import iter_guards_with_model_deployments
 from proxy.policy.compile.deployments import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, KeyPath
@@ -34,9 +34,9 @@ CHARACTERS_PER_WORD = 6
 SAMPLE_CONTEXT = PromptContext("an example of a system prompt", "an example", "an example")
 
 
-def lint_guards(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
+def lint_guard_calls(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     calls = {
-        name: {target for _, target in iter_guard_deployments(deployment)}
+        name: {target for _, target in iter_guards_with_model_deployments(deployment)}
         for name, deployment in snapshot.deployments.items()
     }
     for path, guard in _list_guards(policies):
@@ -74,7 +74,7 @@ def _list_guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, Any
                 yield from (((*path, stage, n), guard) for n, guard in enumerate(guards or ()))
 
 
-def iter_opaque_content_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:
+def iter_rejected_media_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:
     """Yield a note on deployments that reject images, audio and files without ``opaque``."""
     names = []
     for name, deployment in snapshot.deployments.items():
@@ -89,7 +89,7 @@ def iter_opaque_content_notes(policies: schema.PoliciesConfig, snapshot: Snapsho
         )
 
 
-def iter_placeholder_secret_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[str]:
+def iter_random_placeholder_notes(snapshot: Snapshot, environ: Mapping[str, str]) -> Iterator[str]:
     """Yield a note on deployments that restore values without a secret for stable placeholders."""
     names = [name for name, d in snapshot.deployments.items() if d.guards.input_stage.restores]
     if names and not (environ.get("HEADRACE_SECRET") or environ.get("HEADRACE_ID_SECRET")):

@@ -41,7 +41,7 @@ HEADERS_SCHEMA = {
 REQUIRED_FIELDS = frozenset({"input", "messages", "model", "prompt", "stream"})
 
 
-def _check_field_name(name: str) -> str:
+def _require_optional_field_name(name: str) -> str:
     if name.lower() in REQUIRED_FIELDS:
         raise ValueError(f"{quote(name)} is part of every request: remove it here")
     return name.lower()
@@ -51,7 +51,7 @@ _REQUIRED = "|".join(map(scalars.make_case_insensitive_pattern, sorted(REQUIRED_
 FieldName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=200),
-    AfterValidator(_check_field_name),
+    AfterValidator(_require_optional_field_name),
     WithJsonSchema(
         {"type": "string", "minLength": 1, "maxLength": 200, "pattern": f"^(?!(?:{_REQUIRED})$)"}
     ),

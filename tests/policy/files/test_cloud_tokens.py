@@ -70,7 +70,7 @@ class Cloud:
 def renewed(tokens: CloudTokens) -> FileStates:
     """Renew due tokens and return the state of the Azure token."""
     tokens.renew("azure")
-    return tokens.list_token_states([AZURE])
+    return tokens.list_states_and_forget_others([AZURE])
 
 
 def test_token_is_fetched_once_for_all_references() -> None:
@@ -99,7 +99,7 @@ def test_failed_renewal_keeps_the_token_and_is_retried() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.get_token(AZURE)
-    observed = tokens.list_token_states([AZURE])
+    observed = tokens.list_states_and_forget_others([AZURE])
     cloud.now += HOUR_S
     cloud.fails = OSError("the words of somebody")
 
@@ -129,7 +129,7 @@ def test_hanging_cloud_does_not_delay_others() -> None:
     cloud = Cloud()
     tokens = cloud.tokens()
     tokens.get_token(AZURE)
-    observed = tokens.list_token_states([AZURE])
+    observed = tokens.list_states_and_forget_others([AZURE])
     cloud.now += HOUR_S
     cloud.fetching.clear()
     cloud.hangs = hangs = threading.Event()
@@ -137,7 +137,8 @@ def test_hanging_cloud_does_not_delay_others() -> None:
     renewal.start()
     assert cloud.fetching.wait(10)
 
-    assert (tokens.list_token_states([AZURE]), tokens.get_token(AZURE)) == (observed, "token-1")
+    assert tokens.list_states_and_forget_others([AZURE]) == observed
+    assert tokens.get_token(AZURE) == "token-1"
     cloud.hangs = None
     assert tokens.get_token(GOOGLE) == "token-2"
     hangs.set()
@@ -156,7 +157,7 @@ def test_late_failure_of_a_cloud_delays_its_retry() -> None:
         return fetch
 
     tokens = CloudTokens({}, now=lambda: cloud.now, factories={"azure": make})
-    tokens.list_token_states([AZURE])
+    tokens.list_states_and_forget_others([AZURE])
     tokens.renew("azure")
 
     assert not tokens.list_due_clouds()
@@ -166,7 +167,7 @@ async def test_clouds_are_called_concurrently() -> None:
     hung, answers = Cloud(hangs=threading.Event()), Cloud()
     factories = {"azure": hung.make, "google": answers.make}
     tokens = CloudTokens({}, now=lambda: answers.now, factories=factories)
-    tokens.list_token_states([AZURE, GOOGLE])
+    tokens.list_states_and_forget_others([AZURE, GOOGLE])
     assert hung.hangs is not None
     try:
         async with background_task(run_token_renewal(tokens)):

@@ -153,7 +153,7 @@ def test_revocations_are_read_from_defective_file(
     content = written + TEXTS[defect] if is_first else TEXTS[defect] + b"\n" + written
     (tmp_path / "one.yaml").write_bytes(content)
 
-    assert "alice" in read_revocations(tmp_path).names
+    assert "alice" in read_revocations(tmp_path).names_and_digests
 
 
 @for_each(
@@ -211,7 +211,7 @@ def test_too_many_entries_are_reported(tmp_path: Path) -> None:
 
     revocations = read_revocations(tmp_path, max_entries=10)
 
-    assert revocations.names == {"alice"}
+    assert revocations.names_and_digests == {"alice"}
     assert revocations.problems == (f"{tmp_path.name}:1:1: contains more than 10 files",)
     assert load.MAX_WALKED_ENTRIES > load.MAX_ENTRIES
 

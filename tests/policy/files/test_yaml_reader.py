@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.policy.files.source import Document
-from proxy.policy.files.yaml_reader import MAX_FILE_BYTES, read_file, read_limited
+from proxy.policy.files.yaml_reader import MAX_FILE_BYTES, read_file, read_one_past_limit
 from tests.for_each import for_each
 
 WORDS = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=8)
@@ -73,7 +73,8 @@ def test_each_key_and_item_has_a_location(folder: Path) -> None:
 def test_paths_are_printed_as_in_yaml(folder: Path) -> None:
     document = read("d: {x: {price: {input: 1}}}", folder)
 
-    assert document.get_source_path(("d", "x", "price", 0, "input")) == ("d", "x", "price", "input")
+    written = document.get_written_path(("d", "x", "price", 0, "input"))
+    assert written == ("d", "x", "price", "input")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_too_large_file_is_read_only_to_the_bound(tmp_path: Path) -> None:
     with large.open("wb") as file:
         file.truncate(2**40)
 
-    assert len(read_limited(large, 1000)) == 1001
+    assert len(read_one_past_limit(large, 1000)) == 1001
     assert len(read_file(large, "large", Document())) == MAX_FILE_BYTES + 1
 
 
@@ -163,7 +164,7 @@ def test_file_that_becomes_a_pipe_does_not_block_the_reader(tmp_path: Path) -> N
         if read and attempt >= 2000:
             break
         with suppress(OSError):
-            read.add(read_limited(file, 100))
+            read.add(read_one_past_limit(file, 100))
     finished.set()
     swapping.join()
 
