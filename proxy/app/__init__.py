@@ -121,8 +121,8 @@ async def run_proxy(
         await opened.enter_async_context(stores.monitor_budget_drift(context, store, limits))
         await opened.enter_async_context(background_task(watch_and_renew(watch, tokens)))
         opened.callback(readiness.stop)
-        remaining_load = finish_loading(store.current, calls, readiness, context.metrics, on_loaded)
-        await opened.enter_async_context(background_task(remaining_load))
+        loading = load_until_ready(store.current, calls, readiness, context.metrics, on_loaded)
+        await opened.enter_async_context(background_task(loading))
         telemetry.log_listening(context, shutdown_log, listen, admin_address)
         yield RunningProxy(listen=listen, admin=admin_address, policies=store, watch=watch)
 
@@ -333,7 +333,7 @@ async def preload_for_first_calls(snapshot: Snapshot, http: HttpClient) -> None:
         snapshot.prepare()
 
 
-async def finish_loading(
+async def load_until_ready(
     snapshot: Snapshot,
     calls: Calls,
     readiness: Readiness,

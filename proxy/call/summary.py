@@ -97,7 +97,7 @@ def _set_outcome(summary: CallSummary, record: Record) -> None:
 def _set_decisions(summary: CallSummary, record: Record) -> None:
     verdicts = record.list_guard_results()
     summary.limits = (
-        record.limit_decision.list_refusals() if record.limit_decision is not None else ()
+        record.limit_decision.pair_limit_refusals() if record.limit_decision is not None else ()
     )
     summary.charges = record.charges
     summary.verdicts = _merge_guard_results(verdicts) if verdicts else verdicts

@@ -107,7 +107,7 @@ Size = Annotated[
 ]
 Usd = Annotated[
     Decimal,
-    BeforeValidator(units.parse_usd),
+    BeforeValidator(units.parse_decimal_usd),
     Field(ge=0),
     WithJsonSchema(
         {

@@ -43,7 +43,7 @@ def parse_size(value: Any) -> Any:
     return int(match[1]) * _BYTES_BY_SUFFIX[match[2]]
 
 
-def parse_usd(value: Any) -> Any:
+def parse_decimal_usd(value: Any) -> Any:
     """Parse an amount of USD as a ``Decimal``."""
     if isinstance(value, Decimal):
         return value

@@ -94,7 +94,7 @@ async def serve_demo(
     settings: Settings, until_stopped: Callable[[], Awaitable[None]], print_line: Print
 ) -> None:
     """Run the model and the proxy until stopped. Raises ``BadSetting`` if they cannot start."""
-    model = _get_model_address(settings)
+    model = _find_model_address_in_policies(settings)
     require_free_addresses(
         {
             "--listen": settings.listen,
@@ -102,13 +102,13 @@ async def serve_demo(
             f"the base_url of upstream {LOCAL_UPSTREAM} in {settings.policies}": model,
         }
     )
-    async with run_local_upstream(model, print_line), app.run_proxy(settings) as running:
+    async with run_model_or_simulation(model, print_line), app.run_proxy(settings) as running:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.request_reload)
         print_line(format_examples(str(running.listen), str(running.admin)))
         await until_stopped()
 
 
-def _get_model_address(settings: Settings) -> Address:
+def _find_model_address_in_policies(settings: Settings) -> Address:
     """Return the address at which the policies expect the model."""
     upstream = load_policies(settings.policies).policies.upstreams.get(LOCAL_UPSTREAM)
     if upstream is None:
@@ -118,7 +118,7 @@ def _get_model_address(settings: Settings) -> Address:
 
 
 @asynccontextmanager
-async def run_local_upstream(
+async def run_model_or_simulation(
     address: Address,
     print_line: Print,
     command: Callable[[Address], Sequence[str]] = build_model_command,

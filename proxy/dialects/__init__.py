@@ -44,8 +44,8 @@ from proxy.fields.field_table import START_OF_DOCUMENT, SYNONYMS
 from proxy.fields.token_bounds import (
     KNOWN_SPELLINGS,
     OPTION_GROUPS,
-    add_token_bounds,
-    check_option_groups,
+    add_missing_token_fields,
+    check_option_group_members,
 )
 from proxy.money.estimate import estimate_field_quarters
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -66,7 +66,7 @@ DIALECTS: dict[str, Dialect] = {
 
 CHECKED_FIELDS: dict[str, dict[Endpoint, Fields]] = {
     name: {
-        endpoint: add_token_bounds(dialect.lenient_fields.get(endpoint, fields))
+        endpoint: add_missing_token_fields(dialect.lenient_fields.get(endpoint, fields))
         for endpoint, fields in dialect.fields.items()
     }
     for name, dialect in DIALECTS.items()
@@ -379,7 +379,7 @@ def _validate_body(client: ClientDialect, endpoint: Endpoint, fields: Fields, bo
         for rule in client.rules.get(endpoint, ()):
             rule(body)
     if not OPTION_GROUPS.isdisjoint(body):
-        check_option_groups(body)
+        check_option_group_members(body)
 
 
 def check_name_lengths(param: str, *names: Any) -> None:

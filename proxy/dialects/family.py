@@ -46,7 +46,7 @@ class ReadOptions:
 
 def make_incomplete_stream_error() -> UpstreamInvalid:
     message = "The upstream ended the stream before the response was complete."
-    return UpstreamInvalid(message).with_cause("closed")
+    return UpstreamInvalid(message).set_cause("closed")
 
 
 class FamilyReader(Protocol):

@@ -209,7 +209,7 @@ def insert_model_from_path(head: RequestHead, body: Json) -> tuple[Json, tuple[s
 
     The warning is for a body that names another model.
     """
-    name = head.get_parameter("deployment")
+    name = head.get_url_parameter("deployment")
     if name is None:
         return body, ()
     is_other = body.get("model") not in (None, name)

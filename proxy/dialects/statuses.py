@@ -139,19 +139,19 @@ def make_client_error(meaning: Meaning, error: ErrorBody, status: int | None) ->
         text = "The operator's account at the upstream has no credit." if is_quota else ""
         result = kind(text, status=429 if is_quota else None, upstream_status=status)
         if is_quota or meaning == "forbidden":
-            result.with_code(error.code, error.type)
+            result.set_api_error(error.code, error.type)
     elif meaning == "denied":
-        result = errors.BlockedByUpstream(upstream_status=status).with_code(
+        result = errors.BlockedByUpstream(upstream_status=status).set_api_error(
             None, None, error.message
         )
     elif meaning == "request":
         result = errors.UpstreamRejected(upstream_status=status or 400, param=error.param)
-        result.with_code(error.code, error.type, error.message)
+        result.set_api_error(error.code, error.type, error.message)
         result.status = 400 if error.code == CONTEXT_EXCEEDED else result.status
     else:
         client_status = {429: 429, 503: 503, 529: 503}.get(status or 0, 502)
         result = errors.UpstreamUnavailable(status=client_status, upstream_status=status)
-        result.with_code(error.code, error.type, error.message)
+        result.set_api_error(error.code, error.type, error.message)
         result.should_retry = False if is_quota else None
     result.findings = error.findings
     return result

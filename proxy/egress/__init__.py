@@ -25,7 +25,7 @@ from proxy.errors import (
     UpstreamInvalid,
     UpstreamTimeout,
 )
-from proxy.errors.causes import ConnectionFailed
+from proxy.errors.causes import GuardConnectionFailed
 from proxy.ports import EmbeddingsResponse, Exchange
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Endpoint, RequestHead, ResponseHead, Timeouts, TraceContext
@@ -90,7 +90,7 @@ class HttpGuardClient:
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         """Send a POST request and return status and body. Redirects are not followed.
 
-        Raises ``TimeoutError``, ``ConnectionFailed`` and ``ResponseTooLong``.
+        Raises ``TimeoutError``, ``GuardConnectionFailed`` and ``ResponseTooLong``.
         """
         http, response = self.clients.http, bytearray()
         with self._measure_wait():
@@ -111,7 +111,7 @@ class HttpGuardClient:
             except UpstreamTimeout:
                 raise TimeoutError from None
             except UpstreamError as error:
-                raise ConnectionFailed(error.cause or "local") from None
+                raise GuardConnectionFailed(error.cause or "local") from None
         return reply.status, bytes(response)
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:

@@ -68,7 +68,7 @@ class ProxyError(Exception):
         self.message = message[:MAX_TEXT]
         self.args = (self.message,)
 
-    def with_code(self, code: str | None, kind: str | None, message: str | None = None) -> Self:
+    def set_api_error(self, code: str | None, kind: str | None, message: str | None = None) -> Self:
         """Set the code, the type and the message of the upstream. Return this error."""
         self.upstream_code, self.upstream_type = code, kind
         if message:
@@ -257,7 +257,7 @@ class UpstreamError(ProxyError):
         super().__init__(message, param=param)
         self.status = self.status if status is None else status
 
-    def with_cause(self, cause: ErrorCause | None, system_text: str | None = None) -> Self:
+    def set_cause(self, cause: ErrorCause | None, system_text: str | None = None) -> Self:
         """Set the reason why the connection failed. Return this error."""
         self.cause = cause
         self.system_text = shorten(system_text, MAX_NAME) if system_text else None

@@ -49,7 +49,7 @@ def get_cause(error: Exception | None) -> ErrorCause:
     return _BY_ERRNO.get(getattr(error, "errno", None) or 0, "local")
 
 
-class ConnectionFailed(ConnectionError):
+class GuardConnectionFailed(ConnectionError):
     """A connection to the service of a guard failed."""
 
     def __init__(self, cause: ErrorCause) -> None:

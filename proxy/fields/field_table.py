@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, STORED_AT_PROVIDER
@@ -366,8 +366,14 @@ def convert_to_api(body: Json, api: str, conversions: Conversions) -> Json:
     return renamed
 
 
-def convert_from_api(body: Json, api: str, conversions: Conversions) -> tuple[Json, set[str]]:
-    """Return the chat fields of a request of another API, and the fields with removed members."""
+class ChatFields(NamedTuple):
+    """Fields as in a chat request, and fields of the original that lost members."""
+
+    fields: Json
+    fields_with_losses: set[str]
+
+
+def convert_from_api(body: Json, api: str, conversions: Conversions) -> ChatFields:
     chat: Json = {}
     members_by_field: dict[str, set[str]] = {}
     for name, api_field, member in PATHS_BY_API[api]:
@@ -379,11 +385,12 @@ def convert_from_api(body: Json, api: str, conversions: Conversions) -> tuple[Js
             value = conversions[name](value)
         if value is not None:
             chat[name] = value
-    return chat, {
+    has_losses = (
         api_field
         for api_field, members in members_by_field.items()
         if has_other_members(body.get(api_field), members)
-    }
+    )
+    return ChatFields(chat, set(has_losses))
 
 
 def has_other_members(value: Any, members: set[str]) -> bool:

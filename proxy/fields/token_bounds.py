@@ -68,24 +68,24 @@ def set_field_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fie
     return {**fields, **{name: add_maximum(types[name], bound) for name, bound in maxima}}
 
 
-def add_token_bounds(fields: Fields) -> Fields:
+def add_missing_token_fields(fields: Fields) -> Fields:
     """Return a dialect's fields, and ``COMMON_TYPES`` for the token fields that it lacks."""
     return {**fields, **{name: COMMON_TYPES[name] for name in COMMON_TYPES.keys() - fields.keys()}}
 
 
-def list_option_groups(body: Json, path: str = "") -> list[tuple[str, Json]]:
+def list_body_and_option_groups(body: Json, path: str = "") -> list[tuple[str, Json]]:
     """Return the request and the groups of options in it, each with the path of its members."""
     result = [(path, body)]
     if not OPTION_GROUPS.isdisjoint(body):
         for name in OPTION_GROUPS & body.keys():
             if isinstance(body[name], dict):
-                result += list_option_groups(body[name], f"{path}{name}.")
+                result += list_body_and_option_groups(body[name], f"{path}{name}.")
     return result
 
 
-def check_option_groups(body: Json) -> None:
+def check_option_group_members(body: Json) -> None:
     """Raise ``InvalidField`` for a bad number or a misspelled name in a group of options."""
-    for path, group in list_option_groups(body):
+    for path, group in list_body_and_option_groups(body):
         if not path:
             continue
         for name, value in group.items():
@@ -110,7 +110,7 @@ def unify_budget_name(path: str, name: str) -> str:
     )
 
 
-def max_output_tokens(
+def estimate_max_output_tokens(
     body: Json, obeyed_fields: Collection[str], *, accepts_zero: bool = False
 ) -> int:
     """Return the most output tokens of all choices for one prompt.
@@ -122,7 +122,7 @@ def max_output_tokens(
     """
     longest, choices, bounded = 0, 1, False
     thoughts = {False: 0, True: 0}  # by whether the output limit includes them
-    for path, group in list_option_groups(body):
+    for path, group in list_body_and_option_groups(body):
         for field in COUNT_FIELDS.intersection(group):
             value = group[field]
             if value is None:
@@ -147,10 +147,10 @@ def max_output_tokens(
     return choices * (per_choice + thoughts[False])
 
 
-def count_choices(body: Json) -> int:
+def count_total_choices(body: Json) -> int:
     """Count the choices that a model generates for a request, including dropped candidates."""
     choices = 1
-    for _, group in list_option_groups(body):
+    for _, group in list_body_and_option_groups(body):
         for name in CHOICE_COUNT_FIELDS.keys() & group.keys():
             choices = max(choices, group[name] or 1)
     return choices * count_prompts(body)
@@ -173,7 +173,7 @@ def max_reasoning_tokens(body: Json) -> int:
     """Return the largest reasoning budget of a request in tokens, 0 if it has none."""
     budgets = [
         value
-        for path, group in list_option_groups(body)
+        for path, group in list_body_and_option_groups(body)
         for name, value in group.items()
         if name in TOKEN_FIELDS
         and unify_budget_name(path, name) in REASONING_BUDGET_FIELDS

@@ -327,7 +327,7 @@ def _find_first_block(inspections: Sequence[RuleInspection]) -> GuardBlocked | N
             return inspection.failure
         tally = inspection.tally
         if tally.rule.can_block and inspection.matches and tally.error is None:
-            return tally.build_block_error(inspection.matches[0][1].kind)
+            return tally.record_block(inspection.matches[0][1].kind)
     return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from proxy.errors import GuardBlocked, GuardUnavailable
-from proxy.errors.causes import ConnectionFailed
+from proxy.errors.causes import GuardConnectionFailed
 from proxy.guards.text.disguises import MAX_MARKS
 from proxy.guards.text.documents import MAX_TEXTS
 from proxy.guards.text.normalize import PartialReadings, View
@@ -133,7 +133,7 @@ class RuleTally:
         self.findings[kind] = self.findings.get(kind, 0) + 1
         self.score = max(self.score, score)
 
-    def build_block_error(self, kind: str) -> GuardBlocked:
+    def record_block(self, kind: str) -> GuardBlocked:
         """Mark the rule as blocking, and return the error that stops the call or its response."""
         self.blocked = True
         stops = GuardRetryRequested if self.rule.action == "retry" else GuardBlocked
@@ -168,7 +168,7 @@ def _get_error_code(error: Exception) -> str:
         return "not_ready"
     if isinstance(error, guard.Busy):
         return BUSY
-    if isinstance(error, ConnectionFailed):
+    if isinstance(error, GuardConnectionFailed):
         return error.cause
     return DEADLINE if isinstance(error, TimeoutError) else type(error).__name__
 
@@ -325,7 +325,9 @@ class RuleCursor:
         fresh: list[TextMatch] = []
         matches = find_matches(self.tally, self.rule, views, self.inspect_from - base, remaining_s)
         if floor is not None:
-            final_end = self._find_safe_end(matches, base, final_end, base + floor, views[0].cased)
+            final_end = self._find_end_outside_matches(
+                matches, base, final_end, base + floor, views[0].cased
+            )
         for match in matches:
             start, end = match.start + base, match.end + base
             if not self.final_end <= start < final_end or end <= self.last_match_end:
@@ -345,7 +347,7 @@ class RuleCursor:
         self.recent_spans = [span for span in self.recent_spans if span[1] > next_start]
         return fresh
 
-    def _find_safe_end(
+    def _find_end_outside_matches(
         self, matches: list[TextMatch], base: int, final_end: int, floor: int, text: str
     ) -> int:
         """Return a position that no match crosses. Overlapping matches may change together."""

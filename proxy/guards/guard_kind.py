@@ -19,12 +19,12 @@ K = TypeVar("K", bound=Section)
 D_co = TypeVar("D_co", bound=Detector | ServiceDetector, covariant=True)
 
 
-def make_wrong_stage_message(name: str, stage: Stage) -> str:
+def make_wrong_stage_message(name: str, allowed_stage: Stage) -> str:
     """Return the error message for a guard, an action or a key at the wrong stage."""
-    return f"{name} is allowed under {stage} only"
+    return f"{name} is allowed under {allowed_stage} only"
 
 
-class InvalidGuardKey(ValueError):
+class InvalidGuardSetting(ValueError):
     """Invalid value of a YAML key of a guard."""
 
     def __init__(self, key: str, message: str) -> None:
@@ -72,7 +72,7 @@ class GuardKind(Generic[K]):
     Keys: type[K]
     """YAML keys. Editors and the page of guards show their docstrings."""
     make: Callable[[K, GuardContext], AnyDetector | CostLimit]
-    """Returns a detector. Raises ``ValueError`` or ``InvalidGuardKey`` for invalid keys."""
+    """Returns a detector. Raises ``ValueError`` or ``InvalidGuardSetting`` for invalid keys."""
     cased: bool = True
     """True if the detector gets texts with their case, not case-folded."""
     fields: frozenset[str] | None = None

@@ -36,7 +36,7 @@ from proxy.types.guard import GuardRule, Stage, StageRules
 Walk = Callable[[Json], Iterator[WalkItem]]
 
 
-def get_response_document(frame: Frame) -> Json | None:
+def get_document_unless_failed(frame: Frame) -> Json | None:
     """Return the document of a whole response, or None for a failed model call.
 
     Raises ``ValueError`` for any other response without a document, because no guard would read it.
@@ -79,7 +79,7 @@ def replace_document(frame: Frame, doc: Json, call: Call) -> Frame:
 
 def restore_masked_values(frame: Frame, masks: Masks, call: Call) -> Frame:
     """Return the frame of a whole response with the masked values in place of placeholders."""
-    document_before = get_response_document(frame)
+    document_before = get_document_unless_failed(frame)
     if document_before is None:
         return frame
     texts = collect_texts(walk_response_document(document_before, frame.family, is_event=False))
@@ -87,7 +87,7 @@ def restore_masked_values(frame: Frame, masks: Masks, call: Call) -> Frame:
     return frame if doc is document_before else replace_document(frame, doc, call)
 
 
-def _mark_adjacent_runs(walked_texts: Texts, frame: Frame) -> Texts:
+def _set_runs_of_joined_texts(walked_texts: Texts, frame: Frame) -> Texts:
     """Return the texts of a response, with the ``run`` of those that clients may see joined.
 
     These are the texts of one choice and one kind. Writers of other API families join them.
@@ -180,7 +180,7 @@ class DocumentInspector:
         return (
             walked_texts
             if self.frame is None or len(walked_texts.texts) == 1
-            else _mark_adjacent_runs(walked_texts, self.frame)
+            else _set_runs_of_joined_texts(walked_texts, self.frame)
         )
 
     async def _call_services(
@@ -226,7 +226,7 @@ class WholeResponseInspector:
         """Return None, so that the caller awaits ``inspect``: any document may be much work."""
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
-        document_before = get_response_document(frame)
+        document_before = get_document_unless_failed(frame)
         if document_before is None:
             return (frame,)
         inspector = DocumentInspector(

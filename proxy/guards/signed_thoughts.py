@@ -143,13 +143,13 @@ def remove_changed_thoughts(document_before: Json, document_after: Json) -> Json
             items = [
                 item
                 for item_before, item_after in pairs
-                for item in _remove_changed_blocks(item_before, item_after)
+                for item in _list_item_without_changed_blocks(item_before, item_after)
             ]
             document_after = {**document_after, name: items}
     return document_after
 
 
-def _remove_changed_blocks(item_before: Any, item_after: Any) -> list[Any]:
+def _list_item_without_changed_blocks(item_before: Any, item_after: Any) -> list[Any]:
     """Return the item without its changed signed blocks, or nothing if no block remains."""
     if item_after is item_before or not isinstance(item_after, dict):
         return [item_after]

@@ -183,7 +183,7 @@ class Reservation:
     def _make_refusal_error(
         self, decision: LimitDecision, claims: Sequence[Claim]
     ) -> ProxyError | None:
-        refusal = decision.refusal
+        refusal = decision.longest_refusal
         if refusal is None:
             return None
         limit = next(claim.limit for claim in claims if claim.limit.name == refusal.limit.name)

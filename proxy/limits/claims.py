@@ -14,7 +14,7 @@ from proxy.call.record import Record
 from proxy.dialects import DIALECTS
 from proxy.dialects.requests.upstream_request import apply_overrides, translate_request
 from proxy.errors import InvalidField
-from proxy.fields.token_bounds import count_choices, max_reasoning_tokens
+from proxy.fields.token_bounds import count_total_choices, max_reasoning_tokens
 from proxy.limits.kinds.usd import estimate_highest_cost
 from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body_quarters, to_tokens
 from proxy.money.usage import find_price_on
@@ -37,7 +37,7 @@ from proxy.types.limit import (
     LimitDecision,
     LimitKind,
 )
-from proxy.types.providers import is_reasoning_model
+from proxy.types.providers import is_reasoning_call
 
 USER_PLACEHOLDER = "\0user\0"  # stands for the user in a scope; no policy name contains NUL
 AmountsByKind = dict[LimitKind, list[int]]
@@ -227,13 +227,13 @@ def estimate_hidden_output(plan: Plan, call: Call, attempt: Attempt) -> HiddenOu
     body = apply_overrides(call, attempt.target, model_call.get_overrides(attempt.target))
     if call.stream and DIALECTS[attempt.target.upstream.dialect].server.can_stream:
         has_reasoned = meter.reported is not None and meter.reported.reasoning
-        may_have_reasoned = is_reasoning_model(attempt.target.model, body)
+        may_have_reasoned = is_reasoning_call(attempt.target.model, body)
         if not (has_reasoned or may_have_reasoned or max_reasoning_tokens(body)):
             return NOTHING_HIDDEN
     sent_at = attempt.started if attempt.sent_at is None else attempt.sent_at
     text_at = attempt.ended if meter.text_at is None else meter.text_at
     seconds = 0.0 if text_at is None else max(0.0, text_at - sent_at)
-    return HiddenOutput(seconds, count_choices(body), attempt.max_output_tokens)
+    return HiddenOutput(seconds, count_total_choices(body), attempt.max_output_tokens)
 
 
 def list_non_user_budget_charges(

@@ -313,7 +313,7 @@ class RequestUpload:
         self.length = length
         self.has_begun = False
 
-    async def read(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         is_first, self.has_begun = not self.has_begun, True
         piece = await self._incoming.read_piece(is_first=is_first)
         if self._is_blank and (begin := piece.lstrip(JSON_PREFIX_BYTES)[:1]):

@@ -141,7 +141,7 @@ class RequestHead:
     passthrough: PassthroughRequest | None = None
     method: str = "POST"
 
-    def get_parameter(self, name: str) -> str | None:
+    def get_url_parameter(self, name: str) -> str | None:
         """Return a parameter of the path or the query, or None."""
         return next((value for key, value in self.parameters if key == name), None)
 

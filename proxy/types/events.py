@@ -250,13 +250,13 @@ def get_index(item: object, position: int) -> int:
     if index is None:
         return position
     if isinstance(index, str):
-        return _parse_index(index.strip()) if len(index) <= MAX_INDEX_CHARS else hash(index)
+        return _parse_index_or_hash(index.strip()) if len(index) <= MAX_INDEX_CHARS else hash(index)
     if isinstance(index, int | float):
         return int(index) if isinstance(index, int) or index.is_integer() else hash(str(index))
     return hash(type(index).__name__)
 
 
-def _parse_index(text: str) -> int:
+def _parse_index_or_hash(text: str) -> int:
     for read in (int, float, lambda digits: int(digits, 0)):
         try:
             number = read(text)

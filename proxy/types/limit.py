@@ -287,7 +287,7 @@ class LimitDecision:
     is_store_unavailable: bool = False
 
     @property
-    def refusal(self) -> LimitRefusal | None:
+    def longest_refusal(self) -> LimitRefusal | None:
         """Limit that refuses the call for the longest time, None if the call is admitted."""
         if self.admitted:
             return None
@@ -335,7 +335,7 @@ class LimitDecision:
         levels = self.readings[::READING_LENGTH]
         return [-(-levels[n] // claim.limit.debt_per_unit) for n, claim in enumerate(self.claims)]
 
-    def list_refusals(self) -> list[tuple[Limit, bool]]:
+    def pair_limit_refusals(self) -> list[tuple[Limit, bool]]:
         """Return the limit of each claim, and True if it refuses or would without shadow mode."""
         waits = self.readings[WAIT_INDEX::READING_LENGTH]
         return [(claim.limit, waits[index] != 0) for index, claim in enumerate(self.claims)]

@@ -34,7 +34,7 @@ class Upload(Protocol):
     @property
     def has_begun(self) -> bool: ...
 
-    async def read(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         """Return the next bytes, empty at the end. Raises ``RequestError``."""
 
 

@@ -208,7 +208,7 @@ REASONING_FIELDS = frozenset({"reasoning", "reasoning_effort", "thinking"})
 _DISABLED_VALUES = (None, False, "none", "disabled", "off", 0)
 
 
-def is_reasoning_model(model: str, body: Mapping[str, Any]) -> bool:
+def is_reasoning_call(model: str, body: Mapping[str, Any]) -> bool:
     """Return True if the model's name is known to reason, or the request enables reasoning."""
     return _requests_reasoning(body) or (
         bool(_REASONING.search(model)) and not _NOT_REASONING.search(model)

@@ -57,7 +57,7 @@ class Timeouts:
     idle: float = 600.0
     total: float = 600.0
 
-    def cap_at(self, seconds: float, *, streamed: bool) -> Timeouts:
+    def cap_total_at(self, seconds: float, *, streamed: bool) -> Timeouts:
         """Return the timeouts of one request that must end within ``seconds``."""
         total = min(self.total, seconds)
         first_byte, idle = (self.first_byte, self.idle) if streamed else (total, total)

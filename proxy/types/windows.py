@@ -6,17 +6,26 @@ Every moment lies in exactly one window, also when a zone changes its clocks.
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import Literal
+from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from proxy.runtime.frozen import frozen
 
 Unit = Literal["second", "minute", "hour", "day", "week", "month"]
-Bounds = tuple[int, int, int, int]
-"""Start of the previous, the current and the next window, and the end of the next one."""
-
 _FIXED_MS: dict[Unit, int] = {"second": 1000, "minute": 60_000}
 _HOUR_MS = 3_600_000
+
+
+class WindowBounds(NamedTuple):
+    """Bounds of a window and of its neighbors, in milliseconds since the epoch."""
+
+    previous_start: int
+    start: int
+    end: int
+    next_end: int
+
+
+NO_WINDOW = WindowBounds._make((0, 0, 0, 0))
 
 
 @frozen
@@ -37,26 +46,26 @@ class Calendar:
         except (KeyError, OSError, ValueError):
             raise ValueError(f"unknown time zone {self.zone}") from None
 
-    def get_window_bounds_ms(self, wall_ms: int) -> Bounds:
+    def get_window_bounds_ms(self, wall_ms: int) -> WindowBounds:
         """Return the bounds of the window that contains a moment, and of its neighbors."""
         if length := _FIXED_MS.get(self.unit):
             begin = wall_ms - wall_ms % length
-            return begin - length, begin, begin + length, begin + 2 * length
+            return WindowBounds._make(begin + by * length for by in (-1, 0, 1, 2))
         zone = self._load_zone()
         if self.unit == "hour":
-            return _hour_bounds(wall_ms, zone)
+            return _get_hour_bounds(wall_ms, zone)
         day = self._get_first_day(datetime.fromtimestamp(wall_ms // 1000, zone).date())
-        begins = [_start_of_day_ms(self._add_units(day, by), zone) for by in (-1, 0, 1, 2)]
-        return begins[0], begins[1], begins[2], begins[3]
+        begins = (_start_of_day_ms(self._add_units(day, by), zone) for by in (-1, 0, 1, 2))
+        return WindowBounds._make(begins)
 
     def get_window_start_ms(self, wall_s: float) -> int:
         """Return the start of the window that contains ``wall_s``, in seconds since the epoch."""
-        return self.get_window_bounds_ms(int(wall_s * 1000))[1]
+        return self.get_window_bounds_ms(int(wall_s * 1000)).start
 
     def get_next_window_start(self, wall_ms: int) -> datetime:
         """Return the start of the next window, with the time zone."""
         return datetime.fromtimestamp(
-            self.get_window_bounds_ms(wall_ms)[2] / 1000, self._load_zone()
+            self.get_window_bounds_ms(wall_ms).end / 1000, self._load_zone()
         )
 
     def _get_first_day(self, day: date) -> date:
@@ -79,16 +88,12 @@ def _start_of_day_ms(day: date, zone: tzinfo) -> int:
     return int(datetime.combine(day, time(), zone).timestamp()) * 1000
 
 
-def _hour_bounds(wall_ms: int, zone: tzinfo) -> Bounds:
+def _get_hour_bounds(wall_ms: int, zone: tzinfo) -> WindowBounds:
     """Return the bounds for hours. A clock change by less than an hour ends an hour early."""
     begin = _start_of_hour_ms(wall_ms, zone)
     following = _start_of_next_hour_ms(begin, zone)
-    return (
-        _start_of_hour_ms(begin - 1, zone),
-        begin,
-        following,
-        _start_of_next_hour_ms(following, zone),
-    )
+    previous, next_end = _start_of_hour_ms(begin - 1, zone), _start_of_next_hour_ms(following, zone)
+    return WindowBounds._make((previous, begin, following, next_end))
 
 
 def _start_of_hour_ms(wall_ms: int, zone: tzinfo) -> int:

@@ -101,7 +101,7 @@ class Upstreams:
     ) -> UpstreamResponse:
         """Return the model list, an estimated count, or the responses of several model calls."""
         if plan.model_list is not None:
-            is_list = call.head.get_parameter("model") is None
+            is_list = call.head.get_url_parameter("model") is None
             return LocalResponse(partial(list_models, plan.model_list, is_list=is_list))
         if is_counted_locally(plan, call):
             record.add_warnings([COUNT_ESTIMATED])
@@ -267,7 +267,7 @@ class Upstreams:
             request.url,
             headers,
             request.body if request.upload is None else request.upload,
-            upstream.timeouts.cap_at(timeout_s, streamed=streamed),
+            upstream.timeouts.cap_total_at(timeout_s, streamed=streamed),
             open_attempt.on_sent,
             new_connection=new_connection or request.needs_new_connection,
             method=request.method,

@@ -29,7 +29,7 @@ from proxy.errors import (
     UpstreamTimeout,
 )
 from proxy.errors.words import MAX_ID, MAX_WORD, first_items, shorten_to_ascii
-from proxy.fields.token_bounds import CHOICE_COUNT_FIELDS, OPTION_GROUPS, count_choices
+from proxy.fields.token_bounds import CHOICE_COUNT_FIELDS, OPTION_GROUPS, count_total_choices
 from proxy.money.usage import read_chat_usage
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
@@ -201,7 +201,7 @@ def _has_one_choice(open_attempt: OpenAttempt) -> bool:
     if plan is not None:
         model_call = plan.model_calls[open_attempt.attempt.model_call]
         body = {**body, **model_call.get_overrides(open_attempt.target).set}
-    return _CHOICE_FIELDS.isdisjoint(body) or count_choices(body) == 1
+    return _CHOICE_FIELDS.isdisjoint(body) or count_total_choices(body) == 1
 
 
 def check_encoding(open_attempt: OpenAttempt, reply: Reply) -> None:

@@ -176,7 +176,7 @@ class Pool:
     async def _open_connection(self, origin: Origin, deadline: float) -> Connection:
         if self._is_closed:
             message = "The proxy is shutting down and has closed its connections."
-            raise UpstreamUnavailable(message).with_cause("local")
+            raise UpstreamUnavailable(message).set_cause("local")
         if len(self._in_use) + self._dialing + self.idle >= self._max_connections:
             self._close_one_idle()
         self._dialing += 1
@@ -339,7 +339,7 @@ class HttpClient:
             was_stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
             self.pool.return_connection(origin, connection)
             if was_stale and isinstance(error, UpstreamUnavailable):
-                raise StaleConnection().with_cause(error.cause, error.system_text) from None
+                raise StaleConnection().set_cause(error.cause, error.system_text) from None
             raise
         return HttpReply(
             head.status,
@@ -370,7 +370,7 @@ class HttpClient:
             )
         except UpstreamTimeout as timeout:
             if remaining_s < timeouts.connect:
-                raise UpstreamTimeout("total").with_cause(
+                raise UpstreamTimeout("total").set_cause(
                     timeout.cause, timeout.system_text
                 ) from None
             raise

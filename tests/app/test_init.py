@@ -75,7 +75,7 @@ async def test_is_ready_after_loading(tmp_path: Path) -> None:
     def loaded() -> None:
         ready_when_loaded.append(readiness.ready)
 
-    await app.finish_loading(snapshot(tmp_path), Calls(), readiness, Metrics("1"), loaded)
+    await app.load_until_ready(snapshot(tmp_path), Calls(), readiness, Metrics("1"), loaded)
 
     assert ready_when_loaded == [False]
     assert readiness.ready
@@ -84,7 +84,7 @@ async def test_is_ready_after_loading(tmp_path: Path) -> None:
 async def test_stop_ends_loading(tmp_path: Path) -> None:
     readiness, calls = Readiness(), Calls()
     calls.add_task(asyncio.current_task())
-    work = app.finish_loading(snapshot(tmp_path), calls, readiness, Metrics("1"), lambda: None)
+    work = app.load_until_ready(snapshot(tmp_path), calls, readiness, Metrics("1"), lambda: None)
 
     async with background_task(work):
         await asyncio.sleep(0)

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.demo.serving import run_local_upstream
+from proxy.demo.serving import run_model_or_simulation
 from proxy.demo.simulated import RESPONSE_TEXT
 from proxy.settings import Address
 from tests.demo.test_model import ENDS, RUNTIME, WAIT, installed_model, killed_by, script
@@ -279,7 +279,7 @@ async def test_end_of_model_is_one_line(text: str, message: str) -> None:
         return script(text)
 
     async with (
-        run_local_upstream(address, messages.append, command, ready_s),
+        run_model_or_simulation(address, messages.append, command, ready_s),
         aiohttp.ClientSession() as client,
         client.post(f"http://{address}/v1/completions", json={}) as response,
     ):
@@ -294,5 +294,7 @@ async def test_address_in_use_is_an_error() -> None:
         address = Address("127.0.0.1", listener.getsockname()[1])
 
         with pytest.raises(OSError, match="in use"):
-            async with run_local_upstream(address, lambda _: None, lambda _: script("sys.exit(1)")):
+            async with run_model_or_simulation(
+                address, lambda _: None, lambda _: script("sys.exit(1)")
+            ):
                 pytest.fail("nothing is served")

@@ -29,11 +29,11 @@ from proxy.fields.rules import FieldRule, compile_field_rules
 from proxy.fields.spelling import _FORMS_OF_ASCII, casefold_name, normalize_name
 from proxy.fields.token_bounds import (
     COUNT_TYPES,
-    add_token_bounds,
-    check_option_groups,
-    count_choices,
-    list_option_groups,
-    max_output_tokens,
+    add_missing_token_fields,
+    check_option_group_members,
+    count_total_choices,
+    estimate_max_output_tokens,
+    list_body_and_option_groups,
     remove_ranges,
 )
 from proxy.guards.text.documents import collect_request_texts
@@ -251,7 +251,7 @@ UNBOUNDED = 1024
     ],
 )
 def test_token_bound_covers_all_servers(body: dict[str, Any], maximum: int) -> None:
-    assert max_output_tokens(body, KNOWN_VALUES) == maximum
+    assert estimate_max_output_tokens(body, KNOWN_VALUES) == maximum
 
 
 @for_each(
@@ -267,13 +267,13 @@ def test_token_bound_covers_all_servers(body: dict[str, Any], maximum: int) -> N
     ],
 )
 def test_choices_of_a_request_are_counted(body: dict[str, Any], answers: int) -> None:
-    assert count_choices(body) == answers
+    assert count_total_choices(body) == answers
 
 
 def test_nested_option_groups_are_found() -> None:
     body = {"extra_body": {"options": {"a": 1}}, "options": "text", "other": {"options": {}}}
 
-    assert [path for path, _ in list_option_groups(body)] == [
+    assert [path for path, _ in list_body_and_option_groups(body)] == [
         "",
         "extra_body.",
         "extra_body.options.",
@@ -284,14 +284,14 @@ def test_nested_option_groups_are_found() -> None:
 @for_each("name", sorted(COUNT_TYPES))
 def test_numbers_are_checked_in_groups(name: str, value: Any) -> None:
     with pytest.raises(InvalidField) as refused:
-        check_option_groups({"options": {name: value}})
+        check_option_group_members({"options": {name: value}})
 
     assert refused.value.param == f"options.{name}"
-    assert add_token_bounds({})[name].check(value) is not None
+    assert add_missing_token_fields({})[name].check(value) is not None
 
 
 def test_dialect_fields_take_precedence() -> None:
-    assert add_token_bounds(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
+    assert add_missing_token_fields(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
     assert CHAT["stop"].check(["a"] * 6) is not None
     assert remove_ranges(CHAT)["stop"].check(["a"] * 6) is None
     assert remove_ranges(CHAT)["stop"].check([1]) is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.errors import BlockedByUpstream, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.guards.run import list_upstream_texts, remove_upstream_texts, rewrite_error
+from proxy.guards.run import apply_changes_to_error, list_upstream_texts, remove_upstream_texts
 from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy
 from tests.doubles import Script, ScriptedUpstream, chat_events, legacy_completion, respond, stream
@@ -184,14 +184,16 @@ def test_own_message_is_not_inspected() -> None:
 
 
 def test_withheld_message_leaves_the_error() -> None:
-    refused = UpstreamRejected(upstream_status=422, param="hippo").with_code("a", "b", "a hippo")
-    denied = BlockedByUpstream(upstream_status=446).with_code(None, None, "a hippo")
-    busy = UpstreamUnavailable(upstream_status=429).with_code(None, "b", "a hippo")
+    refused = UpstreamRejected(upstream_status=422, param="hippo").set_api_error(
+        "a", "b", "a hippo"
+    )
+    denied = BlockedByUpstream(upstream_status=446).set_api_error(None, None, "a hippo")
+    busy = UpstreamUnavailable(upstream_status=429).set_api_error(None, "b", "a hippo")
 
     for error in (refused, denied, busy):
         assert list_upstream_texts(error)[0].text == "a hippo"
         remove_upstream_texts(error)
         assert error.message == error.own_message
         assert "hippo" not in f"{error!r} {error} {error.param}"
-    rewrite_error(denied, {("error", "message"): "so"})
+    apply_changes_to_error(denied, {("error", "message"): "so"})
     assert denied.message == "so"

@@ -223,7 +223,7 @@ async def test_stalled_upload_times_out() -> None:
 
     assert (upload.length, upload.has_begun) == (9, False)
     with pytest.raises(RequestTimeout):
-        await upload.read()
+        await upload.read_chunk()
     assert upload.has_begun
 
 

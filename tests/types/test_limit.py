@@ -78,7 +78,7 @@ def test_longest_wait_refuses(
     decided = build_limit_decision(claims(*requested), readings)
 
     assert decided.admitted is (refusal is None)
-    get_used_amount = decided.refusal
+    get_used_amount = decided.longest_refusal
     assert (get_used_amount and (get_used_amount.limit, get_used_amount.retry_after_s)) == refusal
 
 
@@ -114,7 +114,7 @@ def test_summary_without_states_is_equal(counted: list[tuple[int, int]], is_shad
     decided = build_limit_decision(requests, readings)
 
     states = decided.counter_states
-    assert decided.list_refusals() == [(state.limit, state.would_refuse) for state in states]
+    assert decided.pair_limit_refusals() == [(state.limit, state.would_refuse) for state in states]
     assert decided.get_used_amounts() == [state.used for state in states]
 
 

@@ -22,7 +22,7 @@ from proxy.types.passthrough import (
     fill_route,
     make_sample_request,
 )
-from proxy.types.providers import BY_WORD, get_key_variable, is_reasoning_model
+from proxy.types.providers import BY_WORD, get_key_variable, is_reasoning_call
 from tests.for_each import for_each
 
 
@@ -103,7 +103,7 @@ OTHER_MODELS = (
 
 @for_each("model", [*REASONING, *OTHER_MODELS])
 def test_reasoning_models_are_recognized(model: str) -> None:
-    assert is_reasoning_model(model, {}) is (model in REASONING)
+    assert is_reasoning_call(model, {}) is (model in REASONING)
 
 
 @for_each(
@@ -118,7 +118,7 @@ def test_reasoning_models_are_recognized(model: str) -> None:
     ],
 )
 def test_requested_reasoning_counts(body: dict[str, Any], is_requested: bool) -> None:
-    assert is_reasoning_model("smol", body) is is_requested
+    assert is_reasoning_call("smol", body) is is_requested
 
 
 FILES = PassthroughPath("/v1/files/{id}", frozenset({"GET", "DELETE"}))

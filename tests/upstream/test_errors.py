@@ -144,7 +144,7 @@ def refused(
 ) -> UpstreamRejected:
     error = UpstreamRejected(message, upstream_status=status, param=param)
     error.is_api_error = is_api_error
-    return error.with_code(code, kind)
+    return error.set_api_error(code, kind)
 
 
 OF_FILE = call({}, "passthrough", ("/v1/files/{file_id}", "/v1/files/file-9"))
@@ -242,7 +242,7 @@ def test_parts_of_a_credential_are_redacted(part: str, context: str) -> None:
 
 @for_each("part", PARTS)
 def test_code_containing_a_credential_is_dropped(part: str) -> None:
-    error = UpstreamRejected("x", upstream_status=400).with_code(part, f"e_{part}_e")
+    error = UpstreamRejected("x", upstream_status=400).set_api_error(part, f"e_{part}_e")
     error.findings = (UpstreamFinding("input", part, True), UpstreamFinding("input", "pii", True))
 
     redact_credentials(error, UPSTREAM)

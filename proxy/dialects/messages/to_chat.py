@@ -26,7 +26,7 @@ from proxy.fields.checks import (
 from proxy.fields.field_table import PATHS_BY_API, Conversions, convert_from_api
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
-from proxy.types.providers import is_reasoning_model
+from proxy.types.providers import is_reasoning_call
 
 _CONTENT = make_required(any_of(string(), object_array()))
 _TEXT: Fields = {"text": make_required(string())}
@@ -123,7 +123,7 @@ class _MessagesToChatConversion:
         self._body = body
         self._keeps_thoughts = keeps_thoughts
         self._place = "system"
-        self._is_reasoning = is_reasoning_model(str(body.get("model")), {})
+        self._is_reasoning = is_reasoning_call(str(body.get("model")), {})
         self.dropped: set[str] = set()
 
     def _make_unsupported_error(self) -> InvalidField:
@@ -143,7 +143,7 @@ class _MessagesToChatConversion:
         self.dropped |= dropped
         chat |= renamed | self._convert_tools()
         self._add_reasoning_effort(chat)
-        if is_reasoning_model(str(body.get("model")), chat) and "max_tokens" in chat:
+        if is_reasoning_call(str(body.get("model")), chat) and "max_tokens" in chat:
             chat["max_completion_tokens"] = chat.pop("max_tokens")
         return chat
 

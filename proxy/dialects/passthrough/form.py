@@ -93,7 +93,7 @@ class FormUpload:
     def has_begun(self) -> bool:
         return self._upload.has_begun
 
-    async def read(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         """Return the next piece. The piece after it has been checked, too."""
         piece, self._ahead = self._ahead, None
         if piece is None:
@@ -103,7 +103,7 @@ class FormUpload:
         return piece
 
     async def _read_piece(self) -> bytes:
-        piece = await self._upload.read()
+        piece = await self._upload.read_chunk()
         if piece:
             self._parts.feed(piece)
         else:

@@ -81,7 +81,7 @@ def read_passthrough_call(head: RequestHead, body: Json, size: int = 0, caller: 
 
 def make_upload_call(head: RequestHead, upload: Upload, caller: str) -> Call:
     """Return the call of a body that is forwarded unread."""
-    model = head.get_parameter("deployment")
+    model = head.get_url_parameter("deployment")
     check_name_lengths("model", model)
     check_name_lengths("deployment", head.deployment)
     return Call(

@@ -34,7 +34,7 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
         raise InvalidField("deployment", "has a target that does not support conversations")
     if not serves_state or (ref is None and not is_conversation):
         raise make_unknown_id_error(
-            head, head.get_parameter("id") or "" if ref is None else ref.client_id
+            head, head.get_url_parameter("id") or "" if ref is None else ref.client_id
         )
     dropped: tuple[str, ...] = ()
     url, headers = make_url_and_headers(target.upstream, stored.make_upstream_path(call))

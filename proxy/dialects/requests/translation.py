@@ -33,7 +33,7 @@ from proxy.types import (
     Upstream,
 )
 from proxy.types.events import FamilyName
-from proxy.types.providers import REASONING_FIELDS, Provider, is_reasoning_model
+from proxy.types.providers import REASONING_FIELDS, Provider, is_reasoning_call
 
 _CONVERSATION_ENDPOINTS: frozenset[Endpoint] = frozenset({"chat", "responses"})
 """Endpoints whose requests are conversations."""
@@ -93,7 +93,7 @@ def translate_body(
         accepts_zero_bound=zero,
         max_output_tokens=0
         if from_endpoint in UNGENERATED_ENDPOINTS
-        else token_bounds.max_output_tokens(result, obeyed_fields, accepts_zero=zero)
+        else token_bounds.estimate_max_output_tokens(result, obeyed_fields, accepts_zero=zero)
         * token_bounds.count_prompts(result),
     )
 
@@ -357,7 +357,7 @@ def _find_output_limit_name(endpoint: Endpoint, body: Json, name: str) -> str | 
         return "max_output_tokens"
     if endpoint != "chat":
         return None
-    if is_reasoning_model(str(body.get("model")), body):  # such models refuse the old name
+    if is_reasoning_call(str(body.get("model")), body):  # such models refuse the old name
         return "max_completion_tokens"
     return name
 
@@ -373,7 +373,7 @@ def _compute_lowest_output_limit(endpoint: Endpoint, body: Json, maximum: float)
         if endpoint == "completions"
         else maximum
     )
-    for path, group in token_bounds.list_option_groups(body):
+    for path, group in token_bounds.list_body_and_option_groups(body):
         for name in token_bounds.OUTPUT_LIMIT_FIELDS.keys() & group.keys():
             if (
                 group[name] is not None

@@ -20,7 +20,7 @@ from proxy.fields.field_table import (
 )
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
-from proxy.types.providers import is_reasoning_model
+from proxy.types.providers import is_reasoning_call
 
 CONVERTED_FIELDS = {
     *("include", "input", "instructions", "max_output_tokens", "store", "stream_options"),
@@ -73,7 +73,7 @@ class _ResponsesToChatConversion:
         chat |= self._convert_tools() | renamed | self._convert_logprobs()
         bound = body.get("max_output_tokens")
         if bound is not None:
-            is_reasoning = is_reasoning_model(str(body.get("model")), chat)
+            is_reasoning = is_reasoning_call(str(body.get("model")), chat)
             chat["max_completion_tokens" if is_reasoning else "max_tokens"] = bound
         return chat
 

@@ -78,7 +78,7 @@ def resolve_response_id(call: Call, sealer: IdSealer | None) -> Call:
     """Resolve the id of a response in the path or in ``previous_response_id``."""
     head = call.head
     is_stored = head.endpoint == "stored"
-    client_id: Any = head.get_parameter("id") if is_stored else call.body[PREVIOUS_RESPONSE_ID]
+    client_id: Any = head.get_url_parameter("id") if is_stored else call.body[PREVIOUS_RESPONSE_ID]
     if sealer is None:
         raise InvalidField("response_id" if is_stored else PREVIOUS_RESPONSE_ID, NOT_SEALED)
     ref = sealer.open(client_id, call.scheduling_key)
@@ -206,7 +206,7 @@ def _replace_ids(item: Json, new_ids: Mapping[str, str | None]) -> Json:
 
 def resolve_page_cursor(call: Call, sealer: IdSealer | None) -> Call:
     """Insert the provider's item id in the query parameter ``after``, if the target stores it."""
-    cursor, call_ref = call.head.get_parameter(CURSOR_NAME), call.state_ref
+    cursor, call_ref = call.head.get_url_parameter(CURSOR_NAME), call.state_ref
     key = call.scheduling_key
     ref = None if cursor is None or sealer is None else sealer.open(cursor, key, ITEMS)
     if ref is None or call_ref is None or not call_ref.is_same_target(ref):

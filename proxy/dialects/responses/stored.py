@@ -158,7 +158,7 @@ def resolve_conversation_call(call: Call, sealer: IdSealer | None) -> Call:
     head = call.head
     if sealer is None:
         raise InvalidField("conversation_id", NOT_SEALED)
-    client_id, item_id = head.get_parameter("id"), head.get_parameter("item")
+    client_id, item_id = head.get_url_parameter("id"), head.get_url_parameter("item")
     if client_id is not None:
         ref = sealer.open(client_id, call.scheduling_key, CONVERSATIONS)
         if ref is None:

@@ -117,7 +117,7 @@ def make_error_response(
 
 def check_page_size(head: RequestHead) -> None:
     """Raise ``InvalidField`` for an invalid size of a page of models."""
-    limit = head.get_parameter("limit")
+    limit = head.get_url_parameter("limit")
     if limit is not None and not (
         limit.isascii() and limit.isdigit() and 1 <= int(limit[:5]) <= MAX_PAGE_MODELS
     ):
@@ -138,9 +138,9 @@ def convert_model_list(head: RequestHead, data: Json) -> Json:
     """
     if data.get("object") != "list":
         return _make_model_info(data)
-    models, limit = data["data"], head.get_parameter("limit")
+    models, limit = data["data"], head.get_url_parameter("limit")
     size = MAX_PAGE_MODELS if limit is None else int(limit[:5])
-    after_id, before_id = head.get_parameter("after_id"), head.get_parameter("before_id")
+    after_id, before_id = head.get_url_parameter("after_id"), head.get_url_parameter("before_id")
     positions = {model["id"]: position for position, model in enumerate(models)}
     if after_id in positions:
         models = models[positions[after_id] + 1 :]

@@ -19,7 +19,7 @@ from proxy.dialects.findings import make_flag_formatter
 from proxy.guards.guard_kind import (
     GuardContext,
     GuardKind,
-    InvalidGuardKey,
+    InvalidGuardSetting,
     PromptDetectorFactory,
     make_wrong_stage_message,
 )
@@ -309,7 +309,7 @@ def _make_judge(keys: JudgeConfig, context: GuardContext) -> Judge | PromptDetec
     if keys.check == "criteria":
         return make_judge(keys, context, keys.criteria or "", "violation")
     if context.stage == "input":
-        raise InvalidGuardKey("check", make_wrong_stage_message(keys.check, "output"))
+        raise InvalidGuardSetting("check", make_wrong_stage_message(keys.check, "output"))
     rule, kind = RESPONSE_CHECKS[keys.check]
     return build_factory_requiring_evidence(make_judge(keys, context, rule, kind, keys.check))
 

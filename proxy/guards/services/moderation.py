@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, TypeAdapter
 from proxy.config.scalars import Duration, Model, Name, RefersTo, Section, Share
 from proxy.dialects.findings import TOXICITY
 from proxy.dialects.requests.upstream_request import make_url_and_headers
-from proxy.guards.guard_kind import GuardContext, GuardKind, InvalidGuardKey
+from proxy.guards.guard_kind import GuardContext, GuardKind, InvalidGuardSetting
 from proxy.guards.services import wire
 from proxy.runtime.frozen import frozen
 from proxy.types import Upstream
@@ -122,7 +122,7 @@ def _make_moderation(keys: ModerationConfig, context: GuardContext) -> Moderatio
     upstream = context.upstreams[keys.upstream]
     if upstream.dialect != "openai":
         message = f"must be an upstream with dialect openai, not {upstream.dialect}"
-        raise InvalidGuardKey("upstream", message)
+        raise InvalidGuardSetting("upstream", message)
     return Moderation(upstream, keys.model, keys.categories)
 
 

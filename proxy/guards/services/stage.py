@@ -183,7 +183,7 @@ class StreamServiceInspector:
         collectors = (_build_collecting_rule(kind, rules, self._texts) for kind in kinds)
         tallies = [RuleTally(rule, calls.clock, max_texts=max_texts) for rule in collectors]
         self._collecting = StreamFilter.for_rules(
-            tallies, run_job=run_job, continues_after_finish=True
+            tallies, run_job=run_job, texts_continue_after_finish=True
         )
 
     def get_results(self) -> list[GuardResult]:
@@ -209,7 +209,7 @@ class StreamServiceInspector:
             tally.opaque = self._collecting.opaque
             tally.max_texts = self._max_texts
         frames = StreamFilter.for_rules(
-            self._tallies, run_job=self._run_job, continues_after_finish=True
+            self._tallies, run_job=self._run_job, texts_continue_after_finish=True
         )
         return await frames.inspect_all(self._frames, self._calls.clock)
 

@@ -22,8 +22,8 @@ from proxy.guards.stream.frame_texts import (
     TextKey,
     UnfinishedText,
     get_choice_index,
-    get_native_text_key,
     get_text_key,
+    get_unknown_event_text_key,
     is_json_text,
     iter_non_delta_texts,
     list_delta_texts,
@@ -126,9 +126,9 @@ class StreamFilter:
         tallies: Sequence[RuleTally],
         run_job: JobRunner = run_on_loop,
         *,
-        continues_after_finish: bool = False,
+        texts_continue_after_finish: bool = False,
     ) -> Self:
-        return cls(RuleFilterFactory(tallies, continues_after_finish), run_job)
+        return cls(RuleFilterFactory(tallies, texts_continue_after_finish), run_job)
 
     def feed(self, frame: Frame) -> list[Frame]:
         """Take the next frame and return the frames that it releases."""
@@ -180,7 +180,7 @@ class StreamFilter:
         path = delta.slot if delta.slot and frame.doc is not None else (0,)
         stream.append(HeldText(frame, path, text))
         released = stream.feed(text)
-        return released if self._opening is None else self._put_start_first(released)
+        return released if self._opening is None else self._hold_until_start(released)
 
     def read_texts(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
         """Return a frame's texts. ``walked_texts`` are those outside of deltas, if known."""
@@ -198,7 +198,7 @@ class StreamFilter:
         weight = sum(stream.filter.estimate_close_work() for stream in ending)
         weight += sum(map(self._estimate_text_weight, open_texts))
         for text in complete_texts:
-            repeated = LOOP_WEIGHT if self._joinable.may_inspect_copies(frame, text) else 0
+            repeated = LOOP_WEIGHT if self._joinable.may_inspect_joined_copies(frame, text) else 0
             weight += TEXT_WEIGHT + estimate_weight(text.text) + repeated
         return FrameTexts(frame, open_texts, complete_texts=complete_texts, weight=weight)
 
@@ -216,25 +216,27 @@ class StreamFilter:
         if open_texts:
             if self._opening is None and has_response_start(frame):
                 self._opening = []
-            yield self._put_start_first(released)
+            yield self._hold_until_start(released)
             yield from self._feed_open_texts(frame, open_texts)
             finishes = (event for event in frame.events if isinstance(event, Finish))
             released_last = map(partial(self._close_ended_streams, frame), finishes)
-            yield self._put_start_first([*chain.from_iterable(released_last)])
+            yield self._hold_until_start([*chain.from_iterable(released_last)])
             return
         waiting = self._get_blocking_stream(frame)
         if waiting is None:
             released += remove_broken_signature(frame, self._edited)
         else:
             waiting.append(HeldText(frame, (), ""))
-        yield self._put_start_first(released)
+        yield self._hold_until_start(released)
 
     def close(self) -> list[Frame]:
         """Return all waiting frames, because the response has ended."""
         self._latest = None
         for text_filter in self._unknown.values():
             text_filter.close()
-        return self._put_start_first(close_streams([*self._streams.values(), *self._idle.values()]))
+        return self._hold_until_start(
+            close_streams([*self._streams.values(), *self._idle.values()])
+        )
 
     def _estimate_text_weight(self, open_text: UnfinishedText) -> int:
         text, stream = open_text.text.text, self._streams.get(open_text.key)
@@ -281,7 +283,7 @@ class StreamFilter:
         Texts of unknown events with one key are also inspected as one text, because a client may
         join them.
         """
-        key = get_native_text_key(frame, text.path)
+        key = get_unknown_event_text_key(frame, text.path)
         text_filter = None if key is None else self._unknown.get(key)
         if text_filter is None:
             text_filter = self._filters.make_filter(text, is_arguments=False, is_over_limit=False)
@@ -306,9 +308,9 @@ class StreamFilter:
         for item, stream in zip(open_texts, streams, strict=True):
             self._latest = item.key
             for piece in split_batches(item.text.text):
-                yield self._put_start_first(stream.feed(piece))
+                yield self._hold_until_start(stream.feed(piece))
             if item.key not in self._streams:
-                yield self._put_start_first(stream.close())
+                yield self._hold_until_start(stream.close())
 
     def _get_or_create_stream(self, open_text: UnfinishedText) -> PartStream:
         """Return the stream of a text. Above ``MAX_STREAMS`` each text has its own."""
@@ -382,7 +384,7 @@ class StreamFilter:
         self._edited.discard(part)
         return released
 
-    def _put_start_first(self, frames: list[Frame]) -> list[Frame]:
+    def _hold_until_start(self, frames: list[Frame]) -> list[Frame]:
         """Return the released frames with the ``ResponseStart`` event first."""
         if self._opening is None:
             return frames

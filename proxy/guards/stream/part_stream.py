@@ -179,7 +179,7 @@ class PartStream:
         if held and not self._ready:
             cleared_chars = self._clear - (held[0].end - len(held[0].text))
             if cleared_chars > self.filter.lookback:
-                out += _split_held_text(held[0], cleared_chars)
+                out += _split_off_cleared_frame(held[0], cleared_chars)
         return out
 
     def _count_waiting_frame(self, held_text: HeldText) -> None:
@@ -265,7 +265,7 @@ def remove_broken_signature(frame: Frame, edited_parts: set[Part]) -> list[Frame
     return [frame]
 
 
-def _split_held_text(held_text: HeldText, cleared_chars: int) -> list[Frame]:
+def _split_off_cleared_frame(held_text: HeldText, cleared_chars: int) -> list[Frame]:
     """Return a frame with the clear beginning of a text, and leave the rest in ``held_text``.
 
     The rest has no document if the frame has other events than the text and its values. A

@@ -184,7 +184,7 @@ class Masks:
 
     __slots__ = ("_digest", "_names", "_values")
     tallies: Sequence[RuleTally] = ()  # never counts findings: it restores values
-    continues_after_finish = False
+    texts_continue_after_finish = False
 
     def __init__(self, digest: Digest) -> None:
         self._digest = digest
@@ -314,16 +314,16 @@ class Unmasker:
             return certain_end
         return start
 
-    def _restore_values(self, text: str, past: int) -> list[ReleasedText]:
-        """Return the pieces of a text from ``past`` on, with values restored."""
+    def _restore_values(self, text: str, start_at: int) -> list[ReleasedText]:
+        """Return the pieces of a text from ``start_at`` on, with values restored."""
         pieces: list[ReleasedText] = []
-        for occurrence in self.names.find_placeholders(text, past):
+        for occurrence in self.names.find_placeholders(text, start_at):
             gap, placeholder = (
-                text[past : occurrence.start],
+                text[start_at : occurrence.start],
                 text[occurrence.start : occurrence.end],
             )
             self._addresses.feed(gap)
-            past = occurrence.end
+            start_at = occurrence.end
             pieces.append(ReleasedText(gap, len(gap), is_changed=False))
             value, hosts = self._values[occurrence.name]
             is_kept = self._addresses.is_inside and not matches_host_entry(
@@ -338,8 +338,8 @@ class Unmasker:
             if self._addresses.is_inside:
                 self._addresses.feed(placeholder)
             pieces.append(ReleasedText(restored, len(placeholder), is_changed=not is_kept))
-        self._addresses.feed(text[past:])
-        pieces.append(ReleasedText(text[past:], len(text) - past, is_changed=False))
+        self._addresses.feed(text[start_at:])
+        pieces.append(ReleasedText(text[start_at:], len(text) - start_at, is_changed=False))
         self._before = text[-CONTEXT_CHARS:]
         return [piece for piece in pieces if piece.size]
 

@@ -49,7 +49,7 @@ class TextFilter(Protocol):
 class TextFilterFactory(Protocol):
     """Makes the filters of the texts of a stream.
 
-    ``tallies`` are the rules that may withhold findings. ``continues_after_finish`` is True if
+    ``tallies`` are the rules that may withhold findings. ``texts_continue_after_finish`` is True if
     texts may continue after their choice has finished.
     """
 
@@ -57,7 +57,7 @@ class TextFilterFactory(Protocol):
     def tallies(self) -> Sequence[RuleTally]: ...
 
     @property
-    def continues_after_finish(self) -> bool: ...
+    def texts_continue_after_finish(self) -> bool: ...
 
     def must_filter(self, text: Text) -> bool:
         """Return True if a text needs a filter."""

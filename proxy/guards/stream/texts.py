@@ -41,7 +41,7 @@ class RuleFilterFactory:
     """Makes the filter of a text: a window, or a filter of arguments, that applies rules."""
 
     tallies: Sequence[RuleTally]
-    continues_after_finish: bool = False
+    texts_continue_after_finish: bool = False
 
     def must_filter(self, text: Text) -> bool:
         for tally in self.tallies:  # noqa: SIM110  # runs for each chunk, and a generator is slower
@@ -105,14 +105,14 @@ class JoinableTextTracker:
             "_forms",
             "_repeated",
             "_tallies",
-            "_continues_after_finish",
+            "_may_continue_after_finish",
         ),
         "finished_choices",
     )
 
     def __init__(self, filters: TextFilterFactory) -> None:
         self._tallies = filters.tallies
-        self._continues_after_finish = filters.continues_after_finish
+        self._may_continue_after_finish = filters.texts_continue_after_finish
         self._first_values: dict[bytes, bytes] = {}  # by text key, both as digests
         self._repeated: set[bytes] = set()  # text keys whose value was inspected as repeated
         self._forms: dict[int, str] = {}
@@ -121,9 +121,11 @@ class JoinableTextTracker:
 
     def ends_with_choice(self, text: Text) -> bool:
         """Return True if a text is closed when its choice finishes, although more may follow."""
-        return not self._continues_after_finish or bool(list_enforcing_rules(self._tallies, text))
+        return not self._may_continue_after_finish or bool(
+            list_enforcing_rules(self._tallies, text)
+        )
 
-    def may_inspect_copies(self, frame: Frame, text: Text) -> bool:
+    def may_inspect_joined_copies(self, frame: Frame, text: Text) -> bool:
         """Return True if copies of a complete text may have to be inspected together."""
         key = _digest_repeatable_key(frame, text.path) if self._first_values else None
         return key in self._first_values and key not in self._repeated
@@ -138,13 +140,15 @@ class JoinableTextTracker:
             return True
         key = _digest_repeatable_key(frame, text.path)
         rules = enforcing_rules or list_inspecting_rules(self._tallies, text)
-        if key is None or self._matches_first_value(key, text.text, rules):
+        if key is None or self._equals_or_becomes_first_value(key, text.text, rules):
             return False
         for tally in () if enforcing_rules else rules:
             tally.opaque = True
         return bool(enforcing_rules)
 
-    def _matches_first_value(self, key: bytes, text: str, tallies: Sequence[RuleTally]) -> bool:
+    def _equals_or_becomes_first_value(
+        self, key: bytes, text: str, tallies: Sequence[RuleTally]
+    ) -> bool:
         """Remember the first text of a key. Return True for it, and for equal clean texts."""
         digest = _digest_text(text)
         if key not in self._first_values:
@@ -165,7 +169,7 @@ class JoinableTextTracker:
         text_key, text, choice = open_text.key, open_text.text, get_choice_index(open_text.key)
         has_ended = choice in self.finished_choices
         if not list_enforcing_rules(self._tallies, text):
-            if has_ended and not self._continues_after_finish:
+            if has_ended and not self._may_continue_after_finish:
                 for tally in list_inspecting_rules(self._tallies, text):
                     tally.record_failure("text_after_finish")
             return False

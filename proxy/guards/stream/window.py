@@ -174,9 +174,9 @@ class Window:
                 self._inspect(self._cursors)
             else:
                 self._last_weight = self._unread = 0
-        elif self._has_holding_rule():
+        elif self._has_rule_holding_uninspected_text():
             return []
-        return self._release_or_fail_rules()
+        return self._release_or_fail_over_limit()
 
     def _inspect_by_words(self, words: WordScanner) -> list[ReleasedText]:
         """Release the text before the last word if nothing may begin there.
@@ -196,7 +196,7 @@ class Window:
             self._credit += HELD_DIVISOR * self._new_size - pending_size
             self._pause -= self._new_size
             self._new_size = 0
-            unclear = words.advance(text, pending_start, end, base)
+            unclear = words.advance_and_list_unclear(text, pending_start, end, base)
             moved = True
             self._credit = min(self._credit, self._max_credit)
             if not unclear:
@@ -211,9 +211,9 @@ class Window:
         ):
             self._inspect(self._cursors)
             moved = True
-        return self._release_or_fail_rules() if moved else []
+        return self._release_or_fail_over_limit() if moved else []
 
-    def _release_or_fail_rules(self) -> list[ReleasedText]:
+    def _release_or_fail_over_limit(self) -> list[ReleasedText]:
         pieces = self._release()
         if len(self._text) > self._limit:
             for cursor in [cursor for cursor in self._cursors if cursor.is_incremental]:
@@ -221,7 +221,7 @@ class Window:
             pieces += self._release()
         return pieces
 
-    def _has_holding_rule(self) -> bool:
+    def _has_rule_holding_uninspected_text(self) -> bool:
         """Return True if a rule still holds everything that it has not inspected."""
         return any(
             cursor.may_withhold and cursor.final_end <= self._final_end for cursor in self._cursors
@@ -298,7 +298,7 @@ class Window:
         is_long = self._words or self._last_weight > LOOP_WEIGHT
         cpu_clock = self._cpu_clock if is_long else clock
         started_at, cpu_before = clock(), cpu_clock()
-        effort = self._collect_matches(cursors, start, final=final)
+        effort = self._collect_matches_counting_slow_chars(cursors, start, final=final)
         cpu_s = clock() - started_at if cpu_clock is clock else cpu_clock() - cpu_before
         self._last_weight = int(cpu_s * WEIGHT_PER_SECOND)
         if self._words:  # the first inspection may compile patterns
@@ -313,7 +313,9 @@ class Window:
         if not start:
             self._unread = 0
 
-    def _collect_matches(self, cursors: Sequence[RuleCursor], start: int, *, final: bool) -> int:
+    def _collect_matches_counting_slow_chars(
+        self, cursors: Sequence[RuleCursor], start: int, *, final: bool
+    ) -> int:
         """Collect new matches. Return how many characters were read one by one, within bounds."""
         text, escaped, base = self._text, self._escaped, self._text_start + start
         preceding = text[start - 1] if start else self._preceding
@@ -376,7 +378,7 @@ class Window:
         tally = self._tallies[match.rule]
         tally.count_finding(match.kind, match.score)
         if tally.rule.can_block:
-            raise tally.build_block_error(match.kind)
+            raise tally.record_block(match.kind)
         self._release_masked(match, pieces)
 
     def _release_masked(self, match: TextMatch, pieces: list[ReleasedText]) -> None:

@@ -83,7 +83,9 @@ class WordScanner:
         working = (cursor.final_end for cursor, _ in self._rules if cursor.tally.error is None)
         return min(working, default=inf)
 
-    def advance(self, text: str, start_at: int, end: int, base: int) -> list[RuleCursor]:
+    def advance_and_list_unclear(
+        self, text: str, start_at: int, end: int, base: int
+    ) -> list[RuleCursor]:
         """Advance the cursors and return those whose rules must inspect the text.
 
         A cursor moves to ``end``, the end of the last complete word, or to the start of a

@@ -20,7 +20,7 @@ from proxy.types.limit import (
     Counting,
     Limit,
 )
-from proxy.types.windows import Bounds, Calendar
+from proxy.types.windows import NO_WINDOW, Calendar, WindowBounds
 
 LEASE_WAIT_MS = 1000
 BUDGET_TTL_MS = 86_400_000
@@ -112,7 +112,7 @@ class Budget:
     spend: dict[int, int] = field(default_factory=dict)
     used_windows: set[int] = field(default_factory=set)
     warned_windows: set[int] = field(default_factory=set)
-    bounds: Bounds = (0, 0, 0, 0)
+    bounds: WindowBounds = NO_WINDOW
     calendar: Calendar | None = None
 
     def get_wait_ms(self, limit: Limit, amount: int, now_ms: int, wall_ms: int) -> int:

@@ -103,7 +103,7 @@ class GuardCompiler:
             detector = kind.make(config, context)
             restore_hosts = frozenset(map(normalize_host_entry, config.restore_hosts or ()))
         except ValueError as error:
-            key = (error.key,) if isinstance(error, guard_kind.InvalidGuardKey) else ()
+            key = (error.key,) if isinstance(error, guard_kind.InvalidGuardSetting) else ()
             self._context.report((*path, *key), str(error))
             return None
         if isinstance(detector, guard_kind.CostLimit):

@@ -76,7 +76,7 @@ def select_listed_models(key: VirtualKey, head: RequestHead) -> tuple[ListedMode
 
     Raise ``ModelNotFound`` if the request names a model that the key may not use.
     """
-    model, names = head.get_parameter("model"), head.get_parameter("names")
+    model, names = head.get_url_parameter("model"), head.get_url_parameter("names")
     if model is not None:
         if model not in key.models:
             raise ModelNotFound(describe_unserved_models([model]), param="model")

@@ -278,7 +278,9 @@ def _describe_outcome(past: PastCall) -> Decision:
 def _describe_limits(past: PastCall) -> Iterator[Decision]:
     claims = [Claim(limit, "", amount) for limit, amount in past.limits]
     decision = LimitDecision(True, claims, past.readings)
-    states = list(zip(claims, decision.list_refusals(), decision.get_used_amounts(), strict=True))
+    states = list(
+        zip(claims, decision.pair_limit_refusals(), decision.get_used_amounts(), strict=True)
+    )
     is_rejected = any(refuses and not limit.shadow for _, (limit, refuses), _ in states)
     for claim, (limit, refuses), used in states:
         text, state = _describe_limit_result(limit, refuses=refuses, is_rejected=is_rejected)

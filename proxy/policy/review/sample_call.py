@@ -68,7 +68,7 @@ def read_sample_call(head: RequestHead, body: Json, caller: str = "") -> Call:
         body = {} if head.method == "GET" else body
         return read_passthrough_call(head, body, len(body), caller)
     if head.endpoint in ABOUT_STATE:
-        if head.endpoint != "conversations" or head.get_parameter("id") is not None:
+        if head.endpoint != "conversations" or head.get_url_parameter("id") is not None:
             raise NotFound(NEEDS_STATE_MESSAGE)
         call = read_conversation_call(head, body, caller=caller)
         _reject_stored_state(call)

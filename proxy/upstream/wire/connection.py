@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self.request_count += 1
         self._sent_at = self._loop.time()
         if self._transport.is_closing():
-            raise UpstreamUnavailable(CLOSED).with_cause("closed")
+            raise UpstreamUnavailable(CLOSED).set_cause("closed")
         if len(body) <= WRITE_BYTES:
             self._transport.write(head + body)
             on_sent()
@@ -333,7 +333,7 @@ class Connection(asyncio.Protocol):
             self._wake_waiter()
             return
         fault = UpstreamUnavailable(CLOSED) if response.head is None else UpstreamInvalid(BROKEN)
-        self._fail(fault.with_cause(get_cause(error), str(error or "")))
+        self._fail(fault.set_cause(get_cause(error), str(error or "")))
 
     def pause_writing(self) -> None:
         self._is_writable = False

@@ -222,7 +222,7 @@ class DialAttempt:
             cause = "tls"
         elif isinstance(error, OSError) and error.errno and self.step == "TCP connect":
             text = os.strerror(error.errno)  # the text of asyncio has no reason
-        unavailable = UpstreamUnavailable(message).with_cause(cause, f"{self.peer}: {text}")
+        unavailable = UpstreamUnavailable(message).set_cause(cause, f"{self.peer}: {text}")
         unavailable.reached_upstream = False
         return unavailable
 
@@ -249,7 +249,7 @@ class Dialer:
                 return await self._connect_any(attempt, addresses)
         except TimeoutError:
             text = f"{attempt.step} with {attempt.peer}"
-            raise UpstreamTimeout("connect").with_cause("timeout", text) from None
+            raise UpstreamTimeout("connect").set_cause("timeout", text) from None
         except (OSError, UnicodeError) as error:
             raise attempt.to_error(error) from None
 

@@ -31,7 +31,7 @@ _START, _END = b"HTTP/1.", b"\r\n\r\n"
 
 def make_protocol_error() -> UpstreamInvalid:
     """Return the error for bytes that are not HTTP/1.1."""
-    return UpstreamInvalid(BROKEN).with_cause("protocol")
+    return UpstreamInvalid(BROKEN).set_cause("protocol")
 
 
 class Http1Head(NamedTuple):

@@ -45,7 +45,7 @@ async def send_upload(
 async def _read(upload: Upload, deadline: float) -> bytes:
     try:
         async with asyncio.timeout_at(deadline):
-            return await upload.read()
+            return await upload.read_chunk()
     except TimeoutError:  # the client was too slow
         raise RequestTimeout from None
 

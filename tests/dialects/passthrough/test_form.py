@@ -164,7 +164,7 @@ class Pieces:
         data = text.encode()
         self._left = [data[index : index + size] for index in range(0, len(data), size)]
 
-    async def read(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         self.has_begun = True
         return self._left.pop(0) if self._left else b""
 
@@ -172,7 +172,7 @@ class Pieces:
 async def forwarded_body(text: str, size: int, target: Target = TARGET) -> bytes:
     upload, response = FormUpload(Pieces(text, size), TYPE, target), b""
     assert (upload.length, upload.has_begun) == (None, False)
-    while piece := await upload.read():
+    while piece := await upload.read_chunk():
         response += piece
     assert upload.has_begun
     return response
@@ -189,7 +189,7 @@ async def test_valid_form_is_forwarded_unchanged(text: str, size: int) -> None:
 async def test_malformed_or_forbidden_form_is_never_completed(text: str, size: int) -> None:
     upload, response = FormUpload(Pieces(text, size), TYPE, TARGET), b""
     with pytest.raises(InvalidField):
-        while piece := await upload.read():
+        while piece := await upload.read_chunk():
             response += piece
     assert len(response) < max(1, len(text.encode()))
 

@@ -34,9 +34,9 @@ def used(store: MemoryStore, limit: Limit) -> int:
 
 
 def wait_ms(outcome: LimitDecision) -> int:
-    assert outcome.refusal is not None
-    assert outcome.refusal.retry_after_s is not None
-    return round(outcome.refusal.retry_after_s * 1000)
+    assert outcome.longest_refusal is not None
+    assert outcome.longest_refusal.retry_after_s is not None
+    return round(outcome.longest_refusal.retry_after_s * 1000)
 
 
 @settings(deadline=None)
@@ -82,8 +82,8 @@ def test_no_interval_exceeds_burst_and_rate(steps: list[tuple[int, int]]) -> Non
 def test_claim_above_the_limit_has_no_retry_after(limit: Limit) -> None:
     outcome = admit(Clock().memory(), "call", limit, 101)
 
-    assert outcome.refusal is not None
-    assert outcome.refusal.retry_after_s is None
+    assert outcome.longest_refusal is not None
+    assert outcome.longest_refusal.retry_after_s is None
 
 
 def test_drained_amount_is_not_refunded() -> None:

@@ -94,8 +94,8 @@ def test_open_counts_nothing_and_closed_refuses() -> None:
 
     assert admitted(fallback, opened, 200) == 200
     refused = run_sync(fallback.admit("call", claims((REQUESTS, 1), (closed, 1))))
-    assert refused.refusal is not None
-    assert (refused.refusal.limit, refused.refusal.retry_after_s) == (closed, 1.0)
+    assert refused.longest_refusal is not None
+    assert (refused.longest_refusal.limit, refused.longest_refusal.retry_after_s) == (closed, 1.0)
     assert fallback.local.preview(claims((REQUESTS, 0))).counter_states[0].used == 0
 
 
@@ -112,7 +112,7 @@ def test_claim_above_the_share_has_a_retry_after() -> None:
     fallback = alone(Clock(), replicas=4)
 
     for amount, wait in ((50, 1.0), (101, None)):
-        refusal = run_sync(fallback.admit("call", claims((TOKENS, amount)))).refusal
+        refusal = run_sync(fallback.admit("call", claims((TOKENS, amount)))).longest_refusal
         assert refusal is not None
         assert refusal.retry_after_s == wait
 

@@ -150,9 +150,9 @@ async def test_clock_of_the_server_is_used(shared_server: Server) -> None:
         wait = None
         for number in count():
             outcome = await store.admit(f"call-{number}", claims((limit, 5)))
-            if outcome.refusal is None:
+            if outcome.longest_refusal is None:
                 break
-            wait = wait or outcome.refusal.retry_after_s
+            wait = wait or outcome.longest_refusal.retry_after_s
 
         assert wait is not None
         assert 0 < wait <= 0.5 <= time.monotonic() - started_at + 0.002

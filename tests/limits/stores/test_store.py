@@ -152,8 +152,8 @@ async def test_negative_claim_is_refused(instances: Instances, limit: Limit) -> 
     await store.settle("in-shadow", [0])
 
     assert not refused.admitted
-    assert refused.refusal is not None
-    assert refused.refusal.retry_after_s is None
+    assert refused.longest_refusal is not None
+    assert refused.longest_refusal.retry_after_s is None
     assert would_refuse(unseen) == ("shadow",)
     assert [item.used for item in await store.read(claims((limit, 0), (shadow, 0)))] == [3, 3]
 
@@ -219,7 +219,7 @@ async def test_count_only_limit_never_refuses(instances: Instances, limit: Limit
     outcome = await store.admit("counts", free)
     await store.settle("counts", [9])
 
-    assert (outcome.admitted, outcome.refusal) == (True, None)
+    assert (outcome.admitted, outcome.longest_refusal) == (True, None)
     assert [state.would_refuse for state in await instances.standings(free)] == [False]
     [standing] = await instances.standings([call_claims])
     assert (standing.used, standing.would_refuse) == (limit.capacity + 10, True)

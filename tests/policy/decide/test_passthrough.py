@@ -128,7 +128,7 @@ class Upload:
     def __init__(self, length: int | None) -> None:
         self.length, self.has_begun = length, False
 
-    async def read(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         return b""
 
 
