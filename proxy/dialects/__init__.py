@@ -144,10 +144,10 @@ USUAL_HEADERS = frozenset(
 
 def find_dialect(path: str, headers: Headers) -> Dialect:
     """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
-    return find_dialect_and_headers(path, headers)[0]
+    return find_dialect_and_header_names(path, headers)[0]
 
 
-def find_dialect_and_headers(path: str, headers: Headers) -> tuple[Dialect, str]:
+def find_dialect_and_header_names(path: str, headers: Headers) -> tuple[Dialect, str]:
     """Return the dialect of a request, and the header names, each after a newline."""
     names = "\n".join(("", *headers))
     name = ONLY_DIALECT_OF_PATH.get(path) or _find_dialect_name(path, headers)
@@ -209,7 +209,7 @@ class RequestContext:
     query: str = ""
     """The query string, not decoded."""
     matched_dialect: tuple[Dialect, str] | None = None
-    """Result of ``find_dialect_and_headers``, None if unknown."""
+    """Result of ``find_dialect_and_header_names``, None if unknown."""
     get_passthrough_paths: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
     """Returns the passthrough paths of the active policy."""
 
@@ -223,12 +223,12 @@ def parse_request_head(
     if (method, path) in PLAIN_ROUTES:
         endpoint = PLAIN_ROUTES[method, path]
     else:
-        route, endpoint, parameters = _find_route(method, path, context.get_passthrough_paths)
+        route, endpoint, parameters = _match_route(method, path, context.get_passthrough_paths)
     if context.query:
         parameters += read_query_parameters(
             context.query, QUERY_PARAMETERS.get(endpoint, frozenset())
         )
-    dialect, joined_names = context.matched_dialect or find_dialect_and_headers(path, headers)
+    dialect, joined_names = context.matched_dialect or find_dialect_and_header_names(path, headers)
     client = dialect.client
     is_gemini = endpoint == "passthrough" and GEMINI_KEY in headers
     names = (*client.key_headers, GEMINI_KEY) if is_gemini else client.key_headers
@@ -263,7 +263,7 @@ def parse_request_head(
     return head
 
 
-def _find_route(
+def _match_route(
     request_method: str, path: str, get_passthrough_paths: Callable[[], PassthroughPaths | None]
 ) -> tuple[str, Endpoint, Parameters]:
     # ``HEAD`` uses the routes of ``GET``. Raises ``RequestError`` for an unknown path or method.
@@ -279,13 +279,13 @@ def _find_route(
             allowed |= {verb for verb, known_path in ROUTES if known_path == route}
     if "GET" in allowed:
         allowed.add("HEAD")
-    listed_route, parameters = _match_passthrough_path(
+    listed_route, parameters = _find_passthrough_route(
         request_method, path, get_passthrough_paths(), allowed
     )
     return listed_route, "passthrough", parameters
 
 
-def _match_passthrough_path(
+def _find_passthrough_route(
     method: str, path: str, passthrough_paths: PassthroughPaths | None, allowed: set[str]
 ) -> tuple[str, Parameters]:
     # Raises ``PathNotFound`` or ``MethodNotAllowed``.

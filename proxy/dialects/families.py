@@ -194,7 +194,7 @@ def make_client_error_response(
     return replace(response, body=client.add_guard_results(response.body, visible, error.findings))
 
 
-def get_findings_and_usage(frame: Frame) -> Json:
+def collect_data_for_response_head(frame: Frame) -> Json:
     """Return a frame's findings of upstream guards, and its usage, for the response head."""
     members: Json = {}
     for event in frame.events:

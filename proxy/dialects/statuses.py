@@ -119,7 +119,7 @@ def classify_error(
         return "denied"
     if status is None:
         return "outage"
-    if status == 429 and is_request_too_large(error):
+    if status == 429 and is_request_above_rate_limit(error):
         return "request"
     meaning = classify_status(statuses, status)
     return "forbidden" if meaning == "request" and is_account_error(error) else meaning
@@ -164,7 +164,7 @@ def is_account_error(error: ErrorBody) -> bool:
     return _ACCOUNT_MESSAGE.match(error.message or "") is not None
 
 
-def is_request_too_large(error: ErrorBody) -> bool:
+def is_request_above_rate_limit(error: ErrorBody) -> bool:
     """Return True if a 429 reports that a single request exceeds a limit."""
     match = _TOO_LARGE.match(error.message or "")
     return match is not None and (match[1] is None or int(match[2]) > int(match[1]))

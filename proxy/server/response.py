@@ -15,7 +15,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.call.record import Record
 from proxy.dialects.base import ClientDialect
-from proxy.dialects.families import choose_status, get_findings_and_usage
+from proxy.dialects.families import choose_status, collect_data_for_response_head
 from proxy.errors import ClientDisconnected, ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import format_usd
@@ -295,7 +295,7 @@ def make_status_and_headers(
 
     Streams lack the cost, which is known only at the end.
     """
-    data, verdicts = get_findings_and_usage(frame), record.list_guard_results()
+    data, verdicts = collect_data_for_response_head(frame), record.list_guard_results()
     status = choose_status(client, verdicts, flagged=head.is_flagged, data=data)
     headers = make_common_headers(record, flagged=head.is_flagged)
     if head.passthrough is not None:

@@ -14,8 +14,8 @@ from proxy.dialects.passthrough.request import build_passthrough_request
 from proxy.dialects.passthrough.response import (
     PassthroughByteReader,
     PassthroughDocumentReader,
+    make_passthrough_response_headers,
     parse_passthrough_head,
-    select_passthrough_headers,
 )
 from proxy.dialects.requests.upstream_request import UpstreamRequest
 from proxy.dialects.wire.strict_json import DocumentParser
@@ -71,7 +71,7 @@ def build_success_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead 
     head = parse_passthrough_head(reply.status, reply.headers, max_bytes)
     headers = (
         *select_client_headers(open_attempt, reply),
-        *select_passthrough_headers(reply.headers),
+        *make_passthrough_response_headers(reply.headers),
     )
     return ResponseHead(streamed=not head.parses_json, headers=headers, passthrough=head)
 

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from proxy.dialects.passthrough.form import check_form_field
-from proxy.dialects.requests.field_filter import filter_fields
+from proxy.dialects.requests.field_filter import apply_field_rules
 from proxy.errors import InvalidField
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import POLICY_FIELDS
@@ -70,7 +70,7 @@ TOOL_LISTS: dict[str, Callable[[Json], Json]] = {
 @for_each("tool", TOOLS)
 def test_tools_are_checked_in_every_list(tool: str, tool_list: str) -> None:
     with pytest.raises(InvalidField, match="clients may not set this field"):
-        filter_fields(TOOL_LISTS[tool_list](TOOLS[tool]), UPSTREAM)
+        apply_field_rules(TOOL_LISTS[tool_list](TOOLS[tool]), UPSTREAM)
 
 
 FILE: Json = {"type": "input_file", "file_id": "file-1"}
@@ -103,11 +103,11 @@ ACCOUNT_IDS: dict[str, Json] = {
 @for_each(("param", "body"), ACCOUNT_IDS.items())
 def test_account_id_is_refused_unless_accepted(param: str, body: Json) -> None:
     with pytest.raises(InvalidField) as refused:
-        filter_fields(body, UPSTREAM)
+        apply_field_rules(body, UPSTREAM)
     accepting = Upstream("a", "openai", "https://example.com", accepts=frozenset({param}))
 
     assert refused.value.param == param
-    assert filter_fields(body, accepting) == (body, [])
+    assert apply_field_rules(body, accepting) == (body, [])
 
 
 FORBIDDEN_NAMES = sorted(name for name in POLICY_FIELDS if "." not in name)
@@ -126,21 +126,21 @@ OUTER: dict[str, Callable[[Json], Json]] = {
 @for_each("name", FORBIDDEN_NAMES)
 def test_forbidden_fields_are_refused_at_any_depth(name: str, outer: str) -> None:
     with pytest.raises(InvalidField):
-        filter_fields(OUTER[outer]({name: "other"}), UPSTREAM, "gpt-4o")
+        apply_field_rules(OUTER[outer]({name: "other"}), UPSTREAM, "gpt-4o")
 
 
 @for_each("outer", OUTER)
 def test_nested_model_becomes_that_of_the_target(outer: str) -> None:
     body = OUTER[outer]({"model": "gpt-4o"})
 
-    assert filter_fields(body, UPSTREAM, "gpt-4o") == (body, [])
+    assert apply_field_rules(body, UPSTREAM, "gpt-4o") == (body, [])
     names: list[object] = ["gpt-4o-mini", {"id": "gpt-4o-mini"}, {"ID": "a", "speed": "standard"}]
     for value in names:
         with pytest.raises(InvalidField, match='must be "gpt-4o"'):
-            filter_fields(OUTER[outer]({"model": value}), UPSTREAM, "gpt-4o")
+            apply_field_rules(OUTER[outer]({"model": value}), UPSTREAM, "gpt-4o")
     for value in ({"id": "gpt-4o"}, {"type": "string"}):
         body = OUTER[outer]({"model": value})
-        assert filter_fields(body, UPSTREAM, "gpt-4o") == (body, [])
+        assert apply_field_rules(body, UPSTREAM, "gpt-4o") == (body, [])
 
 
 NO_CODE_OUTPUTS: tuple[object, ...] = (
@@ -153,12 +153,12 @@ NO_CODE_OUTPUTS: tuple[object, ...] = (
 @for_each("type_", NO_CODE_OUTPUTS)
 def test_part_of_any_type_hides_no_file(type_: object, outer: str) -> None:
     with pytest.raises(InvalidField):
-        filter_fields(OUTER[outer]({"source": {"type": type_, "file_id": "file-1"}}), UPSTREAM)
+        apply_field_rules(OUTER[outer]({"source": {"type": type_, "file_id": "file-1"}}), UPSTREAM)
 
 
 def test_error_names_the_field_and_the_setting() -> None:
     with pytest.raises(InvalidField) as refused:
-        filter_fields({"input": [{"content": [FILE]}]}, UPSTREAM)
+        apply_field_rules({"input": [{"content": [FILE]}]}, UPSTREAM)
 
     assert (refused.value.param, str(refused.value)) == (
         "input[].content[].file_id",
@@ -213,7 +213,7 @@ FREE_FORM_BODIES: dict[str, Json] = {
 
 @for_each("body", FREE_FORM_BODIES.values(), ids=FREE_FORM_BODIES)
 def test_free_form_json_may_use_any_name(body: Json) -> None:
-    assert filter_fields(body, UPSTREAM) == (body, [])
+    assert apply_field_rules(body, UPSTREAM) == (body, [])
 
 
 FREE_FORM_NAMES = sorted(
@@ -233,7 +233,7 @@ def test_free_form_names_hide_no_field_of_a_tool(name: str, tool_list: str) -> N
     tools: list[Json] = [{name: inner}, {name: [inner]}, {"mcp": {name: inner}}]
     for tool in tools:
         with pytest.raises(InvalidField, match="clients may not set this field"):
-            filter_fields(TOOL_LISTS[tool_list]({"type": "mcp", **tool}), UPSTREAM)
+            apply_field_rules(TOOL_LISTS[tool_list]({"type": "mcp", **tool}), UPSTREAM)
 
 
 def added_tool(tool: str) -> Json:

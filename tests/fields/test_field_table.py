@@ -9,7 +9,7 @@ from unicodedata import combining, normalize
 
 import pytest
 
-from proxy.dialects.requests.field_filter import filter_fields
+from proxy.dialects.requests.field_filter import apply_field_rules
 from proxy.errors import InvalidField
 from proxy.fields.checks import MAX_TOKENS, string
 from proxy.fields.field_table import (
@@ -78,7 +78,7 @@ def test_free_form_members_may_have_names_of_forbidden_fields() -> None:
         "metadata": {"model": "any"},
     }
 
-    assert filter_fields(body, UPSTREAM) == (body, [])
+    assert apply_field_rules(body, UPSTREAM) == (body, [])
     assert {"messages[].annotations", "input[].arguments", "**.metadata"} <= FREE_FORM
 
 

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientSession, web
 from pytest_aiohttp.plugin import AiohttpRawServer
 
-from proxy.dialects.requests.field_filter import filter_fields
+from proxy.dialects.requests.field_filter import apply_field_rules
 from proxy.errors import InvalidField
 from proxy.types import Json, Upstream
 from tests.conftest import KEY, running_proxy
@@ -83,7 +83,7 @@ def body_of(path: str) -> Json:
 
 def is_refused(body: Json) -> bool:
     try:
-        filter_fields(body, UPSTREAM, "gpt-4o")
+        apply_field_rules(body, UPSTREAM, "gpt-4o")
     except InvalidField:
         return True
     return False

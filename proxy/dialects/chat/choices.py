@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from proxy.dialects.chat.requests import find_part_texts, join_text_parts
+from proxy.dialects.chat.requests import find_part_texts, move_texts_to_members
 from proxy.dialects.chat.tool_calls import (
     CALL_TEXT_MEMBERS,
     ToolCallNumbering,
@@ -136,13 +136,13 @@ class MessageUnit(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One choice of a document. ``is_native``: no event represents some of its members."""
+    """One choice of a document. ``has_unread_members``: some members have no event."""
 
     number: int
     value: Json
     units: list[MessageUnit]
     finish: Finish | None
-    is_native: bool
+    has_unread_members: bool
 
 
 class ChoiceReader:
@@ -179,10 +179,10 @@ class ChoiceReader:
     def read(self, value: Json, position: int, response_id: object) -> Choice:
         number, holder = get_index(value, position), self._layout.holder
         message = value.get(holder) if holder else value
-        is_native = self._inspect and not self._is_covered_by_events(value, message, number)
+        is_unread = self._inspect and not self._has_event_per_member(value, message, number)
         if number in self.finished:
-            is_native = is_native or (self._inspect and bool(message))
-            return Choice(number, value, [], finish=None, is_native=is_native)
+            is_unread = is_unread or (self._inspect and bool(message))
+            return Choice(number, value, [], finish=None, has_unread_members=is_unread)
         units: list[MessageUnit] = []
         if type(message) is dict:
             slot: Slot = ("choices", position, holder) if holder else ("choices", position)
@@ -192,12 +192,12 @@ class ChoiceReader:
                 if type(parts) is list:
                     units += self._read_content_parts(parts, number, slot)
             else:
-                joined = self._read_texts(join_text_parts(message), number, value, slot)
+                joined = self._read_texts(move_texts_to_members(message), number, value, slot)
                 units += [unit._replace(is_changed=True) for unit in joined]
             if "tool_calls" in message or "function_call" in message:
                 units += self._read_tool_calls(message, number, slot, response_id)
         finish = self._make_finish_event(value, number)
-        return Choice(number, value, units, finish=finish, is_native=is_native)
+        return Choice(number, value, units, finish=finish, has_unread_members=is_unread)
 
     def _read_texts(
         self, message: Json, number: int, value: Json, slot: Slot
@@ -206,7 +206,7 @@ class ChoiceReader:
             text = message.get(name)
             if type(text) is not str or not text or self._repeats_reasoning(name, message, number):
                 continue
-            part, begin = self._open_part(number, kind, kind)
+            part, begin = self._try_open_part(number, kind, kind)
             if part is None:
                 continue
             events: list[Event] = [*begin, Delta(part, text, (*slot, name))]
@@ -220,7 +220,7 @@ class ChoiceReader:
     ) -> Iterator[MessageUnit]:
         texts: list[tuple[Event, ...]] = []
         for path, text, kind in find_part_texts(parts):
-            part, begin = self._open_part(number, kind, kind)
+            part, begin = self._try_open_part(number, kind, kind)
             if part is not None:
                 texts.append((*begin, Delta(part, text, (*slot, "content", *path))))
         if texts:
@@ -234,7 +234,7 @@ class ChoiceReader:
         for position, call in enumerate(calls if type(calls) is list else ()):
             if type(call) is dict:
                 place = (number, position, (*slot, "tool_calls", position))
-                unit = self._read_tool_call(call, place, indexes, response_id)
+                unit = self._try_read_tool_call(call, place, indexes, response_id)
                 if unit is not None:
                     yield unit
         if type(old_call) is dict:
@@ -242,14 +242,14 @@ class ChoiceReader:
             tool = _make_tool_call(id_, old_call, "function")
             key = number, "function_call"
             inner = serialize_arguments({"function": old_call})["function"]
-            events = self._make_call_events(key, inner, "function", (*slot, "function_call"), tool)
+            events = self._try_make_events(key, inner, "function", (*slot, "function_call"), tool)
             if events is not None:
                 is_changed = not self._inspect and inner is not old_call
                 yield MessageUnit(
                     "function_call", None, old_call, texts=[events], is_changed=is_changed
                 )
 
-    def _read_tool_call(
+    def _try_read_tool_call(
         self,
         call: Json,
         place: tuple[int, int, Slot],
@@ -261,7 +261,7 @@ class ChoiceReader:
         ``place`` is the number of its choice, its position in the list of calls, and its slot.
         """
         number, position, slot = place
-        numbered = call if self._is_whole else self._renumber_call(call, number, position, indexes)
+        numbered = call if self._is_whole else self._try_renumber(call, number, position, indexes)
         if numbered is None:
             return None
         index = position if self._is_whole else numbered["index"]
@@ -278,15 +278,13 @@ class ChoiceReader:
             inner = {}
         tool = _make_tool_call(str(fragment.get("id") or ""), inner, kind) if is_new else None
         signature = get_thought_signature(call) if is_new and self._is_translated else None
-        events = self._make_call_events(
-            (number, index), inner, kind, (*slot, kind), tool, signature
-        )
+        events = self._try_make_events((number, index), inner, kind, (*slot, kind), tool, signature)
         if events is None:
             return None
         is_changed = (numbered if self._inspect else fragment) is not call
         return MessageUnit("tool_calls", position, numbered, texts=[events], is_changed=is_changed)
 
-    def _renumber_call(
+    def _try_renumber(
         self, call: Json, number: int, position: int, indexes: set[object]
     ) -> Json | None:
         """Return a fragment of a tool call with the index of its call. None above the bound."""
@@ -302,7 +300,7 @@ class ChoiceReader:
                 raise
             return None
 
-    def _make_call_events(
+    def _try_make_events(
         self,
         key: tuple[int, object],
         inner: Json,
@@ -313,7 +311,7 @@ class ChoiceReader:
     ) -> tuple[Event, ...] | None:
         """Return the events of a tool call fragment ``inner``, None above the bound of parts."""
         member = CALL_TEXT_MEMBERS[kind]
-        part, events = self._open_part(
+        part, events = self._try_open_part(
             *key, member, tool=tool, slot=(*slot, "name"), closing="json"
         )
         if part is None:
@@ -331,7 +329,7 @@ class ChoiceReader:
         first = home if home in REASONING_MEMBERS else REASONING_MEMBERS[0]
         return name in REASONING_MEMBERS and name != first and message.get(first) == message[name]
 
-    def _is_covered_by_events(self, value: Json, message: Any, number: int) -> bool:
+    def _has_event_per_member(self, value: Json, message: Any, number: int) -> bool:
         holder = self._layout.holder
         if holder:
             other_members = {name: member for name, member in value.items() if name != holder}
@@ -343,10 +341,10 @@ class ChoiceReader:
         if text and type(text) is str:  # log-probabilities belong to the event of the text
             other_members.pop("logprobs", None)
         return has_shape(other_members, SILENT_CHOICE_MEMBERS) and all(
-            [self._is_member_covered(name, message, number) for name in message]
+            [self._has_event_or_no_content(name, message, number) for name in message]
         )
 
-    def _is_member_covered(self, name: str, message: Json, number: int) -> bool:
+    def _has_event_or_no_content(self, name: str, message: Json, number: int) -> bool:
         value = message[name]
         if name in self._layout.text_kinds:
             is_repeated = value and self._repeats_reasoning(name, message, number)
@@ -361,7 +359,7 @@ class ChoiceReader:
             return name in _MAY_BE_EMPTY
         return not self._layout.holder and name in SILENT_CHOICE_MEMBERS
 
-    def _open_part(
+    def _try_open_part(
         self,
         number: int,
         key: object,

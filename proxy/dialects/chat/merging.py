@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.chat.requests import join_text_parts
+from proxy.dialects.chat.requests import move_texts_to_members
 from proxy.dialects.chat.tool_calls import ToolCallNumbering
 from proxy.dialects.family import WriteOptions
 from proxy.dialects.wire.strict_json import as_int, as_objects
@@ -277,7 +277,7 @@ class ChatToLegacyConverter(_TextLengths):
         """Return a legacy document, None for a chunk without text, finish reason and usage."""
         choices, is_chunk = list[Json](), doc.get("object") == CHUNK_OBJECT
         for choice in get_choices(doc):
-            message = join_text_parts(get_message(choice, is_chunk=is_chunk))
+            message = move_texts_to_members(get_message(choice, is_chunk=is_chunk))
             text = message.get("content") or ""
             legacy = {
                 "index": choice.get("index", 0),

@@ -120,7 +120,7 @@ class ChatReader:
         choices = self._read_choices(doc)
         tail = _read_usage_and_findings(doc)
         if self._inspect and (
-            any(choice.is_native for choice in choices)
+            any(choice.has_unread_members for choice in choices)
             or not has_shape(doc, SILENT_MEMBERS)
             or any(type(choice) is not dict for choice in doc.get("choices") or ())
         ):

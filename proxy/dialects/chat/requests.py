@@ -67,7 +67,7 @@ def convert_legacy_to_chat(body: Json) -> Json:
     return convert_logprobs_to_flag({**other_fields, "messages": [message]})
 
 
-def _join_text_content(message: Json) -> str:
+def _require_only_text(message: Json) -> str:
     content = message.get("content")
     if content is None:
         content = ""
@@ -89,7 +89,7 @@ def convert_chat_to_legacy(body: Json) -> Json:
     ``InvalidField`` for content that is not text.
     """
     turns = [
-        f"{message['role']}: {_join_text_content(message)}"
+        f"{message['role']}: {_require_only_text(message)}"
         for message in body.get("messages") or ()
     ]
     prompt = "\n\n".join([*turns, "assistant:"])
@@ -198,7 +198,7 @@ def find_part_texts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
                     yield (position, "thinking", inner_position, "text"), text, "reasoning"
 
 
-def join_text_parts(message: Json) -> Json:
+def move_texts_to_members(message: Json) -> Json:
     """Return a message or delta with texts in place of parts, the same object if it has none."""
     content = message.get("content")
     if content.__class__ is not list:
@@ -207,13 +207,13 @@ def join_text_parts(message: Json) -> Json:
     members: Json = {}
     if texts.thoughts:
         thoughts = message.get("reasoning_content") or message.get("reasoning")
-        members["reasoning_content"] = _append_distinct_text(thoughts, texts.thoughts)
+        members["reasoning_content"] = _append_unless_equal(thoughts, texts.thoughts)
     if texts.refusal:
-        members["refusal"] = _append_distinct_text(message.get("refusal"), texts.refusal)
+        members["refusal"] = _append_unless_equal(message.get("refusal"), texts.refusal)
     return {**message, "content": None if members and not texts.text else texts.text, **members}
 
 
-def _append_distinct_text(text: Any, addition: str) -> str:
+def _append_unless_equal(text: Any, addition: str) -> str:
     """Return the joined texts, or one of them if they are equal: some servers send a text twice."""
     return addition if not isinstance(text, str) or text == addition else text + addition
 

@@ -18,7 +18,7 @@ from proxy.dialects.chat.merging import (
     make_document_converter,
     merge_chunks,
 )
-from proxy.dialects.chat.splitting import keep_only_text
+from proxy.dialects.chat.splitting import keep_only_path
 from proxy.dialects.chat.tool_calls import CALL_TEXT_MEMBERS
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER, drop_shadow_results
@@ -74,7 +74,7 @@ class ChunkMaker:
         """
         for event in frame.events:
             if type(event) is Delta:
-                self._store_message_template(frame, event)
+                self._store_unusual_message_template(frame, event)
             elif type(event) is ResponseStart:
                 self._head, self._prefix = self._make_chunk_head(event), b""
             elif type(event) is PartStart and event.part.kind in TOOL_CALL_KINDS:
@@ -120,7 +120,7 @@ class ChunkMaker:
                     "usage": make_chat_usage(event.tokens, event.native),
                 }
 
-    def _store_message_template(self, frame: Frame, delta: Delta) -> None:
+    def _store_unusual_message_template(self, frame: Frame, delta: Delta) -> None:
         """Store the message without its text, if the text is in an unusual member."""
         part, slot = delta.part, delta.slot
         depth = {"chat": 3, "completions": 2}.get(frame.family)
@@ -133,7 +133,7 @@ class ChunkMaker:
         for step in slot[:depth]:
             message = message[step]
         path = tuple(0 if type(step) is int else step for step in slot[depth:])
-        self._templates[part] = keep_only_text(message, slot[depth:], ""), path
+        self._templates[part] = keep_only_path(message, slot[depth:], ""), path
 
     def _make_chunk_head(self, start: ResponseStart) -> Json:
         created = self._created if start.created is None else start.created
@@ -261,7 +261,7 @@ class _ChatWriter:
             if converted is not None:
                 yield converted
 
-    def get_guard_results(self) -> GuardResults:
+    def get_visible_guard_results(self) -> GuardResults:
         return drop_shadow_results(self._options.get_guard_results())
 
     def encode_error(self, document: bytes) -> bytes:
@@ -326,7 +326,7 @@ class ChatStreamWriter(_ChatWriter):
             # some servers send an empty finish reason in each chunk
             if any(choice.get("finish_reason") for choice in get_choices(document)):
                 document = {**document, **self._findings}
-                document = self._add_results(document, self.get_guard_results(), ())
+                document = self._add_results(document, self.get_visible_guard_results(), ())
         return sse.encode_event(dump(document, frame.size))
 
     def _is_unrequested_usage(self, document: Json) -> bool:
@@ -358,7 +358,7 @@ class ChatWholeWriter(_ChatWriter):
             document = client.merge_documents(self._options.call, responses)
         if client.add_guard_results is not None:
             document = {**document, **self._findings} if self._findings else document
-            document = client.add_guard_results(document, self.get_guard_results(), ())
+            document = client.add_guard_results(document, self.get_visible_guard_results(), ())
         if document is frame.doc and frame.raw is not None:
             return frame.raw
         return dump(document, self._size)

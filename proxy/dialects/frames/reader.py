@@ -165,7 +165,7 @@ class FamilyFrameReader:
         """
         family = self._family
         if "error" in doc or family.find_failure is not None:
-            checked = doc if self._joiner is None else replace_surrogates(doc)
+            checked = doc if self._joiner is None else replace_surrogates_with_question_marks(doc)
             raise_reported_error(checked, self._upstream, family)
         if (
             self._body is not None
@@ -280,8 +280,8 @@ class SurrogateJoiner:
             raise _make_invalid_json_error() from None
 
 
-def replace_surrogates(doc: Json) -> Json:
-    """Return a document with a question mark in place of each half of a surrogate pair."""
+def replace_surrogates_with_question_marks(doc: Json) -> Json:
+    """Return a document with a question mark in place of each unpaired surrogate."""
     plain = json.dumps(doc, ensure_ascii=False).encode("utf-8", "replace")
     document: Json = orjson.loads(plain)
     return document

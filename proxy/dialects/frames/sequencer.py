@@ -172,7 +172,7 @@ class Sequencer:
                 self._end_choice_parts(event.choice, out)
             elif type(event) is ResponseEnd:
                 self._release_all_frames(out)
-        part = find_part(frame)
+        part = find_innermost_part(frame)
         if part is None:
             self._pass_partless_frame(frame, out)
             return
@@ -259,7 +259,7 @@ class Sequencer:
 
     def _replay_root_part(self, root: Part, out: list[Frame]) -> None:
         for frame in self._remove_queue(self._roots, root):
-            self._pass_or_hold_frame(frame, find_part(frame) or root, out)
+            self._pass_or_hold_frame(frame, find_innermost_part(frame) or root, out)
             self._release_child_parts(out)
 
     def _release_child_parts(self, out: list[Frame], *, all_of_them: bool = False) -> None:
@@ -338,7 +338,7 @@ class Sequencer:
 _WITHOUT_PART = frozenset(kind for kind in Event.__args__ if "part" not in kind._fields)
 
 
-def find_part(frame: Frame) -> Part | None:
+def find_innermost_part(frame: Frame) -> Part | None:
     """Return the first part that has a parent, otherwise the first part of the frame."""
     root: Part | None = None
     for event in frame.events:

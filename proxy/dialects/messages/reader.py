@@ -126,7 +126,7 @@ class MessageReader:
             events = (*events, Native(next(parts, None)))
         return [self._make_frame(events, doc, raw)]
 
-    def _read_identifier(self, value: Any) -> str | None:
+    def _read_safe_identifier(self, value: Any) -> str | None:
         # Guards do not read ids of translated streams, so an id must not carry text to the client.
         options = self._options
         if options.inspect and options.is_translated and not is_null_or_name(value):
@@ -150,8 +150,8 @@ class MessageReader:
         message = as_object(doc.get("message"))
         self._add_usage(message.get("usage"))
         start = ResponseStart(
-            self._read_identifier(message.get("id")),
-            self._read_identifier(message.get("model")),
+            self._read_safe_identifier(message.get("id")),
+            self._read_safe_identifier(message.get("model")),
             None,
         )
         events = (start, *self._make_usage_events(is_final=False))
@@ -163,7 +163,7 @@ class MessageReader:
         frames: list[Frame] = []
         events = self._make_start_events()
         if reason is not None and not self._has_finished:
-            events += self._make_finish_events(str(reason), frames)
+            events += self._end_blocks_and_finish(str(reason), frames)
         events += self._make_usage_events(is_final=True)
         if self._options.inspect and self._usage:
             doc = {**doc, "usage": dict(self._usage)}
@@ -178,12 +178,12 @@ class MessageReader:
         if not self._has_started:
             raise make_incomplete_stream_error()
         if not self._has_finished:
-            events = self._make_finish_events(None, frames)
+            events = self._end_blocks_and_finish(None, frames)
         if self._options.inspect and not has_shape(doc, USUAL_EVENTS[schema.MESSAGE_STOP]):
             events += (Native(),)
         return [*frames, self._make_frame((*events, RESPONSE_END), doc, raw)]
 
-    def _make_finish_events(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
+    def _end_blocks_and_finish(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:
         # In a split stream, blocks that the upstream has not ended end in `frames`.
         self._has_finished = True
         parts = {index: part for index, part in self._open.items() if self._is_sent_to_client(part)}
@@ -241,7 +241,7 @@ class MessageReader:
         kind = block.get("type")
         block_type = kind if kind.__class__ is str and kind in schema.BLOCK_KINDS else ""
         number = len(self._open) if index is None else index
-        name = self._read_identifier(block.get("id")) or ""
+        name = self._read_safe_identifier(block.get("id")) or ""
         part = Part(schema.BLOCK_KINDS.get(block_type, "opaque"), number, id=name)
         events = self._begin_block(index, part)
         if not self._is_sent_to_client(part):

@@ -69,7 +69,7 @@ def check_content_blocks(body: Json) -> None:
             blocks = ()
         else:
             check_member("content", blocks, _CONTENT, f"messages.{index}")
-            _check_block_list(blocks, place)
+            _check_block_members(blocks, place)
         if message["role"] == "assistant":
             call_ids = call_ids if role == "assistant" else set()  # messages of one turn
             call_ids |= {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
@@ -77,10 +77,10 @@ def check_content_blocks(body: Json) -> None:
             _check_tool_results(blocks, call_ids, place)
         role = message["role"]
     if isinstance(body.get("system"), list):
-        _check_block_list(body["system"], "system")
+        _check_block_members(body["system"], "system")
 
 
-def _check_block_list(blocks: Sequence[Json], place: str) -> None:
+def _check_block_members(blocks: Sequence[Json], place: str) -> None:
     for index, block in enumerate(blocks):
         block_place = f"{place}.{index}"
         kind: Any = block.get("type")
@@ -89,7 +89,7 @@ def _check_block_list(blocks: Sequence[Json], place: str) -> None:
         for name, field in BLOCK_MEMBERS.get(kind, {}).items():
             check_member(name, block.get(name), field, block_place)
         if kind == "tool_result" and type(block.get("content")) is list:
-            _check_block_list(block["content"], f"{block_place}.content")
+            _check_block_members(block["content"], f"{block_place}.content")
 
 
 def _check_tool_results(blocks: Sequence[Json], call_ids: set[str], place: str) -> None:

@@ -53,7 +53,7 @@ _NO_ENCODINGS = frozenset({"", "7bit", "8bit", "binary"})
 _MALFORMED_FORM = "must be well-formed multipart/form-data that every parser reads the same way"
 
 
-def is_form_media_type(media_type: str) -> bool:
+def can_be_form(media_type: str) -> bool:
     """Return True for a form, or any multipart type, which some servers read as a form."""
     return media_type.strip().lower().startswith(("multipart/", URLENCODED))
 
@@ -204,7 +204,7 @@ class FormChecker:
         disposition = _DISPOSITION.fullmatch(headers.get("content-disposition", "").strip())
         encodings = {headers.get(name, "").lower() for name in _ENCODING_HEADERS}
         media_type = headers.get("content-type", "")
-        if disposition is None or not encodings <= _NO_ENCODINGS or is_form_media_type(media_type):
+        if disposition is None or not encodings <= _NO_ENCODINGS or can_be_form(media_type):
             raise InvalidField("form", _MALFORMED_FORM)
         name = disposition[1] or disposition[2]
         if normalize_name(name) == "charset":  # servers may decode other fields by it

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from proxy.dialects import DIALECTS, check_name_lengths
-from proxy.dialects.passthrough.form import FormUpload, is_form_media_type
+from proxy.dialects.passthrough.form import FormUpload, can_be_form
 from proxy.dialects.request_headers import (
     FORWARDABLE_VALUE,
     REDUNDANT_PARAMETERS,
     insert_model_from_path,
     select_forwarded_headers,
 )
-from proxy.dialects.requests.field_filter import filter_fields, list_declared_fields
+from proxy.dialects.requests.field_filter import apply_field_rules, list_declared_fields
 from proxy.dialects.requests.upstream_request import (
     MODEL_PLACEHOLDER,
     UpstreamRequest,
@@ -94,7 +94,7 @@ def make_upload_call(head: RequestHead, upload: Upload, caller: str) -> Call:
     )
 
 
-def check_media_type(media_type: str) -> str:
+def check_media_type_syntax(media_type: str) -> str:
     """Return a media type. Raise ``InvalidField`` if it is malformed."""
     if len(media_type) > _MAX_MEDIA_TYPE_LENGTH or _MEDIA_TYPE.fullmatch(media_type) is None:
         message = f"must be a media type of at most {_MAX_MEDIA_TYPE_LENGTH} characters"
@@ -112,7 +112,7 @@ def build_passthrough_request(
 ) -> UpstreamRequest:
     """Return the request for a target. Raises ``InvalidField`` or ``BadRequest``."""
     upstream, upload = target.upstream, call.upload
-    query, dropped_query = _filter_query(request.query, path)
+    query, dropped_query = _drop_undeclared_parameters(request.query, path)
     url, headers = _make_url_and_headers(request, path, upstream)
     is_free = call.head.method in MODEL_FREE_METHODS or path.parameter_names or target.costs_nothing
     requires_model = (
@@ -127,7 +127,7 @@ def build_passthrough_request(
     elif call.size:
         body, dropped = _make_body(call, path, target, requires_model=requires_model)
         media_type = JSON_TYPE
-    if upload is not None and is_form_media_type(media_type):
+    if upload is not None and can_be_form(media_type):
         declared = list_declared_fields(path, upstream)
         upload = FormUpload(upload, media_type, target, declared, requires_model=requires_model)
     return UpstreamRequest(
@@ -146,7 +146,7 @@ def build_passthrough_request(
 def _make_body(
     call: Call, path: PassthroughPath, target: Target, *, requires_model: bool
 ) -> tuple[bytes, list[str]]:
-    body, dropped = filter_fields(call.body, target.upstream, target.model)
+    body, dropped = apply_field_rules(call.body, target.upstream, target.model)
     declared = list_declared_fields(path, target.upstream)
     if declared is not None:
         dropped += [shorten_to_ascii(name) for name in body if name not in declared]
@@ -156,7 +156,7 @@ def _make_body(
     return dump(body, call.size), dropped
 
 
-def _filter_query(query: str, path: PassthroughPath) -> tuple[str, bool]:
+def _drop_undeclared_parameters(query: str, path: PassthroughPath) -> tuple[str, bool]:
     """Return the query for the upstream, and whether client parameters were dropped."""
     if not query:
         return "", False

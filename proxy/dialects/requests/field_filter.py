@@ -64,7 +64,7 @@ class RestrictedField(NamedTuple):
     parent: Json
 
 
-def filter_fields(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
+def apply_field_rules(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
     """Return a copy of a body without the fields to drop for an upstream, and their names.
 
     ``model`` is the target's, which nested fields may name. Raises ``InvalidField`` for a refused
@@ -105,7 +105,7 @@ def find_restricted_fields(
     groups = [PathGroup(None, "", is_option_group=True, values=[body])]
     for group in groups:
         inner: dict[str, PathGroup] = {}
-        for parent in _collect_objects(group.values):
+        for parent in _flatten_and_collect_objects(group.values):
             for name, value in parent.items():
                 rules_of_name = rules_by_name.get(name)
                 if rules_of_name is None:
@@ -128,7 +128,7 @@ def find_restricted_fields(
         groups += inner.values()
 
 
-def _collect_objects(values: list[Any]) -> list[Json]:
+def _flatten_and_collect_objects(values: list[Any]) -> list[Json]:
     """Return the objects in lists of any depth, outer ones first. Extends ``values``."""
     objects: list[Json] = []
     for value in values:
@@ -202,7 +202,7 @@ def _has_harmless_value(found: RestrictedField, model: str) -> bool:
     return is_harmless is not None and is_harmless(value, found.parent, model)
 
 
-def _is_target_model(value: Any, _: Json, model: str) -> bool:
+def _names_no_other_model(value: Any, _: Json, model: str) -> bool:
     """Return True for the target's model, and for an object without the id of another model."""
     if isinstance(value, dict):
         return all(member == model for name, member in value.items() if normalize_name(name) == ID)
@@ -210,7 +210,7 @@ def _is_target_model(value: Any, _: Json, model: str) -> bool:
 
 
 HARMLESS_CHECKS: Mapping[str, Callable[[Any, Json, str], bool]] = {
-    MODEL: _is_target_model,
+    MODEL: _names_no_other_model,
     normalize_name("file_id"): lambda _, parent, __: str(parent.get("type")) in CODE_OUTPUTS,
     normalize_name("skill_id"): lambda _, parent, __: parent.get("type") == "anthropic",
 }

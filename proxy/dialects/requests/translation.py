@@ -16,7 +16,7 @@ from proxy.dialects.base import Dialect, UpstreamDialect
 from proxy.dialects.chat import requests
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import RequestConversion
-from proxy.dialects.requests.field_filter import filter_fields
+from proxy.dialects.requests.field_filter import apply_field_rules
 from proxy.dialects.vendors.openai import OPENAI
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, describe_missing_endpoint
@@ -57,7 +57,7 @@ def translate_body(
     upstream, to_dialect = target.upstream, DIALECTS[target.upstream.dialect]
     target_fields = get_supported_fields(target, to_endpoint)
     obeyed_fields = list_supported_names(upstream, target_fields)
-    allowed, dropped = filter_fields(body, upstream, target.model)
+    allowed, dropped = apply_field_rules(body, upstream, target.model)
     allowed["model"] = target.model
     zero = accepts_zero_output_limit(upstream)
     client_fields = from_dialect.fields.get(from_endpoint, {})
@@ -288,7 +288,7 @@ def _set_parameter(endpoint: Endpoint, body: Json, name: str, value: Any) -> Jso
 
     body = _change_number_fields(body, name, change)
     if name in token_bounds.OUTPUT_LIMIT_FIELDS:
-        bound = _find_output_limit_name(endpoint, body, name)
+        bound = _choose_output_limit_name(endpoint, body, name)
         return body if bound is None else body | {bound: value}
     return body | {name: value}
 
@@ -315,7 +315,7 @@ def _cap_parameter(
 
     body = _change_number_fields(body, name, change)
     bound = (
-        _find_output_limit_name(endpoint, body, name)
+        _choose_output_limit_name(endpoint, body, name)
         if name in token_bounds.OUTPUT_LIMIT_FIELDS
         else None
     )
@@ -349,7 +349,7 @@ def _change_number_fields(body: Json, name: str, change: Change, path: str = "")
     return changed
 
 
-def _find_output_limit_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
+def _choose_output_limit_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
     """Return the name of an endpoint's output limit, None if the endpoint has no output."""
     if endpoint == "completions":
         return "max_tokens"

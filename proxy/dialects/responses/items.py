@@ -223,7 +223,7 @@ class _NumberedItem:
         self.is_claimed = self.has_alias = False
         self.parts: dict[str, tuple[int, frozenset[str]]] = {}
 
-    def has_type(self, item_type: str) -> bool:
+    def can_be(self, item_type: str) -> bool:
         return item_type.startswith(self.type) or self.type.startswith(item_type)
 
     def assign_part_index(self, index_member: str, kind: str, index: int | None) -> int:
@@ -310,12 +310,12 @@ class EventNumbering:
         """Return the item with an id. Among several with one id, prefer one of the given type."""
         for item_id in ids:
             item = self._by_id.get(item_id)
-            if item is not None and not item.has_type(item_type):
+            if item is not None and not item.can_be(item_type):
                 candidates = (
                     candidate for candidate in self._open.values() if item_id in candidate.ids
                 )
                 item = next(
-                    (candidate for candidate in candidates if candidate.has_type(item_type)), item
+                    (candidate for candidate in candidates if candidate.can_be(item_type)), item
                 )
             if item is not None:
                 return item
@@ -328,7 +328,7 @@ class EventNumbering:
         belongs to the first one without an alias, because some servers use one id for an item and
         another for its events.
         """
-        items = [item for item in self._open.values() if item.has_type(item_type)]
+        items = [item for item in self._open.values() if item.can_be(item_type)]
         if ids:
             items = [item for item in items if not item.is_claimed]
             without_alias = (item for item in items if not item.has_alias)

@@ -203,7 +203,7 @@ def check_input_items(body: Json) -> None:
             raise InvalidField(f"{place}.role", describe_missing_field("a string"))
 
 
-def check_background(body: Json) -> None:
+def check_background_conflicts(body: Json) -> None:
     """Raise ``InvalidField`` for ``background`` with ``stream``, ``conversation`` or no storage."""
     if body.get("background"):
         if body.get("stream"):
@@ -214,7 +214,7 @@ def check_background(body: Json) -> None:
             raise InvalidField("background", NO_CONVERSATION)
 
 
-REQUEST_CHECKS = (check_input_items, check_background)
+REQUEST_CHECKS = (check_input_items, check_background_conflicts)
 RULED_FIELDS = frozenset({"background", "input"})
 
 

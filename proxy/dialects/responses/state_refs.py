@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy.dialects.responses.schema import (
     CONVERSATION,
@@ -149,14 +149,21 @@ def _merge_refs(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRe
     return call_ref
 
 
-def _find_item_ids(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
-    """Yield the JSON path and the text of each id, and True if it refers to a stored item."""
+class ItemId(NamedTuple):
+    """An id, its JSON path, and whether it refers to a stored item."""
+
+    path: str
+    id: str
+    is_reference: bool
+
+
+def _find_item_ids(items: list[Json]) -> Iterator[ItemId]:
     for index, item in enumerate(items):
         is_ref = is_item_reference(item)
         for name in ITEM_MEMBERS:
             text = item.get(name)
             if isinstance(text, str) and (text or is_ref):
-                yield f"input.{index}.{name}", text, is_ref and name == "id"
+                yield ItemId(f"input.{index}.{name}", text, is_ref and name == "id")
             elif is_ref and name == "id":
                 raise InvalidField(f"input.{index}.{name}", describe_missing_field("a string"))
 
@@ -184,7 +191,7 @@ def _derive_item_id(key: str, client_id: str) -> str:
     return ITEMS.get_prefix(client_id) + digest
 
 
-def restore_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
+def restore_provider_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
     """Return the items of a call with the provider's ids instead of short names."""
     provider_ids = {f"item_{index}": provider_id for index, (_, provider_id) in enumerate(item_ids)}
     if not isinstance(items, list):

@@ -52,7 +52,7 @@ class WholeResponseReader:
         is_translated = self._options.is_translated
         texts = [[*_find_item_texts(item, index)] for index, item in enumerate(items)]
         if is_translated:
-            texts = _join_summaries(texts)
+            texts = _join_or_drop_summaries(texts)
         for index, item in enumerate(items):
             begin = make_part_start_event(item, index)
             item_part = begin.part
@@ -72,7 +72,7 @@ class WholeResponseReader:
             yield PartEnd(item_part)
 
 
-def _join_summaries(texts: list[list[ItemText]]) -> list[list[ItemText]]:
+def _join_or_drop_summaries(texts: list[list[ItemText]]) -> list[list[ItemText]]:
     """Join summaries as paragraphs. Remove them if the reasoning itself is present."""
     has_reasoning = any(text[0].kind == "reasoning" for item in texts for text in item)
     separator, changed = "", []

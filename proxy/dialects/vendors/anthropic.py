@@ -76,7 +76,7 @@ def read_anthropic_headers(headers: Headers, head: RequestHead) -> RequestHead:
     return replace(head, echo=((REQUEST_ID, head.request_id),))
 
 
-def check_thinking(body: Json) -> None:
+def check_thinking_budget(body: Json) -> None:
     """Raise ``InvalidField`` for an invalid thinking budget."""
     thinking = body.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
@@ -124,7 +124,7 @@ def check_page_size(head: RequestHead) -> None:
         raise errors.InvalidField("limit", f"must be an integer between 1 and {MAX_PAGE_MODELS}")
 
 
-def convert_document(call: Call, documents: Mapping[int, Json]) -> Json:
+def convert_if_model_list(call: Call, documents: Mapping[int, Json]) -> Json:
     """Return a list of models in Anthropic's format. Token counts stay unchanged."""
     document = documents[0]
     return convert_model_list(call.head, document) if call.head.endpoint == "models" else document
@@ -185,9 +185,9 @@ ANTHROPIC = Dialect(
         key_headers=("x-api-key", "authorization"),
         make_error_response=make_error_response,
         read_headers=read_anthropic_headers,
-        rules=dict.fromkeys(PATHS, (check_content_blocks, check_thinking)),
+        rules=dict.fromkeys(PATHS, (check_content_blocks, check_thinking_budget)),
         ruled_fields=frozenset({"messages", "system", "thinking"}),
-        merge_documents=convert_document,
+        merge_documents=convert_if_model_list,
         read_end_user=read_end_user,
         always_sends_usage=True,
         error_event_endpoints=frozenset({"chat"}),

@@ -16,7 +16,7 @@ from proxy.fields.field_table import get_fields
 from proxy.types import Endpoint, Json
 
 
-def check_max_tokens(body: Json) -> None:
+def check_single_token_limit(body: Json) -> None:
     if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
         raise InvalidField("max_completion_tokens", describe_conflict("max_tokens"))
 
@@ -72,8 +72,8 @@ FIREWORKS = Dialect(
         routes=openai.make_routes("/inference/v1"),
         make_error_response=openai.make_error_response,
         rules={
-            "completions": (openai.check_stream_options, check_max_tokens),
-            "chat": (openai.check_stream_options, check_max_tokens),
+            "completions": (openai.check_stream_options, check_single_token_limit),
+            "chat": (openai.check_stream_options, check_single_token_limit),
         },
         ruled_fields=frozenset({"max_completion_tokens", "stream_options"}),
         to_chat=to_chat,

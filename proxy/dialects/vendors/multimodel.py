@@ -26,7 +26,7 @@ def check_distinct_models(body: Json) -> None:
         raise InvalidField("model", "must not contain the same model twice")
 
 
-def check_stream_and_choices(body: Json) -> None:
+def refuse_streams_and_choices(body: Json) -> None:
     """Refuse streams and several choices per model, which this API does not have."""
     if body.get("stream") not in (None, False):
         raise InvalidField("stream", "streaming is not supported by this API")
@@ -131,7 +131,7 @@ MULTIMODEL = Dialect(
     client=ClientDialect(
         routes={("POST", "/v1/completion"): "completions"},
         make_error_response=openai.make_error_response,
-        rules={"completions": (check_stream_and_choices, check_distinct_models)},
+        rules={"completions": (refuse_streams_and_choices, check_distinct_models)},
         ruled_fields=frozenset({"model"}),
         to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens"},

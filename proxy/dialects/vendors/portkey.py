@@ -52,7 +52,7 @@ _CACHE_STATUS = {
 def read_portkey_headers(headers: base.Headers, head: RequestHead) -> RequestHead:
     if headers.get("x-portkey-custom-host"):
         raise make_header_error("x-portkey-custom-host", "clients may not set this header")
-    deployments, warnings = _read_deployments(headers, head.call_id)
+    deployments, warnings = _read_deployments_and_warnings(headers, head.call_id)
     user, tags = _read_user_and_tags(headers)
     timeout = headers.get(TIMEOUT, "").strip()
     trace = headers.get("x-portkey-trace-id", "")[:256]
@@ -86,7 +86,7 @@ def _parse_object_header(name: str, headers: base.Headers) -> dict[str, Any]:
     return value
 
 
-def _read_deployments(
+def _read_deployments_and_warnings(
     headers: base.Headers, call_id: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     # Returns deployments and warnings. A config is a saved id, or inline with targets.

@@ -50,7 +50,7 @@ Document = bytes | bytearray
 # Values and decoders
 
 
-def count_values(raw: bytes, maximum: int, size: int = large_json.PIECE_BYTES) -> int:
+def count_values_up_to(raw: bytes, maximum: int, size: int = large_json.PIECE_BYTES) -> int:
     """Return the number of values in JSON bytes. Counting stops above ``maximum``.
 
     A value follows a comma, or is the first one of an object or a list. Strings are skipped.
@@ -95,7 +95,7 @@ def parse_rejecting_duplicates(raw: bytes) -> Any:
     # Without repeated names both have as many strings, and without Unicode escapes as many quotes.
     if written == raw or (b"\\u" not in raw and written.count(b'"') == raw.count(b'"')):
         return document
-    if count_values(raw, len(raw)) != count_parsed_values(document):
+    if count_values_up_to(raw, len(raw)) != count_parsed_values(document):
         raise ValueError("an object has the same name twice")
     return document
 
@@ -201,7 +201,7 @@ def count_body_values(raw: bytes, max_values: int) -> int:
         values = 1 + len(raw.translate(None, _NOT_A_VALUE))
         if values <= max_values:
             return values
-    values = count_values(raw, max_values)
+    values = count_values_up_to(raw, max_values)
     if values > max_values:
         raise BadRequest(f"The body must not contain more than {max_values} JSON values.")
     return values
@@ -314,7 +314,7 @@ class DocumentParser:
     def _read_many_values(self, raw: bytes) -> Any:
         count, maximum = 0, self.max_values * LOGPROBS_FACTOR
         if not self.allows_vectors:
-            count = count_values(raw, maximum)  # count before any value is allocated
+            count = count_values_up_to(raw, maximum)  # count before any value is allocated
             if count > maximum:
                 raise large_json.make_too_many_values_error()
         if len(raw) <= LARGE_BYTES:

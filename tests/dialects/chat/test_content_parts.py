@@ -13,7 +13,7 @@ from proxy.dialects.chat.merging import (
 )
 from proxy.dialects.chat.requests import (
     PartTexts,
-    join_text_parts,
+    move_texts_to_members,
     read_part_texts,
     remove_reasoning,
 )
@@ -70,7 +70,7 @@ def test_only_strings_of_invalid_parts_are_read(odd: Any) -> None:
     ],
 )  # fmt: skip
 def test_message_has_its_parts_as_texts(message: dict[str, Any], joined: dict[str, Any]) -> None:
-    assert join_text_parts(message) == joined
+    assert move_texts_to_members(message) == joined
 
 
 def test_legacy_completion_has_text_and_separate_thoughts() -> None:

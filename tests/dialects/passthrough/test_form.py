@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.dialects.passthrough.form import MAX_PARTS, FormChecker, FormUpload, is_form_media_type
+from proxy.dialects.passthrough.form import MAX_PARTS, FormChecker, FormUpload, can_be_form
 from proxy.errors import InvalidField
 from proxy.types import Target, Upstream
 from tests.for_each import for_each
@@ -219,7 +219,7 @@ def test_parser_buffer_is_bounded() -> None:
     ],
 )
 def test_content_type_has_one_boundary(media_type: str) -> None:
-    assert is_form_media_type(media_type)
+    assert can_be_form(media_type)
     with pytest.raises(InvalidField):
         FormUpload(Pieces("", 1), media_type, TARGET)
-    assert not is_form_media_type("application/octet-stream")
+    assert not can_be_form("application/octet-stream")

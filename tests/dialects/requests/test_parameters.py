@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import read_call
-from proxy.dialects.requests.field_filter import filter_fields
+from proxy.dialects.requests.field_filter import apply_field_rules
 from proxy.dialects.requests.translation import apply_parameter_overrides
 from proxy.dialects.requests.upstream_request import build_request, translate_request
 from proxy.dialects.vendors.openai import OPENAI
@@ -96,7 +96,7 @@ def test_dropping_nested_fields_does_not_change_the_body() -> None:
     body = {"tools": [{"type": "a"}, dict(TOOL)]}
     lists = lists_of({"tools[].server_url", "tools[].headers"})
 
-    allowed, dropped = filter_fields(body, upstream(**lists))
+    allowed, dropped = apply_field_rules(body, upstream(**lists))
 
     assert allowed == {"tools": [{"type": "a"}, {"type": "mcp"}]}
     assert sorted(dropped) == ["tools[].headers", "tools[].server_url"]
@@ -106,7 +106,7 @@ def test_dropping_nested_fields_does_not_change_the_body() -> None:
 def test_dropped_field_is_dropped_in_option_groups() -> None:
     body = {"seed": 1, "extra_body": {"seed": 2, "tools": [{"seed": 3}]}}
 
-    allowed, dropped = filter_fields(body, upstream(**lists_of({"seed"})))
+    allowed, dropped = apply_field_rules(body, upstream(**lists_of({"seed"})))
 
     assert (allowed, dropped) == ({"extra_body": {"tools": [{"seed": 3}]}}, ["seed"])
 
@@ -115,8 +115,8 @@ def test_id_in_place_of_an_object_is_dropped_unless_accepted() -> None:
     body = {"tools": [{"container": "cntr_1"}, {"container": {"type": "auto"}}], "container": "c"}
     names = {"tools[].container.id", "container.id"}
 
-    allowed, dropped = filter_fields(body, upstream(**lists_of(names)))
-    accepted, _ = filter_fields(body, upstream(accepts=names, refuses=POLICY_FIELDS - names))
+    allowed, dropped = apply_field_rules(body, upstream(**lists_of(names)))
+    accepted, _ = apply_field_rules(body, upstream(accepts=names, refuses=POLICY_FIELDS - names))
 
     assert allowed == {"tools": [{}, {"container": {"type": "auto"}}]}
     assert sorted(dropped) == sorted(names)
@@ -126,34 +126,34 @@ def test_id_in_place_of_an_object_is_dropped_unless_accepted() -> None:
 def test_accepted_field_includes_nested_fields() -> None:
     body = {"tools": [{"retrieval": {"anything": 1}}]}
     with pytest.raises(InvalidField):
-        filter_fields(body, upstream())
+        apply_field_rules(body, upstream())
 
     accepting = upstream(accepts={"tools[].retrieval"})
-    assert filter_fields(body, accepting) == (body, [])
+    assert apply_field_rules(body, accepting) == (body, [])
 
 
 @pytest.mark.parametrize("body", [{"apiKey": "a"}, {"extra_body": {"apiKey": "a"}}], ids=str)
 def test_error_names_spelling_and_field(body: Json) -> None:
     with pytest.raises(InvalidField, match=r"api_key: .*, also not as .apiKey., unless"):
-        filter_fields(body, upstream())
+        apply_field_rules(body, upstream())
 
 
 @pytest.mark.parametrize("name", sorted(RESTRICTED_FIELDS))
 def test_more_expensive_option_is_refused_unless_accepted(name: str) -> None:
     with pytest.raises(InvalidField, match="price"):
-        filter_fields({name: "dearer"}, upstream())
+        apply_field_rules({name: "dearer"}, upstream())
 
     for body in ({name: "dearer"}, {"options": {name: "dearer"}}):
-        assert filter_fields(body, upstream(accepts={name})) == (body, [])
+        assert apply_field_rules(body, upstream(accepts={name})) == (body, [])
     for usual in sorted(FIELDS[name].client_values):
-        assert filter_fields({name: usual}, upstream()) == ({name: usual}, [])
+        assert apply_field_rules({name: usual}, upstream()) == ({name: usual}, [])
 
 
 @for_each("item", [{}, {"server_label": "a"}, {"mcp": {}}, "tool", [{"a": "b"}]])
 def test_many_tools_are_filtered_in_linear_time(item: Any) -> None:
     body = {"tools": [item] * 10_000}
 
-    assert lines(lambda: filter_fields(body, upstream())) < 20 * 10_000
+    assert lines(lambda: apply_field_rules(body, upstream())) < 20 * 10_000
 
 
 UPSTREAM = Upstream("up", "openai", "https://api.example.test/v1", api_key=Secret("sk"))

@@ -15,7 +15,7 @@ from proxy.dialects.responses.sealing import ITEMS, MAX_SEALED_LENGTH, DocumentS
 from proxy.dialects.responses.state_refs import (
     resolve_response_id,
     resolve_state_refs,
-    restore_item_ids,
+    restore_provider_item_ids,
 )
 from proxy.errors import NotFound
 from proxy.settings import Address, Settings, from_environment
@@ -239,7 +239,7 @@ def restored_items(*items: Json, caller: str = PLACE[0]) -> list[Json]:
     call = resolve_state_refs(
         Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller), IDS
     )
-    results: list[Json] = restore_item_ids(call.body["input"], call.item_ids)
+    results: list[Json] = restore_provider_item_ids(call.body["input"], call.item_ids)
     return results
 
 

@@ -20,7 +20,7 @@ from proxy.dialects.wire.large_json import (
     serialize_to_pieces,
     trim_incomplete_escape,
 )
-from proxy.dialects.wire.strict_json import count_parsed_values, count_values
+from proxy.dialects.wire.strict_json import count_parsed_values, count_values_up_to
 from proxy.errors import BadRequest
 from proxy.runtime.fair_queue import LARGE_BYTES
 from tests.for_each import for_each
@@ -190,13 +190,13 @@ def test_values_are_counted_while_reading(value: object, piece: int) -> None:
 
     assert count_parsed_values(json.loads(raw)) == exact
     for size in (piece, 64 * 1024):
-        assert count_values(raw, exact, size) == exact
+        assert count_values_up_to(raw, exact, size) == exact
         if exact > 1:
-            assert count_values(raw, exact - 1, size) > exact - 1
+            assert count_values_up_to(raw, exact - 1, size) > exact - 1
 
 
 def test_counting_stops_at_the_bound() -> None:
-    assert 10 < count_values(b"[" + b"1," * 1_000_000, 10) < 100_000
+    assert 10 < count_values_up_to(b"[" + b"1," * 1_000_000, 10) < 100_000
 
 
 def test_deep_value_is_read() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.dialects.requests.field_filter import filter_fields
+from proxy.dialects.requests.field_filter import apply_field_rules
 from proxy.guards.text.documents import collect_request_texts
 from proxy.types import Json, Upstream
 from tests.conftest import DIGEST, Proxy, running_proxy
@@ -90,7 +90,7 @@ def test_member_is_known_in_items_namespaces_and_results() -> None:
     upstream = Upstream("openai", "openai", "https://llm.example")
     tools = [{"type": "namespace", "tools": [data]}, data]
     free: Json = {"tools": tools, "input": [{"type": "tool_search_output", "tools": tools}]}
-    assert filter_fields(free, upstream) == (free, [])
+    assert apply_field_rules(free, upstream) == (free, [])
 
     texts: Json = {
         "input": [
