@@ -121,7 +121,7 @@ EMBEDDINGS: Final = _make_document_family(
 )
 DOCUMENT: Final = _make_document_family("document", _check_token_count)
 STORED: Final = _make_document_family(
-    "stored", stored.read_operation_usage, has_stored_ids=True, find_failure=lambda doc: None
+    "stored", stored.check_and_read_usage, has_stored_ids=True, find_failure=lambda doc: None
 )
 """Objects that a provider stores. An error in a stored response is not an error of the call."""
 

@@ -184,7 +184,7 @@ def parse_error_body(data: Any) -> ErrorBody:
         error = _parse_error_object(inner)
     else:
         error = (
-            _parse_fastapi_problems(inner)
+            _parse_first_fastapi_problem(inner)
             if isinstance(inner, list)
             else _parse_error_message(inner)
         )
@@ -197,7 +197,7 @@ def parse_error_body(data: Any) -> ErrorBody:
     return replace(error, findings=read_upstream_findings(data))
 
 
-def _parse_fastapi_problems(problems: list[Any]) -> ErrorBody:
+def _parse_first_fastapi_problem(problems: list[Any]) -> ErrorBody:
     """Read the first of FastAPI's problems."""
     problem = next((item for item in problems if isinstance(item, dict)), {})
     message, place = problem.get("msg"), problem.get("loc")  # ["body", "messages", 0, "role"]
@@ -231,7 +231,7 @@ def _parse_error_message(message: Any) -> ErrorBody:
     """Read a ``message`` that is JSON: problems of fields, an error object, or other JSON."""
     inner = message.get("detail") or message if isinstance(message, dict) else message
     if isinstance(inner, list) and any(isinstance(item, dict) and "msg" in item for item in inner):
-        return _parse_fastapi_problems(inner)
+        return _parse_first_fastapi_problem(inner)
     if isinstance(inner, dict):
         inner = inner.get("message") or inner.get("error") or inner
     if not inner or not isinstance(inner, str | list | dict):

@@ -151,7 +151,7 @@ class HttpExchange:
         if length != 0 and head.method == "GET":
             raise BadRequest("A GET request must not have a body.")
         if length != 0 and not passthrough.can_be_json(incoming.raw_content_type):
-            media_type = passthrough.check_media_type(incoming.raw_content_type)
+            media_type = passthrough.check_media_type_syntax(incoming.raw_content_type)
             head = replace(head, passthrough=replace(request, media_type=media_type))
             return passthrough.make_upload_call(head, RequestUpload(incoming, length), caller)
         if length != 0:

@@ -33,7 +33,7 @@ class OpenText:
         self.has_delta = self.has_ended = False
         self.beginning = ""
 
-    def prepend_beginning(self, delta: str) -> str:
+    def prepend_unrepeated_beginning(self, delta: str) -> str:
         """Return a delta preceded by the beginning, unless the delta repeats the beginning."""
         text, self.beginning = self.beginning, ""
         is_repeated = text.startswith(delta) or delta.startswith(text)
@@ -264,7 +264,7 @@ class EventNumbering:
         missing: dict[str, int] = {}
         if kind in _ITEM_EVENTS or isinstance(event.get(schema.ITEM_ID), str):
             index = _as_integer(event.get(schema.OUTPUT_INDEX))
-            item = self._find_item(kind, event, index)
+            item = self._find_or_begin_item(kind, event, index)
             if kind == schema.ITEM_DONE:
                 self._open.pop(item.index, None)
             if index is None:
@@ -279,7 +279,7 @@ class EventNumbering:
             missing[schema.SEQUENCE_NUMBER] = self.sequence
         return {**event, **missing} if missing else None
 
-    def _find_item(self, kind: str, event: Json, index: int | None) -> _NumberedItem:
+    def _find_or_begin_item(self, kind: str, event: Json, index: int | None) -> _NumberedItem:
         ids, item_type = _collect_item_ids(event), _find_item_type(kind, event)
         item = None
         if index is not None:

@@ -200,7 +200,7 @@ class ResponsesReader:
                 raise UpstreamInvalid("The upstream continued an output item that had ended.")
             return
         text = item.open_text(text_type, doc.get(text_type.index_member, 0))
-        delta = text.prepend_beginning(doc["delta"])
+        delta = text.prepend_unrepeated_beginning(doc["delta"])
         if delta is not doc["delta"]:
             self._doc, self._raw = {**doc, "delta": delta}, None
         text.has_delta = text.has_delta or bool(delta)

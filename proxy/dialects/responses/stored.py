@@ -177,7 +177,7 @@ def resolve_conversation_call(call: Call, sealer: IdSealer | None) -> Call:
     return call
 
 
-def read_operation_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
+def check_and_read_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
     """Read the usage of a response, and estimate its output or the size of a list.
 
     Raises ``UpstreamInvalid`` for a document that is not the result of the operation.

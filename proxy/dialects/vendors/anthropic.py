@@ -71,7 +71,7 @@ def read_end_user(body: Json) -> str | None:
     return user
 
 
-def read_anthropic_headers(headers: Headers, head: RequestHead) -> RequestHead:
+def check_page_and_echo_id(headers: Headers, head: RequestHead) -> RequestHead:
     check_page_size(head)
     return replace(head, echo=((REQUEST_ID, head.request_id),))
 
@@ -184,7 +184,7 @@ ANTHROPIC = Dialect(
         },
         key_headers=("x-api-key", "authorization"),
         make_error_response=make_error_response,
-        read_headers=read_anthropic_headers,
+        read_headers=check_page_and_echo_id,
         rules=dict.fromkeys(PATHS, (check_content_blocks, check_thinking_budget)),
         ruled_fields=frozenset({"messages", "system", "thinking"}),
         merge_documents=convert_if_model_list,

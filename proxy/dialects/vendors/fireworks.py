@@ -49,7 +49,7 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
     return body | {"response_format": {"type": "json_object", "schema": schema.get("schema")}}
 
 
-def make_response_headers(
+def make_prompt_token_header(
     data: Json | None, attempts: int, cache: str
 ) -> tuple[tuple[str, str], ...]:
     """Return a header with the number of prompt tokens of a whole response."""
@@ -77,7 +77,7 @@ FIREWORKS = Dialect(
         },
         ruled_fields=frozenset({"max_completion_tokens", "stream_options"}),
         to_chat=to_chat,
-        make_response_headers=make_response_headers,
+        make_response_headers=make_prompt_token_header,
         always_sends_usage=True,
     ),
     server=UpstreamDialect(

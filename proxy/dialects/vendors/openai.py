@@ -142,7 +142,7 @@ OPENAI = Dialect(
         make_error_response=make_error_response,
         rules=CHECKS_BY_ENDPOINT | {"responses": schema.REQUEST_CHECKS},
         ruled_fields=RULED_FIELDS | schema.RULED_FIELDS,
-        merge_documents=other_gateways.make_litellm_model_list,
+        merge_documents=other_gateways.make_model_list_for_path,
         error_event_endpoints=frozenset({"chat", "completions", "responses"}),
     ),
     server=UpstreamDialect(

@@ -180,7 +180,7 @@ def _parse_metadata_header(header: str) -> Iterator[Property]:
             yield shorten_to_ascii(name, MAX_WORD), shorten(text, MAX_NAME)
 
 
-def make_litellm_model_list(call: Call, documents: Mapping[int, Json]) -> Json:
+def make_model_list_for_path(call: Call, documents: Mapping[int, Json]) -> Json:
     """Return a list of models, in LiteLLM's form on its paths."""
     data = documents.get(0, {})
     if call.head.route not in INFO_PATHS:

@@ -13,7 +13,7 @@ from proxy.dialects.vendors.other_gateways import (
     HEADER_MEANINGS,
     INFO_PATHS,
     PROPERTY_NAMES,
-    make_litellm_model_list,
+    make_model_list_for_path,
 )
 from proxy.errors import BadRequest
 from proxy.errors.words import MAX_NAME, MAX_WORDS
@@ -216,7 +216,7 @@ MODEL = {"id": "gpt-4o", "object": "model", "created": 0, "owned_by": "openai"}
 def test_model_entry_has_name_and_owner(route: str) -> None:
     call = Call(RequestHead("openai", "models", route, "req_1"), {})
 
-    answer = make_litellm_model_list(call, {0: {"object": "list", "data": [MODEL]}})
+    answer = make_model_list_for_path(call, {0: {"object": "list", "data": [MODEL]}})
 
     info = {"id": "gpt-4o", "db_model": False, "litellm_provider": "openai"}
     model = {"model_name": "gpt-4o", "litellm_params": {"model": "gpt-4o"}, "model_info": info}
@@ -227,7 +227,7 @@ def test_model_entry_has_name_and_owner(route: str) -> None:
 def test_models_on_other_paths_are_unchanged(parts: dict[str, object]) -> None:
     call = Call(RequestHead("openai", "models", "/v1/models", "req_1"), {})
 
-    assert make_litellm_model_list(call, {0: parts}) is parts
+    assert make_model_list_for_path(call, {0: parts}) is parts
 
 
 @pytest.mark.parametrize("path", INFO_PATHS)

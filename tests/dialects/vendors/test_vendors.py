@@ -140,10 +140,10 @@ def test_other_errors_keep_the_detections_readable() -> None:
 
 
 def test_prompt_tokens_are_in_a_header_when_known() -> None:
-    assert fireworks.make_response_headers({"usage": {"prompt_tokens": 5}}, 1, "bypass") == (
+    assert fireworks.make_prompt_token_header({"usage": {"prompt_tokens": 5}}, 1, "bypass") == (
         ("fireworks-prompt-tokens", "5"),
     )
-    assert fireworks.make_response_headers(None, 1, "bypass") == ()
+    assert fireworks.make_prompt_token_header(None, 1, "bypass") == ()
 
 
 def test_unknown_count_makes_the_total_unknown() -> None:
