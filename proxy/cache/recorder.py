@@ -103,7 +103,7 @@ class AnswerRecorder:
             self._is_cacheable &= event.reason != "tool_calls" or self.rule.tool_calls
         elif type(event) is events.Extension:
             self.is_flagged = self.is_flagged or has_upstream_finding({event.name: event.value})
-        elif type(event) is events.Native:
+        elif type(event) is events.Unmapped:
             vectors = (frame.doc or {}).get("data")
             self._vectors += len(vectors) if isinstance(vectors, list) else 0
         elif type(event) is events.Fault:

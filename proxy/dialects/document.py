@@ -16,8 +16,8 @@ from proxy.types.events import (
     Extension,
     FamilyName,
     Frame,
-    Native,
     ResponseStart,
+    Unmapped,
     UsageReport,
 )
 
@@ -57,7 +57,7 @@ def make_document_frame(
     if usage.report is not None:
         events.append(usage.report)
     return Frame(
-        events=(*events, Native(), RESPONSE_END),
+        events=(*events, Unmapped(), RESPONSE_END),
         family=family,
         doc=doc,
         raw=raw,

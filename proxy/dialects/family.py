@@ -32,7 +32,7 @@ class ReadOptions:
     stream: bool = False
     """The client requested a stream, so a whole response becomes the frames of one."""
     inspect: bool = False
-    """Guards read the response. Members without an event yield ``Native``."""
+    """Guards read the response. Members without an event yield ``Unmapped``."""
     is_translated: bool = False
     """The client has another API family, so it gets the events but not the documents."""
     one_choice: bool = False

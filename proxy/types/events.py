@@ -151,7 +151,7 @@ class Extension(NamedTuple):
     choice: int | None = None
 
 
-class Native(NamedTuple):
+class Unmapped(NamedTuple):
     """The document of the frame has members without an event.
 
     Guards inspect the whole document as JSON, except the texts of its deltas and the texts at
@@ -183,7 +183,7 @@ Event = (
     | UsageReport
     | Finish
     | Extension
-    | Native
+    | Unmapped
     | Fault
     | ResponseEnd
 )

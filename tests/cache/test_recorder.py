@@ -34,12 +34,12 @@ from proxy.types.events import (
     Finish,
     Frame,
     Kind,
-    Native,
     Part,
     PartEnd,
     PartStart,
     ResponseStart,
     ToolCall,
+    Unmapped,
 )
 from tests.for_each import for_each
 from tests.golden.pipeline import PAIRS, Pipeline, call_of, documents_of, written
@@ -162,7 +162,7 @@ def test_flagged_response_is_not_recorded() -> None:
 @for_each("vectors", [1, 2, 3])
 def test_expects_one_vector_per_text(vectors: int) -> None:
     record, _ = recorder(expected=2, streamed=False)
-    record.feed(Frame((Native(),), "chat", {"data": [{}] * vectors}, last=True))
+    record.feed(Frame((Unmapped(),), "chat", {"data": [{}] * vectors}, last=True))
 
     assert record.is_complete is (vectors >= 2)
 

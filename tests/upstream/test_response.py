@@ -22,11 +22,11 @@ from proxy.types.events import (
     Fault,
     Finish,
     Frame,
-    Native,
     Part,
     PartStart,
     ResponseStart,
     ToolCall,
+    Unmapped,
     UsageReport,
 )
 from proxy.upstream.attempt import read_remaining_rate_limit
@@ -77,7 +77,7 @@ def test_preamble_is_bounded() -> None:
 
 
 def test_unread_bytes_are_content() -> None:
-    assert not is_preamble([Frame((Native(),), raw=b"a")])
+    assert not is_preamble([Frame((Unmapped(),), raw=b"a")])
 
 
 def test_remaining_rate_limit_is_read() -> None:

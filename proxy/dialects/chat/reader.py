@@ -36,10 +36,10 @@ from proxy.types.events import (
     Extension,
     Finish,
     Frame,
-    Native,
     Part,
     PartStart,
     ResponseStart,
+    Unmapped,
     UsageReport,
     get_index,
     replace_at_slot,
@@ -124,7 +124,7 @@ class ChatReader:
             or not has_shape(doc, SILENT_MEMBERS)
             or any(type(choice) is not dict for choice in doc.get("choices") or ())
         ):
-            tail.append(Native())
+            tail.append(Unmapped())
         if self._is_translated:
             frames = self._make_translated_frames(doc, raw, head, choices, tail)
         elif self._inspect and _must_split_document(choices):
@@ -260,8 +260,8 @@ class ChatReader:
         self, doc: Json, head: list[Event], choices: list[Choice], tail: list[Event]
     ) -> list[Frame]:
         """Return frames with one text each. Usage is in the last one if that ends a choice."""
-        natives = tuple(event for event in tail if type(event) is Native)
-        other_events = tuple(event for event in tail if type(event) is not Native)
+        natives = tuple(event for event in tail if type(event) is Unmapped)
+        other_events = tuple(event for event in tail if type(event) is not Unmapped)
         frames: list[Frame] = []
         for events, part in split_document(doc, choices, self._layout):
             frames.append(self._make_frame((*head, *events, *natives), part))

@@ -22,13 +22,13 @@ from proxy.types.events import (
     Event,
     Finish,
     Frame,
-    Native,
     Part,
     PartEnd,
     PartStart,
     ResponseStart,
     Slot,
     ToolCall,
+    Unmapped,
     UsageReport,
 )
 
@@ -123,7 +123,7 @@ class MessageReader:
             return [self._make_frame(events, doc, raw)] if events else []
         if self._options.inspect and (usual_shape is None or not has_shape(doc, usual_shape)):
             parts = (e.part for e in events if isinstance(e, PartStart | Delta | Attach))
-            events = (*events, Native(next(parts, None)))
+            events = (*events, Unmapped(next(parts, None)))
         return [self._make_frame(events, doc, raw)]
 
     def _read_safe_identifier(self, value: Any) -> str | None:
@@ -180,7 +180,7 @@ class MessageReader:
         if not self._has_finished:
             events = self._end_blocks_and_finish(None, frames)
         if self._options.inspect and not has_shape(doc, USUAL_EVENTS[schema.MESSAGE_STOP]):
-            events += (Native(),)
+            events += (Unmapped(),)
         return [*frames, self._make_frame((*events, RESPONSE_END), doc, raw)]
 
     def _end_blocks_and_finish(self, reason: str | None, frames: list[Frame]) -> tuple[Event, ...]:

@@ -15,7 +15,7 @@ from proxy.errors import ResponseTooLarge
 from proxy.money.usage import Tokens
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Json, PassthroughHead
-from proxy.types.events import Event, Frame, Native, UsageReport
+from proxy.types.events import Event, Frame, Unmapped, UsageReport
 
 FindUsage = Callable[[Json], Tokens | None]
 """Returns the tokens that a document reports, None if it reports none."""
@@ -89,7 +89,7 @@ class PassthroughByteReader:
 
     def read(self, document: Document) -> Sequence[Frame]:
         piece = bytes(document)
-        events: list[Event] = [Native()]
+        events: list[Event] = [Unmapped()]
         usage = self._read_last_usage(piece)
         tokens = self._find_usage(usage) if usage else None
         if tokens is not None:

@@ -20,12 +20,12 @@ from proxy.types.events import (
     Event,
     Finish,
     Frame,
-    Native,
     Part,
     PartEnd,
     PartStart,
     ResponseStart,
     Slot,
+    Unmapped,
     UsageReport,
 )
 
@@ -125,9 +125,9 @@ class ResponsesReader:
                 name: value for name, value in self._doc.items() if name != schema.OBFUSCATION
             }
         if self._is_translated:
-            self._events[:] = [event for event in self._events if type(event) is not Native]
+            self._events[:] = [event for event in self._events if type(event) is not Unmapped]
         elif not self._events:
-            self._events.append(Native())
+            self._events.append(Unmapped())
         return self._make_frames() if self._events else []
 
     def _dispatch_event(self, kind: str) -> None:
@@ -152,7 +152,7 @@ class ResponsesReader:
     def _make_frames(self) -> list[Frame]:
         """Return the frames of the events of the document. Only the last one has the document."""
         events = self._events
-        if not self._has_started and any([type(event) is not Native for event in events]):
+        if not self._has_started and any([type(event) is not Unmapped for event in events]):
             self._has_started = True
             if type(events[0]) is not ResponseStart:
                 events.insert(0, ResponseStart(None, None, None))
@@ -179,7 +179,7 @@ class ResponsesReader:
         return Frame(tuple(bare), schema.FAMILY, model_call=self._model_call)
 
     def _add_native_unless_covered(self, item: OpenItem | None, *covered_members: str) -> None:
-        """Add ``Native`` for text outside of ``covered_members``, or if there is no event."""
+        """Add ``Unmapped`` for text outside of ``covered_members``, or if there is no event."""
         is_silent_doc = not self._inspects or all(
             [
                 name in covered_members or is_textless_member(name, value)
@@ -187,7 +187,7 @@ class ResponsesReader:
             ]
         )
         if not (self._events and is_silent_doc):
-            self._events.append(Native(None if item is None else item.part))
+            self._events.append(Unmapped(None if item is None else item.part))
 
     # Texts
 
@@ -208,7 +208,7 @@ class ResponsesReader:
         if self._splits and doc.get("logprobs"):
             self._events.append(Attach(text.part, "logprobs", doc["logprobs"], slot=("logprobs",)))
         self._add_native_unless_covered(item, "delta", "logprobs", schema.OBFUSCATION)
-        is_plain = text.has_delta and type(self._events[-1]) is not Native
+        is_plain = text.has_delta and type(self._events[-1]) is not Unmapped
         if is_plain and type(doc.get(schema.SEQUENCE_NUMBER)) is int:
             locate = itemgetter("type", *[name for name in _LOCATION if name in doc])
             self._shape = _DeltaShape(
@@ -223,7 +223,7 @@ class ResponsesReader:
             return
         text = item.open_text(text_type, doc.get(text_type.index_member, 0))
         self._doc = self._extract_or_blank_text(text, doc)
-        self._events.append(Native(text.part))
+        self._events.append(Unmapped(text.part))
 
     def _read_content_part(self, kind: str, part: Json) -> None:
         doc = self._doc
@@ -342,7 +342,7 @@ class ResponsesReader:
             is_textless_object(inspected)
             and self._doc.keys() <= {"type", "response", schema.SEQUENCE_NUMBER}
         ):
-            self._events.insert(len(self._events) - (kind in schema.END_EVENTS), Native(None))
+            self._events.insert(len(self._events) - (kind in schema.END_EVENTS), Unmapped(None))
 
     def _read_final_item(self, index: int, item: Any) -> Any:
         if not isinstance(item, dict):

@@ -60,18 +60,18 @@ from proxy.types.events import (
     Finish,
     Frame,
     Kind,
-    Native,
     Part,
     PartEnd,
     PartStart,
     ResponseEnd,
     ResponseStart,
+    Unmapped,
     has_response_start,
 )
 
 MAX_STREAMS = 1024  # texts of a response that may have filters at the same time
 MAX_NAME = 1024  # characters of all names in the path of a text
-_EVENTS_WITH_TEXTS = (ResponseStart, PartStart, Attach, Extension, Native)  # outside of deltas
+_EVENTS_WITH_TEXTS = (ResponseStart, PartStart, Attach, Extension, Unmapped)  # outside of deltas
 T = TypeVar("T")
 
 
@@ -346,7 +346,7 @@ class StreamFilter:
         is_untyped = frame.doc is not None and not frame.events
         stream = self._streams.get(latest) if latest is not None and is_untyped else None
         for event in frame.events:
-            if isinstance(event, Attach | Native) and event.part is not None:
+            if isinstance(event, Attach | Unmapped) and event.part is not None:
                 is_parent = isinstance(latest, Part) and latest.parent is event.part
                 stream = self._streams.get(latest if latest and is_parent else event.part)
         return stream if stream is not None and stream.head is not None else None

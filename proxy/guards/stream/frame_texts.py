@@ -26,10 +26,10 @@ from proxy.types.events import (
     Extension,
     Frame,
     Kind,
-    Native,
     Part,
     PartStart,
     ResponseStart,
+    Unmapped,
     UsageReport,
     get_index,
 )
@@ -104,7 +104,7 @@ def get_delta(frame: Frame, path: Path) -> Delta | None:
 
 def iter_non_delta_texts(frame: Frame) -> Iterator[WalkItem]:
     """Yield the texts of a frame outside of its deltas."""
-    doc, natives = frame.doc, [event for event in frame.events if isinstance(event, Native)]
+    doc, natives = frame.doc, [event for event in frame.events if isinstance(event, Unmapped)]
     is_walked = doc is not None and bool(natives)
     if doc is not None and natives:
         delta_slots: set[Path] = {slot for native in natives for slot in native.repeats}
@@ -160,7 +160,7 @@ def get_unknown_event_text_key(frame: Frame, path: Path) -> TextKey | None:
     doc = frame.doc or {}
     if frame.family in CHAT_FAMILIES or isinstance(path[-1], MemberName) or path[-1] in _UNSPLIT:
         return None
-    is_unknown = all([type(event) is Native for event in frame.events])
+    is_unknown = all([type(event) is Unmapped for event in frame.events])
     return (0, (doc.get("type"), *path)) if is_unknown else None
 
 

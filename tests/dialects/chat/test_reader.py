@@ -17,9 +17,9 @@ from proxy.types.events import (
     Event,
     Finish,
     Frame,
-    Native,
     PartStart,
     ResponseStart,
+    Unmapped,
 )
 from tests.dialects.chat.replay import call_for, read_documents, written
 from tests.doubles import Json
@@ -90,7 +90,7 @@ def test_reasoning_under_two_names_counts_once() -> None:
     assert texts(read_all(doc_of_both, is_translated=True)) == [("reasoning", "why")]
     inspected = read_all(doc_of_both, inspect=True)
     assert texts(inspected) == [("reasoning", "why")]
-    assert Native() in inspected[0].events
+    assert Unmapped() in inspected[0].events
 
 
 def test_each_choice_of_a_chunk_has_its_own_frames() -> None:
@@ -205,8 +205,8 @@ def test_unmapped_member_is_native(change: Json) -> None:
     frames = [frame for doc in (chunk({"content": "a"}), {**chunk({}), **change})
               for frame in reader.read(doc, b"")]  # fmt: skip
 
-    assert Native() not in frames[0].events
-    assert Native() in frames[-1].events
+    assert Unmapped() not in frames[0].events
+    assert Unmapped() in frames[-1].events
 
 
 INVALID: list[Any] = ["seven", {"a": "b"}, ["b"], 1.5, -1, "-1", MAX_PARTS, 10**30]

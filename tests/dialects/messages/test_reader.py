@@ -19,11 +19,11 @@ from proxy.types.events import (
     Delta,
     Finish,
     Frame,
-    Native,
     PartEnd,
     PartStart,
     ResponseEnd,
     ToolCall,
+    Unmapped,
     UsageReport,
 )
 from tests.checked import checked
@@ -74,7 +74,7 @@ def test_unusual_members_of_a_message_are_native(change: Json, is_native: bool) 
 
     [frame] = MessageReader(options(inspect=True)).read(start, orjson.dumps(start))
 
-    assert (Native() in frame.events) is is_native
+    assert (Unmapped() in frame.events) is is_native
 
 
 @for_each(

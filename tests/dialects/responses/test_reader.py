@@ -11,7 +11,15 @@ from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses.items import MAX_ITEMS
 from proxy.dialects.responses.reader import ResponsesReader
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
-from proxy.types.events import Attach, Delta, Finish, Native, PartStart, ResponseStart, UsageReport
+from proxy.types.events import (
+    Attach,
+    Delta,
+    Finish,
+    PartStart,
+    ResponseStart,
+    Unmapped,
+    UsageReport,
+)
 from tests.dialects.responses.frames import CALL, kinds, read, texts
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
@@ -95,7 +103,7 @@ def test_unknown_member_is_inspected() -> None:
 
     frames = read(stream, inspect=True)
 
-    assert all("Native" in kinds([frame]) for frame in frames if "Delta" in kinds([frame]))
+    assert all("Unmapped" in kinds([frame]) for frame in frames if "Delta" in kinds([frame]))
 
 
 @for_each(
@@ -116,7 +124,7 @@ def test_unusual_part_is_inspected(inner: Any) -> None:
     frames = read(stream, inspect=True)
 
     natives = [
-        document for frame in frames for document in frame.events if isinstance(document, Native)
+        document for frame in frames for document in frame.events if isinstance(document, Unmapped)
     ]
     assert len(natives) >= 2
 

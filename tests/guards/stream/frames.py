@@ -21,12 +21,12 @@ from proxy.types.events import (
     Finish,
     Frame,
     Kind,
-    Native,
     Part,
     PartEnd,
     PartStart,
     ResponseStart,
     ToolCall,
+    Unmapped,
 )
 from proxy.types.guard import GuardRule
 from tests.golden.pipeline import Pipeline, call_of, documents_of, written
@@ -157,7 +157,7 @@ def call(of: Part, name: str) -> Frame:
 
 
 def native(doc: Json, of: Part | None = None, *repeats: tuple[str | int, ...]) -> Frame:
-    return Frame((Native(of, repeats),), "responses", doc)
+    return Frame((Unmapped(of, repeats),), "responses", doc)
 
 
 def attached(of: Part, name: AttachName, value: Any) -> Frame:

@@ -19,11 +19,11 @@ from proxy.types.events import (
     FamilyName,
     Finish,
     Frame,
-    Native,
     PartEnd,
     PartStart,
     ResponseStart,
     ToolCall,
+    Unmapped,
     UsageReport,
 )
 from proxy.types.guard import Action
@@ -129,7 +129,7 @@ def test_member_without_a_type_is_inspected_across_frames(path: tuple[str | int,
         for step in reversed(path):
             value = [{"index": 0, "text": text}] if step == 0 else {step: value}
             value = value if step != "text" else text
-        return made.chat({**made.HEAD, "choices": [{"index": 0, **value}]}, Native())
+        return made.chat({**made.HEAD, "choices": [{"index": 0, **value}]}, Unmapped())
 
     out = fed([made.START, *map(at, ("a s", "ecr", "et.")), made.finished(), made.STOPPED], MASK)
 
@@ -147,7 +147,7 @@ def test_frame_waits_for_all_of_its_texts() -> None:
 
     def both(text: str, odd: str) -> Frame:
         slot = ("choices", 0, "delta", "content")
-        return made.chunk(0, {"content": text, "odd": odd}, Delta(part, text, slot), Native())
+        return made.chunk(0, {"content": text, "odd": odd}, Delta(part, text, slot), Unmapped())
 
     frames = [
         made.START,
@@ -172,7 +172,7 @@ def test_unknown_deltas_are_inspected_across_frames(wrap: Any) -> None:
         made.event(
             "content_block_delta",
             {"index": 0, "delta": {"type": "new_delta", "words": wrap(text)}},
-            Native(),
+            Unmapped(),
         )
         for text in ("a s", "ecr", "et.")
     ]
@@ -188,7 +188,7 @@ def test_unknown_deltas_are_inspected_across_frames(wrap: Any) -> None:
 def test_texts_of_unknown_events_are_one_text(family: FamilyName, wrap: Any) -> None:
     def events(action: Action) -> list[Any]:
         frames = [
-            Frame((Native(),), family, {"type": "new", "note": wrap(text)})
+            Frame((Unmapped(),), family, {"type": "new", "note": wrap(text)})
             for text in ("a sec", "ret here", "so")
         ]
         outputs = fed([made.START, *frames, made.STOPPED], rule("secret", action=action))
@@ -202,7 +202,7 @@ def test_texts_of_unknown_events_are_one_text(family: FamilyName, wrap: Any) -> 
 
 def test_values_next_to_an_unknown_delta_pass_once() -> None:
     deltas = [
-        made.event("content_block_delta", {"index": 0, "note": note, "delta": {}}, Native())
+        made.event("content_block_delta", {"index": 0, "note": note, "delta": {}}, Unmapped())
         for note in ("a sec", "a sec", "ret")
     ]
 

@@ -43,7 +43,7 @@ class NoteReader:
         return [self._frame(read, doc, raw)]
 
     def _frame(self, read: list[Event], doc: Json, raw: bytes | None) -> Frame:
-        native = [events.Native()] if self._options.inspect else []
+        native = [events.Unmapped()] if self._options.inspect else []
         return Frame((*native, *read), "notes", doc, raw, self._options.model_call)
 
     def _events(self, doc: Json, *, whole: bool = False) -> list[Event]:
