@@ -46,7 +46,7 @@ class Pipeline:
                 record.set_head(head)
                 policies = self.policies
                 policy = (
-                    await policies.reload_if_requested(head)
+                    await policies.reload_if_cache_bypassed(head)
                     if head.bypass_cache
                     else policies.get_active_policy()
                 )
@@ -71,7 +71,7 @@ class Pipeline:
                 record.fail(error)
                 await client.send_error(error, record)
             except asyncio.CancelledError:
-                if client.is_response_sent:
+                if client.is_response_complete:
                     raise
                 cause = ClientDisconnected() if client.is_disconnected else ShuttingDown()
                 record.fail(cause)

@@ -22,7 +22,7 @@ class Exchange(Protocol):
         """True if the client has closed the connection."""
 
     @property
-    def is_response_sent(self) -> bool:
+    def is_response_complete(self) -> bool:
         """True if the whole response was written to the client."""
 
     @property
@@ -92,7 +92,7 @@ class Policies(Protocol):
     def get_active_policy(self) -> Policy:
         """Return the active revision."""
 
-    async def reload_if_requested(self, head: RequestHead) -> Policy:
+    async def reload_if_cache_bypassed(self, head: RequestHead) -> Policy:
         """Reload if the request asks for that and its key may. Return the active revision."""
 
 

@@ -350,7 +350,9 @@ def _parse_trace_profiles(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in TRACE_PROFILES:
             choices = ", ".join(TRACE_PROFILES)
-            raise BadSetting(f"HEADRACE_TRACE_PROFILES may contain {choices}, not {name!r}")
+            raise BadSetting(
+                f"HEADRACE_TRACE_PROFILES must be a list of {choices}; {name!r} is unknown"
+            )
     return names
 
 

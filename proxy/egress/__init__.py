@@ -178,7 +178,7 @@ class InternalExchange:
         self._error: ProxyError | None = None
 
     @property
-    def is_response_sent(self) -> bool:
+    def is_response_complete(self) -> bool:
         return self._document is not None
 
     def read_head(self) -> RequestHead:

@@ -116,10 +116,10 @@ class RuleTally:
             self.blocked = True
             raise self._build_failure_error(error)
 
-    def _build_failure_error(self, error: str) -> GuardBlocked:
-        """Return the error for a failure. The message of the policy is for findings only."""
+    def _build_failure_error(self, failure_code: str) -> GuardBlocked:
+        """Return the error for a failure: ``GuardUnavailable`` if a retry may succeed."""
         name = self.rule.name
-        if not (self.is_service_unavailable or error in RETRYABLE_FAILURES):
+        if not (self.is_service_unavailable or failure_code in RETRYABLE_FAILURES):
             return GuardBlocked(
                 guard.UNCHECKED_MESSAGE.format(name), guard=name, kind="could_not_check"
             )

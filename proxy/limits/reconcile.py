@@ -117,7 +117,7 @@ class Reconciler:
         """Return the nano-USD of ended calls by scope, without fresh counters."""
         store = self.limiter.store
         claims = [Claim(budget.limit, scope, 0) for scope in sorted(budget.scopes)]
-        if not store.is_synchronized:
+        if not store.has_all_updates:
             return {}
         try:
             states = await store.read(claims)
@@ -129,4 +129,4 @@ class Reconciler:
             for state in states
             if not state.is_fresh
         }
-        return spend if store.is_synchronized else {}
+        return spend if store.has_all_updates else {}

@@ -174,7 +174,7 @@ class Draft:
         deployment.setdefault("also_known_as", []).append(name)
         return True
 
-    def replace_zero_weights(self) -> None:
+    def replace_weights_if_all_zero(self) -> None:
         """Set all weights of a deployment to 1 if all of them are 0."""
         for name, deployment in self.deployments.items():
             if all(target.get("weight") == 0 for target in deployment["targets"]):

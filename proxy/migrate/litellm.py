@@ -125,7 +125,7 @@ class _Converter:
         for deployment in draft.deployments.values():
             if not deployment["targets"]:  # all targets have a later order
                 deployment["targets"].append(deployment["fallback"].pop(0))
-        draft.replace_zero_weights()
+        draft.replace_weights_if_all_zero()
         for settings in (self._litellm, self._router):
             for part in settings.read_mappings("fallbacks"):
                 self._add_fallbacks(part)

@@ -62,7 +62,7 @@ def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     _add_timeout(draft, top)
     if targets:
         draft.deployments[to_slug(name)] = deployment
-        draft.replace_zero_weights()
+        draft.replace_weights_if_all_zero()
     draft.add_unread_notes((top, strategy))
     return draft
 

@@ -116,7 +116,7 @@ class PolicyStore:
         self.rejection: Rejection | None = None
         self._report_activation()
 
-    async def reload_if_requested(self, head: RequestHead) -> ActivePolicy:
+    async def reload_if_cache_bypassed(self, head: RequestHead) -> ActivePolicy:
         """Return the active policy. Reload first if the request asks for it and its key may."""
         if head.bypass_cache and self._may_refresh(head):
             await self.refresh()

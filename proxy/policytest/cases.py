@@ -31,7 +31,9 @@ def _parse_moment(value: Any) -> Any:
     try:
         return datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
-        raise ValueError("must be a time such as 2026-01-31T22:00") from None
+        raise ValueError(
+            "must be a time such as 2026-01-31T22:00 (UTC) or 2026-01-31T22:00+01:00"
+        ) from None
 
 
 Moment = Annotated[

@@ -199,7 +199,7 @@ class _FixedPolicy:
     def get_active_policy(self) -> Self:
         return self
 
-    async def reload_if_requested(self, head: RequestHead) -> Self:
+    async def reload_if_cache_bypassed(self, head: RequestHead) -> Self:
         return self
 
     def identify(self, head: RequestHead) -> KeyCaller:
@@ -214,7 +214,7 @@ class _SimulatedExchange:
     _head: ResponseHead
     _writer: FamilyWriter
     _call: Call
-    is_disconnected = is_response_sent = False  # a policy test is never canceled
+    is_disconnected = is_response_complete = False  # a policy test is never canceled
     request_id = REQUEST_ID
 
     def __init__(self, setup: Given, case_run: CaseRun, paths: PassthroughPaths | None) -> None:

@@ -77,7 +77,7 @@ class SideTasks:
         return self._places.is_full(caller)
 
     def start(self, work: Coroutine[Any, Any, None], caller: object) -> asyncio.Task[None]:
-        """Start a task of a caller. If ``work`` raises, all tasks of the owner are canceled."""
+        """Start a task for a caller. If ``work`` raises, the tasks of all callers are canceled."""
         task = self._group.create_task(work)
         self._places.take(caller)
         self._tasks[task] = None

@@ -78,7 +78,7 @@ class HttpExchange:
         return self._out.is_client_gone
 
     @property
-    def is_response_sent(self) -> bool:
+    def is_response_complete(self) -> bool:
         return self._out.served
 
     @property

@@ -260,7 +260,8 @@ class ModelCall:
 class Retry:
     """Retries of the same target after the statuses or causes in ``on``.
 
-    The wait before retry n is random, at most ``wait * 2 ** n`` and ``max_wait`` seconds.
+    The wait before retry n (from 1) is random, at most ``wait * 2 ** (n - 1)`` and ``max_wait``
+    seconds, and at least what the upstream requests.
     """
 
     times: int

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from proxy.fields.field_table import RESTRICTED_FIELDS
 from proxy.fields.rules import POLICY_FIELDS, FieldRules, Verdict, compile_field_rules
-from proxy.money.usage import Price, find_price_on
+from proxy.money.usage import Price
 from proxy.runtime.frozen import empty_cache_field, frozen
 from proxy.types.endpoints import Endpoint, TargetEndpoint, TargetRoute
 from proxy.types.providers import OPENAI, Provider
@@ -57,8 +57,8 @@ class Timeouts:
     idle: float = 600.0
     total: float = 600.0
 
-    def cap_total_at(self, seconds: float, *, streamed: bool) -> Timeouts:
-        """Return the timeouts of one request that must end within ``seconds``."""
+    def make_request_timeouts(self, seconds: float, *, streamed: bool) -> Timeouts:
+        """Return timeouts within ``seconds``. Unless ``streamed``, only the total bounds a body."""
         total = min(self.total, seconds)
         first_byte, idle = (self.first_byte, self.idle) if streamed else (total, total)
         return Timeouts(self.connect, first_byte, idle, total=total)
@@ -161,20 +161,13 @@ class Target:
         """Name in texts, logs and metrics."""
         return f"{self.upstream.name}/{self.model}"
 
-    def describe_missing_price(self, on: date | None = None) -> str | None:
-        """Return a text that names the missing price, or None if no price is missing.
+    def describe_missing_price(self) -> str | None:
+        """Return a text that names the missing price, None if a price of any date is complete.
 
-        Without a date, one complete price of any date is enough. Models with "embed" in their name
-        need no price for output.
+        Models with "embed" in their name need no price for output.
         """
-        prices = self.prices
-        if on is not None:
-            price = find_price_on(prices, on)
-            if price is None:
-                return f"no price in force on {on}"
-            prices = (price,)
         embeds = "embed" in self.model.lower()
-        missing = (describe_missing_price(price, embeds) or "" for price in prices)
+        missing = (describe_missing_price(price, embeds) or "" for price in self.prices)
         return min(missing, default=NO_PRICE) or None
 
 

@@ -99,7 +99,7 @@ class Upstreams:
     async def _open_local_or_parallel(
         self, plan: Plan, call: Call, record: Record, redact_error: RedactError
     ) -> UpstreamResponse:
-        """Return the model list, an estimated count, or the responses of several model calls."""
+        """Return the model list, a token count, or the responses of several model calls."""
         if plan.model_list is not None:
             is_list = call.head.get_url_parameter("model") is None
             return LocalResponse(partial(list_models, plan.model_list, is_list=is_list))
@@ -267,7 +267,7 @@ class Upstreams:
             request.url,
             headers,
             request.body if request.upload is None else request.upload,
-            upstream.timeouts.cap_total_at(timeout_s, streamed=streamed),
+            upstream.timeouts.make_request_timeouts(timeout_s, streamed=streamed),
             open_attempt.on_sent,
             new_connection=new_connection or request.needs_new_connection,
             method=request.method,

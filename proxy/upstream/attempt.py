@@ -40,7 +40,7 @@ from proxy.upstream.reply import Reply
 
 @frozen
 class AttemptContext:
-    """A model call and its plan. ``index`` is its position in the plan."""
+    """Context of the attempts for ``plan.model_calls[index]``."""
 
     plan: Plan
     call: Call

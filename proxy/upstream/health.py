@@ -62,7 +62,7 @@ class Circuit:
 
     @property
     def state(self) -> CircuitState:
-        """State shown to operators. A circuit that is open for some callers only is half open."""
+        """State for operators: half open during a probe, or if it is open for some keys only."""
         if self.open_until is not None:
             return "half_open" if self.probing_until else "open"
         return "half_open" if self.open_callers else "closed"

@@ -40,7 +40,7 @@ _OUTSIDE = re.compile(rf"[^{JSON_SPACE}]")
 
 
 class JsonEndDetector:
-    """Finds the end of a JSON object that arrives in pieces, in linear time."""
+    """Detects in linear time whether a JSON object that arrives in pieces is complete."""
 
     def __init__(self) -> None:
         self._begun = False
@@ -213,7 +213,7 @@ class Sequencer:
         ended = [event.part for event in events if type(event) is PartEnd]
         if root in ended:
             self._release_child_parts(out, all_of_them=True)
-        out.append(self._use_continuations(frame, events))
+        out.append(self._replace_continued_parts(frame, events))
         if self._child in ended:
             self._child = None
         if root in ended:
@@ -309,7 +309,7 @@ class Sequencer:
             if type(event) is Finish and any(part.choice == event.choice for part in self._roots):
                 self._finishes[event.choice] = frame
                 return
-        out.append(self._use_continuations(frame, frame.events))
+        out.append(self._replace_continued_parts(frame, frame.events))
 
     def _pass_held_finishes(self, out: list[Frame]) -> None:
         for choice in [*self._finishes]:
@@ -317,11 +317,13 @@ class Sequencer:
                 if self._root is not None and self._root.choice == choice:
                     self._end_open_part(out)
                 out.append(
-                    self._use_continuations(self._finishes[choice], self._finishes[choice].events)
+                    self._replace_continued_parts(
+                        self._finishes[choice], self._finishes[choice].events
+                    )
                 )
                 del self._finishes[choice]
 
-    def _use_continuations(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
+    def _replace_continued_parts(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
         """Return a frame in which continuations replace the parts that they continue."""
         if self._continuations:
             events = tuple(

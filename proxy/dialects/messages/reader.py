@@ -306,7 +306,7 @@ class MessageReader:
             return self._make_document_frames(
                 events, doc, raw, usual_shape if name in delta else None
             )
-        if text.__class__ is not str or not self._claim_text_member(part, member):
+        if text.__class__ is not str or not self._is_only_text_member(part, member):
             return self._make_document_frames(events, doc, raw)
         slot = "delta", member
         if usual_shape is not None:
@@ -314,8 +314,8 @@ class MessageReader:
             self._delta_type, self._member = kind, member
         return self._make_document_frames((*events, Delta(part, text, slot)), doc, raw, usual_shape)
 
-    def _claim_text_member(self, part: Part, member: str) -> bool:
-        """Return True unless an earlier delta of an inspected block had its text in another member.
+    def _is_only_text_member(self, part: Part, member: str) -> bool:
+        """Return False if an earlier delta of an inspected block had its text in another member.
 
         Raises ``UpstreamInvalid`` if a block of a known type has its text in another member.
         """

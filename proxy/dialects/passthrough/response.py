@@ -38,8 +38,8 @@ def parse_passthrough_head(
 ) -> PassthroughHead:
     """Return the head of a response for the client.
 
-    ``read`` is True for an empty body, and for JSON without a ``content-length`` above
-    ``max_bytes``.
+    ``parses_json`` is True for an empty body, and for JSON whose ``content-length`` is missing or
+    at most ``max_bytes``.
     """
     header = headers.get("content-type", "")
     is_valid = header.isascii() and header.isprintable() and len(header) <= MAX_HEADER_LENGTH
@@ -47,12 +47,12 @@ def parse_passthrough_head(
     size = headers.get("content-length", "")
     length = int(size) if size.isdecimal() else None
     is_empty = status == 204 or length == 0
-    read = is_empty or (is_json_media_type(media_type) and (length is None or length <= max_bytes))
+    is_short = length is None or length <= max_bytes
     return PassthroughHead(
         status=status,
         media_type=header if is_valid and header else DEFAULT_TYPE,
         length=length,
-        parses_json=read,
+        parses_json=is_empty or (is_json_media_type(media_type) and is_short),
     )
 
 

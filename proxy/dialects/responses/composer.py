@@ -49,7 +49,7 @@ _DEFAULT_PARAMETERS: Json = {
 """Parameters of the request that a response repeats besides ``ECHOED``, and their defaults."""
 
 
-class _OutputText:
+class _OpenText:
     """The text that is being written: of a tool call, or of the last part of an item."""
 
     __slots__ = ("index", "item", "location", "logprobs", "middle", "part_index", "pieces", "type")
@@ -87,7 +87,7 @@ class ResponseComposer:
     def __init__(self, call: Call, out: EventEncoder) -> None:
         self._call = call
         self._out = out
-        self._open: _OutputText | None = None
+        self._open: _OpenText | None = None
         self._part: Part | None = None  # part of the open text
         self._reason: FinishReason = "stop"
         self._tokens: Tokens | None = None
@@ -190,7 +190,7 @@ class ResponseComposer:
                 item |= {"role": "assistant", "content": []}
             index = len(self._items)
             out += self._add_item(item)
-        opened = self._open = _OutputText(index, item, text_type)
+        opened = self._open = _OpenText(index, item, text_type)
         item["content"].append(opened.content_part)
         added = {**opened.location, "part": opened.content_part}
         return out + self._out.encode("response.content_part.added", added)
@@ -210,7 +210,7 @@ class ResponseComposer:
             text_type.member: "",
         }
         out += self._add_item(item)
-        self._open, self._part = _OutputText(len(self._items) - 1, item, text_type), part
+        self._open, self._part = _OpenText(len(self._items) - 1, item, text_type), part
         return out
 
     def _add_item(self, item: Json) -> bytes:

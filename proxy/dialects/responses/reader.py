@@ -178,7 +178,7 @@ class ResponsesReader:
         bare = [event._replace(slot=()) if type(event) is PartStart else event for event in events]
         return Frame(tuple(bare), schema.FAMILY, model_call=self._model_call)
 
-    def _add_native_unless_covered(self, item: OpenItem | None, *covered_members: str) -> None:
+    def _add_unmapped_unless_covered(self, item: OpenItem | None, *covered_members: str) -> None:
         """Add ``Unmapped`` for text outside of ``covered_members``, or if there is no event."""
         is_silent_doc = not self._inspects or all(
             [
@@ -207,7 +207,7 @@ class ResponsesReader:
         self._events.append(Delta(text.part, delta, _DELTA))
         if self._splits and doc.get("logprobs"):
             self._events.append(Attach(text.part, "logprobs", doc["logprobs"], slot=("logprobs",)))
-        self._add_native_unless_covered(item, "delta", "logprobs", schema.OBFUSCATION)
+        self._add_unmapped_unless_covered(item, "delta", "logprobs", schema.OBFUSCATION)
         is_plain = text.has_delta and type(self._events[-1]) is not Unmapped
         if is_plain and type(doc.get(schema.SEQUENCE_NUMBER)) is int:
             locate = itemgetter("type", *[name for name in _LOCATION if name in doc])
@@ -219,7 +219,7 @@ class ResponsesReader:
         doc = self._doc
         item = self._items.open_item_for_text(doc[schema.OUTPUT_INDEX], text_type)
         if item is None:
-            self._add_native_unless_covered(None)
+            self._add_unmapped_unless_covered(None)
             return
         text = item.open_text(text_type, doc.get(text_type.index_member, 0))
         self._doc = self._extract_or_blank_text(text, doc)
@@ -232,7 +232,7 @@ class ResponsesReader:
         if text_type is not None:
             item = self._items.open_item_for_text(index, text_type)
         if item is None or text_type is None:
-            self._add_native_unless_covered(self._items.get_open_item(index))
+            self._add_unmapped_unless_covered(self._items.get_open_item(index))
             return
         text = item.open_text(text_type, doc[schema.PART_INDEX[kind]])
         if kind.endswith(".added"):
@@ -241,7 +241,7 @@ class ResponsesReader:
             self._doc = {**doc, "part": self._extract_or_blank_text(text, part)}
             text.has_ended = True
             self._events.append(PartEnd(text.part))
-        self._add_native_unless_covered(item)
+        self._add_unmapped_unless_covered(item)
 
     def _extract_beginning_text(self, text: OpenText, value: Json) -> Json:
         """Add the text of a new part or item as a delta, or move the text to the next delta."""
@@ -279,13 +279,13 @@ class ResponsesReader:
             self._doc = {**self._doc, "item": item}
         unnamed = {**item, "name": ""} if isinstance(item.get("name"), str) else item
         is_silent_item = text_type is not None and is_textless_object(unnamed)
-        self._add_native_unless_covered(open_item, *(("item",) if is_silent_item else ()))
+        self._add_unmapped_unless_covered(open_item, *(("item",) if is_silent_item else ()))
 
     def _read_item_done(self, item: Json) -> None:
         index = self._doc[schema.OUTPUT_INDEX]
         if not self._items.has_item_ended(index):
             self._doc = {**self._doc, "item": self._end_and_blank_item(index, item)}
-        self._add_native_unless_covered(None)
+        self._add_unmapped_unless_covered(None)
 
     def _end_and_blank_item(self, index: int, item: Json) -> Json:
         """End an item. Return it, for guards without the texts of earlier deltas."""
@@ -360,11 +360,11 @@ class ResponsesReader:
         item = self._items.get_open_item(doc[schema.OUTPUT_INDEX])
         text = None if item is None else item.texts.get(("text", doc["content_index"]))
         if text is None or text.has_ended or self._is_translated:
-            self._add_native_unless_covered(item)
+            self._add_unmapped_unless_covered(item)
             return
         slot = ("annotation",)
         self._events.append(Attach(text.part, "citation", doc.get("annotation"), slot=slot))
-        self._add_native_unless_covered(item, "annotation")
+        self._add_unmapped_unless_covered(item, "annotation")
 
     def _read_other_event(self, kind: str) -> None:
         """Read another event. Its texts are distinguished by type, indexes and members."""
@@ -373,7 +373,7 @@ class ResponsesReader:
         if self._is_translated:
             return
         if not (kind.endswith(".delta") and isinstance(doc.get("delta"), str | dict)):
-            self._add_native_unless_covered(item)
+            self._add_unmapped_unless_covered(item)
             return
         parts = self._other_parts if item is None else item.other_parts
         indexes = [(n, i) for n, i in doc.items() if n.endswith("_index") and type(i) is int]
@@ -391,4 +391,4 @@ class ResponsesReader:
                     parts[key] = self._items.begin_part(part)
                 self._events.append(Delta(parts[key], text, slot))
         is_text = all([isinstance(text, str) for text in texts.values()])
-        self._add_native_unless_covered(item, schema.OBFUSCATION, "delta" if is_text else "")
+        self._add_unmapped_unless_covered(item, schema.OBFUSCATION, "delta" if is_text else "")

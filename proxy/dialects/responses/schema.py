@@ -180,7 +180,7 @@ def is_textless_object(value: Json) -> bool:
 
 # Requests
 
-NOT_STREAMED = "cannot be combined with stream: true. Retrieve the response by its id."
+NOT_STREAMED = "requires stream: false. Retrieve the response by its id later."
 NOT_STORED = "cannot be combined with store: false, because the response could not be retrieved"
 NO_CONVERSATION = "cannot be combined with conversation, as its usage cannot be charged"
 

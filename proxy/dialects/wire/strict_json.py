@@ -258,7 +258,7 @@ class DocumentBuffer:
         return [self._raw]
 
     def pop_document(self, document: Document) -> bytes:
-        """Return the document that ``close`` has returned, without keeping a second copy."""
+        """Return ``document``, the buffer that ``close`` returned, as bytes. Empties the buffer."""
         raw = bytes(document)
         self._raw.clear()
         return raw

@@ -46,7 +46,7 @@ class Length:
         for kind, bound, count in (
             ("characters", self.characters, len),
             ("lines", self.lines, count_lines),
-            ("tokens", self.tokens, count_tokens),
+            ("tokens", self.tokens, estimate_tokens),
         ):
             if bound is not None and count(text) > bound:
                 return (Finding(0, len(text), kind),)
@@ -58,7 +58,7 @@ def count_lines(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n") and bool(text))
 
 
-def count_tokens(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     return to_tokens(estimate_text_quarters(text))
 
 

@@ -178,12 +178,12 @@ class Allowlist:
 
     def covers(self, data: bytes, match: Span, secret: Span) -> bool:
         span = self._get_target_span(data, match, secret)
-        return _has_match_before(self.patterns, data, span, match[1])
+        return _has_match_starting_before(self.patterns, data, span, match[1])
 
     def may_cover(self, data: bytes, match: Span) -> bool:
         """Return True if the allowlist may cover a match when more text arrives."""
         span = self._get_target_span(data, match, match)
-        return span[1] >= len(data) and _has_match_before(
+        return span[1] >= len(data) and _has_match_starting_before(
             self.partial_patterns, data, span, match[1]
         )
 
@@ -200,7 +200,9 @@ class Allowlist:
         return start - chars_before, end + (NEAR_BYTES if chars_after < 0 else chars_after)
 
 
-def _has_match_before(patterns: Sequence[Pattern], data: bytes, span: Span, limit: int) -> bool:
+def _has_match_starting_before(
+    patterns: Sequence[Pattern], data: bytes, span: Span, limit: int
+) -> bool:
     """Return True if one of the patterns matches in a span, from a start before ``limit``."""
     start, end = span
     matches = (pattern.search(data[start:end]) for pattern in patterns)

@@ -63,4 +63,4 @@ class TextFilterFactory(Protocol):
         """Return True if a text needs a filter."""
 
     def make_filter(self, text: Text, *, is_arguments: bool, is_over_limit: bool) -> TextFilter:
-        """Return a new filter. ``is_over_limit``: there are as many filters as are allowed."""
+        """Return a new filter. With ``is_over_limit`` no more are allowed, and its rules fail."""

@@ -140,11 +140,11 @@ def _iter_nfkc_affected_characters() -> Iterator[str]:
                 yield character
 
 
-def _build_character_class(characters: Iterable[str], gap: int = 1) -> str:
-    """Return the inside of a character class. Its ranges bridge gaps of up to ``gap``."""
+def _build_character_class(characters: Iterable[str], max_step: int = 1) -> str:
+    """Return the inside of a character class. Ranges join code points ``max_step`` apart."""
     ranges: list[list[str]] = []
     for character in sorted(characters):
-        if ranges and ord(character) - ord(ranges[-1][1]) <= gap:
+        if ranges and ord(character) - ord(ranges[-1][1]) <= max_step:
             ranges[-1][1] = character
         else:
             ranges.append([character, character])

@@ -62,7 +62,7 @@ class MemoryStore:
         return self.preview(claims).counter_states
 
     @property
-    def is_synchronized(self) -> bool:
+    def has_all_updates(self) -> bool:
         return True
 
     @property

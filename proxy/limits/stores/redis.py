@@ -217,7 +217,7 @@ class RedisStore:
         return build_limit_decision(claims, readings).counter_states
 
     @property
-    def is_synchronized(self) -> bool:
+    def has_all_updates(self) -> bool:
         return True
 
     @property

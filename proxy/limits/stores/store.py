@@ -69,7 +69,7 @@ class CounterStore(Protocol):
         """Number of calls admitted and not settled by this instance."""
 
     @property
-    def is_synchronized(self) -> bool:
+    def has_all_updates(self) -> bool:
         """True if the store is reachable and has received all updates."""
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:

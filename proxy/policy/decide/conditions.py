@@ -181,9 +181,9 @@ class TimeOfDay(Condition):
     text: str
 
     def build_matcher(self) -> Matcher:
-        return self._is_in_hours
+        return self._is_in_weekly_hours
 
-    def _is_in_hours(self, facts: Facts) -> bool:
+    def _is_in_weekly_hours(self, facts: Facts) -> bool:
         local = facts.received_at.astimezone(self.zone)
         minute = local.hour * 60 + local.minute
         if self.begin < self.end:

@@ -52,7 +52,7 @@ class ExcludedTarget(NamedTuple):
 
 
 class RuledModelCall(NamedTuple):
-    """A model call, with the effects of rules on its route, its first targets, and all targets.
+    """A model call, with the effects that chose its targets, of its first targets, and of all.
 
     The first ``chosen_count`` targets are not fallbacks.
     """
@@ -284,8 +284,8 @@ class _TargetRuleEvaluation:
     ) -> ModelCall:
         """Return the model call.
 
-        ``unions`` are the effects on its route, those for the first targets, and those for
-        all targets.
+        ``unions`` are the combined effects that choose targets, those for the first targets, and
+        those for all targets.
         """
         route, first_effects, all_effects = unions
         overrides_by_target = {

@@ -26,7 +26,7 @@ def select_state_deployment(call: Call, state_ref: StateRef) -> Call:
 def check_state_deployment_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
     """Raise ``NotFound`` if the key may not use the deployment of the state.
 
-    Also raise it if only the state selects the deployment, which does not serve the models.
+    Also raise it if only the state selects the deployment, and it does not serve all models.
     """
     key_deployment = key.deployments.get(state_ref.deployment)
     is_named = call.head.deployment is not None or call.deployment != state_ref.deployment

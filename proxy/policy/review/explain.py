@@ -167,7 +167,7 @@ def _group_decisions(subject: str, text: str, parts: Sequence[Decision]) -> Deci
 
 
 def _explain_limits(plan: DecidedPlan, call: Call) -> Decision:
-    claims, snapshot = _estimate_computable_claims(plan, call), plan.basis.snapshot
+    claims, snapshot = _estimate_claims_if_known(plan, call), plan.basis.snapshot
     parts = []
     for scoped in plan.limits:
         limit = scoped.limit
@@ -319,7 +319,7 @@ def _has_texts(call: Call) -> bool:
     return any(name in call.body for name in ("messages", "prompt", "input"))
 
 
-def _estimate_computable_claims(plan: Plan, call: Call) -> Sequence[Claim]:
+def _estimate_claims_if_known(plan: Plan, call: Call) -> Sequence[Claim]:
     """Return the claims of a call, or those that do not depend on its texts if it has none."""
     if _has_texts(call):
         return estimate_claims(plan, call)
@@ -355,7 +355,7 @@ def _explain_result(plan: Plan, call: Call, is_past: bool) -> Decision:
     if plan.refusal is not None:
         text = f"rejected with {plan.refusal.status} by rule {plan.refusal.rule}"
         return Decision("result", text, plan.refusal.message, state="refused")
-    for claim in _estimate_computable_claims(plan, call):
+    for claim in _estimate_claims_if_known(plan, call):
         if claim.amount > claim.limit.capacity and not claim.limit.shadow:
             cached = "; a cached response is still served" if plan.cache is not None else ""
             reason = f"this call exceeds the whole limit{cached}"

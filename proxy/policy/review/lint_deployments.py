@@ -102,8 +102,8 @@ def _check_partly_unused_targets(path: KeyPath, deployment: Deployment) -> Itera
         if len(models) > 1 and len(weights) == 1 and target in others_by_weight:
             yield (
                 (*path, index),
-                f"receives calls for {quote(deployment.name)} and {quote(target.model)}, but not "
-                f"for {quote(heaviest.model)}. To split those by weight too, add "
+                f"is a target of calls for {quote(deployment.name)} and {quote(target.model)}, but "
+                f"not of calls for {quote(heaviest.model)}. To split these by weight too, add "
                 f'"also_known_as: [{heaviest.model}]" to deployment {quote(deployment.name)}.',
             )
 
@@ -235,8 +235,8 @@ def _check_path_costs(
     if routes and budgets:
         yield (
             path,
-            f"lists {routes} without most_usd. Concurrent calls may together spend more than is "
-            f"left of {', '.join(budgets)}. Add most_usd, the maximum cost of one call.",
+            f"has paths without most_usd: {routes}. Concurrent calls may together spend more than "
+            f"is left of {', '.join(budgets)}. Add most_usd, the maximum cost of one call.",
         )
 
 

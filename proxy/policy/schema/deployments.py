@@ -239,7 +239,7 @@ def _is_proxy_route(method: str, path: PassthroughPath) -> bool:
 
 def _require_unique_parameters(route: str) -> str:
     if len(set(re.findall(_PARAMETER, route))) < len(re.findall(_PARAMETER, route)):
-        raise ValueError("must use each name in braces only once")
+        raise ValueError("must use each path parameter, such as {id}, only once")
     return route
 
 

@@ -140,7 +140,7 @@ class LimitConfig(_Amounts):
                     not_(_build_scope_part_condition("^key$")),
                 ),
             ),
-            "across requires per: user or per: tag.NAME, without key",
+            'across requires "user" or "tag.NAME" in per, and no "key" there',
         ),
     )
 

@@ -13,7 +13,7 @@ from proxy.guards.kinds.resources import (
     Length,
     Sponge,
     count_lines,
-    count_tokens,
+    estimate_tokens,
     slice_at_word_ends,
 )
 from proxy.types.guard import Finding
@@ -115,4 +115,4 @@ def test_lines_are_counted() -> None:
 
 
 def test_tokens_are_estimated_as_everywhere() -> None:
-    assert [count_tokens(text) for text in ("", "a", "order", "日本", "😀")] == [0, 1, 2, 2, 2]
+    assert [estimate_tokens(text) for text in ("", "a", "order", "日本", "😀")] == [0, 1, 2, 2, 2]

@@ -166,4 +166,4 @@ async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None
                 permit.require_budget()
         await eventually(lambda: not store.pending_count and not store.is_degraded)
 
-        assert store.is_synchronized
+        assert store.has_all_updates

@@ -133,7 +133,7 @@ def test_other_method_of_own_path_is_passed_through(tmp_path: Path) -> None:
         ("/v1/a, {path: /v1/a, methods: [GET, POST]}", "repeats POST /v1/a. Remove"),
         ("'/v1/a/{id}', '/v1/a/{file}'", "repeats POST /v1/a/{id}. Remove"),
         ("{path: '/v1/a/{id}', to: '/b/{other}'}", "contains a name in braces that is not in path"),
-        ("'/v1/a/{id}/{id}'", "must use each name in braces only once"),
+        ("'/v1/a/{id}/{id}'", "must use each path parameter, such as {id}, only once"),
         ("{path: /v1/a, methods: [HEAD]}", "must be"),
         ("{path: /v1/a, query: [api_key]}", "must be a parameter name"),
     ],

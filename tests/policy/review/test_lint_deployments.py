@@ -113,7 +113,7 @@ def test_paths_unread_by_guards_are_reported(tmp_path: Path) -> None:
 
 
 BUDGET = "match: all, limits: [{name: day, usd: 5 per day}]"
-UNBOUNDED = "lists /v1/rerank without most_usd. Concurrent calls may together spend more"
+UNBOUNDED = "has paths without most_usd: /v1/rerank. Concurrent calls may together spend more"
 
 
 @for_each(
