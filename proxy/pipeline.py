@@ -91,7 +91,7 @@ class Pipeline:
 
         If an output guard requests a retry, fetch another response. No frame was relayed before.
         """
-        budget.require_budget()
+        budget.raise_deferred_refusal()
         retry = True
         while retry:
             try:

@@ -126,7 +126,7 @@ class UpstreamResponse(Protocol):
 class BudgetCheck(Protocol):
     """Checks the budget of an admitted call before it uses an upstream."""
 
-    def require_budget(self) -> None:
+    def raise_deferred_refusal(self) -> None:
         """Raise ``LimitExceeded`` if the call was admitted only for a cached response."""
 
 

@@ -12,7 +12,7 @@ from proxy.call.record import Record
 from proxy.errors import ProxyError
 from proxy.limits import Limiter
 from proxy.limits.stores.memory import MemoryStore
-from proxy.money.usage import Price, find_matching_name, find_price_on
+from proxy.money.usage import Price, find_exact_or_wildcard_name, find_price_on
 from proxy.types import Call, Plan, ResponseHead
 from proxy.types.events import Frame
 from tests.doubles import PATIENCE_S
@@ -114,5 +114,5 @@ class PriceBook:
 
     def find(self, provider: str | None, model: str, on: date) -> Price | None:
         models = self.rows.get(provider or "", {})
-        name = find_matching_name(models, model)
+        name = find_exact_or_wildcard_name(models, model)
         return find_price_on(models[name], on) if name else None

@@ -108,7 +108,7 @@ async def _build_counter_store(context: Context) -> CounterStore:
         on_lost_budget=on_lost_budget,
     )
     context.opened.push_async_callback(_close_counter_store, context, failover)
-    await context.opened.enter_async_context(background_task(failover.run_probe()))
+    await context.opened.enter_async_context(background_task(failover.probe_and_send_pending()))
     await failover.probe_at_start()
     return failover
 

@@ -19,9 +19,9 @@ from proxy.cache.cached_answer import (
     AnswerMetadata,
     CachedAnswer,
     DecodedAnswers,
-    adapt_to_call,
     decompress_answer,
     parse_answer,
+    replace_echoed_user_fields,
     serialize_answer,
 )
 from proxy.cache.flight import Flight, FlightListener
@@ -71,7 +71,7 @@ class CacheLookup:
         return self.call if self.call.head.endpoint in ECHOING_ENDPOINTS else None
 
     @property
-    def expected_choices(self) -> int:
+    def expected_choices_or_vectors(self) -> int:
         """Number of choices or vectors of a complete response, after the overrides of policy."""
         call, model_call = self.call, self.plan.model_calls[0]
         target = model_call.targets[0]
@@ -208,8 +208,8 @@ class CacheCall:
         self.record.saved = self.lookup.compute_savings(answer, self.record)
         await self.client.set_response_head(ResponseHead(self.lookup.call.stream), self.record)
         frames: Sequence[Frame] = answer.frames
-        if self.lookup.echoed_call is not None:
-            frames = [adapt_to_call(frame, self.lookup.echoed_call) for frame in frames]
+        if (call := self.lookup.echoed_call) is not None:
+            frames = [replace_echoed_user_fields(frame, call) for frame in frames]
         if len(frames) <= MAX_FRAMES_PER_WRITE:
             await self.client.send(frames)
             return
@@ -325,7 +325,8 @@ class FetchTask:
     async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         self._record = record
         lookup = self.lookup
-        self._recorder = open_recorder(head, lookup.call, lookup.rule, lookup.expected_choices)
+        expected = lookup.expected_choices_or_vectors
+        self._recorder = open_recorder(head, lookup.call, lookup.rule, expected)
         self._recorder.is_flagged = head.is_flagged
         self.flight.head = head
 

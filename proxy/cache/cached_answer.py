@@ -238,7 +238,7 @@ class DecodedAnswers:
             self._answers.popitem(last=False)
 
 
-def adapt_to_call(frame: Frame, call: Call) -> Frame:
+def replace_echoed_user_fields(frame: Frame, call: Call) -> Frame:
     """Return a frame in which a Responses API response repeats the user fields of ``call``.
 
     The cache key ignores these fields, so the cached response may contain those of another user.
@@ -247,13 +247,13 @@ def adapt_to_call(frame: Frame, call: Call) -> Frame:
     if frame.family != "responses" or doc is None:
         return frame
     if isinstance(doc.get("response"), dict):
-        doc = {**doc, "response": doc["response"] | _get_echoed_caller_members(call)}
+        doc = {**doc, "response": doc["response"] | _get_echoed_user_fields(call)}
     elif doc.get("object") == "response":
-        doc = doc | _get_echoed_caller_members(call)
+        doc = doc | _get_echoed_user_fields(call)
     else:
         return frame
     return frame._replace(doc=doc, raw=None)
 
 
-def _get_echoed_caller_members(call: Call) -> Json:
+def _get_echoed_user_fields(call: Call) -> Json:
     return {name: call.body.get(name, ECHOED_MEMBERS[name]) for name in _ECHOED_CALLER}

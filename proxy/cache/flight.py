@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
-from proxy.cache.cached_answer import CachedAnswer, adapt_to_call
+from proxy.cache.cached_answer import CachedAnswer, replace_echoed_user_fields
 from proxy.call.attempts import CacheSavings
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.ports import Sink
@@ -176,7 +176,9 @@ class FlightListener:
         frames = flight.frames[index : index + (1 if flight.is_oversize else limit)]
         self.position += len(frames)
         call = self._call
-        return frames if call is None else [adapt_to_call(frame, call) for frame in frames]
+        if call is None:
+            return frames
+        return [replace_echoed_user_fields(frame, call) for frame in frames]
 
     def deliver(self, frame: Frame, position: int) -> bool:
         """Send a frame to ``sink`` if the listener waits for it.
@@ -186,7 +188,7 @@ class FlightListener:
         if self.sink is None or not self._is_waiting or self.position != position:
             return False
         if self._call is not None:
-            frame = adapt_to_call(frame, self._call)
+            frame = replace_echoed_user_fields(frame, self._call)
         try:
             is_sent = self.sink.try_send((frame,))
         except Exception as error:  # noqa: BLE001 # raised by this listener alone

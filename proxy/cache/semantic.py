@@ -181,7 +181,7 @@ class SemanticLookup:
     def index_answer(self, key: bytes) -> None:
         """Make the response that is cached under ``key`` available to similar prompts."""
         self._key = key
-        self._add_vector_if_cached()
+        self._index_vector_of_cached_answer()
 
     async def _search(
         self, prompt: str, record: Record, read_answer: ReadAnswer
@@ -206,7 +206,7 @@ class SemanticLookup:
             self.cache.index.remove(self._space, match)
         self.cache.on_lookup("miss")
         self._vector = vector
-        self._add_vector_if_cached()
+        self._index_vector_of_cached_answer()
         return None
 
     async def _embed_prompt(self, prompt: str, record: Record) -> Vector | None:
@@ -229,7 +229,7 @@ class SemanticLookup:
         self.cache.on_lookup(result)
         return None
 
-    def _add_vector_if_cached(self) -> None:
+    def _index_vector_of_cached_answer(self) -> None:
         """Add the vector to the index once it is computed and its response is cached."""
         if self._key is not None and self._vector is not None:
             self.cache.index.add(self._space, self._key, self._vector)

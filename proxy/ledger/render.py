@@ -41,8 +41,8 @@ def list_measures(line: SpendingLine) -> tuple[int | str | float | None, ...]:
         format_cost(line.lost_cost),
         format_cost(line.saved),
         line.attempts,
-        compute_share(line.unpriced, line.attempts),
-        compute_share(line.estimated, line.attempts),
+        compute_fraction(line.unpriced, line.attempts),
+        compute_fraction(line.estimated, line.attempts),
     )
 
 
@@ -66,7 +66,7 @@ def describe_pruning(pruned: PruneResult, limit: datetime) -> str:
     return text if pruned.calls else f"{text}: none started before {moment}"
 
 
-def compute_share(part: int, total: int | None) -> float | None:
+def compute_fraction(part: int, total: int | None) -> float | None:
     return round(part / total, 4) if total else None
 
 

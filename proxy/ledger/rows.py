@@ -75,7 +75,7 @@ def make_rows(entry: CallEntry) -> Rows:
         _make_attempt_row(seq, number, billed) for number, billed in enumerate(summary.attempts, 1)
     ]
     if summary.saved is not None:
-        attempts.append(_make_cached_row(seq, summary, summary.saved))
+        attempts.append(_make_cached_attempt_row(seq, summary, summary.saved))
     charges: list[Row] = [
         (seq, charge.budget, hash_long_or_unprintable_scope(charge.scope), started_ms, charge.cost)
         for charge in summary.charges
@@ -104,7 +104,7 @@ def hash_long_or_unprintable_scope(scope: str) -> str:
     return f"sha256:{sha256(scope.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def _make_cached_row(seq: int, summary: CallSummary, saved: CacheSavings) -> Row:
+def _make_cached_attempt_row(seq: int, summary: CallSummary, saved: CacheSavings) -> Row:
     """Return the attempt row of a cached response, which used no tokens."""
     number, model = len(summary.attempts) + 1, summary.first_model
     request = (seq, number, 0, "first", CACHE_UPSTREAM, None, model, summary.status, None)

@@ -134,7 +134,7 @@ class Reservation:
         job, scheduling_key = partial(estimate, self.plan, self.call), self.call.scheduling_key
         return await self.limiter.offload.run(self.call.size, job, scheduling_key)
 
-    def require_budget(self) -> None:
+    def raise_deferred_refusal(self) -> None:
         """Raise the deferred refusal of a call over its budget. Call it if the cache misses."""
         if self._deferred_refusal is not None:
             self._is_void = True

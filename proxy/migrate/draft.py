@@ -61,7 +61,7 @@ class ConfigPart:
         self._read.add(name)
         return str(value)
 
-    def read_number(self, name: str, *, or_zero: bool = False) -> float | None:
+    def read_number(self, name: str, *, allow_zero: bool = False) -> float | None:
         """Return a member that is a number above 0, or 0 if allowed, otherwise None."""
         try:
             value = float(self._values[name])
@@ -69,7 +69,7 @@ class ConfigPart:
             return None
         if isinstance(self._values[name], bool) or not 0 <= value < 1e12:
             return None
-        if value == 0 and not or_zero:
+        if value == 0 and not allow_zero:
             return None
         self._read.add(name)
         return value
@@ -299,7 +299,7 @@ def find_listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | 
         provider, name = upstream.get("provider") or get_price_provider(upstream["dialect"]), model
     table = read_packaged_prices()
     rows = table.prices.get(provider or "", {})
-    row = usage.find_matching_name(rows, name)
+    row = usage.find_exact_or_wildcard_name(rows, name)
     return None if row is None else ListedPrice(deepcopy(rows[row]), table.price_table.as_of)
 
 

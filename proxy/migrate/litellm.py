@@ -113,7 +113,7 @@ class _Converter:
         self._top = ConfigPart("", config)
         self._litellm = self._top.read_mapping("litellm_settings")
         self._router = self._top.read_mapping("router_settings")
-        self._draft = Draft({*iter_variable_names(config), *self._iter_default_variables()})
+        self._draft = Draft({*iter_variable_names(config), *self._iter_default_key_variables()})
         self._upstream_defaults: dict[str, Any] = {}
         self._deployment_defaults: dict[str, Any] = {}
 
@@ -139,7 +139,7 @@ class _Converter:
                 )
         return draft
 
-    def _iter_default_variables(self) -> Iterator[str]:
+    def _iter_default_key_variables(self) -> Iterator[str]:
         """Yield the variables of API keys that LiteLLM reads by default."""
         for item in self._top.read_mappings("model_list"):
             params = item.read_mapping("litellm_params")
@@ -362,7 +362,7 @@ def _add_target(params: ConfigPart, deployment: dict[str, Any], target: dict[str
     if (params.read_number("order") or 1) > 1:
         deployment.setdefault("fallback", []).append(target)
         return
-    weight = params.read_number("weight", or_zero=True)
+    weight = params.read_number("weight", allow_zero=True)
     if weight is not None and "balance" not in deployment:
         target["weight"] = to_integer_weight(weight if weight >= 1 else weight * 100)
     targets = deployment["targets"]

@@ -83,7 +83,7 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     base_url = draft.redact_url_or_skip(part.get_member_path("custom_host"), base_url)
     if base_url is None:
         return None
-    weight = part.read_number("weight", or_zero=True)
+    weight = part.read_number("weight", allow_zero=True)
     provider = BY_WORD[word]
     upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
     text = part.read_value("api_key")

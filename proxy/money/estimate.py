@@ -46,14 +46,14 @@ def estimate_text_quarters(text: str) -> int:
     return 2 * utf8 + 2 * utf16 + ascii_only - 4 * len(text)
 
 
-def estimate_leaf_value_quarters(value: Any) -> int:
+def sum_leaf_value_quarters(value: Any) -> int:
     """Estimate the texts and numbers in a JSON value, without member names and punctuation."""
     if isinstance(value, str):
         return estimate_text_quarters(value)
     if isinstance(value, dict):
-        return sum(map(estimate_leaf_value_quarters, value.values()))
+        return sum(map(sum_leaf_value_quarters, value.values()))
     if isinstance(value, list):
-        return sum(map(estimate_leaf_value_quarters, value))
+        return sum(map(sum_leaf_value_quarters, value))
     return _estimate_number_quarters(value) if type(value) in (int, float) else 0
 
 
@@ -84,13 +84,13 @@ def _estimate_number_quarters(number: float) -> int:
     return QUARTERS_PER_TOKEN * len(repr(number))  # many tokenizers use a token per digit
 
 
-def estimate_prompt_quarters(value: Any) -> int:
+def estimate_text_or_ids_quarters(value: Any) -> int:
     """Estimate a prompt, which is a text or token ids, or a list of prompts.
 
     An item of a list counts at least one token.
     """
     if isinstance(value, list):
-        return sum([max(QUARTERS_PER_TOKEN, estimate_prompt_quarters(item)) for item in value])
+        return sum([max(QUARTERS_PER_TOKEN, estimate_text_or_ids_quarters(item)) for item in value])
     if type(value) is int and 0 <= value < MAX_TOKEN_ID:
         return QUARTERS_PER_TOKEN
     return (
@@ -113,7 +113,7 @@ def _estimate_field_quarters(name: str, value: Any) -> int:
     if type(value) not in TEXT_TYPES or name in UNREAD_FIELDS:
         return 0
     if name in PROMPT_FIELDS:
-        return estimate_prompt_quarters(value)
+        return estimate_text_or_ids_quarters(value)
     return estimate_json_quarters(value)
 
 

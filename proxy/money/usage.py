@@ -379,7 +379,7 @@ def find_price_on(prices: Sequence[Price], day: date) -> Price | None:
     return max(started, key=lambda price: price.since or date.min, default=None)
 
 
-def find_matching_name(names: Iterable[str], model: str) -> str | None:
+def find_exact_or_wildcard_name(names: Iterable[str], model: str) -> str | None:
     """Return the name that equals a model, otherwise the longest ``prefix*`` that matches it."""
     names = list(names)
     if model in names:

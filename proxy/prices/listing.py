@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from proxy.money.usage import Price, find_matching_name, find_price_on
+from proxy.money.usage import Price, find_exact_or_wildcard_name, find_price_on
 from proxy.policy import schema
 from proxy.policy.catalog import list_labels
 from proxy.policy.compile.targets import compile_price
@@ -65,7 +65,7 @@ def list_prices(
 def _make_target_line(loaded: LoadedFolder, target: Target, day: date) -> PriceLine:
     provider = target.upstream.provider
     rows = loaded.policies_with_prices.prices.get(provider or "", {})
-    name = find_matching_name(rows, target.model)
+    name = find_exact_or_wildcard_name(rows, target.model)
     source = None if not target.prices else TARGET_SOURCE
     if name is not None and parse_valid_prices(rows[name]) == target.prices:
         source = name

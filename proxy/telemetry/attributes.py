@@ -109,7 +109,7 @@ def get_model_call_attributes(record: Record, summary: CallSummary) -> Attribute
         "gen_ai.response.finish_reasons": tuple(summary.finish_reasons) or None,
         "gen_ai.response.id": last_attempt.meter.response_id,
         "gen_ai.response.model": last_attempt.meter.response_model,
-        "gen_ai.response.time_to_first_chunk": get_seconds_to_first_chunk(record, summary),
+        "gen_ai.response.time_to_first_chunk": get_upstream_first_chunk_seconds(record, summary),
         "error.type": summary.error,
         **_get_request_parameters(record, last_attempt),
     }
@@ -130,7 +130,7 @@ def get_model_call_attributes(record: Record, summary: CallSummary) -> Attribute
     return attributes
 
 
-def get_seconds_to_first_chunk(record: Record, summary: CallSummary) -> float | None:
+def get_upstream_first_chunk_seconds(record: Record, summary: CallSummary) -> float | None:
     """Return the seconds from the first request to an upstream to the first chunk of a stream."""
     if summary.ttft_s is None or not summary.is_stream:
         return None

@@ -17,7 +17,7 @@ from proxy.money.usage import UNCOUNTED_SOURCES, Tokens
 from proxy.telemetry.attributes import (
     OTHER_OPERATIONS,
     get_model_metric_attributes,
-    get_seconds_to_first_chunk,
+    get_upstream_first_chunk_seconds,
 )
 
 DURATION_BUCKETS_S = [0.01 * 2**power for power in range(14)]
@@ -76,7 +76,7 @@ class GenAiMetrics:
         self._histograms[f"{kind}.duration"].record(ended - first_attempt.started, labels | error)
         if (
             kind == INFERENCE_PREFIX
-            and (first_s := get_seconds_to_first_chunk(record, summary)) is not None
+            and (first_s := get_upstream_first_chunk_seconds(record, summary)) is not None
         ):
             self._histograms[f"{kind}.time_to_first_chunk"].record(first_s, labels)
         has_token_metrics = kind in (INFERENCE_PREFIX, EMBEDDINGS_PREFIX)

@@ -98,7 +98,7 @@ class CallMetrics:
             if bill is None:
                 continue
             is_used = True
-            self._count_bill(deployment, bill, fate.loss)
+            self._count_tokens_and_cost(deployment, bill, fate.loss)
             if bill.cost:
                 cost += bill.cost
                 series["headrace_money_usd_total", deployment, fate.use].value += (
@@ -155,7 +155,7 @@ class CallMetrics:
             invalid = series["headrace_usage_invalid_total", upstream, model]
             invalid.value += attempt.meter.invalid_usage
 
-    def _count_bill(self, deployment: str, bill: Bill, loss: LossReason | None) -> None:
+    def _count_tokens_and_cost(self, deployment: str, bill: Bill, loss: LossReason | None) -> None:
         target, source, series = bill.target, bill.usage.source, self._series
         provider, model = target.upstream.provider or UNKNOWN, target.model
         is_estimated = source == "partial_estimate"

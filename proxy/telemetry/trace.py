@@ -190,7 +190,7 @@ class TraceSink:
         for profile in self._profiles:
             added |= profile(span_level, record, attributes)
         all_attributes = [{**attributes, **added}, *(values for _, values in events)]
-        span_attributes, *of_events = redact_known_attributes(all_attributes)
+        span_attributes, *of_events = drop_none_and_redact(all_attributes)
         own_id, parent_id = ids
         parent = None
         if parent_id is not None:
@@ -223,7 +223,7 @@ def _is_proxy_or_upstream_failure(attributes: Attributes) -> bool:
     return attributes[OUTCOME_ATTRIBUTE] in FAILED_OUTCOMES and not 400 <= status < 500
 
 
-def redact_known_attributes(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
+def drop_none_and_redact(attributes: Sequence[Attributes]) -> list[dict[str, Any]]:
     """Return the attributes that are not None, with credentials and lone surrogates replaced."""
     known = [{k: value for k, value in part.items() if value is not None} for part in attributes]
     text = repr(known)  # one search for all values, because matches are rare

@@ -21,9 +21,9 @@ from proxy.cache.cached_answer import (
     AnswerMetadata,
     CachedAnswer,
     DecodedAnswers,
-    adapt_to_call,
     decompress_answer,
     parse_answer,
+    replace_echoed_user_fields,
     serialize_answer,
 )
 from proxy.dialects import DIALECTS
@@ -265,19 +265,23 @@ def test_responses_repeat_the_request_of_the_call(body: Json, repeated: Json) ->
     frame = Frame((ResponseStart("resp_1", "m", 1),), "responses", RESPONSE | ANNA, b"anna")
     event = frame._replace(doc={"type": "response.created", "response": RESPONSE | ANNA})
 
-    assert adapt_to_call(frame, responses_call(body)) == frame._replace(
+    assert replace_echoed_user_fields(frame, responses_call(body)) == frame._replace(
         doc=RESPONSE | repeated, raw=None
     )
     changed = {"type": "response.created", "response": RESPONSE | repeated}
-    assert adapt_to_call(event, responses_call(body)) == frame._replace(doc=changed, raw=None)
+    assert replace_echoed_user_fields(event, responses_call(body)) == frame._replace(
+        doc=changed, raw=None
+    )
 
 
 def test_events_without_the_response_stay() -> None:
     delta = Frame((), "responses", {"type": "response.output_text.delta", "delta": "a"}, b"raw")
 
-    assert adapt_to_call(delta, responses_call(BERTHA)) is delta
+    assert replace_echoed_user_fields(delta, responses_call(BERTHA)) is delta
     assert (
-        adapt_to_call(Frame((), "chat", {"object": "response"}), responses_call(BERTHA)).doc
+        replace_echoed_user_fields(
+            Frame((), "chat", {"object": "response"}), responses_call(BERTHA)
+        ).doc
         is not None
     )
-    assert adapt_to_call(Frame(()), responses_call(BERTHA)) == Frame(())
+    assert replace_echoed_user_fields(Frame(()), responses_call(BERTHA)) == Frame(())

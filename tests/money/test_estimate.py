@@ -8,8 +8,8 @@ from typing import Any
 
 from proxy.money.estimate import (
     estimate_body_quarters,
-    estimate_leaf_value_quarters,
     estimate_text_quarters,
+    sum_leaf_value_quarters,
     to_tokens,
 )
 from tests.for_each import for_each
@@ -94,5 +94,5 @@ def test_model_name_does_not_count() -> None:
 
 
 def test_output_counts_texts_and_numbers() -> None:
-    assert estimate_leaf_value_quarters([True, None, {}, ""]) == 0
-    assert estimate_leaf_value_quarters({"arguments": {"price": 1.5, "name": "tea"}}) == 3 * 4 + 3
+    assert sum_leaf_value_quarters([True, None, {}, ""]) == 0
+    assert sum_leaf_value_quarters({"arguments": {"price": 1.5, "name": "tea"}}) == 3 * 4 + 3

@@ -11,7 +11,7 @@ import pytest
 if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")
 
-from proxy.money.usage import find_matching_name
+from proxy.money.usage import find_exact_or_wildcard_name
 from proxy.policy.files.load import PRICE_TABLE, load_policies
 from proxy.prices import refresh
 from tests.cli.test_init import headrace
@@ -37,7 +37,7 @@ def test_new_folder_gets_prices_and_license(tmp_path: Path) -> None:
 
     loaded = load_policies(tmp_path).policies
     assert loaded.price_table.as_of == TODAY
-    assert find_matching_name(loaded.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
+    assert find_exact_or_wildcard_name(loaded.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
     assert "MIT" in (tmp_path / refresh.LICENSE_FILE).read_text()
     assert refresh.prepare_refresh(tmp_path, date(2027, 1, 1)).is_current
     assert sorted(file.name for file in tmp_path.iterdir()) == [

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from proxy.call.record import Captured
 from proxy.telemetry.attributes import Attributes, to_number
-from proxy.telemetry.trace import TraceSink, redact_known_attributes
+from proxy.telemetry.trace import TraceSink, drop_none_and_redact
 from tests.conftest import Proxy, Reply, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, respond, response
 from tests.for_each import for_each
@@ -209,7 +209,7 @@ def test_number_beyond_otlp_is_omitted() -> None:
 def test_credentials_in_names_lists_and_texts_are_redacted(secret: str) -> None:
     described: Attributes = {"list": ["a", secret], "text": secret, "size": 1, "unknown": None}
 
-    [values] = redact_known_attributes([described])
+    [values] = drop_none_and_redact([described])
 
     assert values.keys() == {"list", "text", "size"}
     assert secret not in str(values)
@@ -217,4 +217,4 @@ def test_credentials_in_names_lists_and_texts_are_redacted(secret: str) -> None:
 
 
 def test_lone_surrogate_loses_no_span() -> None:
-    assert redact_known_attributes([{"text": "a\ud800"}]) == [{"text": "a?"}]
+    assert drop_none_and_redact([{"text": "a\ud800"}]) == [{"text": "a?"}]

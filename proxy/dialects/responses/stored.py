@@ -30,7 +30,7 @@ from proxy.errors import InvalidField, NotFound, UpstreamInvalid
 from proxy.fields.checks import check_body
 from proxy.fields.field_table import get_fields
 from proxy.fields.token_bounds import KNOWN_SPELLINGS
-from proxy.money.estimate import estimate_leaf_value_quarters
+from proxy.money.estimate import sum_leaf_value_quarters
 from proxy.money.usage import read_chat_usage
 from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.events import UsageReport
@@ -197,7 +197,7 @@ def check_and_read_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
         return DocumentUsage()
     usage = to_chat_usage(doc) if result == "response" else None
     report = None if usage is None else UsageReport(read_chat_usage(usage), doc["usage"])
-    return DocumentUsage(report, estimate_leaf_value_quarters(items))
+    return DocumentUsage(report, sum_leaf_value_quarters(items))
 
 
 _CHECKS: Mapping[str, tuple[Callable[[Json], bool], str]] = {

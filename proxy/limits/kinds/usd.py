@@ -87,7 +87,7 @@ def estimate_max_cost(
     ):
         return None
     token_types = (
-        price.audio_input is not None and _has_audio(body),
+        price.audio_input is not None and _may_contain_audio(body),
         price.reasoning is not None and may_reason(model, body),
         price.audio_output is not None and _requests_audio(body),
         price.cache_write_1h is not None and _caches_for_an_hour(body),
@@ -140,7 +140,7 @@ def _caches_for_an_hour(body: Mapping[str, Any]) -> bool:
     return any(isinstance(value, dict) and value.get("ttl") == "1h" for value in _walk_json(body))
 
 
-def _has_audio(body: Mapping[str, Any]) -> bool:
+def _may_contain_audio(body: Mapping[str, Any]) -> bool:
     """Return True if a part of the prompt may contain audio."""
     for value in _walk_json(*(body[name] for name in PROMPT_FIELDS if name in body)):
         if isinstance(value, dict):

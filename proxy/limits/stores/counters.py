@@ -98,7 +98,7 @@ class Rate:
     ) -> None:
         new_readings += (self.level, -1, wait_ms, 0)
 
-    def is_idle(self, now_ms: int, wall_ms: int) -> bool:
+    def can_be_dropped(self, now_ms: int, wall_ms: int) -> bool:
         return self.debt <= (now_ms - self.debt_at) * self.drain
 
 
@@ -169,7 +169,7 @@ class Budget:
         flags = 0 if start in self.used_windows else FRESH_FLAG
         new_readings += (self.spend.get(start, 0), self.bounds[2] - wall_ms, wait_ms, flags)
 
-    def is_idle(self, now_ms: int, wall_ms: int) -> bool:
+    def can_be_dropped(self, now_ms: int, wall_ms: int) -> bool:
         return not self.spend or self.bounds[2] + BUDGET_TTL_MS < wall_ms
 
 
@@ -224,7 +224,7 @@ class Leases:
     ) -> None:
         new_readings += (self.used, -1, wait_ms, 0)
 
-    def is_idle(self, now_ms: int, wall_ms: int) -> bool:
+    def can_be_dropped(self, now_ms: int, wall_ms: int) -> bool:
         self.now_ms = now_ms
         if self.leases and now_ms >= self.next_end:
             self._expire(now_ms)

@@ -95,14 +95,14 @@ class LocalFallback:
 
     def restore_leases(self, request_id: str, claims: Iterable[Claim]) -> None:
         """Hold the leases of a call that the shared store has admitted, until it is settled."""
-        shares = [self._divide_limit_by_replicas(claim) for claim in claims if _is_local(claim)]
+        shares = [*map(self._divide_limit_by_replicas, filter(_has_local_fallback, claims))]
         if any(share.limit.is_leased for share in shares):
             self.local.restore_leases(request_id, shares)
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> LimitDecision:
         shares = [self._divide_limit_by_replicas(claim) for claim in claims]
-        local_claims = [claim for claim in shares if _is_local(claim)]
-        is_closed = has_closed_limit(claims)
+        local_claims = [claim for claim in shares if _has_local_fallback(claim)]
+        is_closed = has_enforced_closed_limit(claims)
         for claim in local_claims:
             self._charge_reported_usage(claim)
         if is_closed:
@@ -115,7 +115,7 @@ class LocalFallback:
         )
         readings: list[int] = []
         for claim in claims:
-            if _is_local(claim):
+            if _has_local_fallback(claim):
                 reading = list(next(local_readings))
                 if reading[2] == NEVER_FITS and claim.amount <= claim.limit.capacity:
                     reading[2] = RETRY_MS  # the caller may retry once the store is back
@@ -130,7 +130,7 @@ class LocalFallback:
 
         Claims of limits with another ``on_store_error`` are ignored.
         """
-        shares = [self._divide_limit_by_replicas(claim) for claim in claims if _is_local(claim)]
+        shares = [*map(self._divide_limit_by_replicas, filter(_has_local_fallback, claims))]
         await self.local.charge("", shares, is_backfill=is_backfill)
 
     def preview(self, claims: Sequence[Claim]) -> LimitDecision:
@@ -142,11 +142,12 @@ class LocalFallback:
     ) -> None:
         """Replace the local charges of a call by actual usage."""
         usage = zip(claims, actuals, strict=True)
-        await self.local.settle(request_id, [actual for claim, actual in usage if _is_local(claim)])
+        local_usage = [actual for claim, actual in usage if _has_local_fallback(claim)]
+        await self.local.settle(request_id, local_usage)
 
     def _divide_limit_by_replicas(self, claim: Claim) -> Claim:
         limit = claim.limit
-        if self.replicas == 1 or not _is_local(claim):
+        if self.replicas == 1 or not _has_local_fallback(claim):
             return claim
         entry = self._shares.get(limit.key)
         if entry is None or entry[0] is not limit:
@@ -179,12 +180,12 @@ class LocalFallback:
             self.local.charge_unchecked(replace(claim, amount=share))
 
 
-def has_closed_limit(claims: Iterable[Claim]) -> bool:
+def has_enforced_closed_limit(claims: Iterable[Claim]) -> bool:
     """Return True if an enforced limit refuses calls that the shared store did not decide."""
     return any(
         claim.limit.on_store_error == "closed" and not claim.limit.shadow for claim in claims
     )
 
 
-def _is_local(claim: Claim) -> bool:
+def _has_local_fallback(claim: Claim) -> bool:
     return claim.limit.on_store_error == "local"

@@ -203,7 +203,7 @@ class MemoryStore:
         counters = {
             key: counter
             for key, counter in self._counters.items()
-            if id(counter) in busy or not counter.is_idle(now_ms, wall_ms)
+            if id(counter) in busy or not counter.can_be_dropped(now_ms, wall_ms)
         }
         if len(counters) >= self.max_counters:
             excess = len(counters) - int(self.max_counters * SHARE_AFTER_EVICTION)

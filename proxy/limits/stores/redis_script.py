@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
+from typing import NamedTuple, Self
 
 from proxy.limits.stores.store import StoreUnavailable
 from proxy.runtime.frozen import frozen
@@ -35,6 +35,14 @@ class ScriptCall:
     text: str
 
 
+class EncodedLimit(NamedTuple):
+    """What all claims on ``limit`` share as JSON until its window ends."""
+
+    limit: Limit
+    window_end_ms: int
+    text: str
+
+
 @dataclass(slots=True)
 class ClaimEncoder:
     """Encodes keys and claims. ``utc`` returns seconds since 1970.
@@ -44,8 +52,7 @@ class ClaimEncoder:
 
     utc: Callable[[], float]
     prefix: str = "headrace"
-    _limits: dict[str, tuple[Limit, int, str]] = field(default_factory=dict)
-    """Limit, end of its window in milliseconds, and its text, by key."""
+    _limits: dict[str, EncodedLimit] = field(default_factory=dict)
 
     def encode_keys(self, request_id: str, claims: Sequence[Claim]) -> tuple[str, ...]:
         """Return the key of the call, then the keys of the claimed counters."""
@@ -59,16 +66,15 @@ class ClaimEncoder:
         for claim in claims:
             limit = claim.limit
             entry = self._limits.get(limit.key)
-            if entry is None or entry[0] is not limit or now_ms >= entry[1]:
+            if entry is None or entry.limit is not limit or now_ms >= entry.window_end_ms:
                 entry = self._encode_limit(limit, now_ms)
-            text = entry[2]
+            text = entry.text
             if claim.is_count_only:
                 text = f",{COUNT_ONLY}{text[2:]}"  # replaces the digit of the shadow flag
             texts.append(f"[{claim.amount}{text}")
         return f"[{','.join(texts)}]"
 
-    def _encode_limit(self, limit: Limit, now_ms: int) -> tuple[Limit, int, str]:
-        """Encode what all claims on a limit share until its window ends."""
+    def _encode_limit(self, limit: Limit, now_ms: int) -> EncodedLimit:
         window_end_ms = 2**63
         if limit.is_budget:
             parameters: tuple[int, ...] = limit.calendar.get_window_bounds_ms(now_ms)
@@ -80,7 +86,8 @@ class ClaimEncoder:
         numbers = (int(limit.shadow), kind, limit.capacity, limit.warn_amount, *parameters)
         if len(self._limits) >= MAX_ENCODED_LIMITS:
             self._limits.clear()
-        entry = (limit, window_end_ms, "".join(f",{number}" for number in numbers) + "]")
+        text = "".join(f",{number}" for number in numbers) + "]"
+        entry = EncodedLimit(limit, window_end_ms, text)
         self._limits[limit.key] = entry
         return entry
 

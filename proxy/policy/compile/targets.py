@@ -151,7 +151,7 @@ class TargetCompiler:
         if upstream.provider is None:
             return ()
         rows = self._context.loaded.policies_with_prices.prices.get(upstream.provider, {})
-        name = usage.find_matching_name(rows, model)
+        name = usage.find_exact_or_wildcard_name(rows, model)
         if name is None:
             return ()
         self._uses_table = True

@@ -80,7 +80,9 @@ def _list_targets(catalog: LabelCatalog) -> Iterator[tuple[str, Target]]:
             yield name, target
 
 
-def _list_models_with_provider(catalog: LabelCatalog, *, priced_only: bool = False) -> set[Values]:
+def _list_deployment_provider_models(
+    catalog: LabelCatalog, *, priced_only: bool = False
+) -> set[Values]:
     """Return the deployment, provider and model of targets, or only of those with a price."""
     return {
         (name, target.upstream.provider or UNKNOWN, target.model)
@@ -89,7 +91,7 @@ def _list_models_with_provider(catalog: LabelCatalog, *, priced_only: bool = Fal
     }
 
 
-_priced = partial(_list_models_with_provider, priced_only=True)
+_priced = partial(_list_deployment_provider_models, priced_only=True)
 
 
 def _list_deployment_models(catalog: LabelCatalog) -> set[Values]:
@@ -109,7 +111,7 @@ def _list_fallbacks(catalog: LabelCatalog, *, include_same_upstream: bool = True
     }
 
 
-def _list_tag_values(catalog: LabelCatalog) -> set[Values]:
+def _list_tag_value_deployments(catalog: LabelCatalog) -> set[Values]:
     return {
         (tag, value, name)
         for tag, values in catalog.tags.items()
@@ -118,7 +120,7 @@ def _list_tag_values(catalog: LabelCatalog) -> set[Values]:
     }
 
 
-def _list_initial_tag_values(catalog: LabelCatalog) -> set[Values]:
+def _list_initial_tag_value_deployments(catalog: LabelCatalog) -> set[Values]:
     """Return the default tags of each deployment, and the value ``none`` of all other tags."""
     initial: set[Values] = set()
     for name, deployment in catalog.deployments.items():
@@ -163,7 +165,7 @@ def _list_deployment_rules(catalog: LabelCatalog) -> list[Values]:
     return [(name, rule) for name, labels in catalog.deployments.items() for rule in labels.rules]
 
 
-def _list_candidate_rule_names(catalog: LabelCatalog) -> set[Values]:
+def _list_rule_names(catalog: LabelCatalog) -> set[Values]:
     return {("",), *((rule,) for _, rule in _list_deployment_rules(catalog))}
 
 
@@ -194,13 +196,15 @@ OUTCOME = make_fixed_label("outcome", *get_args(CallOutcome))
 STREAM = make_fixed_label("stream", "true", "false")
 MODEL = LabelSet(("deployment", "model"), _list_deployment_models, _list_deployment_models)
 SERVED_MODEL = LabelSet(
-    ("deployment", "provider", "model"), _list_models_with_provider, _list_models_with_provider
+    ("deployment", "provider", "model"),
+    _list_deployment_provider_models,
+    _list_deployment_provider_models,
 )
-PRICED_MODEL = LabelSet(SERVED_MODEL.labels, _list_models_with_provider, _priced)
+PRICED_MODEL = LabelSet(SERVED_MODEL.labels, _list_deployment_provider_models, _priced)
 UNPRICED_MODEL = LabelSet(
     SERVED_MODEL.labels,
-    _list_models_with_provider,
-    lambda catalog: _list_models_with_provider(catalog) - _priced(catalog),
+    _list_deployment_provider_models,
+    lambda catalog: _list_deployment_provider_models(catalog) - _priced(catalog),
 )
 UNPRICED_REASON = make_fixed_label("reason", "no_price", "no_usage", initial=("no_price",))
 TOKEN_TYPE = make_fixed_label("token_type", *TOKEN_TYPES, initial=("input", "output"))
@@ -213,7 +217,9 @@ SPEND_USE = make_fixed_label(
     "use", *get_args(SpendUse), initial=("useful", "retried", "abandoned", "blocked")
 )
 LOSS_CAUSE = make_fixed_label("cause", *get_args(LossReason))
-TAG_VALUE = LabelSet(("tag", "value", "deployment"), _list_tag_values, _list_initial_tag_values)
+TAG_VALUE = LabelSet(
+    ("tag", "value", "deployment"), _list_tag_value_deployments, _list_initial_tag_value_deployments
+)
 DEPLOYMENT_TAG = LabelSet(("deployment", "tag", "value"), _list_default_tags, _list_default_tags)
 KEY = LabelSet(("key",), _list_keys, _list_keys)
 KEY_REJECTION = LabelSet(("reason", "key"), _list_key_rejections, _list_keyless_rejection_reasons)
@@ -233,7 +239,7 @@ ABORT_SIDE = make_fixed_label("side", "client", "upstream", "proxy")
 ABORT_PHASE = make_fixed_label("phase", "before_first", "after_first")
 RULE = LabelSet(("deployment", "rule"), _list_deployment_rules, _list_deployment_rules)
 DIFFERENCE = make_fixed_label("kind", *DIFFERENCE_KINDS, initial=())
-CANDIDATE_RULE = LabelSet(("rule",), _list_candidate_rule_names, _list_no_values)
+CANDIDATE_RULE = LabelSet(("rule",), _list_rule_names, _list_no_values)
 GUARD = LabelSet(("guard", "stage"), _list_guard_stages, _list_guard_stages)
 VERDICT = make_fixed_label("verdict", *get_args(Verdict))
 SHADOW = make_fixed_label("shadow", "true", "false")

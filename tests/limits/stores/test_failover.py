@@ -103,7 +103,7 @@ async def instance(
     async with shared(server, prefix=own_text, timeout_s=TIMEOUT_S, ledger=ledger) as remote:
         alone = LocalFallback(time.monotonic, time.time, replicas)
         store = failover(remote, transitions, alone, sleep, lost_claims.append)
-        async with background_task(store.run_probe()):
+        async with background_task(store.probe_and_send_pending()):
             yield Instance(store, remote, transitions, lost_claims, rests)
 
 

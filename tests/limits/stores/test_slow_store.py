@@ -163,7 +163,7 @@ async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None
         async with admission.make_reservation(plan, Call(head, {}), new_record()) as permit:
             await pause
             with pytest.raises(BudgetExceeded):
-                permit.require_budget()
+                permit.raise_deferred_refusal()
         await eventually(lambda: not store.pending_count and not store.is_degraded)
 
         assert store.has_all_updates
