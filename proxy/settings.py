@@ -191,7 +191,7 @@ def suppress_certificate_loading() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def restore_certificate_loading() -> None:
+def load_suppressed_certificates() -> None:
     """Restore the system's certificates for plugins that use aiohttp's client."""
     connector = sys.modules.get("aiohttp.connector")
     context = getattr(connector, "_SSL_CONTEXT_VERIFIED", None)

@@ -100,7 +100,7 @@ class Attempt:
         return self.sent_at is not None and (self.error == "cancelled" or self.error in TIMED_OUT)
 
     @property
-    def is_billable(self) -> bool:
+    def has_upstream_worked(self) -> bool:
         """True if the upstream worked on the request: it responded, or was abandoned."""
         return self.response_at is not None or self.is_abandoned_after_sending
 
@@ -188,7 +188,7 @@ def get_loss_reason(attempt: Attempt, use: SpendUse, outcome: CallOutcome) -> Lo
     if attempt.error is None or attempt.error == "cancelled":
         return LOSS_OF_OUTCOME[outcome]
     cause = LOSS_OF_ERROR.get(attempt.error, "upstream_broke")
-    return None if cause == "refused" and not attempt.is_billable else cause
+    return None if cause == "refused" and not attempt.has_upstream_worked else cause
 
 
 LOSS_OF_USE: Mapping[SpendUse, LossReason] = {"blocked": "guard", "retried": "retry"}

@@ -222,9 +222,9 @@ class Record:
     def use_attempt(self, model_call: int, attempt: Attempt) -> None:
         """Set the attempt whose response a model call uses. Canceled ones become lost hedges."""
         self.used_attempts[model_call] = attempt
-        self.mark_canceled_as_lost_hedge(model_call)
+        self.mark_canceled_as_lost_hedges(model_call)
 
-    def mark_canceled_as_lost_hedge(self, model_call: int) -> None:
+    def mark_canceled_as_lost_hedges(self, model_call: int) -> None:
         for attempt in self.attempts:
             if attempt.model_call == model_call and attempt.error == "cancelled":
                 attempt.lost_hedge = True
@@ -256,12 +256,12 @@ class Record:
         """Current usage and cost of all attempts. Final once the call has ended."""
         bills: list[Bill] = []
         for attempt in self.attempts:
-            attempt_bill = attempt.bill or self._get_bill(attempt)
+            attempt_bill = attempt.bill or self._compute_bill_if_due(attempt)
             if attempt_bill is not None:
                 bills += (attempt_bill,)
         return Billing(bills)
 
-    def _get_bill(self, attempt: Attempt) -> Bill | None:
+    def _compute_bill_if_due(self, attempt: Attempt) -> Bill | None:
         """Return the bill of an attempt, None if no model worked on it or it is billed elsewhere.
 
         The bill is cached once the response or the call has ended.
@@ -269,7 +269,7 @@ class Record:
         head, is_billed = self.head, attempt.is_billed
         if is_billed is None:
             is_billed = head is None or head.endpoint not in UNBILLED_ENDPOINTS
-        if not is_billed or not attempt.is_billable:
+        if not is_billed or not attempt.has_upstream_worked:
             return None
         attempt_bill = compute_bill(
             attempt,
@@ -286,15 +286,16 @@ class Record:
         judged: list[BilledAttempt] = []
         ends = build_attempt_results(self.attempts, self.used_attempts, outcome)
         for index, attempt in enumerate(self.attempts):
-            attempt_bill = attempt.bill or self._get_bill(attempt)
+            attempt_bill = attempt.bill or self._compute_bill_if_due(attempt)
             judged += (BilledAttempt(attempt, ends[index], attempt_bill),)
         return judged
 
     def get_first_used_bill(self) -> Bill | None:
         """Return the current bill of the first used response."""
         for attempt in self.attempts:
-            if self.used_attempts.get(attempt.model_call) is attempt and attempt.is_billable:
-                return attempt.bill or self._get_bill(attempt)
+            is_used = self.used_attempts.get(attempt.model_call) is attempt
+            if is_used and attempt.has_upstream_worked:
+                return attempt.bill or self._compute_bill_if_due(attempt)
         return None
 
     @property

@@ -91,7 +91,7 @@ def _set_outcome(summary: CallSummary, record: Record) -> None:
     summary.lost_cost = sum_lost_cost(billed)
     summary.finish_reasons = _collect_finish_reasons(meters)
     summary.skips = record.skips
-    summary.upstream_findings = _collect_findings(attempts)
+    summary.upstream_findings = _pair_upstreams_with_findings(attempts)
 
 
 def _set_decisions(summary: CallSummary, record: Record) -> None:
@@ -108,7 +108,9 @@ def _set_decisions(summary: CallSummary, record: Record) -> None:
     summary.saved = record.saved
 
 
-def _collect_findings(attempts: list[Attempt]) -> list[tuple[str, errors.UpstreamFinding]]:
+def _pair_upstreams_with_findings(
+    attempts: list[Attempt],
+) -> list[tuple[str, errors.UpstreamFinding]]:
     findings: list[tuple[str, errors.UpstreamFinding]] = []
     for attempt in attempts:
         if attempt.findings:

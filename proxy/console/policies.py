@@ -159,7 +159,9 @@ def _make_rule_rows(
 ) -> Iterator[Data]:
     applied = count_uses("headrace_policy_rules_total", 1)
     shadowed = count_uses("headrace_policy_shadow_rules_total", 1)
-    conditions = {name: getattr(part, "when", None) for name, _, _, part in _iter_parts(config)}
+    conditions = {
+        name: getattr(part, "when", None) for name, _, _, part in _iter_policies_and_rules(config)
+    }
     rules = {rule.name: rule for d in snapshot.deployments.values() for rule in d.rules}
     for name, rule in rules.items():
         yield {
@@ -172,7 +174,9 @@ def _make_rule_rows(
         }
 
 
-def _iter_parts(config: schema.PoliciesConfig) -> Iterator[tuple[str, KeyPath, bool, Any]]:
+def _iter_policies_and_rules(
+    config: schema.PoliciesConfig,
+) -> Iterator[tuple[str, KeyPath, bool, Any]]:
     """Yield each policy and each of its rules: full name, path, shadow mode and configuration."""
     for name, policy in config.policies.items():
         yield name, ("policies", name), policy.mode == "shadow", policy
@@ -197,7 +201,7 @@ def _make_guard_rows(
 ) -> Iterator[Data]:
     """Yield the guards of policies and rules, with their verdicts in the last hour."""
     verdicts = count_uses("headrace_guard_decisions_total", 0, 1, 2)
-    for owner, path, is_shadow, part in _iter_parts(config):
+    for owner, path, is_shadow, part in _iter_policies_and_rules(config):
         for stage in ("input", "output"):
             for index, guard in enumerate(getattr(part, stage) or ()):
                 key = guard.name or guard.guard, stage

@@ -143,7 +143,7 @@ class TimeSeries:
                 periods[index].append(sample)
         return [(end + (n + 1 - count) * step, Period(p)) for n, p in enumerate(periods)]
 
-    def count_denials_by_limit(self) -> dict[str, int]:
+    def count_recent_denials_by_limit(self) -> dict[str, int]:
         """Return how many calls each limit refused in the last hour."""
         decisions = self.get_last(HOUR_S).count("headrace_limit_decisions_total", 0, 1)
         return {limit: n for (limit, decision), n in decisions.items() if decision == "deny"}

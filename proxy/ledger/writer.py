@@ -212,7 +212,7 @@ class Ledger:
                 if not self._is_failing:
                     self._is_failing = True
                     self._log.warning("ledger.failing", reason=failure.reason)
-                self._spool.pause(RETRY_S)
+                self._spool.pause_within_deadline(RETRY_S)
             else:
                 if self._is_failing:
                     self._is_failing = False

@@ -67,11 +67,11 @@ class RedisServer(Protocol):
 
 
 @asynccontextmanager
-async def event_loop_timeout(seconds: float) -> AsyncIterator[None]:
+async def timeout_extended_while_loop_busy(seconds: float) -> AsyncIterator[None]:
     """Raise ``TimeoutError`` after ``seconds``, or later if the event loop was too busy to read."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as bound:
-        expiry = _PostponedExpiry(loop, bound)
+        expiry = _ExpiryAfterBusyLoop(loop, bound)
         expiry.start(max(0.0, seconds - MIN_IDLE_S))
         try:
             yield
@@ -79,7 +79,7 @@ async def event_loop_timeout(seconds: float) -> AsyncIterator[None]:
             expiry.handle.cancel()
 
 
-class _PostponedExpiry:
+class _ExpiryAfterBusyLoop:
     """Lets an ``asyncio.Timeout`` expire, but only after the event loop had time for replies.
 
     It must have had ``MIN_IDLE_S`` seconds to process them.
@@ -116,12 +116,12 @@ class SingleServerClient:
         self._timeout_s = timeout_s
 
     async def run_command(self, key: str | bytes, *command: CommandWord) -> Any:
-        async with event_loop_timeout(self._timeout_s):
+        async with timeout_extended_while_loop_busy(self._timeout_s):
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     async def run_commands(self, commands: Iterable[Sequence[CommandWord]]) -> None:
         async with (
-            event_loop_timeout(self._timeout_s),
+            timeout_extended_while_loop_busy(self._timeout_s),
             self._client.pipeline(transaction=False) as together,
         ):
             for command in commands:
@@ -160,7 +160,7 @@ class ClusterClient:
     async def _bound_round_trip(self) -> AsyncIterator[None]:
         """Bound the time of a round trip. If the last one failed, reload the slots first."""
         try:
-            async with event_loop_timeout(self._timeout_s):
+            async with timeout_extended_while_loop_busy(self._timeout_s):
                 if self._failing:
                     await self._client.aclose()
                 _ = await self._client.initialize(last_failed_node_name=self._last_node_name)

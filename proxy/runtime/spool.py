@@ -146,7 +146,7 @@ class Spool(Generic[Item]):
         if count and not self._rest_counted:
             self._tell(reason, count)
 
-    def pause(self, seconds: float) -> None:
+    def pause_within_deadline(self, seconds: float) -> None:
         """Sleep, but not beyond the shutdown deadline."""
         self._given_up.wait(seconds)
 
@@ -172,7 +172,7 @@ class Spool(Generic[Item]):
             self._tell("shutdown", remaining)
 
     def _run(self) -> None:
-        while not self._try_seal():
+        while not self._refuse_items_if_done():
             self._wake.wait(self._rest_s)
             self._ready.wait(self._bounds.batch_window_s)
             if not self.is_closing:
@@ -180,7 +180,7 @@ class Spool(Generic[Item]):
                 self._ready.clear()
             while self._queue and not self.is_past_deadline:
                 if not self._write_batch():
-                    self.pause(RETRY_S)
+                    self.pause_within_deadline(RETRY_S)
             self._run_idle_work()
         try:
             if self._finish is not None:
@@ -188,7 +188,7 @@ class Spool(Generic[Item]):
         except Exception as error:  # noqa: BLE001  # an error must not end the thread silently
             self._failed(error)
 
-    def _try_seal(self) -> bool:
+    def _refuse_items_if_done(self) -> bool:
         """Refuse new items if all are written or the deadline has passed. Return True if so."""
         with self._lock:
             self._sealed = self.is_past_deadline or (self.is_closing and not self._queue)

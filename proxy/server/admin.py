@@ -217,7 +217,7 @@ class AdminAccess:
         cookies: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int, str] | None:
         """Return the status and the reason of a refusal, None if the request is admitted."""
-        if not self._is_known_host(headers.get("Host", "")):
+        if not self._is_safe_from_dns_rebinding(headers.get("Host", "")):
             return 403, "The Host header is not allowed. Add its host to HEADRACE_ADMIN_HOSTS."
         is_console = self.sessions is not None and Console.is_console_path(path)
         is_foreign = is_cross_site_request if is_console else _is_from_browser_page
@@ -230,7 +230,7 @@ class AdminAccess:
             return None
         return 401, "Send the token of HEADRACE_ADMIN_TOKEN as Authorization: Bearer TOKEN."
 
-    def _is_known_host(self, host: str) -> bool:
+    def _is_safe_from_dns_rebinding(self, host: str) -> bool:
         """Return True unless the name may be a DNS rebinding attack."""
         name, colon, port = host.rpartition(":")
         name = (name if colon and port.isdigit() else host).lower().rstrip(".")

@@ -105,10 +105,10 @@ class HttpExchange:
                 self._request.method, incoming.path, incoming.headers, context
             )
         except MethodNotAllowed:
-            incoming.check_upgrade()
+            incoming.raise_if_websocket_upgrade()
             raise
         if "upgrade" in incoming.headers:
-            incoming.check_upgrade()
+            incoming.raise_if_websocket_upgrade()
         if self._listener.via in head.via or len(head.via) > MAX_HOPS:
             raise LoopDetected
         return head
@@ -147,7 +147,7 @@ class HttpExchange:
 
         incoming, raw = self._incoming, b""
         incoming.check_encoding()
-        length = incoming.read_content_length()
+        length = incoming.read_length_unless_chunked()
         if length != 0 and head.method == "GET":
             raise BadRequest("A GET request must not have a body.")
         if length != 0 and not passthrough.can_be_json(incoming.raw_content_type):
@@ -193,7 +193,7 @@ class HttpExchange:
     def _send_keepalive(self) -> None:
         """Send a keepalive event, and the response head before the first one."""
         out = self._out
-        if self._is_sending or out.served or not out.is_writable:
+        if self._is_sending or out.served or not out.is_client_reading:
             return
         if not out.has_head:
             self._prepare_writer(ResponseHead(streamed=True))
@@ -251,7 +251,7 @@ class HttpExchange:
             record = self._record
             if record.first_sent is None and not all(map(is_keepalive, frames)):
                 record.first_sent = record.now()  # a keepalive began the stream
-            out.write_body_piece(data)
+            out.write_middle_of_body(data)
         return True
 
     def _set_head_for_frame(self, frame: Frame, length: int | None) -> None:

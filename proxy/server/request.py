@@ -219,7 +219,7 @@ class IncomingRequest:
             if self._request.version < HttpVersion11:
                 raise make_header_error("transfer-encoding", "is not supported in HTTP/1.0")
 
-    def check_upgrade(self) -> None:
+    def raise_if_websocket_upgrade(self) -> None:
         """Raise an error with status 426 for a WebSocket, after which clients fall back to HTTP."""
         if "websocket" in map(str.strip, self.headers.get("upgrade", "").lower().split(",")):
             raise WebSocketNotSupported
@@ -229,7 +229,7 @@ class IncomingRequest:
         """Content type as sent."""
         return self.headers.get("content-type", "")
 
-    def read_content_length(self) -> int | None:
+    def read_length_unless_chunked(self) -> int | None:
         """Return ``Content-Length``, 0 without one, None if the body is chunked."""
         if "transfer-encoding" in self.headers:
             return None

@@ -102,7 +102,7 @@ class ResponseWriter:
         self.has_head = True
 
     @property
-    def is_writable(self) -> bool:
+    def is_client_reading(self) -> bool:
         """True if the client is connected and reads what it has received."""
         return not (self.is_client_gone or self._protocol.writing_paused)
 
@@ -115,7 +115,7 @@ class ResponseWriter:
             return False
         return not transport.is_closing()
 
-    def write_body_piece(self, data: bytes) -> None:
+    def write_middle_of_body(self, data: bytes) -> None:
         """Write a middle part of the body to a client that is ready."""
         if self._protocol.transport is not None:
             self.has_written = True

@@ -50,13 +50,13 @@ from proxy.upstream.local_responses import (
     COUNT_ESTIMATED,
     DOCUMENT_HEAD,
     LocalResponse,
-    count_tokens,
+    build_token_estimate_body,
     is_counted_locally,
     list_models,
 )
-from proxy.upstream.parallel import MultiModelResponse, open_hedged
+from proxy.upstream.parallel import FramePerModelResponse, open_hedged
 from proxy.upstream.reply import Http, MemoryShare, Reply
-from proxy.upstream.response import HttpUpstreamResponse, Settle
+from proxy.upstream.response import ClaimBackgroundBill, HttpUpstreamResponse
 
 if TYPE_CHECKING:
     from proxy.dialects.responses.sealing import IdSealer
@@ -105,12 +105,12 @@ class Upstreams:
             return LocalResponse(partial(list_models, plan.model_list, is_list=is_list))
         if is_counted_locally(plan, call):
             record.add_warnings([COUNT_ESTIMATED])
-            return LocalResponse(partial(count_tokens, call, self.offload))
+            return LocalResponse(partial(build_token_estimate_body, call, self.offload))
         if len(plan.model_calls) == 1:
             return await self._open_model_call(plan, call, record, 0)
         indexes = range(len(plan.model_calls))
         openers = [partial(self._open_model_call, plan, call, record, index) for index in indexes]
-        return MultiModelResponse(openers, redact_error, DOCUMENT_HEAD)
+        return FramePerModelResponse(openers, redact_error, DOCUMENT_HEAD)
 
     def _open_model_call(
         self, plan: Plan, call: Call, record: Record, index: int
@@ -138,7 +138,7 @@ class Upstreams:
                 open_first, open_second, delay_s, may_hedge, has_fallback=has_fallback
             )
         except ProxyError:  # the deadline of the call may have ended the attempt
-            context.record.mark_canceled_as_lost_hedge(context.index)
+            context.record.mark_canceled_as_lost_hedges(context.index)
             raise
         context.record.use_attempt(context.index, response.open_attempt.attempt)
         return response
@@ -306,11 +306,11 @@ class Upstreams:
         share = None
         if is_held and self.new_share is not None:
             share = self.new_share(call.scheduling_key)
-        settle: Settle | None = None
+        claim_background_bill: ClaimBackgroundBill | None = None
         if endpoint in STATEFUL_ENDPOINTS and not streamed and self.ids and self.registry:
             from proxy.upstream.background_billing import BackgroundBilling  # noqa: PLC0415  # few calls
 
-            settle = BackgroundBilling(self.registry, self.ids).settle
+            claim_background_bill = BackgroundBilling(self.registry, self.ids).claim_background_bill
         return HttpUpstreamResponse(
             head,
             reply,
@@ -319,7 +319,7 @@ class Upstreams:
             offload=self.offload,
             share=share,
             pause_scheduler=self.pause_scheduler,
-            settle=settle,
+            claim_background_bill=claim_background_bill,
         )
 
 

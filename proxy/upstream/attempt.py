@@ -33,7 +33,7 @@ from proxy.fields.token_bounds import CHOICE_COUNT_FIELDS, OPTION_GROUPS, count_
 from proxy.money.usage import read_chat_usage
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
-from proxy.upstream.errors import attribute_fault, redact_credentials
+from proxy.upstream.errors import reclassify_policy_fault, redact_credentials
 from proxy.upstream.health import TargetSlot
 from proxy.upstream.reply import Reply
 
@@ -85,7 +85,7 @@ class OpenAttempt:
             self.attempt.error = error.code
             return error
         if isinstance(error, UpstreamRejected):
-            error = attribute_fault(error, self.call, self.target)
+            error = reclassify_policy_fault(error, self.call, self.target)
         if isinstance(error, ProxyError):
             redact_credentials(error, self.target.upstream)
             self._restore_client_ids(error)

@@ -38,7 +38,9 @@ class BackgroundBilling:
     registry: BillingRegistry
     ids: IdSealer
 
-    async def settle(self, open_attempt: OpenAttempt, frames: Sequence[Frame]) -> None:
+    async def claim_background_bill(
+        self, open_attempt: OpenAttempt, frames: Sequence[Frame]
+    ) -> None:
         """Record whether an attempt pays for the response in its last frame."""
         response = as_object(frames[-1].doc)
         if response.get("background") is not True:

@@ -56,7 +56,7 @@ def build_request_target(url: str, method: str = "POST") -> RequestTarget:
     return RequestTarget(origin, f"{method} {path} HTTP/1.1\r\n", host)
 
 
-def encode_head(target: RequestTarget, headers: Mapping[str, str]) -> bytes:
+def encode_head_without_framing(target: RequestTarget, headers: Mapping[str, str]) -> bytes:
     """Return the head of a request as bytes, without its framing header.
 
     Raises ``UpstreamUnavailable`` if a header contains a line break, NUL or non-ASCII characters.
@@ -70,7 +70,7 @@ def encode_head(target: RequestTarget, headers: Mapping[str, str]) -> bytes:
     return text.encode("ascii")
 
 
-def _encode_framing_header(method: str, length: int | None) -> bytes:
+def _encode_framing_and_end(method: str, length: int | None) -> bytes:
     """Return the framing header and the end of a head. ``length`` is None for a chunked body."""
     if length is None:
         return b"transfer-encoding: chunked\r\n\r\n"
@@ -182,7 +182,7 @@ class Pool:
         self._dialing += 1
         try:
             timeout_s = deadline - asyncio.get_running_loop().time()
-            return await self._dialer.dial(origin, timeout_s, partial(self._on_close, origin))
+            return await self._dialer.dial(origin, timeout_s, partial(self._drop_from_idle, origin))
         finally:
             self._dialing -= 1
 
@@ -213,7 +213,7 @@ class Pool:
             self._idle[origin] = [connection]
         self._slots.release(self)
 
-    def _on_close(self, origin: Origin, connection: Connection) -> None:
+    def _drop_from_idle(self, origin: Origin, connection: Connection) -> None:
         """Drop an idle connection that has ended. A connection in use is not in the pool."""
         idle = self._idle.get(origin)
         if idle is not None:
@@ -319,7 +319,7 @@ class HttpClient:
         target = self._get_request_target(url, method)
         length = len(body) if upload is None else upload.upload.length
         request, origin = (
-            encode_head(target, headers) + _encode_framing_header(method, length),
+            encode_head_without_framing(target, headers) + _encode_framing_and_end(method, length),
             target.origin,
         )
         deadline = self._now() + timeouts.total

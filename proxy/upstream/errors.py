@@ -115,7 +115,7 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     return min(seconds, MAX_RETRY_AFTER_S) if seconds > 0 else None
 
 
-def attribute_fault(
+def reclassify_policy_fault(
     error: errors.UpstreamRejected, call: Call, target: Target
 ) -> errors.UpstreamRejected:
     """Return the error, as ``UpstreamNotFound`` if the policy is at fault.

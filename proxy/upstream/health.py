@@ -154,7 +154,7 @@ class Health:
             states = self._get_endpoint_states(target, endpoint)
         target_state, circuit, upstream = states
         is_new_caller = not circuit.is_shared and circuit.only_caller != caller
-        if is_new_caller and self._close_for_second_caller(circuit, target, caller):
+        if is_new_caller and self._close_if_second_caller(circuit, target, caller):
             self.on_change(target, endpoint, circuit.state)
         caller_circuit, is_probe, is_caller_probe = None, False, False
         if self._callers or circuit.open_until is not None:
@@ -195,7 +195,7 @@ class Health:
                 self._open_for_caller(circuit, caller, self.now())
         return is_probe, caller is not None and self._must_probe(target, caller)
 
-    def _close_for_second_caller(self, circuit: Circuit, target: Target, caller: str) -> bool:
+    def _close_if_second_caller(self, circuit: Circuit, target: Target, caller: str) -> bool:
         """Record a new caller. Return True if that closes a circuit that only one caller opened.
 
         The circuit stays open for that caller.

@@ -54,7 +54,7 @@ async def list_models(models: Sequence[ListedModel], *, is_list: bool) -> Json:
     return {"object": "list", "data": data} if is_list else data[0]
 
 
-async def count_tokens(call: Call, offload: Offload) -> Json:
+async def build_token_estimate_body(call: Call, offload: Offload) -> Json:
     """Return the body of the response: the input tokens by the estimate for limits."""
     count = partial(estimate_tokens, call)
     return {COUNT_MEMBER: await offload.run(call.size, count, call.scheduling_key)}

@@ -23,7 +23,7 @@ HedgeTask = asyncio.Task["HttpUpstreamResponse | ProxyError"]
 
 
 @dataclass(slots=True)
-class MultiModelResponse:
+class FramePerModelResponse:
     """Responses of several model calls. Entering starts them, leaving cancels those that run.
 
     Returns one frame per model call as they finish, failures last: a ``Fault`` whose message

@@ -142,16 +142,16 @@ def _convert_gemini_usage(metadata: Any) -> Json | None:
         "completion_tokens": _sum_if_valid((metadata.get("candidatesTokenCount") or 0, reasoning)),
         "prompt_tokens_details": {
             "cached_tokens": metadata.get("cachedContentTokenCount"),
-            **_count_tokens_by_modality(metadata.get("promptTokensDetails")),
+            **_rename_gemini_modality_counts(metadata.get("promptTokensDetails")),
         },
         "completion_tokens_details": {
             "reasoning_tokens": reasoning,
-            **_count_tokens_by_modality(metadata.get("candidatesTokensDetails")),
+            **_rename_gemini_modality_counts(metadata.get("candidatesTokensDetails")),
         },
     }
 
 
-def _count_tokens_by_modality(details: Any) -> dict[str, Any]:
+def _rename_gemini_modality_counts(details: Any) -> dict[str, Any]:
     """Return Gemini's token counts by modality, under our names."""
     return {
         name: detail.get("tokenCount")

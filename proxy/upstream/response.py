@@ -28,7 +28,7 @@ from proxy.upstream.reply import MemoryShare, Reply
 BURST_BYTES = 16 * 1024
 READ_BATCH_SIZE = 64  # documents per read
 MAX_PREAMBLE_FRAMES = 16
-Settle = Callable[[OpenAttempt, Sequence[Frame]], Awaitable[None]]
+ClaimBackgroundBill = Callable[[OpenAttempt, Sequence[Frame]], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class HttpUpstreamResponse:
     - ``offload``: reads large documents.
     - ``share``: counts the memory of the response, None if it is not counted.
     - ``pause_scheduler``: orders pauses between large reads that contain no frame.
-    - ``settle``: called with the first frames. It decides which call pays for the response.
+    - ``claim_background_bill``: called with the first frames, decides which call pays.
     """
 
     head: ResponseHead
@@ -50,7 +50,7 @@ class HttpUpstreamResponse:
     offload: Offload
     share: MemoryShare | None
     pause_scheduler: PauseScheduler
-    settle: Settle | None = None
+    claim_background_bill: ClaimBackgroundBill | None = None
     _documents: deque[Document] = field(default_factory=deque)
     _frames: Sequence[Frame] = field(default_factory=list)
     _fault: ProxyError | None = None  # raised after the frames
@@ -73,7 +73,7 @@ class HttpUpstreamResponse:
         frames: Sequence[Frame] = ()
         try:
             frames = await self.__anext__()
-            while not self.reader.buffers_whole_body and is_preamble(frames):
+            while not self.reader.buffers_whole_body and is_short_preamble(frames):
                 frames = [*frames, *await self.__anext__()]
         except StopAsyncIteration:
             pass
@@ -99,8 +99,8 @@ class HttpUpstreamResponse:
         """Return the next frames. A generator would cost more, because the loop tracks it."""
         if self._preamble:
             frames, self._preamble = self._preamble, ()
-            if self.settle is not None:
-                await self.settle(self.open_attempt, frames)
+            if self.claim_background_bill is not None:
+                await self.claim_background_bill(self.open_attempt, frames)
             return frames
         while True:
             try:
@@ -137,7 +137,7 @@ class HttpUpstreamResponse:
     def _take_arrived_frames(self) -> Sequence[Frame]:
         """Return the frames that have arrived. A fault is raised after the frames before it."""
         if self._documents and not self._frames and self._fault is None:
-            self._read_documents()
+            self._read_until_large_document()
         if self._frames:
             if self._frames[-1].last and self._state == "open":
                 self.reply.release_when_complete()
@@ -179,17 +179,17 @@ class HttpUpstreamResponse:
         except ProxyError as fault:
             self._fault = fault
             return False
-        self._read_documents()
+        self._read_until_large_document()
         frames = self._frames
         if not frames or self._documents or self._fault is not None or self._is_burst:
             return False
-        if self._feed is None or any(map(_needs_own_batch, frames)):
+        if self._feed is None or any(map(_is_last_or_has_findings, frames)):
             return False
         self._frames, self._may_be_ping = [], False
         self._pending = self._feed(frames)
         return self._pending is None
 
-    def _read_documents(self) -> None:
+    def _read_until_large_document(self) -> None:
         """Read the documents that have arrived, up to a large one."""
         documents, read = self._documents, self.reader.read
         frames = self._frames = list(self._frames)
@@ -219,16 +219,16 @@ class HttpUpstreamResponse:
         self._may_be_ping = False
         frames = self._frames
         for index, frame in enumerate(frames):
-            if _needs_own_batch(frame):
+            if _is_last_or_has_findings(frame):
                 if index:
                     self._frames = frames[index:]
                     return frames[:index]
                 self._frames = frames[1:]
-                return (self._record_findings_and_end(frame),)
+                return (self._record_upstream_findings_and_end(frame),)
         self._frames = []
         return frames
 
-    def _record_findings_and_end(self, frame: Frame) -> Frame:
+    def _record_upstream_findings_and_end(self, frame: Frame) -> Frame:
         """Record findings, and the attempt's end before guards process the last frame."""
         attempt = self.open_attempt.attempt
         members = {event.name: event.value for event in frame.events if type(event) is Extension}
@@ -265,7 +265,7 @@ class HttpUpstreamResponse:
         self.reply.release()
 
 
-def _needs_own_batch(frame: Frame) -> bool:
+def _is_last_or_has_findings(frame: Frame) -> bool:
     """Return True for the last frame, and frames with findings of the upstream's guards."""
     if frame.last:
         return True
@@ -275,7 +275,7 @@ def _needs_own_batch(frame: Frame) -> bool:
     return False
 
 
-def is_preamble(frames: Sequence[Frame]) -> bool:
+def is_short_preamble(frames: Sequence[Frame]) -> bool:
     """Return True if the frames have no content and no end, and are few enough to be held."""
     return len(frames) <= MAX_PREAMBLE_FRAMES and not any(map(_contains_preamble_end, frames))
 

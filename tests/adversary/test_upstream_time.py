@@ -217,7 +217,7 @@ async def test_client_deadline_blames_no_target(
         _, delayed, *_, last_value = await proxy.sink.wait(4)
 
     assert delayed.error.code == "request_timeout"
-    assert [(attempt.error, attempt.is_billable) for attempt in delayed.attempts] == [
+    assert [(attempt.error, attempt.has_upstream_worked) for attempt in delayed.attempts] == [
         ("request_timeout", True)
     ]
     assert (delayed.outcome, [fate.loss for _, fate, _ in summarize(delayed).attempts]) == (

@@ -199,19 +199,19 @@ def test_each_outcome_has_a_loss_reason() -> None:
     assert set(LOSS_OF_OUTCOME) == set(get_args(CallOutcome))
 
 
-def test_sent_attempt_is_billable() -> None:
+def test_upstream_of_sent_attempt_has_worked() -> None:
     result = attempt()
-    assert not result.is_billable
+    assert not result.has_upstream_worked
     result.error = "cancelled"
-    assert not result.is_billable  # its request was not sent
+    assert not result.has_upstream_worked  # its request was not sent
     result.sent_at = 1.0
-    assert result.is_billable
+    assert result.has_upstream_worked
     for result.error in TIMED_OUT:
-        assert result.is_billable
+        assert result.has_upstream_worked
     result.error = "upstream_unavailable"
-    assert not result.is_billable
+    assert not result.has_upstream_worked
     result.response_at = 2.0
-    assert result.is_billable
+    assert result.has_upstream_worked
 
 
 PRICED = Target(UP, "m", prices=(PRICE,))

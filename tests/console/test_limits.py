@@ -43,7 +43,7 @@ def make_sources(store: ObservedStore) -> Sources:
     parts = SimpleNamespace(
         counters=store,
         metrics=SimpleNamespace(catalog=catalog),
-        series=SimpleNamespace(count_denials_by_limit=dict),
+        series=SimpleNamespace(count_recent_denials_by_limit=dict),
         snapshot=snapshot,
     )
     return cast(Sources, parts)

@@ -97,14 +97,14 @@ def test_limits_count_the_denials_of_the_last_hour_only() -> None:
     series = TimeSeries(metrics, lambda: now[0])
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
     series.add_sample()
-    assert series.count_denials_by_limit() == {"team-day": 1}
+    assert series.count_recent_denials_by_limit() == {"team-day": 1}
 
     for _ in range(3700 // SAMPLE_S):
         now[0] += SAMPLE_S
         series.add_sample()
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
     metrics.count("headrace_limit_decisions_total", "team-day", "deny")
-    assert series.count_denials_by_limit() == {"team-day": 2}
+    assert series.count_recent_denials_by_limit() == {"team-day": 2}
 
 
 def test_bounds_the_stored_increases() -> None:

@@ -219,7 +219,7 @@ async def test_stalled_upload_times_out() -> None:
 
     bounds = Bounds(body_s=0.01)
     incoming = IncomingRequest(cast("Any", Silent()), bounds, BodyShare(bounds.bodies))
-    upload = RequestUpload(incoming, incoming.read_content_length())
+    upload = RequestUpload(incoming, incoming.read_length_unless_chunked())
 
     assert (upload.length, upload.has_begun) == (9, False)
     with pytest.raises(RequestTimeout):

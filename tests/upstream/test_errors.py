@@ -16,9 +16,9 @@ from proxy.types.passthrough import PassthroughRequest
 from proxy.upstream.errors import (
     MAX_RETRY_AFTER_S,
     MAX_VALUES,
-    attribute_fault,
     parse_retry_after,
     read_error,
+    reclassify_policy_fault,
     redact_credentials,
     redact_text,
 )
@@ -191,7 +191,7 @@ CLIENT_FAULTS = {
 
 @for_each(("error", "call"), POLICY_FAULTS.values(), POLICY_FAULTS)
 def test_unknown_model_or_path_is_a_policy_fault(error: UpstreamRejected, call: Call) -> None:
-    result = attribute_fault(error, call, TARGET)
+    result = reclassify_policy_fault(error, call, TARGET)
 
     assert isinstance(result, UpstreamNotFound)
     assert (result.status, result.upstream_status) == (error.status, error.upstream_status)
@@ -200,13 +200,15 @@ def test_unknown_model_or_path_is_a_policy_fault(error: UpstreamRejected, call: 
 
 @for_each(("error", "call"), CLIENT_FAULTS.values(), CLIENT_FAULTS)
 def test_unknown_object_is_a_client_fault(error: UpstreamRejected, call: Call) -> None:
-    assert attribute_fault(error, call, TARGET) is error
+    assert reclassify_policy_fault(error, call, TARGET) is error
 
 
 def test_error_body_is_read_up_to_a_bound() -> None:
     remainder = {"input": ["x"] * MAX_VALUES, "more": [{"file_id": "f"}]}
 
-    assert isinstance(attribute_fault(refused(404), call(remainder), TARGET), UpstreamNotFound)
+    assert isinstance(
+        reclassify_policy_fault(refused(404), call(remainder), TARGET), UpstreamNotFound
+    )
 
 
 def test_attributed_error_keeps_findings_and_usage() -> None:
@@ -214,7 +216,7 @@ def test_attributed_error_keeps_findings_and_usage() -> None:
     error.findings = (UpstreamFinding("input", "x", found=True),)
     error.usage = {"prompt_tokens": 3}
 
-    result = attribute_fault(error, call(), TARGET)
+    result = reclassify_policy_fault(error, call(), TARGET)
 
     assert (result.findings, result.usage) == (error.findings, error.usage)
 

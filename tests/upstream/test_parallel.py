@@ -16,7 +16,7 @@ from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.ports import Feed, UpstreamResponse
 from proxy.types import ResponseHead
 from proxy.types.events import RESPONSE_END, Fault, Frame
-from proxy.upstream.parallel import MultiModelResponse, open_hedged
+from proxy.upstream.parallel import FramePerModelResponse, open_hedged
 from proxy.upstream.response import HttpUpstreamResponse
 from tests.doubles import (
     PATIENCE_S,
@@ -60,7 +60,7 @@ async def frames_of(*answers: Sequence[Sequence[Frame]]) -> list[Frame]:
         pass
 
     calls = [lambda groups=groups: begin(groups) for groups in answers]
-    async with MultiModelResponse(calls, redact_error, HEAD) as fan_out:
+    async with FramePerModelResponse(calls, redact_error, HEAD) as fan_out:
         return [frame async for group in fan_out.frames() for frame in group]
 
 

@@ -32,7 +32,7 @@ from proxy.types.events import (
 from proxy.upstream.attempt import read_remaining_rate_limit
 from proxy.upstream.background_billing import BackgroundBilling, is_billable
 from proxy.upstream.local_responses import IMAGE_TOKENS, estimate_tokens, is_counted_locally
-from proxy.upstream.response import MAX_PREAMBLE_FRAMES, is_preamble
+from proxy.upstream.response import MAX_PREAMBLE_FRAMES, is_short_preamble
 from tests.conftest import KEY, Proxy
 from tests.doubles import Json, ScriptedUpstream, response
 from tests.for_each import for_each
@@ -52,7 +52,7 @@ ROLE = Frame((ResponseStart("id", "model", None), PartStart(TEXT), Delta(TEXT, "
     ],
 )
 def test_frames_without_content_are_a_preamble(events: tuple[Event, ...]) -> None:
-    assert is_preamble([ROLE, Frame(events)])
+    assert is_short_preamble([ROLE, Frame(events)])
 
 
 @for_each(
@@ -67,17 +67,17 @@ def test_frames_without_content_are_a_preamble(events: tuple[Event, ...]) -> Non
     ],
 )
 def test_content_ends_a_preamble(event: Event) -> None:
-    assert not is_preamble([ROLE, Frame((event,))])
+    assert not is_short_preamble([ROLE, Frame((event,))])
 
 
 def test_preamble_is_bounded() -> None:
-    assert is_preamble([ROLE] * MAX_PREAMBLE_FRAMES)
-    assert not is_preamble([ROLE] * (MAX_PREAMBLE_FRAMES + 1))
-    assert not is_preamble([ROLE, Frame((), size=1)])
+    assert is_short_preamble([ROLE] * MAX_PREAMBLE_FRAMES)
+    assert not is_short_preamble([ROLE] * (MAX_PREAMBLE_FRAMES + 1))
+    assert not is_short_preamble([ROLE, Frame((), size=1)])
 
 
 def test_unread_bytes_are_content() -> None:
-    assert not is_preamble([Frame((Unmapped(),), raw=b"a")])
+    assert not is_short_preamble([Frame((Unmapped(),), raw=b"a")])
 
 
 def test_remaining_rate_limit_is_read() -> None:
@@ -142,11 +142,11 @@ async def test_disconnect_during_billing_loses_no_bill(other_flag: bool, twice: 
     if other_flag:
         store.may_answer.set()
         value_before: Any = Some(**{**vars(request), "attempt": Attempt(target, 0, "s0", 0.0)})
-        await billing.settle(value_before, [frame])
+        await billing.claim_background_bill(value_before, [frame])
         store.may_answer.clear()
         store.asked.clear()
 
-    asking = asyncio.ensure_future(billing.settle(request, [frame]))
+    asking = asyncio.ensure_future(billing.claim_background_bill(request, [frame]))
     await store.asked.wait()
     asking.cancel()
     if twice:

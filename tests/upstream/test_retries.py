@@ -218,7 +218,7 @@ async def test_failure_falls_back(
     assert [attempt.error is None for attempt in record.attempts] == [False, True]
     [served] = [bill for _, fate, bill in summarize(record).attempts if bill and fate.served]
     assert (served.usage.tokens.input, served.usage.tokens.output) == (5, 3)
-    assert bool(summarize(record).lost_cost) == record.attempts[0].is_billable
+    assert bool(summarize(record).lost_cost) == record.attempts[0].has_upstream_worked
     counted = await proxy.metrics()
     labels = 'deployment="resilient",to_upstream="scale",upstream="openai"'
     assert f"headrace_fallbacks_total{{{labels}}} 1.0" in counted

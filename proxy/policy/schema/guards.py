@@ -34,7 +34,7 @@ from proxy.config.shapes import Requirement, equals, has_size, if_then, not_, on
 from proxy.errors.words import quote
 from proxy.guards.kinds import KINDS
 from proxy.policy.schema.deployments import TargetConfig
-from proxy.settings import restore_certificate_loading
+from proxy.settings import load_suppressed_certificates
 from proxy.types.guard import Action, AnyDetector
 
 MessageRole = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -135,7 +135,7 @@ def find_plugins() -> dict[str, EntryPoint]:
 
 def load_plugin_guard(entry: EntryPoint, values: Mapping[str, Any]) -> PluginGuard:
     """Return a guard of another distribution. Raise ``ValueError`` if its keys are invalid."""
-    restore_certificate_loading()
+    load_suppressed_certificates()
     try:
         kind = entry.load()
 

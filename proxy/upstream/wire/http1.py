@@ -153,7 +153,7 @@ class ChunkedBodyParser:
                 offset += len(piece)
                 self._remaining -= len(piece)
                 continue
-            next_offset = self._try_read_chunk(data, offset, pieces)
+            next_offset = self._try_read_whole_chunk(data, offset, pieces)
             next_offset = next_offset or self._read_framing_line(data, offset)
             if next_offset == offset:  # the line is incomplete
                 if end - offset > MAX_LINE_BYTES:
@@ -166,7 +166,7 @@ class ChunkedBodyParser:
     def feed_eof(self) -> bool:
         return self.is_complete
 
-    def _try_read_chunk(self, data: bytes, offset: int, pieces: list[bytes]) -> int:
+    def _try_read_whole_chunk(self, data: bytes, offset: int, pieces: list[bytes]) -> int:
         """Append a chunk if it is complete, which is the usual case. Return its end, or 0."""
         line = _SIZE.match(data, offset) if self._step == _SIZE_LINE else None
         if line is None:
