@@ -144,10 +144,10 @@ USUAL_HEADERS = frozenset(
 
 def find_dialect(path: str, headers: Headers) -> Dialect:
     """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
-    return find_dialect_and_header_names(path, headers)[0]
+    return find_dialect_and_joined_names(path, headers)[0]
 
 
-def find_dialect_and_header_names(path: str, headers: Headers) -> tuple[Dialect, str]:
+def find_dialect_and_joined_names(path: str, headers: Headers) -> tuple[Dialect, str]:
     """Return the dialect of a request, and the header names, each after a newline."""
     names = "\n".join(("", *headers))
     name = ONLY_DIALECT_OF_PATH.get(path) or _find_dialect_name(path, headers)
@@ -209,7 +209,7 @@ class RequestContext:
     query: str = ""
     """The query string, not decoded."""
     matched_dialect: tuple[Dialect, str] | None = None
-    """Result of ``find_dialect_and_header_names``, None if unknown."""
+    """Result of ``find_dialect_and_joined_names``, None if unknown."""
     get_passthrough_paths: Callable[[], PassthroughPaths | None] = get_no_passthrough_paths
     """Returns the passthrough paths of the active policy."""
 
@@ -228,7 +228,7 @@ def parse_request_head(
         parameters += read_query_parameters(
             context.query, QUERY_PARAMETERS.get(endpoint, frozenset())
         )
-    dialect, joined_names = context.matched_dialect or find_dialect_and_header_names(path, headers)
+    dialect, joined_names = context.matched_dialect or find_dialect_and_joined_names(path, headers)
     client = dialect.client
     is_gemini = endpoint == "passthrough" and GEMINI_KEY in headers
     names = (*client.key_headers, GEMINI_KEY) if is_gemini else client.key_headers
@@ -270,23 +270,23 @@ def _match_route(
     method = "GET" if request_method == "HEAD" else request_method
     if (method, path) in PLAIN_ROUTES:
         return path, PLAIN_ROUTES[method, path], ()
-    allowed = {verb for verb, known_path in PLAIN_ROUTES if known_path == path}
+    allowed_methods = {verb for verb, known_path in PLAIN_ROUTES if known_path == path}
     for route, pattern in PATH_PATTERNS.items():
         match = pattern.fullmatch(path)
         if match is not None:
             if (method, route) in ROUTES:
                 return route, ROUTES[method, route][1], read_path_parameters(match)
-            allowed |= {verb for verb, known_path in ROUTES if known_path == route}
-    if "GET" in allowed:
-        allowed.add("HEAD")
+            allowed_methods |= {verb for verb, known_path in ROUTES if known_path == route}
+    if "GET" in allowed_methods:
+        allowed_methods.add("HEAD")
     listed_route, parameters = _find_passthrough_route(
-        request_method, path, get_passthrough_paths(), allowed
+        request_method, path, get_passthrough_paths(), allowed_methods
     )
     return listed_route, "passthrough", parameters
 
 
 def _find_passthrough_route(
-    method: str, path: str, passthrough_paths: PassthroughPaths | None, allowed: set[str]
+    method: str, path: str, passthrough_paths: PassthroughPaths | None, allowed_methods: set[str]
 ) -> tuple[str, Parameters]:
     # Raises ``PathNotFound`` or ``MethodNotAllowed``.
     if passthrough_paths is not None:
@@ -295,9 +295,9 @@ def _find_passthrough_route(
             match = passthrough_paths.find(method, openai_form)
             if match is not None:
                 return match.route, parameters
-            allowed = allowed.union(passthrough_paths.find_methods(openai_form))
-    if allowed:
-        raise MethodNotAllowed(", ".join(sorted(allowed)))
+            allowed_methods = allowed_methods.union(passthrough_paths.find_methods(openai_form))
+    if allowed_methods:
+        raise MethodNotAllowed(", ".join(sorted(allowed_methods)))
     raise PathNotFound(
         describe_unknown_path(path, {served for _, served in PLAIN_ROUTES}), redact_path(path)
     )
@@ -344,7 +344,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     member = CALL_LISTS.get(DIALECTS[head.dialect].families.get(endpoint, ""), "")
     if type(body.get(member)) is list:
         body, signatures = remove_signatures(body, member)
-    chat = body if client.to_chat is None else client.to_chat(endpoint, body)
+    chat = body if client.to_openai is None else client.to_openai(endpoint, body)
     if endpoint == "completions" and chat.get("prompt") is None:
         chat = {**chat, "prompt": START_OF_DOCUMENT}
     check_name_lengths("model", *models)

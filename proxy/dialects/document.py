@@ -30,11 +30,11 @@ NON_OBJECT_MEMBER = ""
 class DocumentUsage(NamedTuple):
     """Usage in a document, for the meter.
 
-    ``output_quarters`` is an estimate in quarters of a token, if the document has no count.
+    ``output_token_quarters`` is an estimate in quarters of a token, if the document has no count.
     """
 
     report: UsageReport | None = None
-    output_quarters: int | None = None
+    output_token_quarters: int | None = None
 
 
 ReadDocumentUsage = Callable[[Json, ReadOptions], DocumentUsage]
@@ -63,7 +63,7 @@ def make_document_frame(
         raw=raw,
         model_call=model_call,
         last=True,
-        quarters=usage.output_quarters,
+        quarters=usage.output_token_quarters,
     )
 
 

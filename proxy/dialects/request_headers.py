@@ -235,7 +235,7 @@ def list_key_headers(client: ClientDialect) -> list[str]:
 
 def describe_unknown_path(path: str, known_paths: Collection[str]) -> str:
     """Return the message for an unknown path."""
-    hint = _suggest_path(path, known_paths)
+    hint = _suggest_path_correction(path, known_paths)
     served = ", ".join(
         sorted(known_path for known_path in known_paths if known_path.startswith("/v1/"))
     )
@@ -248,7 +248,7 @@ def redact_path(path: str) -> str:
     return "/".join([part if _PLAIN.fullmatch(part) else "*" for part in parts])
 
 
-def _suggest_path(path: str, known_paths: Collection[str]) -> str:
+def _suggest_path_correction(path: str, known_paths: Collection[str]) -> str:
     end = max(
         (known_path for known_path in known_paths if path.endswith(known_path)), key=len, default=""
     )

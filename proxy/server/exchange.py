@@ -61,7 +61,7 @@ class HttpExchange:
         self._out = ResponseWriter(request, listener.bounds.stall_s)
         self._silence: KeepaliveTimer | None = None
         self._is_sending = False
-        self._dialect_match = match = dialects.find_dialect_and_header_names(
+        self._dialect_match = match = dialects.find_dialect_and_joined_names(
             incoming.path, incoming.headers
         )
         self._client = match[0].client

@@ -14,7 +14,7 @@ from proxy.dialects.passthrough.request import build_passthrough_request
 from proxy.dialects.passthrough.response import (
     PassthroughByteReader,
     PassthroughDocumentReader,
-    make_passthrough_response_headers,
+    make_nosniff_and_disposition_headers,
     parse_passthrough_head,
 )
 from proxy.dialects.requests.upstream_request import UpstreamRequest
@@ -71,7 +71,7 @@ def build_success_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead 
     head = parse_passthrough_head(reply.status, reply.headers, max_bytes)
     headers = (
         *select_client_headers(open_attempt, reply),
-        *make_passthrough_response_headers(reply.headers),
+        *make_nosniff_and_disposition_headers(reply.headers),
     )
     return ResponseHead(streamed=not head.parses_json, headers=headers, passthrough=head)
 

@@ -25,7 +25,7 @@ from proxy.dialects.family import (
     is_text,
     make_word_check,
 )
-from proxy.dialects.wire.strict_json import MAX_VALUES, is_null_or_name
+from proxy.dialects.wire.strict_json import MAX_VALUES, is_null_or_word
 from proxy.errors import ResponseTooLarge
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -90,7 +90,7 @@ COMPLETIONS: Final = TextLayout(
 
 SILENT_MEMBERS: Final[Shape] = {
     **dict.fromkeys(
-        ("id", "object", "model", "system_fingerprint", "service_tier"), is_null_or_name
+        ("id", "object", "model", "system_fingerprint", "service_tier"), is_null_or_word
     ),
     "created": is_null_or_number,
     "usage": is_count_tree,
@@ -104,7 +104,7 @@ SILENT_CHOICE_MEMBERS: Final[Mapping[str, Check]] = {
 }
 """Shapes of the members of a choice that guards need not read."""
 SILENT_CALL: Final[Shape] = {
-    "id": is_null_or_name,
+    "id": is_null_or_word,
     "index": is_null_or_number,
     "type": make_word_check(*CALL_TEXT_MEMBERS, ""),
     **{
@@ -206,7 +206,7 @@ class ChoiceReader:
             text = message.get(name)
             if type(text) is not str or not text or self._repeats_reasoning(name, message, number):
                 continue
-            part, begin = self._try_open_part(number, kind, kind)
+            part, begin = self._open_part_within_limit(number, kind, kind)
             if part is None:
                 continue
             events: list[Event] = [*begin, Delta(part, text, (*slot, name))]
@@ -220,7 +220,7 @@ class ChoiceReader:
     ) -> Iterator[MessageUnit]:
         texts: list[tuple[Event, ...]] = []
         for path, text, kind in find_part_texts(parts):
-            part, begin = self._try_open_part(number, kind, kind)
+            part, begin = self._open_part_within_limit(number, kind, kind)
             if part is not None:
                 texts.append((*begin, Delta(part, text, (*slot, "content", *path))))
         if texts:
@@ -311,7 +311,7 @@ class ChoiceReader:
     ) -> tuple[Event, ...] | None:
         """Return the events of a tool call fragment ``inner``, None above the bound of parts."""
         member = CALL_TEXT_MEMBERS[kind]
-        part, events = self._try_open_part(
+        part, events = self._open_part_within_limit(
             *key, member, tool=tool, slot=(*slot, "name"), closing="json"
         )
         if part is None:
@@ -359,7 +359,7 @@ class ChoiceReader:
             return name in _MAY_BE_EMPTY
         return not self._layout.holder and name in SILENT_CHOICE_MEMBERS
 
-    def _try_open_part(
+    def _open_part_within_limit(
         self,
         number: int,
         key: object,

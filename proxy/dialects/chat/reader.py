@@ -79,7 +79,7 @@ class ChatReader:
                 fields = (delta,), self._layout.family, doc, raw, options.model_call, 0, False, None
                 return (MAKE_TUPLE(Frame, fields),)
         if self._splits and (options.is_translated or options.stream or not options.whole):
-            numbered = self._renumber_choices(doc)
+            numbered = self._filter_and_renumber_choices(doc)
             raw = raw if numbered is doc else None
             doc = numbered
         if options.finish_reasons:
@@ -147,7 +147,7 @@ class ChatReader:
             if type(value) is dict
         ]
 
-    def _renumber_choices(self, doc: Json) -> Json:
+    def _filter_and_renumber_choices(self, doc: Json) -> Json:
         """Return a document whose choices have integer numbers.
 
         A client that gets one choice gets the first choice with content, as number 0. A number
@@ -157,7 +157,7 @@ class ChatReader:
         listed, choices = doc.get("choices"), list[Any]()
         values = listed if type(listed) is list else []
         gets_one = self._is_translated or self._options.one_choice
-        first_number = self._choose_only_choice(values) if gets_one else None
+        first_number = self._choose_choice_to_send(values) if gets_one else None
         for position, value in enumerate(values):
             if type(value) is not dict:
                 choices.append(value)
@@ -178,7 +178,7 @@ class ChatReader:
         )
         return doc if is_same else {**doc, "choices": choices}
 
-    def _choose_only_choice(self, values: list[Any]) -> int | None:
+    def _choose_choice_to_send(self, values: list[Any]) -> int | None:
         """Return the number of the choice to send: the first with content, else the first."""
         if self._only_choice is not None:
             return self._only_choice

@@ -122,7 +122,7 @@ def _convert_message_for_provider(message: Any, traits: Provider, dropped: set[s
     if role == "developer" and traits.fields is not None:
         return {**message, "role": "system"}
     if role == "tool" and traits.has_short_ids:
-        return _shorten_id_member(message, "tool_call_id")
+        return _hash_id_to_nine_characters(message, "tool_call_id")
     if role != "assistant":
         return message
     if traits.thoughts == "refused":
@@ -142,10 +142,10 @@ def _convert_tool_call(call: Any, traits: Provider) -> Any:
         return call
     if traits.thoughts == "refused" and not traits.signs_calls:
         call = {name: value for name, value in call.items() if name in _TOOL_CALL_MEMBERS}
-    return _shorten_id_member(call, "id") if traits.has_short_ids else call
+    return _hash_id_to_nine_characters(call, "id") if traits.has_short_ids else call
 
 
-def _shorten_id_member(value: Json, name: str) -> Json:
+def _hash_id_to_nine_characters(value: Json, name: str) -> Json:
     """Return an object with an id of nine letters and digits, derived from its id."""
     id_ = value.get(name)
     if not isinstance(id_, str) or SHORT_ID.fullmatch(id_):

@@ -38,7 +38,7 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _Id = str | int
 
 
-def get_member_name_and_text(call: Json) -> tuple[str, str]:
+def get_text_member_and_text(call: Json) -> tuple[str, str]:
     """Return the name and the text of a tool call's member with its arguments or input."""
     for kind, member in CALL_TEXT_MEMBERS.items():
         inner = call.get(kind)
@@ -126,7 +126,7 @@ class ToolCallNumbering:
         fragments in the chunk. Raises ``ResponseTooLarge`` for more than ``max_calls``.
         """
         index, id_ = get_index(fragment, position), _to_comparable_id(fragment.get("id"))
-        text = get_member_name_and_text(fragment)[1].strip(JSON_SPACE)
+        text = get_text_member_and_text(fragment)[1].strip(JSON_SPACE)
         call, part = self._find_call_to_continue(fragment, index, id_), fragment
         if call is not None:
             call, part = _continue_call(call, fragment, id_, text, call.number in numbers)
@@ -143,7 +143,7 @@ class ToolCallNumbering:
         if id_ is not None and call.id in (None, id_):
             call.id = id_
             self._by_id[index, id_] = self._by_id[None, id_] = call
-        call.end.feed(*get_member_name_and_text(part))
+        call.end.feed(*get_text_member_and_text(part))
         is_same = type(fragment.get("index")) is int and call.number == fragment["index"]
         return fragment if is_same and part is fragment else {**part, "index": call.number}
 
@@ -165,7 +165,7 @@ def _continue_call(
         if not (call.is_name_repeated and text):
             return call, fragment
         with_name = {**fragment, "function": {"name": call.name}}
-        return None, _set_tool_call_text(with_name, get_member_name_and_text(fragment)[1])
+        return None, _set_tool_call_text(with_name, get_text_member_and_text(fragment)[1])
     if _begins_another_call(call, id_, name, text, is_in_chunk):
         return None, fragment
     if id_ is None and call.end.is_object_complete and isinstance(name, str):

@@ -151,7 +151,7 @@ class Sequencer:
 
     def _release_all_frames(self, out: list[Frame]) -> None:
         """Release all waiting frames. End a part that is still open before the next begins."""
-        self._end_open_part(out)
+        self._end_open_part_unless_marked(out)
         while self._children or self._roots:
             if self._child is not None:
                 out.append(Frame((PartEnd(self._child),)))
@@ -163,7 +163,7 @@ class Sequencer:
                 out.append(Frame((PartEnd(self._root),)))
             self._root = self._json = None
             self._release_root_parts(out)
-            self._end_open_part(out)
+            self._end_open_part_unless_marked(out)
         self._pass_held_finishes(out)
 
     def _order_frame(self, frame: Frame, out: list[Frame]) -> None:
@@ -185,7 +185,7 @@ class Sequencer:
             if self._root.closing != "implicit":
                 self._hold_frame(self._roots, root, frame)
                 return
-            self._end_open_part(out)
+            self._end_open_part_unless_marked(out)
         if self._root is None and part in self._closed and part.closing == "json":
             if any(type(event) is Delta and event.text.strip(JSON_SPACE) for event in frame.events):
                 raise UpstreamInvalid("The upstream continued a tool call that had ended.")
@@ -203,7 +203,7 @@ class Sequencer:
             continuation.continues = self._continuations.get(part, part)
             self._continuations[part] = continuation
             events = (PartStart(part), *events)
-        self._check_part_order(events)
+        self._check_index_order(events)
         is_new = root is not self._root
         self._root = root
         if part is not root:
@@ -221,7 +221,7 @@ class Sequencer:
         elif self._json is not None:
             self._feed_json_arguments(self._json, part, events, out)
 
-    def _check_part_order(self, events: tuple[Event, ...]) -> None:
+    def _check_index_order(self, events: tuple[Event, ...]) -> None:
         begun = [event.part for event in events if type(event) is PartStart]
         for part in begun if self._is_joined_by_index else ():
             indexes = (part.number,) if part.parent is None else (part.parent.number, part.number)
@@ -238,9 +238,9 @@ class Sequencer:
             if type(event) is Delta:
                 json.feed(part.kind, event.text)
         if json.is_object_complete:
-            self._end_open_part(out)
+            self._end_open_part_unless_marked(out)
 
-    def _end_open_part(self, out: list[Frame]) -> None:
+    def _end_open_part_unless_marked(self, out: list[Frame]) -> None:
         """End the open part unless an event of the upstream will end it."""
         root = self._root
         if root is not None and root.closing == "marked":
@@ -253,7 +253,7 @@ class Sequencer:
     def _release_root_parts(self, out: list[Frame]) -> None:
         self._release_child_parts(out)
         while self._roots and (self._root is None or self._root.closing == "implicit"):
-            self._end_open_part(out)
+            self._end_open_part_unless_marked(out)
             self._replay_root_part(next(iter(self._roots)), out)
             self._pass_held_finishes(out)
 
@@ -294,14 +294,14 @@ class Sequencer:
 
     def _end_choice_parts(self, choice: int, out: list[Frame]) -> None:
         if self._root is not None and self._root.choice == choice:
-            self._end_open_part(out)
+            self._end_open_part_unless_marked(out)
         while self._root is None or self._root.closing == "implicit":
             root = next((part for part in self._roots if part.choice == choice), None)
             if root is None:
                 return
-            self._end_open_part(out)
+            self._end_open_part_unless_marked(out)
             self._replay_root_part(root, out)
-            self._end_open_part(out)
+            self._end_open_part_unless_marked(out)
 
     def _pass_partless_frame(self, frame: Frame, out: list[Frame]) -> None:
         """Pass a frame without a part; hold a ``Finish`` while parts of its choice wait."""
@@ -315,7 +315,7 @@ class Sequencer:
         for choice in [*self._finishes]:
             if not any(part.choice == choice for part in self._roots):
                 if self._root is not None and self._root.choice == choice:
-                    self._end_open_part(out)
+                    self._end_open_part_unless_marked(out)
                 out.append(
                     self._replace_continued_parts(
                         self._finishes[choice], self._finishes[choice].events

@@ -9,7 +9,7 @@ from typing import Any
 from proxy.dialects.family import ReadOptions, Shape, has_shape, make_incomplete_stream_error
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import USUAL_EVENTS, make_stream_events
-from proxy.dialects.wire.strict_json import as_object, dump, is_null_or_name
+from proxy.dialects.wire.strict_json import as_object, dump, is_null_or_word
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import USAGE_GROUPS, read_chat_usage
 from proxy.types import Json
@@ -129,11 +129,11 @@ class MessageReader:
     def _read_safe_identifier(self, value: Any) -> str | None:
         # Guards do not read ids of translated streams, so an id must not carry text to the client.
         options = self._options
-        if options.inspect and options.is_translated and not is_null_or_name(value):
+        if options.inspect and options.is_translated and not is_null_or_word(value):
             return None
         return value if value.__class__ is str else None
 
-    def _make_start_events(self) -> tuple[Event, ...]:
+    def _make_missing_start_events(self) -> tuple[Event, ...]:
         if self._has_started:
             return ()
         self._has_started = True
@@ -161,7 +161,7 @@ class MessageReader:
         self._add_usage(doc.get("usage"))
         reason = as_object(doc.get("delta")).get("stop_reason")
         frames: list[Frame] = []
-        events = self._make_start_events()
+        events = self._make_missing_start_events()
         if reason is not None and not self._has_finished:
             events += self._end_blocks_and_finish(str(reason), frames)
         events += self._make_usage_events(is_final=True)
@@ -222,7 +222,7 @@ class MessageReader:
 
     def _begin_block(self, index: int | None, part: Part) -> tuple[Event, ...]:
         """Open a block. Return the start of the message, and the ends of blocks that it closes."""
-        events = self._make_start_events()
+        events = self._make_missing_start_events()
         if self._splits:
             if index in self._open:
                 raise UpstreamInvalid("The upstream started a content block that had not ended.")
@@ -288,7 +288,7 @@ class MessageReader:
         kind = delta.get("type")
         kind = kind if kind.__class__ is str else ""
         member, part_kind = schema.DELTA_TYPES.get(kind, ("", "opaque"))
-        events = self._make_start_events()
+        events = self._make_missing_start_events()
         part = self._open.get(index)
         if part is None:  # the upstream has not sent the start of the block
             if index in self._ended:
@@ -306,7 +306,7 @@ class MessageReader:
             return self._make_document_frames(
                 events, doc, raw, usual_shape if name in delta else None
             )
-        if text.__class__ is not str or not self._is_only_text_member(part, member):
+        if text.__class__ is not str or not self._is_unchanged_text_member(part, member):
             return self._make_document_frames(events, doc, raw)
         slot = "delta", member
         if usual_shape is not None:
@@ -314,7 +314,7 @@ class MessageReader:
             self._delta_type, self._member = kind, member
         return self._make_document_frames((*events, Delta(part, text, slot)), doc, raw, usual_shape)
 
-    def _is_only_text_member(self, part: Part, member: str) -> bool:
+    def _is_unchanged_text_member(self, part: Part, member: str) -> bool:
         """Return False if an earlier delta of an inspected block had its text in another member.
 
         Raises ``UpstreamInvalid`` if a block of a known type has its text in another member.

@@ -13,7 +13,7 @@ import orjson
 from proxy.dialects.family import Shape, is_empty, is_null_or_number, is_text, make_word_check
 from proxy.dialects.wire.strict_json import (
     MAX_RESPONSE_DEPTH,
-    is_null_or_name,
+    is_null_or_word,
     wrap_in_writer_levels,
 )
 from proxy.errors import UpstreamInvalid
@@ -92,10 +92,10 @@ USUAL_EVENTS: Mapping[str, Shape] = {
     MESSAGE_START: {
         "type": is_text,
         "message": {
-            "id": is_null_or_name,
+            "id": is_null_or_word,
             "type": make_word_check("message"),
             "role": make_word_check("assistant"),
-            "model": is_null_or_name,
+            "model": is_null_or_word,
             "content": is_empty,
             "stop_reason": is_empty,
             "stop_sequence": is_empty,
@@ -118,7 +118,7 @@ _BLOCK_MEMBERS: Mapping[str, Mapping[str, Shape]] = {
     "text": {"text": is_text, "citations": is_empty},
     "thinking": {"thinking": is_text, "signature": is_text},
     "tool_use": {
-        "id": is_null_or_name,
+        "id": is_null_or_word,
         "name": is_text,
         "input": is_empty,
         "caller": {"type": make_word_check("direct")},

@@ -142,7 +142,7 @@ class _MessagesToChatConversion:
         renamed, dropped = convert_from_api(body, "messages", conversions)
         self.dropped |= dropped
         chat |= renamed | self._convert_tools()
-        self._add_reasoning_effort(chat)
+        self._add_effort_from_thinking_budget(chat)
         if is_reasoning_call(str(body.get("model")), chat) and "max_tokens" in chat:
             chat["max_completion_tokens"] = chat.pop("max_tokens")
         return chat
@@ -155,7 +155,7 @@ class _MessagesToChatConversion:
             raise InvalidField("output_config", NOT_SUPPORTED)
         return EFFORT_NAMES.get(effort, effort)
 
-    def _add_reasoning_effort(self, chat: Json) -> None:
+    def _add_effort_from_thinking_budget(self, chat: Json) -> None:
         thinking = self._body.get("thinking")
         thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
         budget = thinking.get("budget_tokens")

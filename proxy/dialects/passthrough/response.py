@@ -56,7 +56,7 @@ def parse_passthrough_head(
     )
 
 
-def make_passthrough_response_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def make_nosniff_and_disposition_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the headers for the client: ``nosniff``, and a valid ``content-disposition``."""
     name = headers.get("content-disposition", "")
     nosniff = ("x-content-type-options", "nosniff")

@@ -111,12 +111,12 @@ class ResponsesReader:
             doc = self._ids.keep_first_id(doc)
         delta = doc.get("delta")
         if not (self._splits and isinstance(delta, dict) and len(delta) > 1):
-            return self._read_document(kind, doc)
+            return self._read_one_event(kind, doc)
         self._raw = None
         docs = [{**doc, "delta": {name: value}} for name, value in delta.items()]
-        return [frame for part_doc in docs for frame in self._read_document(kind, part_doc)]
+        return [frame for part_doc in docs for frame in self._read_one_event(kind, part_doc)]
 
-    def _read_document(self, kind: str, doc: Json) -> list[Frame]:
+    def _read_one_event(self, kind: str, doc: Json) -> list[Frame]:
         self._doc = doc
         self._events.clear()
         self._dispatch_event(kind)

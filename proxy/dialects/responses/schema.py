@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from proxy.dialects.statuses import STATUS_OF_WORD
 from proxy.dialects.wire.sse import encode_named_event
-from proxy.dialects.wire.strict_json import as_object, as_objects, as_text, dump, is_null_or_name
+from proxy.dialects.wire.strict_json import as_object, as_objects, as_text, dump, is_null_or_word
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import describe_missing_field
 from proxy.money.usage import Tokens, read_chat_usage
@@ -167,7 +167,7 @@ def is_textless_member(name: str, value: Any) -> bool:
         return (
             not value
             or value in SILENT_WORDS.get(name, ())
-            or (name in NAME_MEMBERS and is_null_or_name(value))
+            or (name in NAME_MEMBERS and is_null_or_word(value))
         )
     if isinstance(value, list):
         return all([is_textless_member(name, element) for element in value])

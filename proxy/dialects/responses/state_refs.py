@@ -178,13 +178,13 @@ def _replace_item_ids(call: Call, items: list[Json], refs: dict[str, StateRef | 
         for item in items
     ]
     provider_ids = tuple(
-        (client_id, ref.id if ref else _derive_item_id(key, client_id))
+        (client_id, ref.id if ref else _replace_unsealed_item_id(key, client_id))
         for client_id, ref in refs.items()
     )
     return replace(call, body={**call.body, "input": renamed}, item_ids=provider_ids)
 
 
-def _derive_item_id(key: str, client_id: str) -> str:
+def _replace_unsealed_item_id(key: str, client_id: str) -> str:
     """Return the id that an upstream gets instead of one that was not sealed for a key."""
     text = f"{len(key)} {key}{client_id}".encode("utf-8", "surrogatepass")
     digest = blake2b(text, digest_size=DERIVED_ID_BYTES, person=b"headrace item id").hexdigest()

@@ -76,7 +76,7 @@ def check_page_and_echo_id(headers: Headers, head: RequestHead) -> RequestHead:
     return replace(head, echo=((REQUEST_ID, head.request_id),))
 
 
-def check_thinking_budget(body: Json) -> None:
+def check_thinking_budget_is_positive(body: Json) -> None:
     """Raise ``InvalidField`` for an invalid thinking budget."""
     thinking = body.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
@@ -185,7 +185,7 @@ ANTHROPIC = Dialect(
         key_headers=("x-api-key", "authorization"),
         make_error_response=make_error_response,
         read_headers=check_page_and_echo_id,
-        rules=dict.fromkeys(PATHS, (check_content_blocks, check_thinking_budget)),
+        rules=dict.fromkeys(PATHS, (check_content_blocks, check_thinking_budget_is_positive)),
         ruled_fields=frozenset({"messages", "system", "thinking"}),
         merge_documents=convert_if_model_list,
         read_end_user=read_end_user,

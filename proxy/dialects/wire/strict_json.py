@@ -158,7 +158,7 @@ def as_int(value: Any) -> int:
     return value if type(value) is int else 0
 
 
-def is_null_or_name(value: Any) -> bool:
+def is_null_or_word(value: Any) -> bool:
     """Return True for null, and for a string without white space of at most 128 characters."""
     if value.__class__ is not str:
         return value is None

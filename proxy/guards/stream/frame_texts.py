@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from proxy.dialects.wire.strict_json import is_null_or_name
+from proxy.dialects.wire.strict_json import is_null_or_word
 from proxy.guards.text.documents import walk_response_document, walk_response_value
 from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.replace import map_paths_to_copy, replace_texts
@@ -201,7 +201,7 @@ def _find_start_value_path(doc: Json, start: ResponseStart, index: int) -> Path:
 def _iter_text_like_ids(path: Path, **ids: str | None) -> Iterator[Text]:
     """Yield the identifiers that have the form of a text."""
     for name, value in ids.items():
-        if value and not is_null_or_name(value):
+        if value and not is_null_or_word(value):
             yield Text((*path, name), value, "other", role="assistant")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from proxy.dialects.wire.strict_json import is_null_or_name
+from proxy.dialects.wire.strict_json import is_null_or_word
 from proxy.fields.field_table import FIELDS
 from proxy.guards.text.member_names import MEMBERS
 from proxy.guards.text.members import CHOICES, OPAQUE_MEMBERS, TEXTLESS_TYPES, is_ignored_member
@@ -63,7 +63,7 @@ def _iter_members(node: Node, value: Json) -> Iterator[Node | Opaque]:
         remaining_members = {
             name: item
             for name, item in value.items()
-            if not (name in MEMBERS["identifier"] and is_null_or_name(item))
+            if not (name in MEMBERS["identifier"] and is_null_or_word(item))
         }
     if node.kind == "content" and "logprobs" in remaining_members:
         path, shown_text = (*node.path, "logprobs"), value.get("text", value.get("delta"))

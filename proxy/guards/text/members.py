@@ -14,7 +14,7 @@ from proxy.dialects.family import (
     is_null_or_number,
     make_word_check,
 )
-from proxy.dialects.wire.strict_json import is_null_or_name
+from proxy.dialects.wire.strict_json import is_null_or_word
 from proxy.guards.text.base64_text import MIN_OPAQUE_CHARS, parse_encoded_data
 from proxy.guards.text.member_names import MEMBERS, VALUES
 from proxy.types import Json
@@ -115,7 +115,7 @@ def _is_opaque_base64(value: str) -> bool:
 
 
 def _is_signature(value: Any) -> bool:
-    return is_null_or_name(value) or (isinstance(value, str) and _is_opaque_base64(value))
+    return is_null_or_word(value) or (isinstance(value, str) and _is_opaque_base64(value))
 
 
 _FILTER = "content_filter_results"
@@ -124,7 +124,7 @@ _IS_VERDICT = {
     **dict.fromkeys(("filtered", "detected"), lambda value: value.__class__ is bool),
 }
 IgnoreRule = tuple[Callable[[Any], bool], str]
-_NAME: IgnoreRule = (is_null_or_name, "null or at most 128 characters without white space")
+_NAME: IgnoreRule = (is_null_or_word, "null or at most 128 characters without white space")
 _NUMBER: IgnoreRule = (is_null_or_number, "null or a number")
 _CALL: Mapping[str, IgnoreRule] = {
     "id": _NAME,

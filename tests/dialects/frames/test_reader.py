@@ -22,7 +22,7 @@ from proxy.dialects.family import (
 )
 from proxy.dialects.frames.reader import FamilyFrameReader, SurrogateJoiner
 from proxy.dialects.vendors.openai import OPENAI
-from proxy.dialects.wire.strict_json import DocumentParser, is_null_or_name
+from proxy.dialects.wire.strict_json import DocumentParser, is_null_or_word
 from proxy.errors import UpstreamError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Call, RequestHead
@@ -218,19 +218,19 @@ def test_document_without_response_is_invalid(wire: bytes) -> None:
     assert read(whole_reader(), [wire]) == ([], "upstream_invalid_response")
 
 
-SHAPE = {"id": is_null_or_name, "usage": {"tokens": is_null_or_number}}
+SHAPE = {"id": is_null_or_word, "usage": {"tokens": is_null_or_number}}
 
 
 @for_each(
     ("shape", "value", "fit"),
     [
-        (is_null_or_name, "msg_1", True),
-        (is_null_or_name, "", True),
-        (is_null_or_name, None, True),
-        (is_null_or_name, "a" * 129, False),
-        (is_null_or_name, "a b", False),
-        (is_null_or_name, " a", False),
-        (is_null_or_name, 5, False),
+        (is_null_or_word, "msg_1", True),
+        (is_null_or_word, "", True),
+        (is_null_or_word, None, True),
+        (is_null_or_word, "a" * 129, False),
+        (is_null_or_word, "a b", False),
+        (is_null_or_word, " a", False),
+        (is_null_or_word, 5, False),
         (is_null_or_number, 5, True),
         (is_null_or_number, "5", False),
         (is_null_or_number, [5], False),

@@ -18,7 +18,7 @@ from proxy.dialects.passthrough.request import (
 from proxy.dialects.passthrough.response import (
     PassthroughByteReader,
     PassthroughDocumentReader,
-    make_passthrough_response_headers,
+    make_nosniff_and_disposition_headers,
     parse_passthrough_head,
 )
 from proxy.dialects.wire.strict_json import DocumentParser
@@ -60,12 +60,12 @@ def test_only_json_and_empty_bodies_are_read(
 def test_only_content_disposition_is_forwarded() -> None:
     nosniff = ("x-content-type-options", "nosniff")
 
-    assert make_passthrough_response_headers({"set-cookie": "a"}) == (nosniff,)
-    assert make_passthrough_response_headers({"content-disposition": "attachment"})[1:] == (
+    assert make_nosniff_and_disposition_headers({"set-cookie": "a"}) == (nosniff,)
+    assert make_nosniff_and_disposition_headers({"content-disposition": "attachment"})[1:] == (
         ("content-disposition", "attachment"),
     )
     for odd in ("a" * 257, "\xff"):
-        assert make_passthrough_response_headers({"content-disposition": odd}) == (nosniff,)
+        assert make_nosniff_and_disposition_headers({"content-disposition": odd}) == (nosniff,)
 
 
 def document(raw: bytes) -> PassthroughDocumentReader:
