@@ -13,7 +13,7 @@ from typing import NamedTuple
 from proxy.config.scalars import Section
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.partial_match import StreamPattern, StreamPatternMatcher
-from proxy.guards.matching.patterns import resolve_overlaps
+from proxy.guards.matching.patterns import trim_overlaps
 from proxy.guards.matching.re2set import CharacterOffsets, Pattern, encode_utf8
 from proxy.types.guard import Finding
 
@@ -82,7 +82,7 @@ class Code:
                 if language not in PROSE_LANGUAGES
             ]
         characters = CharacterOffsets(text, data)
-        return resolve_overlaps(characters.to_finding(*match) for match in sorted(matches))
+        return trim_overlaps(characters.to_finding(*match) for match in sorted(matches))
 
     def _iter_fenced_blocks(self, data: bytes, start: int) -> Iterator[_FencedBlock]:
         """Yield each block. If it ``may_change``, later text may close it."""

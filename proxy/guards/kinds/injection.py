@@ -22,7 +22,7 @@ import re2
 from proxy.config.scalars import PositiveShare, Section
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.partial_match import CombinedPartialMatcher
-from proxy.guards.matching.patterns import resolve_overlaps
+from proxy.guards.matching.patterns import trim_overlaps
 from proxy.guards.matching.phrase_rules import (
     DATA_FOLDER,
     WORD_SEPARATOR,
@@ -165,7 +165,7 @@ def load_language_rules(language: str) -> LanguageRules:
         rules=rules,
         context=HarmlessContextPatterns(data["context"], operands, _add_ascii_spellings),
         prefilter_pattern=_add_ascii_spellings(
-            build_phrase_pattern("|".join(dict.fromkeys(map(_find_longest_literal, openings))))
+            build_phrase_pattern("|".join(dict.fromkeys(map(_find_longest_gapless_part, openings))))
         ),
     )
 
@@ -182,7 +182,7 @@ _OPERANDS = (
 """Lists that an instruction of a context may contain, by their name there."""
 
 
-def _find_longest_literal(alternative: str) -> str:
+def _find_longest_gapless_part(alternative: str) -> str:
     """Return the longest piece between gaps: all matches contain it, and it compiles faster."""
     pieces = _GAP.split(alternative)
     if any(piece.count("(") != piece.count(")") for piece in pieces):
@@ -297,7 +297,7 @@ class Injection:
 
     def find(self, text: str) -> Sequence[Finding]:
         findings = load_rule_book().find(text)
-        return resolve_overlaps(f for f in findings if f.score >= self.threshold)
+        return trim_overlaps(f for f in findings if f.score >= self.threshold)
 
 
 class InjectionConfig(Section):

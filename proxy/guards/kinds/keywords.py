@@ -12,8 +12,8 @@ from proxy.config.scalars import FileName, RefersTo, Section, TextList
 from proxy.dialects.findings import make_counts_formatter
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.partial_match import CombinedPartialMatcher
-from proxy.guards.matching.patterns import Patterns, resolve_overlaps
-from proxy.guards.matching.re2set import build_prefilter
+from proxy.guards.matching.patterns import Patterns, trim_overlaps
+from proxy.guards.matching.re2set import build_line_prefilter
 from proxy.guards.text.normalize import normalize_word
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -52,7 +52,7 @@ class Keywords:
         lookbacks = [group.lookback for group in self._groups if group.lookback is not None]
         is_bounded = len(lookbacks) == len(self._groups)
         self.lookback: int | None = max(lookbacks) if is_bounded else None
-        self.prefilter = build_prefilter([group.pattern_set for group in self._groups])
+        self.prefilter = build_line_prefilter([group.pattern_set for group in self._groups])
         matchers = [g.partial_matcher for g in self._groups if g.partial_matcher is not None]
         self.partial_matcher: PartialMatcher | None = None
         if len(matchers) == len(self._groups):
@@ -61,7 +61,7 @@ class Keywords:
             )
 
     def find(self, text: str) -> Sequence[Finding]:
-        return resolve_overlaps(
+        return trim_overlaps(
             finding for group in self._groups for finding in group.find_overlapping(text)
         )
 

@@ -23,7 +23,7 @@ from pydantic import Field, StringConstraints
 from proxy.config.scalars import Label, PositiveShare, Section
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.guard_threads import GuardThreads, ModelThreadPool
-from proxy.guards.matching.patterns import resolve_overlaps
+from proxy.guards.matching.patterns import trim_overlaps
 from proxy.guards.matching.re2set import replace_surrogates
 from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
 
@@ -127,7 +127,7 @@ class Onnx:
                     for label, threshold in self._labels.items()
                     if probabilities[label] >= threshold
                 )
-        return resolve_overlaps(findings)
+        return trim_overlaps(findings)
 
 
 def _get_window_span(window: Any) -> tuple[int, int] | None:

@@ -18,10 +18,10 @@ from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import identifiers, numbers, phones
 from proxy.guards.matching.identifiers import ID_COUNTRIES, build_national_id_detectors
-from proxy.guards.matching.numbers import DigitRun, MessageBoundaries, is_split_across_messages
+from proxy.guards.matching.numbers import DigitRun, MessageBoundaries, is_one_value_across_messages
 from proxy.guards.matching.partial_match import StreamPattern, StreamPatternMatcher
 from proxy.guards.matching.pattern_syntax import UNSPACED_SCRIPTS
-from proxy.guards.matching.patterns import resolve_overlaps
+from proxy.guards.matching.patterns import trim_overlaps
 from proxy.guards.matching.phones import Phones
 from proxy.guards.matching.re2set import CharacterOffsets, Pattern, encode_utf8
 from proxy.types.guard import Finding
@@ -118,14 +118,14 @@ class Pii:
             characters = CharacterOffsets(text, data)
             for _, spans in matches:
                 findings += self._finders[index](text, *characters.to_character_span(*spans[0]))
-        return resolve_overlaps(f for f in findings if f.score >= self.threshold)
+        return trim_overlaps(f for f in findings if f.score >= self.threshold)
 
     def is_split_value(self, text: str, finding: Finding, ends: MessageBoundaries) -> bool:
         """Return True if a finding across messages is one identifier, not two separate numbers."""
         base = max(0, finding.start - CONTEXT_CHARS)
         translated = text[base : finding.end + CONTEXT_CHARS].translate(ASCII_DIGITS)
         boundaries = [(end - base, start - base) for end, start in ends]
-        return is_split_across_messages(
+        return is_one_value_across_messages(
             finding.kind, translated, finding.start - base, finding.end - base, boundaries
         )
 
@@ -145,7 +145,7 @@ def _build_entity_patterns(
         yield (
             StreamPattern(
                 identifiers.IBAN_PATTERN,
-                marker=identifiers.IBAN_START,
+                marker_pattern=identifiers.IBAN_START,
                 compiled=Pattern(identifiers.IBAN_START),
             ),
             identifiers.find_iban,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -29,7 +29,7 @@ from proxy.guards.matching.re2set import (
     Pattern,
     PatternSet,
     Span,
-    build_prefilter,
+    build_line_prefilter,
     encode_utf8,
     iter_compile_steps,
 )
@@ -59,6 +59,12 @@ class LongSecretPattern:
     kind: str
     opening_pattern: Pattern
     full_pattern: Pattern
+
+
+class _AssignedValue(NamedTuple):
+    rule: SecretRule
+    name_start: int
+    group_spans: Sequence[Span]
 
 
 class Secrets:
@@ -105,7 +111,7 @@ class Secrets:
         ]
         groups = [self._openings, *(group for _, group in self._groups)]
         self.partial_matcher = CombinedPartialMatcher(groups)
-        self.prefilter = build_prefilter([group.pattern_set for group in groups])
+        self.prefilter = build_line_prefilter([group.pattern_set for group in groups])
         self.kinds = LONG_OPENINGS.keys() | {rule.kind for rule in self._rules}
 
     def prepare(self) -> None:
@@ -161,10 +167,7 @@ class Secrets:
             if secret := rule.find_secret(data, spans):
                 yield *secret, rule.kind, rule.score
 
-    def _find_assigned_values(
-        self, data: bytes, start: int
-    ) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
-        """Yield the rule, the start of the name and the group spans of each assigned value."""
+    def _find_assigned_values(self, data: bytes, start: int) -> Iterator[_AssignedValue]:
         while match := self._assignment.search(data, start):
             begin, end = match[0]
             for index in self._names.find_candidates(data[begin:end]):
@@ -173,7 +176,7 @@ class Secrets:
                     data, begin, min(begin + MAX_ASSIGNMENT_BYTES, len(data))
                 )
                 if spans is not None:
-                    yield rule, begin, spans
+                    yield _AssignedValue(rule, begin, spans)
             start = max(end - VALUE_START_BYTES, begin + 1)
 
     def _find_possibly_allowed_value(self, data: bytes, start: int) -> int:
@@ -208,8 +211,8 @@ def _build_stream_pattern(rule: SecretRule) -> StreamPattern:
     return StreamPattern(
         rule.pattern,
         chars_after=gitleaks.NEAR_BYTES if rule.kind in gitleaks.RULES_WITH_DISTANT_KEYWORD else 0,
-        marker=KUBERNETES_MANIFEST if is_large else "",
-        partial_markers=PARTIAL_MANIFEST if is_large else None,
+        marker_pattern=KUBERNETES_MANIFEST if is_large else "",
+        partial_marker_patterns=PARTIAL_MANIFEST if is_large else None,
         compiled=rule.compiled,
     )
 

@@ -16,14 +16,14 @@ from proxy.config.scalars import Section, Share
 from proxy.dialects.findings import TOXICITY, round_score
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.partial_match import CombinedPartialMatcher
-from proxy.guards.matching.patterns import resolve_overlaps
+from proxy.guards.matching.patterns import trim_overlaps
 from proxy.guards.matching.phrase_rules import (
     DATA_FOLDER,
     PhraseRule,
     PhraseRules,
     parse_phrase_rules,
 )
-from proxy.guards.matching.re2set import build_prefilter
+from proxy.guards.matching.re2set import build_line_prefilter
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding, PrefilterFunction
@@ -47,7 +47,7 @@ class WordList:
 
     @property
     def prefilter(self) -> PrefilterFunction | None:
-        return build_prefilter(self._rules.pattern_sets)
+        return build_line_prefilter(self._rules.pattern_sets)
 
     @property
     def partial_matcher(self) -> CombinedPartialMatcher:
@@ -64,7 +64,7 @@ class WordList:
         return self._rules.iter_loading_steps()
 
     def find(self, text: str) -> Sequence[Finding]:
-        return resolve_overlaps(self._rules.find(text))
+        return trim_overlaps(self._rules.find(text))
 
 
 @lru_cache(maxsize=32)

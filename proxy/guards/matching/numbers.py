@@ -227,7 +227,7 @@ COMPLETE_NUMBER_BEFORE = re.compile(r"(?:^|[^0-9+.])-?[0-9]+(?:[.,:][0-9]+)+$")
 COMPLETE_NUMBER_AFTER = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")
 
 
-def is_split_across_messages(
+def is_one_value_across_messages(
     kind: str, text: str, start: int, end: int, boundaries: MessageBoundaries
 ) -> bool:
     """Return True if a finding across the ends of messages is one value that was split.
@@ -235,10 +235,10 @@ def is_split_across_messages(
     Messages often start and end with numbers, such as tool results. A finding at a boundary is one
     value only if one of the messages is incomplete without the other.
     """
-    return all(_is_split_at_boundary(kind, text, (start, end), boundary) for boundary in boundaries)
+    return all(_is_one_value_at_boundary(kind, text, (start, end), each) for each in boundaries)
 
 
-def _is_split_at_boundary(
+def _is_one_value_at_boundary(
     kind: str, text: str, span: tuple[int, int], boundary: tuple[int, int]
 ) -> bool:
     (start, end), (boundary_start, boundary_end) = span, boundary

@@ -31,7 +31,7 @@ from proxy.guards.matching.re2set import (
     Pattern,
     PatternSet,
     Span,
-    build_prefilter,
+    build_line_prefilter,
     encode_utf8,
     iter_compile_steps,
 )
@@ -54,15 +54,15 @@ class StreamPattern:
     """Pattern that matches every finding of a kind, in whole texts and in streams.
 
     - ``chars_after`` is the number of characters behind a match that may change the decision.
-    - ``marker`` replaces a pattern that is too large for a set. Every match contains the marker.
-    - ``partial_markers`` likewise: every partial match contains one of them.
+    - ``marker_pattern`` replaces a pattern that is too large for a set. Every match contains it.
+    - ``partial_marker_patterns`` likewise: every partial match contains one of them.
     - ``compiled`` finds the matches, if another pattern than ``pattern`` does.
     """
 
     pattern: str
     chars_after: int = 0
-    marker: str = ""
-    partial_markers: tuple[str, ...] | None = None
+    marker_pattern: str = ""
+    partial_marker_patterns: tuple[str, ...] | None = None
     compiled: Pattern | None = None
 
 
@@ -87,14 +87,14 @@ class StreamPatternMatcher:
         partials = [
             (index, partial)
             for index, item in enumerate(patterns)
-            for partial in item.partial_markers or [build_partial_pattern(item.pattern)]
+            for partial in item.partial_marker_patterns or [build_partial_pattern(item.pattern)]
             if partial is not None
         ]
         self._owners = [*range(len(patterns)), *(index for index, _ in partials)]
-        sources = [item.marker or item.pattern for item in patterns]
+        sources = [item.marker_pattern or item.pattern for item in patterns]
         self.pattern_set = PatternSet(sources, memory, [partial for _, partial in partials])
         self.ends_in_partial_match = self.pattern_set.may_match_or_begin
-        self.prefilter = build_prefilter([self.pattern_set], translation)
+        self.prefilter = build_line_prefilter([self.pattern_set], translation)
         self._unspaced: tuple[PatternSet, list[int]] | None = None
         self._partials = [
             [
@@ -112,23 +112,23 @@ class StreamPatternMatcher:
                 yield index, spans
 
     def may_contain_match(self, text: str) -> bool:
-        return bool(self.pattern_set.find_candidates(self._encode(text)))
+        return bool(self.pattern_set.find_candidates(self._translate_and_encode(text)))
 
-    def _encode(self, text: str) -> bytes:
+    def _translate_and_encode(self, text: str) -> bytes:
         if self._translation is not None and not text.isascii():
             text = text.translate(self._translation)
         return encode_utf8(text)
 
     def may_end_in_partial_match(self, text: str) -> bool:
-        data = self._encode(text)
+        data = self._translate_and_encode(text)
         return self.ends_in_partial_match(data) or (
             _ends_in_unspaced_script(text)
             and self._load_unspaced_partials()[0].may_match_or_begin(data)
         )
 
     def find_partial_match(self, text: str, start: int) -> int:
-        data, is_ascii = self._encode(text), text.isascii()
-        byte_start = start if is_ascii else len(self._encode(text[:start]))
+        data, is_ascii = self._translate_and_encode(text), text.isascii()
+        byte_start = start if is_ascii else len(self._translate_and_encode(text[:start]))
         indexes = {self._owners[hit] for hit in self.pattern_set.find_candidates_or_partials(data)}
         unspaced = _ends_in_unspaced_script(text)
         if unspaced:

@@ -82,7 +82,7 @@ class Patterns:
 
     def find(self, text: str) -> Sequence[Finding]:
         """Return all findings by their start, without overlaps."""
-        return resolve_overlaps(self.find_overlapping(text))
+        return trim_overlaps(self.find_overlapping(text))
 
     def _find_spans(self, regex: Any, max_chars: float, text: str, data: bytes) -> Iterator[Span]:
         """Yield the matches of a pattern in ``text``; ``data`` is the same text as UTF-8.
@@ -152,7 +152,7 @@ def _is_word_character(character: str) -> bool:
     )
 
 
-def resolve_overlaps(findings: Iterable[Finding]) -> list[Finding]:
+def trim_overlaps(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings that cover the same characters without overlaps, sorted by start.
 
     The higher score wins, then the earlier, then the longer finding. The uncovered rest of the

@@ -211,7 +211,7 @@ def _anchor_at_line_edges(pattern: str) -> str:
     return "(?m)" + _ESCAPES.sub(lambda escape: _LINE_EDGES.get(escape[1], escape[0]), pattern)
 
 
-def build_prefilter(
+def build_line_prefilter(
     sets: Sequence[PatternSet], translation: Mapping[int, str] | None = None
 ) -> Prefilter | None:
     """Return a prefilter of several sets, or None if one of them cannot match line by line."""

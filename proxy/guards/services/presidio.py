@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter
 from proxy.config.scalars import Duration, RefersTo, Section, Share, Url, make_pattern_annotations
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching.patterns import resolve_overlaps
+from proxy.guards.matching.patterns import trim_overlaps
 from proxy.guards.services.wire import (
     BadAnswer,
     ServiceAnswer,
@@ -78,7 +78,7 @@ class Presidio:
         if not all(entity.start < entity.end <= len(text) for entity in analysis):
             raise BadAnswer
         kinds = {name: name.lower() for name in self.entities}
-        return resolve_overlaps(
+        return trim_overlaps(
             Finding(e.start, e.end, kinds.get(e.entity_type, OTHER_ENTITY), score=e.score)
             for e in analysis
         )

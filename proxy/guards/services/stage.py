@@ -137,14 +137,15 @@ def _group_by_text(
 
 
 def build_uncalled_tallies(
-    rules: Iterable[GuardRule], clock: Clock, error: str | None = None
+    rules: Iterable[GuardRule], clock: Clock, error_code: str | None = None
 ) -> list[RuleTally]:
     """Return the tallies of services that were not called.
 
-    ``error`` is the reason, None if there were no texts.
+    ``error_code`` is the reason, None if there were no texts.
     """
     return [
-        RuleTally(replace(rule, detector=ServiceFindings({})), clock, error=error) for rule in rules
+        RuleTally(replace(rule, detector=ServiceFindings({})), clock, error=error_code)
+        for rule in rules
     ]
 
 
@@ -200,8 +201,8 @@ class StreamServiceInspector:
             await self._calls.record.run_in_background(self._call_services, self._record_uncalled)
         return frames
 
-    def _record_uncalled(self, error: str) -> None:
-        self._tallies = build_uncalled_tallies(self._rules, self._calls.clock, error)
+    def _record_uncalled(self, error_code: str) -> None:
+        self._tallies = build_uncalled_tallies(self._rules, self._calls.clock, error_code)
 
     async def _call_services(self) -> Sequence[Frame]:
         self._tallies = await self._calls.call_all(self._rules, self._texts)

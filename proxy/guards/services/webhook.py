@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from proxy.config.scalars import Duration, Name, RefersTo, SecretRef, Section, Url
 from proxy.guards.guard_kind import GuardContext, GuardKind
-from proxy.guards.matching.patterns import resolve_overlaps
+from proxy.guards.matching.patterns import trim_overlaps
 from proxy.guards.services.wire import BadAnswer, StrictAnswer, parse_answer, post_json
 from proxy.runtime.frozen import frozen
 from proxy.types import Secret
@@ -94,7 +94,7 @@ class Webhook:
             if finding.text >= len(texts):
                 raise BadAnswer
             findings[finding.text].append(self._to_finding(finding, len(texts[finding.text].text)))
-        return [resolve_overlaps(text_findings) for text_findings in findings]
+        return [trim_overlaps(text_findings) for text_findings in findings]
 
     def _to_finding(self, finding: WebhookFinding, length: int) -> Finding:
         start, end = finding.start or 0, length if finding.end is None else finding.end

@@ -46,7 +46,7 @@ from proxy.guards.text.documents import (
     collect_texts,
     collect_texts_in_steps,
     estimate_weight,
-    split_batches,
+    split_by_char_count,
 )
 from proxy.guards.text.replace import map_paths_to_copy
 from proxy.guards.text.walk import MemberName, Path, Text, Texts
@@ -287,7 +287,7 @@ class StreamFilter:
         text_filter = None if key is None else self._unknown.get(key)
         if text_filter is None:
             text_filter = self._filters.make_filter(text, is_arguments=False, is_over_limit=False)
-        released = [*chain.from_iterable(map(text_filter.feed, split_batches(text.text)))]
+        released = [*chain.from_iterable(map(text_filter.feed, split_by_char_count(text.text)))]
         if key is not None and (key in self._unknown or len(self._unknown) < MAX_STREAMS):
             self._unknown[key] = text_filter
             released += text_filter.release()
@@ -307,7 +307,7 @@ class StreamFilter:
             stream.append(held_text)
         for item, stream in zip(open_texts, streams, strict=True):
             self._latest = item.key
-            for piece in split_batches(item.text.text):
+            for piece in split_by_char_count(item.text.text):
                 yield self._hold_until_start(stream.feed(piece))
             if item.key not in self._streams:
                 yield self._hold_until_start(stream.close())

@@ -41,7 +41,7 @@ from proxy.guards.text.documents import (
     LOOP_WEIGHT,
     NON_ASCII_WEIGHT,
     WEIGHT_PER_SECOND,
-    split_batches,
+    split_by_char_count,
 )
 from proxy.guards.text.normalize import build_partial_readings
 from proxy.types.guard import has_context_chars
@@ -141,7 +141,7 @@ class Window:
     def feed(self, text: str) -> list[ReleasedText]:
         size = len(text)
         if size > BATCH_CHARS:
-            return [released for piece in split_batches(text) for released in self.feed(piece)]
+            return [released for part in split_by_char_count(text) for released in self.feed(part)]
         if not text:
             return []
         byte_size = size

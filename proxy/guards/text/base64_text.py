@@ -256,7 +256,7 @@ def parse_encoded_data(
         PayloadPathStep(head, charset=charset if is_written_so else "utf-8"),
         text,
         head_with_text=head_with_text,
-        is_plain_utf8=_is_plain_utf8(raw, text),
+        is_plain_utf8=_is_utf8_without_controls(raw, text),
         has_known_type=signed,
         has_invalid_bytes=rough and not declared,
     )
@@ -282,11 +282,11 @@ def get_declared_type(item: Json, outer_claim: IsTextOrCharset) -> IsTextOrChars
     return False if any(map(_OTHER_MEDIA.match, media)) else outer_claim
 
 
-def _is_plain_utf8(raw: bytes, text: str | None) -> bool:
+def _is_utf8_without_controls(raw: bytes, text: str | None) -> bool:
     """Return True if bytes are UTF-8 without controls, which decoded letters rarely are."""
     if text is None or _UNPRINTABLE.search(text):
         return False
-    return text.isascii() or _decode_text(raw) == text
+    return text.isascii() or _decode_without_nul(raw) == text
 
 
 def _decode_base64_bytes(encoded: str) -> bytes | None:
@@ -304,14 +304,14 @@ def _decode_bytes(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | Non
 
     The second value is True if a declared text could only be read byte by byte.
     """
-    text = _decode_text(raw, charset) if charset in SUPPORTED_CHARSETS else None
+    text = _decode_without_nul(raw, charset) if charset in SUPPORTED_CHARSETS else None
     if text is None:
-        text = _decode_text(raw, detect_utf16(raw) or "utf-8")
+        text = _decode_without_nul(raw, detect_utf16(raw) or "utf-8")
     rough = text is None and is_text
-    return ("".join(_decode_utf8_else_latin1(raw)) if rough else text), rough
+    return ("".join(_decode_invalid_bytes_as_latin1(raw)) if rough else text), rough
 
 
-def _decode_utf8_else_latin1(raw: bytes) -> Iterator[str]:
+def _decode_invalid_bytes_as_latin1(raw: bytes) -> Iterator[str]:
     """Yield bytes as UTF-8, and each invalid byte as the letter of Latin-1."""
     decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
     for start in range(0, len(raw), _SLICE_BYTES):
@@ -322,7 +322,7 @@ def _decode_utf8_else_latin1(raw: bytes) -> Iterator[str]:
         yield piece
 
 
-def _decode_text(raw: bytes, charset: str = "utf-8") -> str | None:
+def _decode_without_nul(raw: bytes, charset: str = "utf-8") -> str | None:
     try:
         text = raw.decode(charset)
     except UnicodeError:

@@ -205,7 +205,7 @@ def has_combining_marks(text: str) -> bool:
     return _MARK.search(text) is not None
 
 
-def normalize_single_characters(text: str) -> str:
+def apply_one_to_one_nfkc(text: str) -> str:
     """Replace each character that NFKC maps to exactly one character.
 
     Characters that become several, or that compose with neighbors, stay.
@@ -216,8 +216,8 @@ def normalize_single_characters(text: str) -> str:
     )
 
 
-def find_nfkc_edits(text: str, *, strip_marks: bool) -> Iterator[tuple[int, int, str]]:
-    """Yield the spans of NFKC changes that ``normalize_single_characters`` omits, and their text.
+def find_nfkc_cluster_edits(text: str, *, strip_marks: bool) -> Iterator[tuple[int, int, str]]:
+    """Yield the spans of NFKC changes that ``apply_one_to_one_nfkc`` omits, and their text.
 
     Marks beyond ``MAX_MARKS`` stay. ``strip_marks`` removes all combining marks of Latin letters.
     """
@@ -230,7 +230,7 @@ def find_nfkc_edits(text: str, *, strip_marks: bool) -> Iterator[tuple[int, int,
         for match in cluster_pattern.finditer(text, *run.span()):
             letter, extra_marks = match.group()[: 1 + MAX_MARKS], match.group()[1 + MAX_MARKS :]
             middle = match.start() + len(letter)
-            composed = _remove_combining_marks(letter) if strip_marks else normalize("NFKC", letter)
+            composed = _strip_marks_if_latin(letter) if strip_marks else normalize("NFKC", letter)
             if composed != letter:
                 yield match.start(), middle, composed
             if strip_marks and has_combining_marks(extra_marks):
@@ -246,7 +246,7 @@ def find_last_cluster_start(text: str) -> int:
     return len(text) if marks > MAX_MARKS else max(0, len(text) - marks - 1)
 
 
-def _remove_combining_marks(cluster: str) -> str:
+def _strip_marks_if_latin(cluster: str) -> str:
     base = normalize("NFKC", cluster[0]).translate(LOOK_ALIKES)
     marks = _ALL_MARKS.fullmatch(cluster, 1)
     return base if marks and base.isascii() else normalize("NFKC", cluster)

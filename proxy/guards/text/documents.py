@@ -87,7 +87,7 @@ def estimate_weight(text: str) -> int:
     return len(text) if text.isascii() else NON_ASCII_WEIGHT * len(text)
 
 
-def split_batches(text: str) -> Iterator[str]:
+def split_by_char_count(text: str) -> Iterator[str]:
     """Yield a text in batches of at most ``BATCH_CHARS`` characters; an empty text is one batch."""
     return (text[start : start + BATCH_CHARS] for start in range(0, len(text) or 1, BATCH_CHARS))
 

@@ -88,10 +88,10 @@ class ArgumentSplitter:
 
 def split_text_spans(arguments: str) -> Iterator[ArgumentTextSpan]:
     """Yield the texts of whole arguments."""
-    return (span for span in iter_value_text_spans(arguments) if span is not None)
+    return (span for span in iter_text_span_per_value(arguments) if span is not None)
 
 
-def iter_value_text_spans(arguments: str) -> Iterator[ArgumentTextSpan | None]:
+def iter_text_span_per_value(arguments: str) -> Iterator[ArgumentTextSpan | None]:
     """Yield the values of whole arguments; None for an empty string, true, false and null."""
     position = start = 0
     open_kind: Kind | None = None

@@ -99,7 +99,7 @@ TEXTLESS_TYPES = frozenset({bool, float, int, type(None)})
 """Types of JSON values without texts."""
 
 
-def _is_numbers_or_base64(value: Any) -> bool:
+def _is_numbers_or_opaque_base64(value: Any) -> bool:
     """Return True if a value is numbers, or more than 256 characters of base64 without a text."""
     if isinstance(value, str):
         return len(value) > MIN_OPAQUE_CHARS and _is_opaque_base64(value)
@@ -160,7 +160,7 @@ IGNORED_RESPONSE_MEMBERS: Mapping[Level, Mapping[str, IgnoreRule]] = {
         "index": _NUMBER,
         "object": _NAME,
         "embedding": (
-            _is_numbers_or_base64,
+            _is_numbers_or_opaque_base64,
             "numbers, or more than 256 characters of base64 without a text",
         ),
     },

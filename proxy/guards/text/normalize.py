@@ -79,7 +79,7 @@ class View:
     @property
     def folded(self) -> str:
         if self._folded is None:
-            self._folded = _fold_case(self.cased)
+            self._folded = _fold_case_keeping_length(self.cased)
             if self.is_normalized:
                 # A lower-case letter may look like ASCII where its capital does not.
                 self._folded = self._folded.translate(disguises.LOOK_ALIKES)
@@ -257,7 +257,7 @@ def normalize_word(word: str) -> str:
     return View.build_normalized(word).folded
 
 
-def _fold_case(text: str) -> str:
+def _fold_case_keeping_length(text: str) -> str:
     """Fold the case without a change of length: a character that would expand is only lowered."""
     return text.lower() if text.isascii() else _FOLDED_TOGETHER.sub(_fold_match, text)
 
@@ -326,9 +326,9 @@ def _apply_nfkc(view: View, *, strip_marks: bool) -> View:
     text = view.cased
     if text.isascii():
         return view
-    text = disguises.normalize_single_characters(text)
+    text = disguises.apply_one_to_one_nfkc(text)
     composed = _apply_edits(
-        view.with_characters(text), disguises.find_nfkc_edits(text, strip_marks=strip_marks)
+        view.with_characters(text), disguises.find_nfkc_cluster_edits(text, strip_marks=strip_marks)
     )
     folded = composed.cased
     if _LOOK_ALIKE.search(folded):

@@ -19,7 +19,7 @@ from proxy.guards.text.base64_text import (
     get_declared_type,
     parse_encoded_data,
 )
-from proxy.guards.text.json_strings import iter_value_text_spans
+from proxy.guards.text.json_strings import iter_text_span_per_value
 from proxy.guards.text.member_names import MEMBERS, VALUES
 from proxy.guards.text.members import (
     CHOICES,
@@ -315,7 +315,7 @@ def _read_string(node: Node, is_response: bool, is_event: bool) -> Iterator[Walk
 
 def _read_arguments(node: Node, has_decoded_text: bool, in_data_member: bool) -> Iterator[WalkItem]:
     number = 0
-    for value in iter_value_text_spans(node.value):
+    for value in iter_text_span_per_value(node.value):
         yield ARGUMENT_VALUE
         if value is None:
             continue

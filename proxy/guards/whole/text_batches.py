@@ -107,10 +107,10 @@ class RuleInspection:
         except GuardBlocked as blocked:
             self.failure = blocked
 
-    def record_failure(self, error: str) -> None:
+    def record_failure(self, error_code: str) -> None:
         """Record a failure of the rule, and the block that it may cause."""
         try:
-            self.tally.record_failure(error)
+            self.tally.record_failure(error_code)
         except GuardBlocked as blocked:
             self.failure = blocked
 
@@ -134,7 +134,7 @@ class RuleInspection:
         if self.has_failed:
             return
         if part.joined is not None:
-            known_matches = self._find_unjoined_matches(part.joined) if matches else {}
+            known_matches = self._find_matches_if_unjoined(part.joined) if matches else {}
             if not self.has_failed:
                 for text_index, match in _find_joined_matches(
                     self.tally, part.joined, matches, known_matches
@@ -144,7 +144,7 @@ class RuleInspection:
         self._record_matches(part.text_index, matches)
         self._count_inspected_text(part.bytes)
 
-    def _find_unjoined_matches(self, joined: JoinedParts) -> dict[int, list[findings.TextMatch]]:
+    def _find_matches_if_unjoined(self, joined: JoinedParts) -> dict[int, list[findings.TextMatch]]:
         """Return the matches, by text, that exist without joining.
 
         These are earlier matches of each text, and matches within the cut part of one message:

@@ -8,7 +8,7 @@ from proxy.guards.matching.numbers import (
     DigitRun,
     find_numbers,
     has_keyword_nearby,
-    is_split_across_messages,
+    is_one_value_across_messages,
     split_digit_run,
     split_word_set,
 )
@@ -114,7 +114,7 @@ def is_cut_in(kind: str, marked: str) -> bool:
     signs = [match.start() for match in re.finditer(r"[<|>]", marked)]
     start, *cuts, end = [place - number for number, place in enumerate(signs)]
     text = re.sub(r"[<|>]", "", marked)
-    return is_split_across_messages(kind, text, start, end, [(cut, cut) for cut in cuts])
+    return is_one_value_across_messages(kind, text, start, end, [(cut, cut) for cut in cuts])
 
 
 @for_each(

@@ -92,7 +92,7 @@ def test_partial_match_before_the_start_is_ignored() -> None:
 
 def test_match_is_open_until_later_text_decides() -> None:
     matcher = StreamPatternMatcher(
-        [StreamPattern("ab", chars_after=3), StreamPattern("x+", marker="x")]
+        [StreamPattern("ab", chars_after=3), StreamPattern("x+", marker_pattern="x")]
     )
 
     assert [open_part(matcher, text) for text in ("ab ", "ab  ", "ab   ")] == ["ab ", "ab  ", ""]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guards.matching.patterns import Patterns, resolve_overlaps
+from proxy.guards.matching.patterns import Patterns, trim_overlaps
 from proxy.types.guard import Detector, Finding
 from tests.for_each import for_each
 from tests.guards.growth import growth
@@ -140,7 +140,7 @@ def test_repr_hides_patterns() -> None:
 def test_higher_score_splits_the_lower_one() -> None:
     phone, card = Finding(0, 12, "phone", 0.6), Finding(4, 8, "card", 1.0)
 
-    assert resolve_overlaps([phone, card]) == [
+    assert trim_overlaps([phone, card]) == [
         Finding(0, 4, "phone", 0.6),
         card,
         Finding(8, 12, "phone", 0.6),
@@ -148,7 +148,7 @@ def test_higher_score_splits_the_lower_one() -> None:
 
 
 def test_equal_scores_keep_the_earlier_then_longer_one() -> None:
-    assert resolve_overlaps([Finding(2, 9, "b"), Finding(0, 5, "a"), Finding(0, 3, "c")]) == [
+    assert trim_overlaps([Finding(2, 9, "b"), Finding(0, 5, "a"), Finding(0, 3, "c")]) == [
         Finding(0, 5, "a"),
         Finding(5, 9, "b"),
     ]
@@ -172,7 +172,7 @@ def covered(findings: list[Finding]) -> set[int]:
 
 @given(FINDINGS)
 def test_resolved_findings_cover_the_same_text_once(findings: list[Finding]) -> None:
-    merged = resolve_overlaps(findings)
+    merged = trim_overlaps(findings)
 
     assert covered(merged) == covered(findings)
     assert sum(finding.end - finding.start for finding in merged) == len(covered(findings))
@@ -181,7 +181,7 @@ def test_resolved_findings_cover_the_same_text_once(findings: list[Finding]) -> 
 
 @given(FINDINGS)
 def test_each_character_keeps_its_highest_score(findings: list[Finding]) -> None:
-    for finding in resolve_overlaps(findings):
+    for finding in trim_overlaps(findings):
         for place in range(finding.start, finding.end):
             assert finding.score == max(
                 candidate.score

@@ -23,13 +23,13 @@ from proxy.guards.text.disguises import (
     MARKED,
     MAX_MARKS,
     SEPARATED,
+    apply_one_to_one_nfkc,
     find_escapes,
     find_letter_gaps,
     find_markup_in_words,
-    find_nfkc_edits,
+    find_nfkc_cluster_edits,
     find_trailing_markup,
     has_no_disguise,
-    normalize_single_characters,
 )
 from proxy.guards.text.normalize import build_views
 from tests.for_each import for_each
@@ -61,9 +61,9 @@ def test_only_json_escapes_are_decoded_in_json() -> None:
 
 
 def composed(text: str, *, strip_marks: bool = False) -> str:
-    text, past = normalize_single_characters(text), 0
+    text, past = apply_one_to_one_nfkc(text), 0
     parts: list[str] = []
-    for start, end, result in find_nfkc_edits(text, strip_marks=strip_marks):
+    for start, end, result in find_nfkc_cluster_edits(text, strip_marks=strip_marks):
         parts += (text[past:start], result)
         past = end
     return "".join((*parts, text[past:]))
