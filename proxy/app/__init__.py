@@ -90,7 +90,7 @@ async def run_proxy(
         decisions = telemetry.open_decision_log(context)
         store, watch, tokens = _open_policies(context, decisions)
         check(store.current)
-        candidate = await _load_candidate(context)
+        candidate = await _open_candidate_sink(context)
         context = replace(context, ledger=stores.open_ledger(context))
         stored, own_sinks = build_call_sinks(context, store, decisions, candidate)
         emitters = _build_emitters(context, (*own_sinks, *sinks))
@@ -263,7 +263,9 @@ def _open_policies(
 ) -> tuple[PolicyStore, FolderWatch, CloudTokens]:
     """Load the policies. Return their store, the watch of their folder, and the cloud tokens."""
     folder = context.settings.policies
-    tokens = CloudTokens(context.settings.environ, partial(telemetry.log_token_failure, context))
+    tokens = CloudTokens(
+        context.settings.environ, partial(telemetry.log_cloud_token_failure, context)
+    )
     states = read_all_file_states(folder)  # before reading, so that no change is missed
     enforcement = telemetry.PolicyActivator(
         partial(telemetry.iter_activation_steps, context.settings, context.metrics, context.log)
@@ -293,7 +295,7 @@ def _build_folder_watch(
     return FolderWatch(read, states, store.refresh, revoke, settle_s, time.monotonic)
 
 
-async def _load_candidate(context: Context) -> CandidateSink | None:
+async def _open_candidate_sink(context: Context) -> CandidateSink | None:
     """Return the sink of the candidate policies, which need no secrets, and watch their folder."""
     folder = context.settings.candidate
     if folder is None:

@@ -203,7 +203,7 @@ async def _read_and_log_spend(
 ) -> int | None:
     spent_nano_usd = None
     try:
-        spent_nano_usd = await _read_window_spend(
+        spent_nano_usd = await _read_window_nano_usd(
             context.settings.ledger, active_budgets, claim, before_ms
         )
     except LedgerUnusable as error:
@@ -215,7 +215,7 @@ async def _read_and_log_spend(
     return spent_nano_usd
 
 
-async def _read_window_spend(
+async def _read_window_nano_usd(
     location: LedgerLocation | None,
     active_budgets: ActiveBudgets,
     claim: Claim,

@@ -71,7 +71,7 @@ def open_otel_sinks(context: Context) -> tuple[RecordSink, ...]:
     )
 
 
-def log_token_failure(context: Context, ref: str, reason: str) -> None:
+def log_cloud_token_failure(context: Context, ref: str, reason: str) -> None:
     """Warn that a cloud token was not renewed. The previous token is used until it expires."""
     context.log.warning("token.not_renewed", ref=ref, reason=reason)
 
@@ -139,13 +139,13 @@ def log_limit_warning(context: Context, state: CounterState) -> None:
 
 def log_internal_error(context: Context, error: BaseException, request_id: str) -> None:
     """Log type and location of an internal error. Its message could quote a request."""
-    context.log.error("bug", request_id=request_id, **get_error_location(error))
+    context.log.error("bug", request_id=request_id, **get_error_type_and_location(error))
 
 
 def report_sink_error(context: Context, sink: RecordSink, error: BaseException) -> None:
     """Count and log a failed sink."""
     context.metrics.count_dropped(sink.name, "error")
-    context.log.error("emit.failed", sink=sink.name, **get_error_location(error))
+    context.log.error("emit.failed", sink=sink.name, **get_error_type_and_location(error))
 
 
 def build_writer_error_callback(
@@ -159,16 +159,16 @@ def build_writer_error_callback(
         now = time.monotonic()
         if now - logged.get(writer, -LOG_EVERY_S) >= LOG_EVERY_S:
             logged[writer] = now
-            log.error("writer.failed", writer=writer, **get_error_location(error))
+            log.error("writer.failed", writer=writer, **get_error_type_and_location(error))
 
     return count_failure
 
 
 def log_task_error(context: Context, event: str, error: Exception) -> None:
-    context.log.error(event, **get_error_location(error))
+    context.log.error(event, **get_error_type_and_location(error))
 
 
-def get_error_location(error: BaseException) -> dict[str, str]:
+def get_error_type_and_location(error: BaseException) -> dict[str, str]:
     """Return an error's type and location, which cannot quote a text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -194,7 +194,7 @@ class LibraryLogHandler(logging.Handler):
             return
         error = record.exc_info[1] if record.exc_info else None
         place = (
-            get_error_location(error)
+            get_error_type_and_location(error)
             if error is not None
             else {"location": f"{record.filename}:{record.lineno}"}
         )

@@ -44,7 +44,7 @@ from proxy.fields.field_table import START_OF_DOCUMENT, SYNONYMS
 from proxy.fields.token_bounds import (
     KNOWN_SPELLINGS,
     OPTION_GROUPS,
-    add_missing_token_fields,
+    add_missing_common_fields,
     check_option_group_members,
 )
 from proxy.money.estimate import estimate_field_quarters
@@ -66,7 +66,7 @@ DIALECTS: dict[str, Dialect] = {
 
 CHECKED_FIELDS: dict[str, dict[Endpoint, Fields]] = {
     name: {
-        endpoint: add_missing_token_fields(dialect.lenient_fields.get(endpoint, fields))
+        endpoint: add_missing_common_fields(dialect.lenient_fields.get(endpoint, fields))
         for endpoint, fields in dialect.fields.items()
     }
     for name, dialect in DIALECTS.items()

@@ -133,7 +133,7 @@ def _make_type(
     return FieldType(expected, check, default=default, valid_class=valid_class)
 
 
-def _format_bound(bound: float) -> str:
+def _format_bound_or_power(bound: float) -> str:
     """Return a bound as text, a large one as a power of two."""
     for named_bound, text in ((-(2**63), "-2^63"), (2**53, "2^53"), (2**63 - 1, "2^63 - 1")):
         if bound == named_bound:
@@ -150,7 +150,7 @@ def _make_number_type(
         expected += (
             f" of at least {low}"
             if high is None
-            else f" between {_format_bound(minimum)} and {_format_bound(maximum)}"
+            else f" between {_format_bound_or_power(minimum)} and {_format_bound_or_power(maximum)}"
         )
     elif high is not None:
         expected += f" of at most {high}"

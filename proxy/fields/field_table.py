@@ -388,12 +388,12 @@ def convert_from_api(body: Json, api: str, conversions: Conversions) -> ChatFiel
     has_losses = (
         api_field
         for api_field, members in members_by_field.items()
-        if has_other_members(body.get(api_field), members)
+        if has_values_outside(body.get(api_field), members)
     )
     return ChatFields(chat, set(has_losses))
 
 
-def has_other_members(value: Any, members: set[str]) -> bool:
+def has_values_outside(value: Any, members: set[str]) -> bool:
     """Return True if an object has values outside ``members``."""
     other_members = value.keys() - members if isinstance(value, dict) else ()
     return any(value[name] not in (None, [], {}) for name in other_members)

@@ -58,7 +58,7 @@ def remove_ranges(fields: Fields) -> Fields:
     }
 
 
-def set_field_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
+def replace_ranges_with_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fields:
     """Return fields with ``maxima``, of a number or an array's length, instead of their ranges."""
     if not maxima:
         return fields
@@ -68,7 +68,7 @@ def set_field_maxima(fields: Fields, maxima: Sequence[tuple[str, float]]) -> Fie
     return {**fields, **{name: add_maximum(types[name], bound) for name, bound in maxima}}
 
 
-def add_missing_token_fields(fields: Fields) -> Fields:
+def add_missing_common_fields(fields: Fields) -> Fields:
     """Return a dialect's fields, and ``COMMON_TYPES`` for the token fields that it lacks."""
     return {**fields, **{name: COMMON_TYPES[name] for name in COMMON_TYPES.keys() - fields.keys()}}
 
@@ -110,7 +110,7 @@ def unify_budget_name(path: str, name: str) -> str:
     )
 
 
-def estimate_max_output_tokens(
+def estimate_max_output_per_prompt(
     body: Json, obeyed_fields: Collection[str], *, accepts_zero: bool = False
 ) -> int:
     """Return the most output tokens of all choices for one prompt.

@@ -133,7 +133,7 @@ class Engine:
         opaque = bool(walked_texts.opaque)
         tallies = [findings.RuleTally(rule, self.clock, opaque=opaque) for rule in rules]
         if walked_texts.incomplete_reason is not None:
-            return _build_failed_inspection(
+            return _fail_all_rules(
                 tallies, walked_texts.incomplete_reason, walked_texts.texts, replace
             )
         if not self._is_heavy(rules, walked_texts):
@@ -207,9 +207,7 @@ class Engine:
         texts = walked_texts.texts
         if walked_texts.incomplete_reason is not None:
             uncalled = build_uncalled_tallies(rules, self.clock)
-            return _build_failed_inspection(
-                uncalled, walked_texts.incomplete_reason, texts, replace
-            )
+            return _fail_all_rules(uncalled, walked_texts.incomplete_reason, texts, replace)
 
         def collect() -> list[Text]:
             views = [
@@ -245,10 +243,11 @@ class Engine:
         )
 
     def build_uncalled_results(
-        self, services: Sequence[GuardRule], error: str | None = None
+        self, services: Sequence[GuardRule], failure_code: str | None = None
     ) -> list[GuardResult]:
-        """Return results of services that were not called, because of a block or an ``error``."""
-        return [tally.to_result() for tally in build_uncalled_tallies(services, self.clock, error)]
+        """Return results of services that were not called, because of a block or a failure."""
+        tallies = build_uncalled_tallies(services, self.clock, failure_code)
+        return [tally.to_result() for tally in tallies]
 
 
 def _estimate_inspection_weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
@@ -272,16 +271,16 @@ def inspect_now(
     return _build_inspection(inspections, texts, replace)
 
 
-def _build_failed_inspection(
+def _fail_all_rules(
     tallies: Sequence[findings.RuleTally],
-    error: str,
+    failure_code: str,
     texts: Sequence[Text],
     replace: findings.Replace,
 ) -> Inspection:
     """Return an inspection in which every rule failed, because texts could not be read."""
     inspections = [RuleInspection(tally, number) for number, tally in enumerate(tallies)]
     for inspection in inspections:
-        inspection.record_failure(error)
+        inspection.record_failure(failure_code)
     return _build_inspection(inspections, texts, replace)
 
 

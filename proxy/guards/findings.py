@@ -109,12 +109,12 @@ class RuleTally:
             return ()
         return findings
 
-    def record_failure(self, error: str) -> None:
+    def record_failure(self, failure_code: str) -> None:
         """Record a failure. Raises ``GuardBlocked`` if the rule is strict."""
-        self.error = error
+        self.error = failure_code
         if self.rule.fails_closed:
             self.blocked = True
-            raise self._build_failure_error(error)
+            raise self._build_failure_error(failure_code)
 
     def _build_failure_error(self, failure_code: str) -> GuardBlocked:
         """Return the error for a failure: ``GuardUnavailable`` if a retry may succeed."""

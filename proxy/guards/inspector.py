@@ -192,9 +192,9 @@ class DocumentInspector:
         self.record.add_guard_results(self.stage, inspection.results)
         return inspection
 
-    def _record_uncalled_services(self, services: Sequence[GuardRule], error: str) -> None:
+    def _record_uncalled_services(self, services: Sequence[GuardRule], failure_code: str) -> None:
         self.record.add_guard_results(
-            self.stage, self.engine.build_uncalled_results(services, error)
+            self.stage, self.engine.build_uncalled_results(services, failure_code)
         )
 
     async def _apply_changes(self, inspection: Inspection, document: Json) -> Json:

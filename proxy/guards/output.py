@@ -216,7 +216,7 @@ class OutputInspector:
         if not released:
             return released
         self._was_shown = True
-        return self._prepare_released_frames(released)
+        return self._record_thoughts_and_drop_bytes(released)
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         try:
@@ -227,7 +227,7 @@ class OutputInspector:
             return ()
         if self._call_capture is not None:
             await self._capture_frames(released, self._call_capture)
-        released = self._prepare_released_frames(released)
+        released = self._record_thoughts_and_drop_bytes(released)
         if self._held is not None:
             self._held += released
             released = self._held if frame.last else ()
@@ -244,7 +244,7 @@ class OutputInspector:
             if turn.is_over():
                 await turn.pause()
 
-    def _prepare_released_frames(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+    def _record_thoughts_and_drop_bytes(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         if self._thoughts is not None:
             for frame in frames:
                 self._thoughts.feed(frame)

@@ -157,7 +157,7 @@ class GuardedCall:
             if bound.services or inspection.blocked is not None:
                 remove_upstream_texts(error)
             else:
-                apply_changes_to_error(error, inspection.changes)
+                redact_upstream_texts(error, inspection.changes)
         if error.upstream_message:
             call_capture = self._start_capture(self.call)
             if call_capture is not None:
@@ -263,7 +263,7 @@ def list_upstream_texts(error: ProxyError) -> list[Text]:
     ]
 
 
-def apply_changes_to_error(error: ProxyError, changes: Mapping[Path, str]) -> None:
+def redact_upstream_texts(error: ProxyError, changes: Mapping[Path, str]) -> None:
     """Replace the message of an upstream, and remove its other texts that guards changed."""
     error.set_message(changes.get(MESSAGE_PATH, error.message))
     if PARAM_PATH in changes:
@@ -275,6 +275,6 @@ def apply_changes_to_error(error: ProxyError, changes: Mapping[Path, str]) -> No
 
 def remove_upstream_texts(error: ProxyError) -> None:
     """Remove the texts that an upstream wrote, and keep the error's own message."""
-    apply_changes_to_error(error, dict.fromkeys((PARAM_PATH, CODE_PATH, TYPE_PATH), ""))
+    redact_upstream_texts(error, dict.fromkeys((PARAM_PATH, CODE_PATH, TYPE_PATH), ""))
     if error.upstream_message is not None:
         error.set_message(error.own_message)

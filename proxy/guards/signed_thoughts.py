@@ -31,14 +31,16 @@ class DeliveredThoughts:
     def __init__(self) -> None:
         self._digests: dict[bytes, None] = {}
 
-    def add(self, key: str | None, upstream: str, text: str, signature: str) -> None:
-        digest = _digest_thought(key, upstream, text, signature)
+    def add(self, virtual_key: str | None, upstream: str, text: str, signature: str) -> None:
+        digest = _digest_thought(virtual_key, upstream, text, signature)
         self._digests.pop(digest, None)
         self._digests[digest] = None
         if len(self._digests) > MAX_THOUGHTS:
             del self._digests[next(iter(self._digests))]
 
-    def find_delivered_blocks(self, body: Json, plan: Plan, key: str | None) -> frozenset[Path]:
+    def find_delivered_blocks(
+        self, body: Json, plan: Plan, virtual_key: str | None
+    ) -> frozenset[Path]:
         """Return the paths of thoughts that every upstream of the plan has sent to the key."""
         if not self._digests:
             return frozenset()
@@ -47,14 +49,15 @@ class DeliveredThoughts:
             path
             for path, text, signature in _iter_signed_thoughts(body)
             if all(
-                _digest_thought(key, name, text, signature) in self._digests for name in upstreams
+                _digest_thought(virtual_key, name, text, signature) in self._digests
+                for name in upstreams
             )
         )
 
 
-def _digest_thought(key: str | None, upstream: str, text: str, signature: str) -> bytes:
+def _digest_thought(virtual_key: str | None, upstream: str, text: str, signature: str) -> bytes:
     digest = blake2b(digest_size=_DIGEST_BYTES)
-    for part in (key or "", upstream, text, signature):
+    for part in (virtual_key or "", upstream, text, signature):
         encoded = part.encode("utf-8", "surrogatepass")
         digest.update(len(encoded).to_bytes(8, "big") + encoded)
     return digest.digest()

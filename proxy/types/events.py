@@ -218,7 +218,7 @@ def has_response_start(frame: Frame) -> bool:
     return any(type(event) is ResponseStart for event in frame.events)
 
 
-def replace_text(frame: Frame, text: str) -> Frame:
+def replace_only_delta_text(frame: Frame, text: str) -> Frame:
     """Return a frame with another text in its only delta and in its document."""
     doc, events = frame.doc, list(frame.events)
     for index, event in enumerate(events):

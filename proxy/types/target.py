@@ -206,7 +206,7 @@ class StateRef:
         """Return True if ``target``, of the same deployment, has the state."""
         return self.target == (target.upstream.name if self.is_conversation else target.id)
 
-    def is_same_target(self, other_ref: StateRef) -> bool:
+    def can_share_target(self, other_ref: StateRef) -> bool:
         """Return True if one target can have both states."""
         if self.deployment != other_ref.deployment:
             return False

@@ -22,17 +22,17 @@ from proxy.fields.field_table import (
     convert_from_api,
     convert_to_api,
     get_fields,
-    has_other_members,
+    has_values_outside,
 )
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import FieldRule, compile_field_rules
 from proxy.fields.spelling import _FORMS_OF_ASCII, casefold_name, normalize_name
 from proxy.fields.token_bounds import (
     COUNT_TYPES,
-    add_missing_token_fields,
+    add_missing_common_fields,
     check_option_group_members,
     count_total_choices,
-    estimate_max_output_tokens,
+    estimate_max_output_per_prompt,
     list_body_and_option_groups,
     remove_ranges,
 )
@@ -138,7 +138,7 @@ def test_unmapped_members_are_named() -> None:
     body = {"metadata": {"user_id": "u", "team": "x"}, "output_config": {"effort": None}}
 
     assert convert_from_api(body, "messages", {}) == ({"user": "u"}, {"metadata"})
-    assert has_other_members({"a": [], "b": 1}, {"b"}) is False
+    assert has_values_outside({"a": [], "b": 1}, {"b"}) is False
 
 
 RULES = compile_field_rules(
@@ -251,7 +251,7 @@ UNBOUNDED = 1024
     ],
 )
 def test_token_bound_covers_all_servers(body: dict[str, Any], maximum: int) -> None:
-    assert estimate_max_output_tokens(body, KNOWN_VALUES) == maximum
+    assert estimate_max_output_per_prompt(body, KNOWN_VALUES) == maximum
 
 
 @for_each(
@@ -287,11 +287,11 @@ def test_numbers_are_checked_in_groups(name: str, value: Any) -> None:
         check_option_group_members({"options": {name: value}})
 
     assert refused.value.param == f"options.{name}"
-    assert add_missing_token_fields({})[name].check(value) is not None
+    assert add_missing_common_fields({})[name].check(value) is not None
 
 
 def test_dialect_fields_take_precedence() -> None:
-    assert add_missing_token_fields(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
+    assert add_missing_common_fields(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
     assert CHAT["stop"].check(["a"] * 6) is not None
     assert remove_ranges(CHAT)["stop"].check(["a"] * 6) is None
     assert remove_ranges(CHAT)["stop"].check([1]) is not None

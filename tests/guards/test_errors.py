@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.errors import BlockedByUpstream, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
-from proxy.guards.run import apply_changes_to_error, list_upstream_texts, remove_upstream_texts
+from proxy.guards.run import list_upstream_texts, redact_upstream_texts, remove_upstream_texts
 from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy
 from tests.doubles import Script, ScriptedUpstream, chat_events, legacy_completion, respond, stream
@@ -195,5 +195,5 @@ def test_withheld_message_leaves_the_error() -> None:
         remove_upstream_texts(error)
         assert error.message == error.own_message
         assert "hippo" not in f"{error!r} {error} {error.param}"
-    apply_changes_to_error(denied, {("error", "message"): "so"})
+    redact_upstream_texts(denied, {("error", "message"): "so"})
     assert denied.message == "so"

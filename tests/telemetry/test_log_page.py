@@ -83,7 +83,7 @@ def logged_by(node: ast.AST, function: ast.AST) -> Iterator[tuple[str, str, set[
 
 def spread(text: str, function: ast.AST) -> set[str]:
     """Return the names in an unpacked mapping: a literal, or the fields of a location."""
-    if text.startswith("get_error_location("):
+    if text.startswith("get_error_type_and_location("):
         return {"type", "location"}
     values = (
         node.value

@@ -53,7 +53,7 @@ def of_upstream(upstream: str, deployment: str = "support-chat") -> StateRef:
 def test_states_of_one_target_are_compatible(
     ref: StateRef, other_ref: StateRef, is_same: bool
 ) -> None:
-    assert ref.is_same_target(other_ref) is other_ref.is_same_target(ref) is is_same
+    assert ref.can_share_target(other_ref) is other_ref.can_share_target(ref) is is_same
 
 
 def test_state_matches_target_or_upstream() -> None:

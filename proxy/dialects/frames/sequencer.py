@@ -24,7 +24,7 @@ from proxy.types.events import (
     PartEnd,
     PartStart,
     ResponseEnd,
-    replace_text,
+    replace_only_delta_text,
 )
 
 MAX_FRAMES = 4096
@@ -101,7 +101,7 @@ class _PartQueue:
     def __iter__(self) -> Iterator[Frame]:
         while self.frames:
             frame, texts = self.frames.popleft()
-            yield replace_text(frame, "".join(texts)) if len(texts) > 1 else frame
+            yield replace_only_delta_text(frame, "".join(texts)) if len(texts) > 1 else frame
 
 
 class Sequencer:

@@ -93,7 +93,7 @@ def translate_body(
         accepts_zero_bound=zero,
         max_output_tokens=0
         if from_endpoint in UNGENERATED_ENDPOINTS
-        else token_bounds.estimate_max_output_tokens(result, obeyed_fields, accepts_zero=zero)
+        else token_bounds.estimate_max_output_per_prompt(result, obeyed_fields, accepts_zero=zero)
         * token_bounds.count_prompts(result),
     )
 
@@ -197,7 +197,7 @@ def get_supported_fields(target: Target, endpoint: Endpoint) -> Fields:
         fields = {name: field for name, field in fields.items() if traits.accepts_field(name)}
     elif endpoint == "responses" and target.upstream.skips_range_checks:
         fields = {name: field for name, field in fields.items() if not FIELDS[name].only_openai}
-    return token_bounds.set_field_maxima(fields, target.upstream.max_values)
+    return token_bounds.replace_ranges_with_maxima(fields, target.upstream.max_values)
 
 
 def list_supported_names(upstream: Upstream, fields: Fields) -> Collection[str]:

@@ -33,7 +33,7 @@ from proxy.dialects.responses.state_refs import make_unknown_id_error, restore_p
 from proxy.dialects.wire.large_json import MAX_DEPTH, check_serializable, serialize_large
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import describe_missing_endpoint
-from proxy.fields.token_bounds import OPTION_GROUPS, count_prompts, estimate_max_output_tokens
+from proxy.fields.token_bounds import OPTION_GROUPS, count_prompts, estimate_max_output_per_prompt
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.runtime.frozen import frozen
 from proxy.types import (
@@ -277,7 +277,7 @@ def compute_changed_fields(
         if name in route.checks and value is not None
     )
     bound = (
-        estimate_max_output_tokens(
+        estimate_max_output_per_prompt(
             changed, route.supported_fields, accepts_zero=route.accepts_zero_bound
         )
         if is_fit

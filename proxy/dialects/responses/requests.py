@@ -16,7 +16,7 @@ from proxy.fields.field_table import (
     PATHS_BY_API,
     convert_from_api,
     convert_to_api,
-    has_other_members,
+    has_values_outside,
 )
 from proxy.fields.member_table import TOOL_MEMBERS
 from proxy.types import Json
@@ -106,7 +106,7 @@ class _ResponsesToChatConversion:
             raise InvalidField(f"tools.{index}", describe_unsupported_type(kind))
         custom = ("name", "description", "format")
         names = tuple(TOOL_MEMBERS) if kind == "function" else custom
-        if has_other_members(tool, {"type", *names}):
+        if has_values_outside(tool, {"type", *names}):
             self.dropped.add("tools")
         inner = {name: tool[name] for name in names if tool.get(name) is not None}
         return {"type": kind, kind: inner}

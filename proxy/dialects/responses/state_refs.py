@@ -144,7 +144,7 @@ def _check_no_item_references(items: list[Json]) -> None:
 def _merge_refs(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRef:
     if call_ref is None:
         return replace(ref, id="", param=place)
-    if not call_ref.is_same_target(ref):
+    if not call_ref.can_share_target(ref):
         raise InvalidField(place, OTHER_TARGET)
     return call_ref
 
@@ -216,7 +216,7 @@ def resolve_page_cursor(call: Call, sealer: IdSealer | None) -> Call:
     cursor, call_ref = call.head.get_url_parameter(CURSOR_NAME), call.state_ref
     key = call.scheduling_key
     ref = None if cursor is None or sealer is None else sealer.open(cursor, key, ITEMS)
-    if ref is None or call_ref is None or not call_ref.is_same_target(ref):
+    if ref is None or call_ref is None or not call_ref.can_share_target(ref):
         return call
     parameters = tuple(
         (name, ref.id if (name, value) == (CURSOR_NAME, cursor) else value)

@@ -166,7 +166,7 @@ def resolve_conversation_call(call: Call, sealer: IdSealer | None) -> Call:
         call = use_stored_state(call, ref)
         if item_id is not None:
             item_ref = sealer.open(item_id, call.scheduling_key, ITEMS)
-            if item_ref is None or not ref.is_same_target(item_ref):
+            if item_ref is None or not ref.can_share_target(item_ref):
                 raise make_unknown_id_error(head, item_id, "item_id")
             call = replace(call, item_ids=((item_id, item_ref.id),))
         call = resolve_page_cursor(call, sealer)

@@ -94,7 +94,7 @@ class ArgumentsFilter:
             return pieces
         return []
 
-    def release(self) -> list[ReleasedText]:
+    def flush(self) -> list[ReleasedText]:
         return self.close()
 
     def close(self) -> list[ReleasedText]:

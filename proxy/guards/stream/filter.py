@@ -290,7 +290,7 @@ class StreamFilter:
         released = [*chain.from_iterable(map(text_filter.feed, split_by_char_count(text.text)))]
         if key is not None and (key in self._unknown or len(self._unknown) < MAX_STREAMS):
             self._unknown[key] = text_filter
-            released += text_filter.release()
+            released += text_filter.flush()
         else:
             released += text_filter.close()
         is_changed = any(piece.is_changed for piece in released)
@@ -362,7 +362,7 @@ class StreamFilter:
     ) -> list[Frame]:
         """Return frames that an event releases. ``Finish`` keeps ``continued_streams`` open."""
         if isinstance(event, PartEnd):
-            return self._end_part(frame, event.part)
+            return self._release_and_park_part(frame, event.part)
         if isinstance(event, Finish):
             self._joinable.finished_choices.add(event.choice)
             streams = self._list_choice_streams(event.choice)
@@ -370,14 +370,14 @@ class StreamFilter:
             return close_streams(ended)
         return self.close() if isinstance(event, ResponseEnd | Fault) else []
 
-    def _end_part(self, frame: Frame, part: Part) -> list[Frame]:
+    def _release_and_park_part(self, frame: Frame, part: Part) -> list[Frame]:
         released: list[Frame] = []
         if frame.family not in CHAT_FAMILIES:  # earlier documents without a type
             for key, stream in self._streams.items():
                 if not isinstance(key, Part):
-                    released += stream.release()
+                    released += stream.flush()
         if (ended := self._streams.pop(part, None)) is not None:
-            released += ended.release()
+            released += ended.flush()
             if (idle_stream := self._idle.get((part.choice, part.kind))) is not None:
                 released += idle_stream.close()
             self._idle[part.choice, part.kind] = ended

@@ -144,7 +144,7 @@ class PartStream:
         A frame without content is dropped if it would have to wait.
         """
         if not held_text.text:
-            if self.head is not None and not _has_content(held_text):
+            if self.head is not None and not _must_keep_frame(held_text):
                 return
             self._count_waiting_frame(held_text)
         self._size = held_text.end = self._size + len(held_text.text)
@@ -155,9 +155,9 @@ class PartStream:
         pieces = self.filter.feed(text)
         return self._release_pieces(pieces) if pieces or self._ready else []
 
-    def release(self) -> list[Frame]:
+    def flush(self) -> list[Frame]:
         """Return all waiting frames, because another frame follows. The text may continue."""
-        return self._release_pieces(self.filter.release())
+        return self._release_pieces(self.filter.flush())
 
     def close(self) -> list[Frame]:
         """Return all waiting frames, because the text has ended."""
@@ -242,7 +242,7 @@ def close_streams(streams: Iterable[PartStream]) -> list[Frame]:
     return [frame for stream in streams for frame in stream.close()]
 
 
-def _has_content(held_text: HeldText) -> bool:
+def _must_keep_frame(held_text: HeldText) -> bool:
     """Return False for the frame of an empty delta, and of a chat chunk without events."""
     frame, events = held_text.frame, held_text.frame.events
     if held_text.group is not None or frame.last or len(events) > 1:

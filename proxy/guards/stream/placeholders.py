@@ -294,7 +294,7 @@ class Unmasker:
         self._held = text[certain:]
         return self._restore_values(text[:certain], context_chars)
 
-    def release(self) -> list[ReleasedText]:
+    def flush(self) -> list[ReleasedText]:
         return self.close()
 
     def close(self) -> list[ReleasedText]:

@@ -36,7 +36,7 @@ class TextFilter(Protocol):
     def feed(self, text: str) -> list[ReleasedText]:
         """Add characters and return the pieces that are now safe."""
 
-    def release(self) -> list[ReleasedText]:
+    def flush(self) -> list[ReleasedText]:
         """Release all held text, because something else is sent next.
 
         The text may continue, and a filter inspects it as one text if it can.

@@ -30,7 +30,7 @@ from proxy.guards.stream.word_scanner import (
     WordScanner,
     count_whole_text_matches,
     find_last_word_end,
-    find_undecided_matches,
+    find_matches_as_if_ended,
     find_undecided_position,
     make_word_scanner,
     starts_in_base64,
@@ -240,7 +240,7 @@ class Window:
             self._needs_whole = False
             self._text = "".join(parts[:-1])
 
-    def release(self) -> list[ReleasedText]:
+    def flush(self) -> list[ReleasedText]:
         """Release everything.
 
         The rest of a finding that crosses this position is masked, or blocks. A rule that needs the
@@ -251,7 +251,7 @@ class Window:
         pieces: list[ReleasedText] = []
         if self.held_size:
             preceding, text = self._preceding, self._text
-            matches = find_undecided_matches(
+            matches = find_matches_as_if_ended(
                 self._cursors, text, preceding, self._text_start, escaped=self._escaped
             )
             for match in sorted([*self._pending, *matches], key=_sort_key):

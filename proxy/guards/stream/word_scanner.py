@@ -23,7 +23,7 @@ from proxy.guards.text.normalize import PartialReadings, View, build_partial_rea
 from proxy.types.partial_matcher import PartialMatcher
 
 
-def find_undecided_matches(
+def find_matches_as_if_ended(
     cursors: Sequence[RuleCursor], text: str, preceding: str, base: int, *, escaped: bool
 ) -> list[TextMatch]:
     """Return the matches in a held text that are not final, as if the text ended.

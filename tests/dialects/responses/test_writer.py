@@ -26,7 +26,7 @@ from proxy.types.events import (
     ResponseEnd,
     ResponseStart,
     UsageReport,
-    replace_text,
+    replace_only_delta_text,
 )
 from tests.dialects.responses.frames import CALL, kinds, read, texts, without_bytes, written
 from tests.dialects.responses.test_reader import FUNCTION_CALL, MESSAGE, STREAM
@@ -50,7 +50,9 @@ def masked(frames: list[Frame]) -> list[Frame]:
         deltas = [event for event in frame.events if isinstance(event, Delta)]
         is_found = bool(deltas) and "Paris" in deltas[0].text
         edited = (
-            replace_text(frame, deltas[0].text.replace("Paris", "[CITY]")) if is_found else frame
+            replace_only_delta_text(frame, deltas[0].text.replace("Paris", "[CITY]"))
+            if is_found
+            else frame
         )
         results.append(edited)
     return results

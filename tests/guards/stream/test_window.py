@@ -120,7 +120,7 @@ def force_release(window: Window, parts: Iterable[str]) -> tuple[str, str | None
     out = []
     try:
         for part in parts:
-            out += [*window.feed(part), *window.release()]
+            out += [*window.feed(part), *window.flush()]
             assert window.held_size == 0
         out += window.close()
     except GuardBlocked as blocked:
