@@ -18,7 +18,7 @@ from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.catalog import (
     list_deployments_by_cache_store,
     list_labels,
-    list_shared_state_upstreams,
+    list_upstreams_with_shared_responses,
 )
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import ReloadResult
@@ -94,7 +94,7 @@ def iter_activation_steps(
         if store_url is None:
             fields = {"store": store, "variable": variable, "deployments": deployments}
             yield partial(log.warning, "cache.store_missing", **fields)
-    upstreams = [] if settings.id_secrets else list_shared_state_upstreams(snapshot)
+    upstreams = [] if settings.id_secrets else list_upstreams_with_shared_responses(snapshot)
     if upstreams:
         yield partial(log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 

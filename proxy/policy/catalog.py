@@ -29,7 +29,7 @@ KeyDeployments = dict[str, KeyDeployment]
 
 def list_labels(snapshot: Snapshot) -> LabelCatalog:
     """Return the label values of a snapshot, in a fixed order."""
-    key_deployments = _group_key_deployments(snapshot)
+    key_deployments = _group_keys_by_deployment(snapshot)
     listed = {
         name: _collect_deployment_labels(deployment, key_deployments[name])
         for name, deployment in sorted(snapshot.deployments.items())
@@ -41,7 +41,7 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
         revision=snapshot.revision,
         keys=tuple(sorted(keys)),
         deployments=MappingProxyType(listed),
-        counters=tuple(islice(iter_counters_without_client_scopes(snapshot), MAX_COUNTERS)),
+        counters=tuple(islice(iter_limits_and_known_scopes(snapshot), MAX_COUNTERS)),
         tags=MappingProxyType(
             {name: _list_allowed_tag_values(snapshot, name) for name in sorted(snapshot.tags)}
         ),
@@ -50,14 +50,14 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
     )
 
 
-def iter_counters_without_client_scopes(
+def iter_limits_and_known_scopes(
     snapshot: Snapshot, *, budgets_only: bool = False
 ) -> Iterator[tuple[Limit, str]]:
     """Yield the counters whose scope no client chooses.
 
     Of each deployment, up to ``MAX_SCOPES_PER_DEPLOYMENT`` are listed.
     """
-    key_deployments = _group_key_deployments(snapshot)
+    key_deployments = _group_keys_by_deployment(snapshot)
     yielded: set[tuple[str, str]] = set()
     for name, deployment in sorted(snapshot.deployments.items()):
         scopes = (
@@ -76,7 +76,7 @@ def _list_scoped_limits(deployment: Deployment) -> list[ScopedLimit]:
     return [*deployment.limits, *(scoped for rule in deployment.rules for scoped in rule.limits)]
 
 
-def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
+def _group_keys_by_deployment(snapshot: Snapshot) -> dict[str, KeyDeployments]:
     """Return the key deployments by deployment name, including deployments of internal keys."""
     key_deployments: dict[str, KeyDeployments] = {name: {} for name in snapshot.deployments}
     for key in snapshot.keys.values():
@@ -85,7 +85,7 @@ def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
     for caller in snapshot.deployments.values():
         calls = [
             (make_internal_key_name("guard", guard), name)
-            for guard, name in iter_guards_with_model_deployments(caller)
+            for guard, name in iter_guard_and_called_deployment(caller)
         ]
         calls += [
             (make_internal_key_name("cache", caller.name), cache.semantic.embeddings)
@@ -98,7 +98,7 @@ def _group_key_deployments(snapshot: Snapshot) -> dict[str, KeyDeployments]:
     return key_deployments
 
 
-def iter_guards_with_model_deployments(deployment: Deployment) -> Iterator[tuple[str, str]]:
+def iter_guard_and_called_deployment(deployment: Deployment) -> Iterator[tuple[str, str]]:
     """Yield the guards that call a deployment, each as its name and that deployment's name."""
     guards = [*deployment.guards.input, *deployment.guards.output]
     guards += [g for rule in deployment.rules for g in (*rule.guards.input, *rule.guards.output)]
@@ -198,7 +198,7 @@ def list_budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     decide which calls it counts.
     """
     scopes: dict[str, set[str]] = {}
-    for limit, scope in iter_counters_without_client_scopes(snapshot, budgets_only=True):
+    for limit, scope in iter_limits_and_known_scopes(snapshot, budgets_only=True):
         scopes.setdefault(limit.name, set()).add(scope)
     rules = [rule for deployment in snapshot.deployments.values() for rule in deployment.rules]
     by_name = {scoped.limit.name: scoped for rule in rules for scoped in rule.limits}
@@ -220,7 +220,7 @@ def list_budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     }
 
 
-def list_shared_state_upstreams(snapshot: Snapshot) -> list[str]:
+def list_upstreams_with_shared_responses(snapshot: Snapshot) -> list[str]:
     """Return the upstreams that store responses of several keys.
 
     Unless ids are sealed, a key that knows an id can read the response of another key.

@@ -157,7 +157,7 @@ def test_policy_key_is_added_by_its_recipe(tmp_path: Path) -> None:
     copy.add_field("proxy/policy/decide/snapshot.py", "Deployment", 'acme_notice: str = ""')
     copy.add_at_end(
         "proxy/policy/decide/__init__.py",
-        "_decide_stateless",
+        "_decide_ignoring_stored_state",
         "notice = deployment.acme_notice",
         "warnings += (notice,) if notice else ()",
     )

@@ -136,7 +136,7 @@ def _list_unambiguous_names(
             models = {
                 candidate.model for candidate in deployment.get_candidates(name).active_targets
             }
-            if VirtualKey.find_default_deployment(by_model[name]) is key_deployment and models == {
+            if VirtualKey.find_sole_or_default(by_model[name]) is key_deployment and models == {
                 model
             }:
                 yield name

@@ -115,7 +115,7 @@ class RuleCompiler:
         self._sections = context.compile_section("policies", self._compile_own_rules)
         self._guards_by_policy = context.compile_section("policies", self._compile_policy_guards)
         self._orders = context.compile_section(
-            "policies", lambda name, _: self._list_extended_policies(name, ())
+            "policies", lambda name, _: self._list_policies_by_precedence(name, ())
         )
 
     def list_rules_by_precedence(self, policy_name: str) -> tuple[PolicyRules, ...]:
@@ -134,7 +134,7 @@ class RuleCompiler:
     def compile_policy_cache(self, policy_name: str) -> CacheDecision | None:
         """Return the first decision about the cache of a policy and those that it extends."""
         decisions = (
-            compile_cache(policy.cache) for policy in self._list_enforced_policies(policy_name)
+            compile_cache(policy.cache) for policy in self._list_enforcing_policies(policy_name)
         )
         return next((decision for decision in decisions if decision is not None), None)
 
@@ -142,7 +142,7 @@ class RuleCompiler:
         """Return the guards of a policy and of the policies that it extends."""
         order = self._orders[policy_name]
         guards = [self._guards_by_policy[policy] for policy in order]
-        captures = (policy.capture for policy in self._list_enforced_policies(policy_name))
+        captures = (policy.capture for policy in self._list_enforcing_policies(policy_name))
         return GuardPlan(
             input=tuple(rule for part in guards for rule in part.input),
             output=tuple(rule for part in guards for rule in part.output),
@@ -151,7 +151,7 @@ class RuleCompiler:
             capture=next((compile_capture(c) for c in captures if c is not None), None),
         )
 
-    def _list_enforced_policies(self, policy_name: str) -> Iterator[schema.PolicyConfig]:
+    def _list_enforcing_policies(self, policy_name: str) -> Iterator[schema.PolicyConfig]:
         """Yield a policy and those that it extends, without those in shadow mode."""
         policies = (self._policies[policy] for policy in self._orders[policy_name])
         return (policy for policy in policies if policy.mode == "enforce")
@@ -166,7 +166,7 @@ class RuleCompiler:
             cost_caps=tuple(replace(cap, shadow=True) for cap in guards.cost_caps),
         )
 
-    def _list_extended_policies(
+    def _list_policies_by_precedence(
         self, policy_name: str, extending_policies: tuple[str, ...]
     ) -> list[str]:
         """Return a policy and all that it extends, each once, in order of precedence."""
@@ -178,7 +178,7 @@ class RuleCompiler:
                 message = f"policy {quote(base)} extends this policy. Remove one of the two."
                 self._context.report(path, message)
             elif base in self._sections:
-                bases = self._list_extended_policies(base, (*extending_policies, policy_name))
+                bases = self._list_policies_by_precedence(base, (*extending_policies, policy_name))
                 order += [policy for policy in bases if policy not in order]
         return order
 

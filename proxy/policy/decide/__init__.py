@@ -17,7 +17,7 @@ from proxy.policy.decide.conditions import collect_facts
 from proxy.policy.decide.model_calls import apply_rules, find_rule_by_effect
 from proxy.policy.decide.provenance import DecidedPlan, DecisionBasis
 from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits, list_unique
-from proxy.policy.decide.selection import merge_tags, select_deployment, select_listed_models
+from proxy.policy.decide.selection import merge_tags, select_deployment, select_models_by_url
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
 from proxy.types import NO_OVERRIDES, UNBILLED_ENDPOINTS, Call, ModelCall, Plan, RequestHead
@@ -130,15 +130,16 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     """
     state_ref = call.state_ref
     if state_ref is None:
-        return _decide_stateless(snapshot, key, call)
+        return _decide_ignoring_stored_state(snapshot, key, call)
     from proxy.policy.decide import stored_state  # noqa: PLC0415  # few calls use stored state
 
-    call = stored_state.select_state_deployment(call, state_ref)
+    call = stored_state.prefer_state_deployment_in_draw(call, state_ref)
     stored_state.check_state_deployment_access(key, call, state_ref)
-    return stored_state.keep_state_targets(_decide_stateless(snapshot, key, call), call, state_ref)
+    plan = _decide_ignoring_stored_state(snapshot, key, call)
+    return stored_state.keep_state_targets(plan, call, state_ref)
 
 
-def _decide_stateless(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
+def _decide_ignoring_stored_state(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     head = call.head
     warnings: tuple[str, ...] = ()
     if head.bypass_cache and not key.may_refresh:
@@ -150,7 +151,7 @@ def _decide_stateless(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
             deployment=None,
             tags=key.tags,
             model_calls=(),
-            model_list=select_listed_models(key, head),
+            model_list=select_models_by_url(key, head),
             warnings=warnings,
         )
     key_deployment, path = select_deployment(key, call)
@@ -204,7 +205,7 @@ def _build_plan(
     unpriced: tuple[ModelCall, ...] = ()
     reason = pricing.explain_price_requirement(deployment, limits)
     if reason is not None:
-        model_calls, unpriced = pricing.prefer_priced_targets(model_calls, call)
+        model_calls, unpriced = pricing.drop_unpriced_targets_unless_all(model_calls, call)
         guards = pricing.drop_unpriced_route_targets(guards, call)
         if unpriced:
             refusal = refusal or pricing.make_unpriced_refusal(

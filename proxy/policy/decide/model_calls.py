@@ -156,11 +156,11 @@ class _TargetRuleEvaluation:
     def apply_rules(self) -> RuledModelCall:
         candidates, pool_size = self._order_with_pool_size(self._deployment.routes, self._model)
         served = (
-            tuple(t for t in candidates if self._keep_unless_refused(t, self._merge_effects(t)))
+            tuple(t for t in candidates if self._keep_unless_refused(t, self._find_effects(t)))
             or candidates
         )
         first_targets = tuple(t for t in served if t in candidates[:pool_size]) or served[:1]
-        route = self._merge_effects(served[0])
+        route = self._find_effects(served[0])
         if route.refusal is not None:
             self._excluded.clear()
         chosen, pool_size = self._choose_with_pool_size(route, served, first_targets)
@@ -201,7 +201,7 @@ class _TargetRuleEvaluation:
             return self._order_with_pool_size(routes, route.model or self._model)
         if route.refusal is not None:
             return served, len(first_targets)
-        targets = tuple(t for t in served if self._keep_unless_rerouted(t, self._merge_effects(t)))
+        targets = tuple(t for t in served if self._keep_unless_rerouted(t, self._find_effects(t)))
         return targets, len([t for t in first_targets if t in targets])
 
     def _select_fallback(self, route: RuleEffects) -> Targets:
@@ -272,7 +272,7 @@ class _TargetRuleEvaluation:
             (self._evaluate_effects(names), self._evaluate_effects(names | call_names))
         )
 
-    def _merge_effects(self, target: Target) -> RuleEffects:
+    def _find_effects(self, target: Target) -> RuleEffects:
         return self._chain.combine_all(self._evaluate_own_and_all_names(target, (target,)))
 
     def _make_model_call(
@@ -342,7 +342,7 @@ def explain_price_requirement(deployment: Deployment, limits: Sequence[ScopedLim
     return None
 
 
-def prefer_priced_targets(
+def drop_unpriced_targets_unless_all(
     model_calls: Sequence[ModelCall], call: Call
 ) -> tuple[tuple[ModelCall, ...], tuple[ModelCall, ...]]:
     """Return all model calls with only their priced targets, and those that have no such target.

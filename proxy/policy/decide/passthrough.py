@@ -44,16 +44,16 @@ def find_passthrough_path(
             raise ModelNotFound(
                 describe_unserved_models(call.requested_models, " on this path"), param="model"
             )
-    default = key.find_default_deployment([key_deployment for key_deployment, _ in paths])
+    default = key.find_sole_or_default([key_deployment for key_deployment, _ in paths])
     if default is None:
         names = [key_deployment.deployment.name for key_deployment, _ in paths]
         raise InvalidField("deployment", describe_ambiguity("this path", names))
     path = next(path for key_deployment, path in paths if key_deployment is default)
-    _limit_body_and_query(path, call, request)
+    _check_request_sizes(path, call, request)
     return default, path
 
 
-def _limit_body_and_query(path: PassthroughPath, call: Call, request: PassthroughRequest) -> None:
+def _check_request_sizes(path: PassthroughPath, call: Call, request: PassthroughRequest) -> None:
     upload, max_bytes = call.upload, path.max_bytes
     if upload is not None and upload.length is not None and upload.length > max_bytes:
         raise RequestTooLarge(describe_large_body(max_bytes))

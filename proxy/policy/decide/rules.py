@@ -73,7 +73,7 @@ class Rule:
     path: KeyPath = ()
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def route_targets(self) -> tuple[Target, ...]:
         """Targets that the rule chooses, without the fallback."""
         return self.routes.targets if self.routes else ()
 

@@ -51,7 +51,7 @@ def _select_by_model(key: VirtualKey, call: Call) -> KeyDeployment:
 
         return select_conversation_deployment(key)
     candidates = key.find_deployments_serving_all(call.requested_models)
-    key_deployment = key.find_default_deployment(candidates)
+    key_deployment = key.find_sole_or_default(candidates)
     if key_deployment is not None:
         return key_deployment
     if not candidates:
@@ -71,7 +71,7 @@ def _select_named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeploymen
     return key_deployment
 
 
-def select_listed_models(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
+def select_models_by_url(key: VirtualKey, head: RequestHead) -> tuple[ListedModel, ...]:
     """Return the models of a key, each by one name, or by all names if the request asks for them.
 
     Raise ``ModelNotFound`` if the request names a model that the key may not use.

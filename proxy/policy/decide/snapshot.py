@@ -92,7 +92,7 @@ class Deployment:
         """All targets of the deployment and its rules, with their paths."""
         path: KeyPath = ("deployments", self.name)
         lists = [(path, self.routes.targets, self.fallback)]
-        lists += [(rule.path, rule.targets, rule.fallback or ()) for rule in self.rules]
+        lists += [(rule.path, rule.route_targets, rule.fallback or ()) for rule in self.rules]
         for path, targets, fallback in lists:
             yield from (((*path, "targets", n), target) for n, target in enumerate(targets))
             yield from (((*path, "fallback", n), target) for n, target in enumerate(fallback))
@@ -142,7 +142,7 @@ class VirtualKey:
         object.__setattr__(self, "by_name", by_name)
 
     @staticmethod
-    def find_default_deployment(deployments: Sequence[KeyDeployment]) -> KeyDeployment | None:
+    def find_sole_or_default(deployments: Sequence[KeyDeployment]) -> KeyDeployment | None:
         """Return the only deployment, or the only default one. None if a call must name one."""
         if len(deployments) != 1:
             deployments = [d for d in deployments if d.deployment.is_default]

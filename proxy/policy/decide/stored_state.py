@@ -12,7 +12,7 @@ from proxy.policy.decide.snapshot import KeyDeployment, VirtualKey
 from proxy.types import Call, Plan, StateRef
 
 
-def select_state_deployment(call: Call, state_ref: StateRef) -> Call:
+def prefer_state_deployment_in_draw(call: Call, state_ref: StateRef) -> Call:
     """Return the call for the deployment of its state if a weighted draw could have chosen it."""
     head = call.head
     drawn = (head.deployment, *head.alternatives)
@@ -53,7 +53,7 @@ def select_conversation_deployment(key: VirtualKey) -> KeyDeployment:
     }
     if not stores:
         raise NotFound("No deployment of this key supports conversations.")
-    default = key.find_default_deployment(list(stores.values()))
+    default = key.find_sole_or_default(list(stores.values()))
     if default is None:
         raise InvalidField("deployment", describe_ambiguity("this path", stores))
     return default

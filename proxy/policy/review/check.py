@@ -61,7 +61,7 @@ def list_warnings(loaded: LoadedFolder, snapshot: Snapshot, now: datetime) -> li
         (("upstreams",), _find_unused_upstreams(policies, snapshot)),
         (("upstreams",), _check_upstream_urls_and_headers(policies)),
         (("deployments",), _find_unused_deployments(snapshot)),
-        (("tags",), _find_unset_and_client_tags(policies)),
+        (("tags",), _check_tags_and_limit_scopes(policies)),
         (("keys",), _find_ambiguous_models(snapshot)),
         (("keys",), _find_unusable_keys_and_revocations(policies, snapshot, now)),
         (("prices",), _check_price_table_rows(loaded)),
@@ -125,7 +125,7 @@ def _find_unused_deployments(snapshot: Snapshot) -> Iterator[Finding]:
         yield ("deployments", name), "cannot be called: no key lists it under deployments"
 
 
-def _find_unset_and_client_tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
+def _check_tags_and_limit_scopes(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     tags = [part.tags for part in policies.deployments.values()]
     tags += [part.tags for part in policies.keys.values()]
     used = {name for names in tags for name in names}
@@ -145,7 +145,7 @@ def _find_unset_and_client_tags(policies: schema.PoliciesConfig) -> Iterator[Fin
 def _find_ambiguous_models(snapshot: Snapshot) -> Iterator[Finding]:
     for key in snapshot.keys.values():
         for name, deployments in key.by_model.items():
-            if key.find_default_deployment(deployments) is None and "/" not in name:
+            if key.find_sole_or_default(deployments) is None and "/" not in name:
                 names = ", ".join(sorted(d.deployment.name for d in deployments))
                 message = f"model {quote(name)} is served by deployments {names}. Calls for it "
                 message += "must select one with the header x-headrace-deployment."

@@ -124,7 +124,7 @@ class ChangeTally:
         self._max_changes = max_changes
         self._keep_newest = keep_newest
 
-    def count_call(self, request_id: str, differences: Iterable[Difference]) -> list[Change]:
+    def count_changes(self, request_id: str, differences: Iterable[Difference]) -> list[Change]:
         """Count a call and return its changes, each once."""
         texts: dict[Change, dict[str, None]] = {}
         for difference in differences:
@@ -287,7 +287,7 @@ class CandidateSink:
         self._results[record.ids.server_span] = "differs" if differences else "same"
         if len(self._results) > MAX_CALLS + MAX_UNAUTHORIZED:
             self._results.popitem(last=False)
-        for kind, rule in self._tally.count_call(record.head.request_id, differences):
+        for kind, rule in self._tally.count_changes(record.head.request_id, differences):
             self._count(kind, rule)
         if not differences:
             self._count("same", "")

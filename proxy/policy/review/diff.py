@@ -210,7 +210,7 @@ def replay_calls(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replay
         if recorded.body is None and recorded.parameters is None:
             result.without_parameters += 1
             differences = [d for d in differences if d.kind != "parameters"]
-        result.changed += bool(result.tally.count_call(call.head.request_id, differences))
+        result.changed += bool(result.tally.count_changes(call.head.request_id, differences))
     return result
 
 

@@ -221,7 +221,9 @@ def _explain_rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decisi
     return Decision("rule", f"{rule.name} {verb}", reason, source=source, state=state)
 
 
-def _diff_with_overrides(call: Call, target: Target, changes: ParameterOverrides) -> Json:
+def _diff_with_overrides(
+    call: Call, target: Target, changes: ParameterOverrides
+) -> dict[str, tuple[Any, Any]]:
     """Return the fields of the request to a target that rules change: name, value before, after.
 
     Members of objects are named ``thinking.budget_tokens``. A missing field is None. Raise

@@ -38,15 +38,15 @@ def lint_deployment(deployment: Deployment, snapshot: Snapshot) -> Iterator[Find
     """Yield the warnings about one deployment."""
     path: KeyPath = ("deployments", deployment.name)
     yield from _check_target_prices_and_endpoints(deployment)
-    yield from _find_rejection_of_unpriced_calls(path, deployment)
+    yield from _find_rejection_for_missing_prices(path, deployment)
     yield from _check_partly_unused_targets((*path, "targets"), deployment)
     yield from _find_hedge_to_same_target((*path, "hedge"), deployment)
     if deployment.passthrough is not None:
         paths = deployment.passthrough
         yield from _check_stored_data((*path, "passthrough"), deployment, snapshot, paths)
-        yield from _check_path_credentials_and_bodies((*path, "passthrough"), deployment, paths)
+        yield from _check_leaked_credentials_and_bodies((*path, "passthrough"), deployment, paths)
         if not _has_only_free_targets(deployment):
-            yield from _check_path_costs((*path, "passthrough"), deployment, paths)
+            yield from _check_path_max_costs((*path, "passthrough"), deployment, paths)
     if (rule := find_target_overriding_rule(deployment)) is not None:
         message = f"are never used, because rule {rule} sets the targets of every call"
         yield (*path, "targets"), message
@@ -66,7 +66,7 @@ def _check_target_prices_and_endpoints(deployment: Deployment) -> Iterator[Findi
             yield (*path, "endpoint"), f"{message}chat."
 
 
-def _find_rejection_of_unpriced_calls(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
+def _find_rejection_for_missing_prices(path: KeyPath, deployment: Deployment) -> Iterator[Finding]:
     """Yield deployments that reject every call, because no target has a known price."""
     if any(target.describe_missing_price() is None for _, target in deployment.targets):
         return
@@ -175,7 +175,7 @@ def _check_stored_data(
         )
 
 
-def _check_path_credentials_and_bodies(
+def _check_leaked_credentials_and_bodies(
     path: KeyPath, deployment: Deployment, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield warnings about credentials in responses, and about bodies that cannot be inspected."""
@@ -219,7 +219,7 @@ def _check_path_credentials_and_bodies(
         )
 
 
-def _check_path_costs(
+def _check_path_max_costs(
     path: KeyPath, deployment: Deployment, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield paths that exceed a limit in USD, or have no maximum cost under such a limit."""

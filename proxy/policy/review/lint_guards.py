@@ -13,7 +13,7 @@ from proxy.config.scalars import iter_references
 from proxy.errors.words import join_names, quote
 from proxy.guards.stream.word_scanner import MIN_LOOKBACK
 from proxy.policy import schema
-from proxy.policy.catalog import iter_guards_with_model_deployments
+from proxy.policy.catalog import iter_guard_and_called_deployment
 from proxy.policy.compile.deployments import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Finding, KeyPath
@@ -36,7 +36,7 @@ SAMPLE_CONTEXT = PromptContext("an example of a system prompt", "an example", "a
 
 def lint_guard_calls(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     calls = {
-        name: {target for _, target in iter_guards_with_model_deployments(deployment)}
+        name: {target for _, target in iter_guard_and_called_deployment(deployment)}
         for name, deployment in snapshot.deployments.items()
     }
     for path, guard in _list_guards(policies):

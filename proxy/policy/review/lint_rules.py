@@ -147,7 +147,7 @@ def find_exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]
     sections = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
     rules = [rule for section in sections.values() for rule in section.rules]
     models = {rule.model for rule in rules} | {
-        target.model for rule in rules for target in (*rule.targets, *(rule.fallback or ()))
+        target.model for rule in rules for target in (*rule.route_targets, *(rule.fallback or ()))
     }
     deployments: dict[Hashable, Deployment] = {}
     for deployment in snapshot.deployments.values():
