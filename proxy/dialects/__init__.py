@@ -344,7 +344,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     member = CALL_LISTS.get(DIALECTS[head.dialect].families.get(endpoint, ""), "")
     if type(body.get(member)) is list:
         body, signatures = remove_signatures(body, member)
-    chat = body if client.to_openai is None else client.to_openai(endpoint, body)
+    chat = body if client.to_chat is None else client.to_chat(endpoint, body)
     if endpoint == "completions" and chat.get("prompt") is None:
         chat = {**chat, "prompt": START_OF_DOCUMENT}
     check_name_lengths("model", *models)

@@ -70,12 +70,12 @@ class ClientDialect:
     """Checks of combinations of fields."""
     ruled_fields: frozenset[str] = frozenset()
     """Fields that the rules read. Bodies without any of them need no check."""
-    to_openai: Callable[[Endpoint, Json], Json] | None = None
+    to_chat: Callable[[Endpoint, Json], Json] | None = None
     """Converts a validated body to OpenAI's fields."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Fields by their other names. The field has precedence over its alias."""
     filtered_fields: tuple[str, ...] = ()
-    """Fields from which ``to_openai`` removes members."""
+    """Fields from which ``to_chat`` removes members."""
     split_off_deployment: Callable[[str], tuple[str, str | None]] | None = None
     """Splits a name of the client into the model and the deployment."""
     read_end_user: Callable[[Json], str | None] | None = None
@@ -122,7 +122,7 @@ class UpstreamDialect:
     """Prefix of client headers that are forwarded."""
     default_headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of requests whose client does not send them."""
-    from_openai: Callable[[Endpoint, Json], Json] | None = None
+    from_chat: Callable[[Endpoint, Json], Json] | None = None
     """Converts a body from OpenAI's fields."""
     can_stream: bool = True
     has_usage_option: bool = True
@@ -131,7 +131,7 @@ class UpstreamDialect:
     """Values of fields that mean the same as their absence."""
 
     # Responses
-    to_family_document: Callable[[Json], Json] | None = None
+    to_chat: Callable[[Json], Json] | None = None
     """Converts a document to the form of its family."""
     finish_reasons: Mapping[str, str] = field(default_factory=dict)
     """OpenAI's finish reasons by those of the vendor."""

@@ -176,7 +176,7 @@ def make_reader(
         finish_reasons={} if is_same_dialect else server.finish_reasons,
         shown_as=client.shown_as,
     )
-    rewrite: Rewrite | None = server.to_family_document
+    rewrite: Rewrite | None = server.to_chat
     if ids is not None and not is_translated and family.has_stored_ids:
         rewrite = _make_id_sealer(open_attempt, ids)
     documents = DocumentParser(upstream.max_answer_values, allows_vectors=family.has_vectors)

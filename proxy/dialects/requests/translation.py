@@ -181,7 +181,7 @@ def _convert_from_chat(
         return requests.adapt_chat_to_provider(body, traits)
     form = _get_request_conversion(families[1])
     if form is None:
-        return body if server.from_openai is None else server.from_openai(endpoint, body), ()
+        return body if server.from_chat is None else server.from_chat(endpoint, body), ()
     return form.rename_chat_fields(body) if families[0] == families[1] else form.from_chat(body), ()
 
 

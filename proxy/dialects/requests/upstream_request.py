@@ -103,7 +103,7 @@ def make_target_route(
     fields = get_supported_fields(target, endpoint)
     checks = {name: field.check for name, field in fields.items()}
     families = from_dialect.families.get(client_endpoint), to_dialect.families.get(endpoint)
-    is_same = client_endpoint == endpoint and server.from_openai is None
+    is_same = client_endpoint == endpoint and server.from_chat is None
     is_same = is_same and (endpoint != "chat" or upstream.traits.is_openai_compatible)
     passed: Collection[str] = ()
     if is_same and families == (None, None):
@@ -111,7 +111,7 @@ def make_target_route(
     elif is_same and families == ("responses", "responses"):
         passed = fields
     client_fields = CHECKED_FIELDS[from_dialect.name][client_endpoint]
-    is_kept = from_dialect.client.to_openai is None  # unchanged from the checked body
+    is_kept = from_dialect.client.to_chat is None  # unchanged from the checked body
     url, headers = make_url_and_headers(upstream, server.paths[endpoint])
     route = upstream.routes[key] = TargetRoute(
         endpoint=endpoint,

@@ -48,7 +48,7 @@ def read_enkrypt_headers(headers: base.Headers, head: RequestHead) -> RequestHea
     )
 
 
-def to_openai(endpoint: Endpoint, body: Json) -> Json:
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
     if body.get("context") is not None and body.get("enkrypt_context") is None:
         body = body | {"enkrypt_context": body["context"]}
     return {k: v for k, v in body.items() if k != "context"}
@@ -82,7 +82,7 @@ ENKRYPT = base.Dialect(
         make_error_response=make_error_response,
         rules=openai.CHECKS_BY_ENDPOINT,
         ruled_fields=openai.RULED_FIELDS,
-        to_openai=to_openai,
+        to_chat=to_chat,
         aliases={"context": "enkrypt_context"},
         merge_documents=add_empty_prompt,
         add_guard_results=add_guard_results,

@@ -21,7 +21,7 @@ def check_single_token_limit(body: Json) -> None:
         raise InvalidField("max_completion_tokens", describe_conflict("max_tokens"))
 
 
-def to_openai(endpoint: Endpoint, body: Json) -> Json:
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
     """Convert log-probabilities, a JSON schema, and a legacy token limit to OpenAI's fields."""
     changed: Json = {}
     if endpoint == "completions":
@@ -38,7 +38,7 @@ def to_openai(endpoint: Endpoint, body: Json) -> Json:
     return body | changed
 
 
-def from_openai(endpoint: Endpoint, body: Json) -> Json:
+def from_chat(endpoint: Endpoint, body: Json) -> Json:
     """Convert the JSON schema of a legacy completion to Fireworks' form."""
     form = body.get("response_format")
     if endpoint != "completions" or not isinstance(form, dict):
@@ -76,14 +76,14 @@ FIREWORKS = Dialect(
             "chat": (openai.check_stream_options, check_single_token_limit),
         },
         ruled_fields=frozenset({"max_completion_tokens", "stream_options"}),
-        to_openai=to_openai,
+        to_chat=to_chat,
         make_response_headers=make_prompt_token_header,
         always_sends_usage=True,
     ),
     server=UpstreamDialect(
         prefix="/inference/v1",
         paths={name: path for name, path in openai.PATHS.items() if name != "responses"},
-        from_openai=from_openai,
+        from_chat=from_chat,
         has_usage_option=False,
         forwarded_response_headers=("fireworks-",),
         statuses={

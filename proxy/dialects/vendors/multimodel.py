@@ -34,13 +34,13 @@ def refuse_streams_and_choices(body: Json) -> None:
         raise InvalidField("n", "must be 1, because this API returns one choice per model")
 
 
-def to_openai(endpoint: Endpoint, body: Json) -> Json:
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
     if body.get("max_new_tokens") is not None and body.get("max_tokens") is None:
         body = body | {"max_tokens": body["max_new_tokens"]}
     return {k: v for k, v in body.items() if k not in ("max_new_tokens", "stream", "n")}
 
 
-def from_openai(endpoint: Endpoint, body: Json) -> Json:
+def from_chat(endpoint: Endpoint, body: Json) -> Json:
     """Remove fields of streams. Send stop sequences as a list, and a single prompt as a string."""
     changed: Json = {}
     if isinstance(body.get("stop"), str):
@@ -133,7 +133,7 @@ MULTIMODEL = Dialect(
         make_error_response=openai.make_error_response,
         rules={"completions": (refuse_streams_and_choices, check_distinct_models)},
         ruled_fields=frozenset({"model"}),
-        to_openai=to_openai,
+        to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens"},
         merge_documents=compose_response,
         reports_latency=True,
@@ -141,8 +141,8 @@ MULTIMODEL = Dialect(
     server=UpstreamDialect(
         prefix="/v1",
         paths={"completions": "/completion"},
-        from_openai=from_openai,
-        to_family_document=convert_to_legacy_completion,
+        from_chat=from_chat,
+        to_chat=convert_to_legacy_completion,
         finish_reasons=FINISH_REASONS,
         default_values={"context_length_exceeded_behavior": "error"},
         can_stream=False,

@@ -56,7 +56,7 @@ def _select_permitted_headers(extra_headers: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def to_openai(endpoint: Endpoint, body: Json) -> Json:
+def to_chat(endpoint: Endpoint, body: Json) -> Json:
     """Convert a client's Scale fields to OpenAI's."""
     body = dict(body)
     bound = body.pop("max_new_tokens", None)
@@ -76,7 +76,7 @@ def to_openai(endpoint: Endpoint, body: Json) -> Json:
     return requests.convert_logprobs_to_count(body)
 
 
-def from_openai(endpoint: Endpoint, body: Json) -> Json:
+def from_chat(endpoint: Endpoint, body: Json) -> Json:
     """Send more than four stop sequences as ``stop_sequences``."""
     stop = body.get("stop")
     if isinstance(stop, list) and len(stop) > MAX_STOPS and body.get("stop_sequences") is None:
@@ -128,7 +128,7 @@ SCALE = Dialect(
         make_error_response=make_error_response,
         rules={"completions": (*REQUEST_CHECKS, openai.check_best_of), "chat": REQUEST_CHECKS},
         ruled_fields=openai.RULED_FIELDS.union(GUIDED_FIELDS),
-        to_openai=to_openai,
+        to_chat=to_chat,
         aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},
         filtered_fields=("inference_extra_headers",),
         split_off_deployment=split_off_deployment,
@@ -139,6 +139,6 @@ SCALE = Dialect(
         prefix="/v4/beta",
         paths={"completions": "/completions", "chat": "/chat/completions"},
         key_header="x-api-key",
-        from_openai=from_openai,
+        from_chat=from_chat,
     ),
 )

@@ -64,8 +64,8 @@ def test_fields_of_clients_become_those_of_openai(
 @for_each(
     ("convert", "fields", "sent_fields"),
     [
-        (scale.from_openai, {"logprobs": 3}, {"logprobs": True, "top_logprobs": 3}),
-        (fireworks.from_openai, {"response_format": OPENAI_FORMAT},
+        (scale.from_chat, {"logprobs": 3}, {"logprobs": True, "top_logprobs": 3}),
+        (fireworks.from_chat, {"response_format": OPENAI_FORMAT},
             {"response_format": FIREWORKS_FORMAT}),
     ],
 )  # fmt: skip
