@@ -117,7 +117,7 @@ class PolicyStore:
         self._report_activation()
 
     async def reload_if_cache_bypassed(self, head: RequestHead) -> ActivePolicy:
-        """Return the active policy. Reload first if the request asks for it and its key may."""
+        """Return the active policy, reloaded first if a permitted request bypasses caches."""
         if head.bypass_cache and self._may_refresh(head):
             await self.refresh()
         return self.get_active_policy()

@@ -252,7 +252,7 @@ class ConnectionHandler(web.RequestHandler):
                     MAX_UNREAD_CHUNKS,
                     MAX_UNREAD_CHUNKS // 2,
                 )
-                self._length = self._get_content_length()
+                self._length = self._get_last_content_length()
             return
         self._framing += size - (body.total_bytes - body_before)
         broken = bool(self._messages) and not _is_request(self._messages[-1][0])
@@ -263,7 +263,7 @@ class ConnectionHandler(web.RequestHandler):
             body.feed_eof()
             self.close()  # closes after the response; further data is not parsed
 
-    def _get_content_length(self) -> int:
+    def _get_last_content_length(self) -> int:
         """Return the Content-Length of the last request, 0 if it is chunked."""
         for message, _ in reversed(self._messages):
             if isinstance(message, http_parser.RawRequestMessage):

@@ -169,7 +169,7 @@ class Limit:
 
     @property
     def calendar(self) -> Calendar:
-        """Window of a budget."""
+        """Calendar of the windows of a budget. Rates have none."""
         assert isinstance(self.window, Calendar)  # noqa: S101  # guaranteed by the schema
         return self.window
 

@@ -67,8 +67,8 @@ class RestrictedField(NamedTuple):
 def apply_field_rules(body: Json, upstream: Upstream, model: str = "") -> tuple[Json, list[str]]:
     """Return a copy of a body without the fields to drop for an upstream, and their names.
 
-    ``model`` is the target's, which nested fields may name. Raises ``InvalidField`` for a refused
-    field.
+    ``model`` is the target's: nested fields with this value are kept. Raises ``InvalidField`` for a
+    refused field.
     """
     dropped: set[str] = set()
     removed: set[tuple[int, str]] = set()

@@ -217,7 +217,7 @@ def _build_stream_pattern(rule: SecretRule) -> StreamPattern:
     )
 
 
-def _merge_overlaps(matches: Sequence[SecretMatch], lookback: int) -> list[SecretMatch]:
+def _merge_overlaps(matches: Sequence[SecretMatch], max_bytes: int) -> list[SecretMatch]:
     """Merge overlapping matches. The highest score decides the kind, then the greatest length."""
     result: list[SecretMatch] = []
     for match in sorted(set(matches)):
@@ -226,7 +226,7 @@ def _merge_overlaps(matches: Sequence[SecretMatch], lookback: int) -> list[Secre
             continue
         start, end, _, _ = result[-1]
         _, _, kind, score = max(result[-1], match, key=lambda item: (item[3], item[1] - item[0]))
-        result[-1] = (start, min(max(end, match[1]), start + lookback), kind, score)
+        result[-1] = (start, min(max(end, match[1]), start + max_bytes), kind, score)
     return result
 
 

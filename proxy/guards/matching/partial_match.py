@@ -172,7 +172,7 @@ class StreamPatternMatcher:
 
 
 def _compile_partial_pattern(pattern: str, *, unspaced: bool) -> Pattern | None:
-    """Return the pattern of partial matches, relaxed if it compiles too slowly."""
+    """Return the pattern of partial matches, relaxed if a count exceeds ``MAX_EXACT_COUNT``."""
     partial = build_partial_pattern(pattern, unspaced=unspaced)
     if partial is None:
         return None

@@ -127,7 +127,7 @@ def iter_non_delta_texts(frame: Frame) -> Iterator[WalkItem]:
 
 
 def get_event_value_path(frame: Frame, index: int) -> Path:
-    """Return the path of an event's value.
+    """Return the path of the value of ``frame.events[index]`` in the document of the frame.
 
     It starts with ``index`` if the document does not have the value.
     """

@@ -130,7 +130,7 @@ def _list_initial_tag_value_deployments(catalog: LabelCatalog) -> set[Values]:
     return initial
 
 
-def _list_default_tags(catalog: LabelCatalog) -> set[Values]:
+def _list_deployment_tags(catalog: LabelCatalog) -> set[Values]:
     return {
         (name, tag, value)
         for name, deployment in catalog.deployments.items()
@@ -220,7 +220,9 @@ LOSS_CAUSE = make_fixed_label("cause", *get_args(LossReason))
 TAG_VALUE = LabelSet(
     ("tag", "value", "deployment"), _list_tag_value_deployments, _list_initial_tag_value_deployments
 )
-DEPLOYMENT_TAG = LabelSet(("deployment", "tag", "value"), _list_default_tags, _list_default_tags)
+DEPLOYMENT_TAG = LabelSet(
+    ("deployment", "tag", "value"), _list_deployment_tags, _list_deployment_tags
+)
 KEY = LabelSet(("key",), _list_keys, _list_keys)
 KEY_REJECTION = LabelSet(("reason", "key"), _list_key_rejections, _list_keyless_rejection_reasons)
 CREDENTIAL = LabelSet(("key", "digest"), attrgetter("credentials"), attrgetter("credentials"))

@@ -104,16 +104,16 @@ class Connection(asyncio.Protocol):
         self._duplicate_socket()
         if self._is_reading and self._poll.poll(0):  # may be an early refusal: read it first
             await asyncio.sleep(0)
-        while not self._is_writable and not self._is_upload_over:
+        while not self._is_writable and not self._should_stop_upload:
             await self._can_write.wait()
-        if self._is_upload_over:
+        if self._should_stop_upload:
             self._was_cut_short = True
             return False
         self._transport.write(piece)
         return True
 
     @property
-    def _is_upload_over(self) -> bool:
+    def _should_stop_upload(self) -> bool:
         has_head = self._response is not None and self._response.head is not None
         return has_head or self._fault is not None or self._transport.is_closing()
 

@@ -246,14 +246,16 @@ class Dialer:
         try:
             async with asyncio.timeout_at(deadline):
                 addresses = await self._names.resolve_addresses(origin.host, origin.port)
-                return await self._connect_any(attempt, addresses)
+                return await self._try_addresses_in_turn(attempt, addresses)
         except TimeoutError:
             text = f"{attempt.step} with {attempt.peer}"
             raise UpstreamTimeout("connect").set_cause("timeout", text) from None
         except (OSError, UnicodeError) as error:
             raise attempt.to_error(error) from None
 
-    async def _connect_any(self, attempt: DialAttempt, addresses: list[str]) -> Connection:
+    async def _try_addresses_in_turn(
+        self, attempt: DialAttempt, addresses: list[str]
+    ) -> Connection:
         """Try each address for an equal share of the remaining time."""
         loop = asyncio.get_running_loop()
         for remaining in range(len(addresses), 1, -1):

@@ -197,7 +197,7 @@ def test_weights_apply_to_named_deployment(
     paths = [f"deployments.support-chat.targets[{index}]" for index in warned]
     assert [warning.path for warning in report.warnings] == paths
     for warning in report.warnings:
-        assert 'and "larger", but not for' in warning.message
+        assert 'and "larger", but not of calls for' in warning.message
         assert warning.message.endswith('"also_known_as: [m]" to deployment "support-chat".')
 
 
