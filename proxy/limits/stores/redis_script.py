@@ -36,7 +36,7 @@ class ScriptCall:
 
 
 class EncodedLimit(NamedTuple):
-    """What all claims on ``limit`` share as JSON until its window ends."""
+    """Fields that all claims on ``limit`` share until its window ends, as JSON."""
 
     limit: Limit
     window_end_ms: int
