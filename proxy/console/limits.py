@@ -26,7 +26,7 @@ async def read_limit_rows(sources: Sources) -> list[Data] | None:
     states = await read_states(sources.counters, claims)
     if states is None:
         return None
-    denied = sources.series.count_recent_denials_by_limit()
+    denied = await asyncio.to_thread(sources.series.count_recent_denials_by_limit)
     states.sort(key=lambda s: (s.limit.name not in denied, -s.used / s.limit.capacity))
     return [
         {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add, sub
 from pathlib import Path
 from threading import Lock
@@ -122,7 +122,7 @@ class TimeSeries:
     def get_total(self, name: str) -> float:
         """Return a counter since the start, with the series that a reload has dropped."""
         with self._lock:
-            sample = self._make_sample(self._read_amounts())
+            sample = self._make_sample(self._read_amounts([name]))
             return self._totals[name] + Period([sample]).total(name)
 
     def get_last(self, seconds: float) -> Period:
@@ -164,14 +164,13 @@ class TimeSeries:
             start=self._sampled_at, end=self._now(), increases=increases, in_flight=in_flight
         )
 
-    def _read_amounts(self) -> SeriesByMetric:
+    def _read_amounts(self, names: Iterable[str] = SAMPLED_METRICS) -> SeriesByMetric:
         def read(series: Any) -> Amounts:
             return tuple(getattr(series, "counts", ())) or (series.value,)
 
         copy = self._metrics.copy_series
         return {
-            name: {labels: read(series) for labels, series in copy(name).items()}
-            for name in SAMPLED_METRICS
+            name: {labels: read(series) for labels, series in copy(name).items()} for name in names
         }
 
 

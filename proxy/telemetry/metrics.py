@@ -188,10 +188,10 @@ class CallMetrics:
             decision = "allow" if not refuses else "would_deny" if limit.shadow else "deny"
             series["headrace_limit_decisions_total", limit.name, decision].value += 1
         for stage, result in summary.all_verdicts:
-            guard, verdict, shadow, _, _, _, _, seconds, _, _, _, _ = result
+            guard, verdict, shadow = result.guard, result.verdict, result.shadow
             is_shadow = "true" if shadow else "false"
             series["headrace_guard_decisions_total", guard, stage, verdict, is_shadow].value += 1
-            series["headrace_guard_duration_seconds", guard, stage].observe(seconds)
+            series["headrace_guard_duration_seconds", guard, stage].observe(result.seconds)
 
     def _count_cache(self, deployment: str, summary: CallSummary) -> None:
         series, saved = self._series, summary.saved
