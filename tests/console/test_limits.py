@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -39,11 +40,17 @@ def make_sources(store: ObservedStore) -> Sources:
     snapshot = Snapshot(
         revision="r", keys={}, credentials={}, tags={}, refuse_caller_tags=False, deployments={}
     )
+    loop_thread = threading.get_ident()
+
+    def count_denials() -> dict[str, int]:
+        assert threading.get_ident() != loop_thread  # it copies all sampled series
+        return {}
+
     catalog = SimpleNamespace(counters=[(LIMIT, scope) for scope in SCOPES])
     parts = SimpleNamespace(
         counters=store,
         metrics=SimpleNamespace(catalog=catalog),
-        series=SimpleNamespace(count_recent_denials_by_limit=dict),
+        series=SimpleNamespace(count_recent_denials_by_limit=count_denials),
         snapshot=snapshot,
     )
     return cast(Sources, parts)
