@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from proxy.config.scalars import Section, get_key_descriptions
-from proxy.guards.guard_kind import NO_CONTEXT, CostLimit, GuardKind
+from proxy.guards.guard_kind import NO_CONTEXT, GuardKind, MaxCallCost
 from proxy.guards.kinds import KINDS
 from proxy.guards.text.members import IGNORED_RESPONSE_MEMBERS
 from proxy.guards.text.walk import IGNORED_FIELDS
@@ -124,7 +124,7 @@ def _describe_streaming(name: str, kind: GuardKind[Any]) -> str:
         guard: Any = kind.make(kind.Keys(**kind.example), NO_CONTEXT)
     except ValueError:
         return STREAMING.get(name, "")
-    if isinstance(guard, CostLimit):
+    if isinstance(guard, MaxCallCost):
         return "Reads no text."
     if is_contextual(guard):
         guard = guard.for_prompt(CONTEXT)

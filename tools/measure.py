@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from proxy.guards.guard_kind import NO_CONTEXT, CostLimit
+from proxy.guards.guard_kind import NO_CONTEXT, MaxCallCost
 from proxy.guards.kinds import KINDS
 from proxy.guards.text.normalize import build_views
 from proxy.types.guard import Detector, is_detector
@@ -14,14 +14,14 @@ from proxy.types.guard import Detector, is_detector
 def detector(kind: str, **options: object) -> Detector:
     """Build a detector of a guard kind."""
     built = KINDS[kind].make(KINDS[kind].Keys(**options), NO_CONTEXT)
-    assert not isinstance(built, CostLimit)  # noqa: S101  # for the type
+    assert not isinstance(built, MaxCallCost)  # noqa: S101  # for the type
     assert is_detector(built)  # noqa: S101  # for the type
     return built
 
 
 def finds(guard: Detector, text: str, *, cased: bool) -> bool:
     """Return True if a guard finds something in any normalization of a text."""
-    views = build_views(text, escaped=False)
+    views = build_views(text, in_json=False)
     return any(guard.find(view.cased if cased else view.folded) for view in views)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from proxy.guards.kinds.evidence import EntailmentDetector
+from proxy.guards.kinds.evidence import LocalEntailmentDetector
 from proxy.guards.services.judge import GROUNDED_RULE, Judge
 from proxy.guards.services.stage import NoGuardClients
 from proxy.guards.services.wire import BadAnswer, Unsure
@@ -64,7 +64,7 @@ async def measure(score_sentence: Score) -> dict[str, KindScores]:
 
 
 def nli_score(folder: str) -> Score:
-    guard = EntailmentDetector(folder, 0.0)
+    guard = LocalEntailmentDetector(folder, 0.0)
 
     async def score(context: str, sentence: str) -> float | None:
         return await _highest_score(guard, context, sentence, NoGuardClients())

@@ -90,7 +90,7 @@ async def run_proxy(
         decisions = telemetry.open_decision_log(context)
         store, watch, tokens = _open_policies(context, decisions)
         check(store.current)
-        candidate = await _open_candidate_sink(context)
+        candidate = await _open_candidate_policy_sink(context)
         context = replace(context, ledger=stores.open_ledger(context))
         stored, own_sinks = build_call_sinks(context, store, decisions, candidate)
         emitters = _build_emitters(context, (*own_sinks, *sinks))
@@ -295,7 +295,7 @@ def _build_folder_watch(
     return FolderWatch(read, states, store.refresh, revoke, settle_s, time.monotonic)
 
 
-async def _open_candidate_sink(context: Context) -> CandidateSink | None:
+async def _open_candidate_policy_sink(context: Context) -> CandidateSink | None:
     """Return the sink of the candidate policies, which need no secrets, and watch their folder."""
     folder = context.settings.candidate
     if folder is None:

@@ -62,7 +62,7 @@ def init_command(folder: Path, provider: str, model: str) -> None:
         raise click.UsageError(f"--model is required for {provider}")
     text = write_starter_folder(folder, details, model)
     click.echo(f"{text}\n", err=True)
-    click.echo(INIT_MESSAGE.format(folder=shlex.quote(str(folder)), variable=details.variable))
+    click.echo(INIT_MESSAGE.format(folder=shlex.quote(str(folder)), variable=details.key_variable))
 
 
 def write_starter_folder(
@@ -104,7 +104,7 @@ def _adapt_starter_file(text: str, provider: Provider, model: str) -> str:
     head, marker, _ = text.partition("  openai:\n")
     if marker:
         address = f"dialect: {provider.dialect}\n    base_url: {provider.base_url}"
-        key = f"    api_key: ${{{provider.variable}}}\n" if provider.variable else ""
+        key = f"    api_key: ${{{provider.key_variable}}}\n" if provider.key_variable else ""
         text = f"{head}  {name}:\n    {address}\n{key}    provider: {name}\n"
     text = text.replace(f"openai, model: {STARTER_MODEL}", f"{name}, model: {json.dumps(model)}")
     text = text.replace(f"openai/{STARTER_MODEL}", json.dumps(f"{name}/{model}"))

@@ -100,7 +100,7 @@ _COUNT_SUFFIXES = {"": 1, "k": 1000, "M": 1_000_000}
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 
-def parse_count(value: Any) -> Any:
+def parse_count(value: object) -> int:
     """Parse ``600``, ``200k`` or ``1.5M`` as a whole number."""
     match = re.fullmatch(_COUNT_PART, str(value)) if type(value) in (int, str) else None
     amount = Decimal(match[1]) * _COUNT_SUFFIXES[match[2] or ""] if match else Decimal(0)

@@ -14,7 +14,7 @@ from typing import Any
 
 from proxy.errors import UpstreamFinding
 from proxy.types import Json
-from proxy.types.detections import Details, DetectionFormat, DetectorFindings, get_counts
+from proxy.types.detections import BuildDetails, DetectionFormat, DetectorFindings, get_counts
 from proxy.types.guard import GuardResult, GuardResults, Stage
 
 DETECTIONS_MEMBER, HOOKS_MEMBER = "enkrypt_policy_detections", "hook_results"
@@ -170,19 +170,19 @@ def round_score(score: float) -> float:
     return round(score, 3)
 
 
-def make_counts_formatter(member: str) -> Details:
+def make_counts_details(member: str) -> BuildDetails:
     return lambda findings: {member: get_counts(findings)}
 
 
-def make_inverse_score_formatter(member: str) -> Details:
+def make_inverse_score_details(member: str) -> BuildDetails:
     return lambda findings: {member: round_score(1 - findings.score)}
 
 
-def make_flag_formatter(member: str) -> Details:
+def make_flag_details(member: str) -> BuildDetails:
     return lambda findings: {member: bool(findings.findings)}
 
 
-def make_similarity_details(findings: DetectorFindings) -> Json:
+def build_similarity_details(findings: DetectorFindings) -> Json:
     return {"similarity_score": round_score(findings.score)}
 
 
@@ -197,15 +197,15 @@ def _list_toxicity_labels(findings: DetectorFindings) -> list[str]:
     return [_TOXICITY_LABELS.get(kind, kind) for kind in sorted(findings.findings)]
 
 
-def _make_toxicity_details(findings: DetectorFindings) -> Json:
+def _build_toxicity_details(findings: DetectorFindings) -> Json:
     score = round_score(findings.score)
     return {"toxicity": score, **dict.fromkeys(_list_toxicity_labels(findings), score)}
 
 
 TOXICITY = DetectionFormat(
-    "toxicity", "toxicity", _make_toxicity_details, summary=_list_toxicity_labels
+    "toxicity", "toxicity", _build_toxicity_details, summary=_list_toxicity_labels
 )
-PII = DetectionFormat("pii", "pii", make_counts_formatter("pii"))
+PII = DetectionFormat("pii", "pii", make_counts_details("pii"))
 
 
 def drop_shadow_results(results: GuardResults) -> GuardResults:

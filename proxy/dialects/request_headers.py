@@ -217,7 +217,7 @@ def insert_model_from_path(head: RequestHead, body: Json) -> tuple[Json, tuple[s
     return {**body, "model": name}, warnings
 
 
-def describe_key_headers(client: ClientDialect, headers: Mapping[str, str], query: str) -> str:
+def build_missing_key_hint(client: ClientDialect, headers: Mapping[str, str], query: str) -> str:
     """Return a hint about the headers that may have the key, and where else the request has one."""
     hint = f"This path reads the key from the header {', or '.join(list_key_headers(client))}."
     places = [name for name in KEY_HEADERS if headers.get(name, "").strip()]

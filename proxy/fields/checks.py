@@ -242,7 +242,7 @@ def string_array(*words: str) -> FieldType:
     """Return the type of arrays of strings, which ``words`` may restrict."""
     if not words:
         return array(str, "an array of strings")
-    expected = f"an array of the strings {' and '.join(words)}"
+    expected = f"an array whose items are {' or '.join(words)}"
     listed = _make_type(
         expected, lambda value: type(value) is list and all(word in words for word in value)
     )

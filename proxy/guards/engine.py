@@ -215,7 +215,7 @@ class Engine:
                 for index, text in enumerate(texts)
                 if not text.in_data_member
             ]
-            joined_texts = (item for item in iter_joined_message_parts(texts) if item.text.run)
+            joined_texts = (item for item in iter_joined_message_parts(texts) if item.text.join_key)
             views += [(joined.build_views(), joined.text) for joined in joined_texts]
             return [
                 Text((), view.cased, text.kind, role=text.role)
@@ -298,7 +298,7 @@ def _build_inspection(
     changes: dict[Path, str] = {}
     for place, matches in by_text.items():
         text = texts[place]
-        written = findings.make_json_string_replace(replace) if text.escaped else replace
+        written = findings.make_json_string_replace(replace) if text.in_json else replace
         ordered = sorted(matches, key=attrgetter("sort_key"))
         changes[text.path] = findings.apply_masks(text.text, ordered, rules, written)
     routing = (

@@ -59,7 +59,7 @@ class PromptDetectorFactory(Generic[D_co]):
 
 
 @frozen
-class CostLimit:
+class MaxCallCost:
     """Maximum cost of a call in nano-USD, for a guard that inspects no text."""
 
     nano_usd: int
@@ -71,7 +71,7 @@ class GuardKind(Generic[K]):
 
     Keys: type[K]
     """YAML keys. Editors and the page of guards show their docstrings."""
-    make: Callable[[K, GuardContext], AnyDetector | CostLimit]
+    make: Callable[[K, GuardContext], AnyDetector | MaxCallCost]
     """Returns a detector. Raises ``ValueError`` or ``InvalidGuardSetting`` for invalid keys."""
     cased: bool = True
     """True if the detector gets texts with their case, not case-folded."""

@@ -87,32 +87,32 @@ def restore_masked_values(frame: Frame, masks: Masks, call: Call) -> Frame:
     return frame if doc is document_before else replace_document(frame, doc, call)
 
 
-def _set_runs_of_joined_texts(walked_texts: Texts, frame: Frame) -> Texts:
-    """Return the texts of a response, with the ``run`` of those that clients may see joined.
+def _set_join_keys(walked_texts: Texts, frame: Frame) -> Texts:
+    """Return the texts of a response, with the ``join_key`` of those that clients may see joined.
 
     These are the texts of one choice and one kind. Writers of other API families join them.
     """
-    runs: dict[Path, tuple[int, str]] = {
+    join_keys: dict[Path, tuple[int, str]] = {
         event.slot: (event.part.choice, KIND_OF[event.part.kind])
         for event in frame.events
         if isinstance(event, Delta) and event.part.kind in VISIBLE_KINDS
     }
-    if len(runs) == len({*runs.values()}):  # no two texts to join
+    if len(join_keys) == len({*join_keys.values()}):  # no two texts to join
         return walked_texts
     # A part of an unknown type has no delta, but writers join it to the parts beside it.
     contents = {
-        path[: find_joined_parts_depth(path)]: run
-        for path, run in runs.items()
-        if run[1] == "content"
+        path[: find_joined_parts_depth(path)]: join_key
+        for path, join_key in join_keys.items()
+        if join_key[1] == "content"
     }
     texts: list[Text] = []
     for text in walked_texts.texts:
-        beside = (
+        content_key = (
             contents.get(text.path[: find_joined_parts_depth(text.path)])
             if text.kind == "content"
             else None
         )
-        texts.append(text._replace(run=runs.get(text.path, beside)))
+        texts.append(text._replace(join_key=join_keys.get(text.path, content_key)))
     return replace(walked_texts, texts=tuple(texts))
 
 
@@ -180,7 +180,7 @@ class DocumentInspector:
         return (
             walked_texts
             if self.frame is None or len(walked_texts.texts) == 1
-            else _set_runs_of_joined_texts(walked_texts, self.frame)
+            else _set_join_keys(walked_texts, self.frame)
         )
 
     async def _call_services(

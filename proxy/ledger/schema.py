@@ -172,11 +172,11 @@ MIGRATIONS: Mapping[int, tuple[str, ...]] = {
 SCHEMA_VERSION = max(MIGRATIONS)
 
 
-def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
+def migrate(file: sqlite3.Connection, path: Path, counters_folder: Path) -> None:
     """Create the tables of an empty ledger, or migrate those of an earlier version.
 
     Raises ``LedgerUnusable`` if the file is no ledger, or if a process whose call counters are in
-    ``folder`` writes to it.
+    ``counters_folder`` writes to it.
     """
     file.execute("BEGIN IMMEDIATE")
     version = read_version(file)
@@ -184,7 +184,7 @@ def migrate(file: sqlite3.Connection, path: Path, folder: Path) -> None:
         file.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         file.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
     elif version < SCHEMA_VERSION:
-        _require_no_running_process(file, folder)
+        _require_no_running_process(file, counters_folder)
         _back_up(path, version)
     apply_migrations(file, version or 0)
     file.execute("COMMIT")
@@ -206,11 +206,11 @@ def require_current_version(file: sqlite3.Connection) -> None:
         raise RowsRefused("a later version of Headrace has changed the tables")
 
 
-def _require_no_running_process(file: sqlite3.Connection, folder: Path) -> None:
+def _require_no_running_process(file: sqlite3.Connection, counters_folder: Path) -> None:
     """Raise ``LedgerUnusable`` while another process writes the file."""
     query = "SELECT name, version FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
     for name, version in file.execute(query).fetchall():
-        counts = read_process_counts(folder, name)
+        counts = read_process_counts(counters_folder, name)
         if counts is not None and counts.is_alive:
             raise LedgerUnusable(
                 f"a process of version {version} writes it; stop that process first"

@@ -254,11 +254,11 @@ def _move_wal_aside(path: Path, now_ms: int) -> Path | None:
     return log.replace(f"{path}.{now_ms}-wal")
 
 
-def _open_and_migrate(path: Path, folder: Path) -> sqlite3.Connection:
+def _open_and_migrate(path: Path, counters_folder: Path) -> sqlite3.Connection:
     """Open or create a ledger, and migrate it.
 
     Raises ``LedgerUnusable`` if the file is no ledger, or if it must be migrated while a process
-    whose call counters are in ``folder`` writes to it.
+    whose call counters are in ``counters_folder`` writes to it.
     """
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
@@ -271,7 +271,7 @@ def _open_and_migrate(path: Path, folder: Path) -> sqlite3.Connection:
     )
     try:
         file.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
-        migrate(file, path, folder)
+        migrate(file, path, counters_folder)
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = FULL")
         file.execute(f"PRAGMA journal_size_limit = {MAX_WAL_BYTES}")

@@ -15,7 +15,7 @@ from proxy.config.scalars import check_url
 from proxy.dialects import DIALECTS
 from proxy.errors.words import first_items, shorten
 from proxy.money import usage
-from proxy.types.providers import BY_WORD
+from proxy.types.providers import BY_LITELLM_NAME
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAX_WEIGHT = 1_000_000  # maximum weight of a target in a policy
@@ -292,9 +292,9 @@ def find_listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | 
     """
     from proxy.policy.files.load import read_packaged_prices  # noqa: PLC0415  # few configurations need it
 
-    word, slash, name = model.partition("/")
-    if slash and word in BY_WORD:
-        provider: str | None = BY_WORD[word].name
+    litellm_name, slash, name = model.partition("/")
+    if slash and litellm_name in BY_LITELLM_NAME:
+        provider: str | None = BY_LITELLM_NAME[litellm_name].name
     else:
         provider, name = upstream.get("provider") or get_price_provider(upstream["dialect"]), model
     table = read_packaged_prices()

@@ -21,7 +21,7 @@ from proxy.migrate.draft import (
     to_integer_weight,
     to_slug,
 )
-from proxy.types.providers import BY_WORD, Provider, get_key_variable
+from proxy.types.providers import BY_LITELLM_NAME, Provider, get_key_variable
 
 SUPPORTED_MODES = frozenset({"chat", "embedding", "responses", "completion"})
 """Modes that need no passthrough path."""
@@ -144,9 +144,9 @@ class _Converter:
         for item in self._top.read_mappings("model_list"):
             params = item.read_mapping("litellm_params")
             is_converted = "*" not in (params.read_as_text("model") or "")
-            provider = BY_WORD.get(_read_provider_name(params))
+            provider = BY_LITELLM_NAME.get(_read_provider_name(params))
             if is_converted and provider is not None and params.read_value("api_key") is None:
-                yield provider.variable
+                yield provider.key_variable
 
     def _read_router_settings(self) -> None:
         litellm, router = self._litellm, self._router
@@ -182,7 +182,7 @@ class _Converter:
             )
             return
         provider_name = _read_provider_name(params)
-        provider = BY_WORD.get(provider_name)
+        provider = BY_LITELLM_NAME.get(provider_name)
         if provider is None:
             draft.report_skipped_target(
                 params.get_member_path("model"), f"provider {provider_name} is not supported"
@@ -236,8 +236,8 @@ class _Converter:
             return None
         upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
         key, path = params.read_value("api_key"), params.get_member_path("api_key")
-        variable = provider.variable or get_key_variable(name)
-        if key is not None or provider.variable:
+        variable = provider.key_variable or get_key_variable(name)
+        if key is not None or provider.key_variable:
             upstream["api_key"] = self._draft.reference_secret(key, variable, path)
         elif provider.base_url is None:
             note = f"is missing, so no key is sent. To send one, set api_key: ${{{variable}}}"

@@ -17,18 +17,18 @@ from proxy.migrate.draft import (
     to_integer_weight,
     to_slug,
 )
-from proxy.types.providers import BY_WORD, get_key_variable
+from proxy.types.providers import BY_LITELLM_NAME, Provider, get_key_variable
 
 NO_EMBEDDINGS_NOTE = (
     "similar prompts are not matched. Add semantic: {embeddings: DEPLOYMENT}. See docs/cache.md."
 )
-PROVIDER_BY_SLUG = {
+LITELLM_NAME_BY_SLUG = {
     "together-ai": "together_ai",
     "fireworks-ai": "fireworks_ai",
     "mistral-ai": "mistral",
 }
-PROVIDER_BY_SLUG |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
-"""Names of providers that differ at Portkey."""
+LITELLM_NAME_BY_SLUG |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
+"""LiteLLM's names of providers that have another slug at Portkey."""
 FAILOVER_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 WEIGHT_SCALE = 1000  # weights are whole numbers in policies
 
@@ -75,22 +75,21 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     if model.startswith("@"):
         text, _, model = model[1:].partition("/")
     provider_name = text.removeprefix("@")
-    word = _find_provider(provider_name)
-    base_url = part.read_as_text("custom_host") or (BY_WORD[word].base_url if word else None)
-    if word is None or base_url is None or not model:
+    provider = _find_provider(provider_name)
+    base_url = part.read_as_text("custom_host") or (provider.base_url if provider else None)
+    if provider is None or base_url is None or not model:
         draft.report_skipped_target(part.path or "config", "must have a known provider and a model")
         return None
     base_url = draft.redact_url_or_skip(part.get_member_path("custom_host"), base_url)
     if base_url is None:
         return None
     weight = part.read_number("weight", allow_zero=True)
-    provider = BY_WORD[word]
     upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
     text = part.read_value("api_key")
-    if text is not None or provider.variable:
+    if text is not None or provider.key_variable:
         variable = (
-            provider.variable
-            if provider_name == word and provider.variable
+            provider.key_variable
+            if provider_name in provider.litellm_names and provider.key_variable
             else get_key_variable(provider_name)
         )
         upstream["api_key"] = draft.reference_secret(
@@ -111,11 +110,11 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     return target
 
 
-def _find_provider(provider_name: str) -> str | None:
+def _find_provider(slug: str) -> Provider | None:
     """Return the provider of a slug, which may have a suffix: ``openai-prod``."""
-    words = {**{word: word for word in BY_WORD}, **PROVIDER_BY_SLUG}
-    matches = [word for word in words if f"{provider_name}-".startswith(f"{word}-")]
-    return words[max(matches, key=len)] if matches else None
+    names = {**{name: name for name in BY_LITELLM_NAME}, **LITELLM_NAME_BY_SLUG}
+    prefixes = [prefix for prefix in names if f"{slug}-".startswith(f"{prefix}-")]
+    return BY_LITELLM_NAME[names[max(prefixes, key=len)]] if prefixes else None
 
 
 def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:

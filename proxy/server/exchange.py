@@ -16,7 +16,7 @@ from proxy.call.record import Record
 from proxy.dialects import families
 from proxy.dialects.families import is_keepalive, make_response_writer
 from proxy.dialects.family import FamilyWriter
-from proxy.dialects.request_headers import describe_key_headers
+from proxy.dialects.request_headers import build_missing_key_hint
 from proxy.dialects.responses import stored
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
 from proxy.dialects.responses.state_refs import resolve_state_refs
@@ -277,7 +277,7 @@ class HttpExchange:
         if isinstance(error, Unauthorized) and error.key_problem == "missing":
             incoming = self._incoming
             client = dialects.find_dialect(incoming.path, incoming.headers).client
-            error.add_hint(describe_key_headers(client, incoming.headers, incoming.query))
+            error.add_hint(build_missing_key_hint(client, incoming.headers, incoming.query))
         if not isinstance(error, ClientDisconnected) and not self.is_disconnected:
             try:
                 await self._send_error(error)

@@ -274,7 +274,7 @@ class IncomingRequest:
     def _check_body_headers(self) -> None:
         headers = self.headers
         kind = headers.get("content-type", JSON_TYPE)
-        if kind != JSON_TYPE and not is_json(kind):
+        if kind != JSON_TYPE and not is_application_json(kind):
             raise UnsupportedMedia(f"The content type must be {JSON_TYPE}.")
         if "content-encoding" in headers:
             self.check_encoding()
@@ -323,6 +323,6 @@ class RequestUpload:
         return piece
 
 
-def is_json(media_type: str) -> bool:
+def is_application_json(media_type: str) -> bool:
     """Return True for the media type of JSON, with or without parameters."""
     return media_type.partition(";")[0].strip().lower() == JSON_TYPE

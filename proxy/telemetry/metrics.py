@@ -45,8 +45,7 @@ class CallMetrics:
         series["headrace_overhead_seconds", deployment].observe(summary.overhead_s, trace_id)
         if summary.key is None or summary.credential is not None:
             self._record_key_use_or_problem(summary)
-        tokens, cost = self._count_usage(deployment, summary) if summary.attempts else (0, 0)
-        self._count_tags(deployment, summary.tags or {}, tokens, cost)
+        self._count_usage(deployment, summary)
         for rule in summary.rules:
             series["headrace_policy_rules_total", deployment, rule].value += 1
         if summary.limits or summary.all_verdicts or summary.shadow_rules:
@@ -86,8 +85,8 @@ class CallMetrics:
             token_counts.value += tokens
             costs.value += cost / NANO_PER_USD
 
-    def _count_usage(self, deployment: str, summary: CallSummary) -> tuple[int, int]:
-        """Count attempts, tokens and cost. Return all tokens and the known cost in nano-USD."""
+    def _count_usage(self, deployment: str, summary: CallSummary) -> None:
+        """Count the attempts of a call, and their tokens and known cost, also by tag."""
         is_used, cost, series = False, 0, self._series
         for attempt, fate, bill in summary.attempts:
             self._count_attempt(attempt, summary.trace_id)
@@ -111,7 +110,8 @@ class CallMetrics:
             series["headrace_key_cost_usd_total", summary.key or UNKNOWN].value += (
                 cost / NANO_PER_USD
             )
-        return (self._observe_tokens_and_cost(deployment, summary) if is_used else 0), cost
+        tokens = self._observe_tokens_and_cost(deployment, summary) if is_used else 0
+        self._count_tags(deployment, summary.tags or {}, tokens, cost)
 
     def _observe_tokens_and_cost(self, deployment: str, summary: CallSummary) -> int:
         """Observe the tokens of all attempts and their cost, if it is known. Return the tokens."""

@@ -20,7 +20,7 @@ class DetectorFindings:
         return int(bool(self.findings))
 
 
-Details = Callable[[DetectorFindings], dict[str, Any]]
+BuildDetails = Callable[[DetectorFindings], dict[str, Any]]
 
 
 def to_flag(findings: DetectorFindings) -> int:
@@ -38,5 +38,5 @@ class DetectionFormat:
 
     name: str
     summary_name: str
-    details: Details = get_counts
+    details: BuildDetails = get_counts
     summary: Callable[[DetectorFindings], object] = to_flag

@@ -35,8 +35,8 @@ class Provider:
     """A provider. The defaults of ``endpoints`` and all below it are OpenAI's.
 
     - ``base_url``: public address. None if each customer has a separate address.
-    - ``variable``: environment variable of its key in LiteLLM. Empty if no key is needed.
-    - ``words``: names of the provider in LiteLLM's models.
+    - ``key_variable``: environment variable of its key in LiteLLM. Empty if no key is needed.
+    - ``litellm_names``: names of the provider in LiteLLM's models.
     - ``is_priced``: the price table has its models.
     - ``fields``: accepted fields of OpenAI's chat. None for all of them, and for the role
       ``developer``.
@@ -50,8 +50,8 @@ class Provider:
 
     name: str
     base_url: str | None = None
-    variable: str = ""
-    words: tuple[str, ...] = ()
+    key_variable: str = ""
+    litellm_names: tuple[str, ...] = ()
     dialect: str = "openai"
     is_priced: bool = False
     endpoints: frozenset[Endpoint] = ENDPOINTS
@@ -77,112 +77,121 @@ ENDPOINTS_WITHOUT_RESPONSES = ENDPOINTS - {RESPONSES}
 
 _TABLE = (
     Provider(
-        name="openai", base_url="https://api.openai.com/v1", variable="OPENAI_API_KEY",
-        words=("openai",), is_priced=True,
+        name="openai", base_url="https://api.openai.com/v1", key_variable="OPENAI_API_KEY",
+        litellm_names=("openai",), is_priced=True,
     ),
     Provider(
-        name="anthropic", base_url="https://api.anthropic.com", variable="ANTHROPIC_API_KEY",
-        words=("anthropic",), dialect="anthropic", is_priced=True,
+        name="anthropic", base_url="https://api.anthropic.com", key_variable="ANTHROPIC_API_KEY",
+        litellm_names=("anthropic",), dialect="anthropic", is_priced=True,
     ),
     Provider(name="aws", is_priced=True),
     Provider(
-        name="azure", variable="AZURE_API_KEY", words=("azure",), dialect="azure", is_priced=True,
+        name="azure", key_variable="AZURE_API_KEY", litellm_names=("azure",), dialect="azure",
+        is_priced=True,
     ),
     Provider(
         name="cohere", base_url="https://api.cohere.com/compatibility/v1",
-        variable="COHERE_API_KEY", words=("cohere",), is_priced=True,
+        key_variable="COHERE_API_KEY", litellm_names=("cohere",), is_priced=True,
         endpoints=frozenset({CHAT, EMBEDDINGS}),
     ),
     Provider(
-        name="groq", base_url="https://api.groq.com/openai/v1", variable="GROQ_API_KEY",
-        words=("groq",), is_priced=True, endpoints=frozenset({CHAT, RESPONSES}),
+        name="groq", base_url="https://api.groq.com/openai/v1", key_variable="GROQ_API_KEY",
+        litellm_names=("groq",), is_priced=True, endpoints=frozenset({CHAT, RESPONSES}),
         fields=COMMON_FIELDS | SAMPLING_FIELDS | {"max_completion_tokens", "metadata",
             "parallel_tool_calls", "reasoning_effort", "service_tier", "stream_options", "user"},
         thoughts="refused",
     ),
     Provider(
-        name="mistral", base_url="https://api.mistral.ai/v1", variable="MISTRAL_API_KEY",
-        words=("mistral",), is_priced=True, endpoints=frozenset({CHAT, EMBEDDINGS}),
+        name="mistral", base_url="https://api.mistral.ai/v1", key_variable="MISTRAL_API_KEY",
+        litellm_names=("mistral",), is_priced=True, endpoints=frozenset({CHAT, EMBEDDINGS}),
         fields=COMMON_FIELDS | (SAMPLING_FIELDS - {"seed"}) | {"metadata", "parallel_tool_calls",
             "prediction", "reasoning_effort"}, renamed=(MAX_TOKENS, ("seed", "random_seed")),
         thoughts="refused", has_short_ids=True,
     ),
     Provider(
-        name="deepseek", base_url="https://api.deepseek.com/v1", variable="DEEPSEEK_API_KEY",
-        words=("deepseek",), is_priced=True, endpoints=frozenset({CHAT}),
+        name="deepseek", base_url="https://api.deepseek.com/v1", key_variable="DEEPSEEK_API_KEY",
+        litellm_names=("deepseek",), is_priced=True, endpoints=frozenset({CHAT}),
         fields=COMMON_FIELDS | LOGPROBS_FIELDS | {"frequency_penalty", "presence_penalty",
             "reasoning_effort", "stream_options"}, renamed=(MAX_TOKENS,), thoughts="required",
     ),
     Provider(
-        name="moonshotai", base_url="https://api.moonshot.ai/v1", variable="MOONSHOT_API_KEY",
-        words=("moonshot",), endpoints=frozenset({CHAT}),
+        name="moonshotai", base_url="https://api.moonshot.ai/v1", key_variable="MOONSHOT_API_KEY",
+        litellm_names=("moonshot",), endpoints=frozenset({CHAT}),
         fields=COMMON_FIELDS | (SAMPLING_FIELDS - {"seed"}) | {"max_completion_tokens",
             "prompt_cache_key", "safety_identifier", "stream_options"}, thoughts="required",
     ),
     Provider(
-        name="x-ai", base_url="https://api.x.ai/v1", variable="XAI_API_KEY", words=("xai",),
-        is_priced=True,
+        name="x-ai", base_url="https://api.x.ai/v1", key_variable="XAI_API_KEY",
+        litellm_names=("xai",), is_priced=True,
     ),
     Provider(
-        name="openrouter", base_url="https://openrouter.ai/api/v1", variable="OPENROUTER_API_KEY",
-        words=("openrouter",), is_gateway=True,
+        name="openrouter", base_url="https://openrouter.ai/api/v1",
+        key_variable="OPENROUTER_API_KEY", litellm_names=("openrouter",), is_gateway=True,
     ),
     Provider(
-        name="together", base_url="https://api.together.xyz/v1", variable="TOGETHERAI_API_KEY",
-        words=("together_ai",), is_priced=True, endpoints=ENDPOINTS_WITHOUT_RESPONSES,
+        name="together", base_url="https://api.together.xyz/v1", key_variable="TOGETHERAI_API_KEY",
+        litellm_names=("together_ai",), is_priced=True, endpoints=ENDPOINTS_WITHOUT_RESPONSES,
         fields=COMMON_FIELDS | SAMPLING_FIELDS | LOGPROBS_FIELDS | {"logit_bias",
             "parallel_tool_calls", "reasoning_effort", "stream_options"}, renamed=(MAX_TOKENS,),
     ),
     Provider(
         name="fireworks", base_url="https://api.fireworks.ai/inference/v1",
-        variable="FIREWORKS_AI_API_KEY", words=("fireworks_ai",), dialect="fireworks",
+        key_variable="FIREWORKS_AI_API_KEY", litellm_names=("fireworks_ai",), dialect="fireworks",
         is_priced=True,
     ),
     Provider(
-        name="perplexity", base_url="https://api.perplexity.ai", variable="PERPLEXITYAI_API_KEY",
-        words=("perplexity",), is_priced=True, endpoints=frozenset({CHAT}),
+        name="perplexity", base_url="https://api.perplexity.ai",
+        key_variable="PERPLEXITYAI_API_KEY", litellm_names=("perplexity",), is_priced=True,
+        endpoints=frozenset({CHAT}),
     ),
     Provider(
-        name="cerebras", base_url="https://api.cerebras.ai/v1", variable="CEREBRAS_API_KEY",
-        words=("cerebras",), is_priced=True, endpoints=frozenset({CHAT, COMPLETIONS}),
+        name="cerebras", base_url="https://api.cerebras.ai/v1", key_variable="CEREBRAS_API_KEY",
+        litellm_names=("cerebras",), is_priced=True, endpoints=frozenset({CHAT, COMPLETIONS}),
         fields=COMMON_FIELDS | LOGPROBS_FIELDS | {"max_completion_tokens", "parallel_tool_calls",
             "reasoning_effort", "seed", "service_tier", "user"}, thoughts="refused",
     ),
     Provider(
         name="deepinfra", base_url="https://api.deepinfra.com/v1/openai",
-        variable="DEEPINFRA_API_KEY", words=("deepinfra",), endpoints=ENDPOINTS_WITHOUT_RESPONSES,
+        key_variable="DEEPINFRA_API_KEY", litellm_names=("deepinfra",),
+        endpoints=ENDPOINTS_WITHOUT_RESPONSES,
     ),
     Provider(
         name="nvidia", base_url="https://integrate.api.nvidia.com/v1",
-        variable="NVIDIA_NIM_API_KEY", words=("nvidia_nim",), endpoints=ENDPOINTS_WITHOUT_RESPONSES,
+        key_variable="NVIDIA_NIM_API_KEY", litellm_names=("nvidia_nim",),
+        endpoints=ENDPOINTS_WITHOUT_RESPONSES,
     ),
     Provider(
         name="google", base_url="https://generativelanguage.googleapis.com/v1beta/openai",
-        variable="GEMINI_API_KEY", words=("gemini",), is_priced=True,
+        key_variable="GEMINI_API_KEY", litellm_names=("gemini",), is_priced=True,
         endpoints=frozenset({CHAT, EMBEDDINGS}),
         fields=COMMON_FIELDS | {"max_completion_tokens", "n", "parallel_tool_calls",
             "reasoning_effort", "stream_options"}, thoughts="refused", signs_calls=True,
     ),
     Provider(
-        name="huggingface", base_url="https://router.huggingface.co/v1", variable="HF_TOKEN",
-        words=("huggingface",),
+        name="huggingface", base_url="https://router.huggingface.co/v1", key_variable="HF_TOKEN",
+        litellm_names=("huggingface",),
     ),
-    Provider(name="ollama", base_url="http://127.0.0.1:11434/v1", words=("ollama", "ollama_chat")),
-    Provider(name="vllm", words=("hosted_vllm",)),
-    Provider(name="lm-studio", words=("lm_studio",)),
     Provider(
-        name="litellm", variable="LITELLM_PROXY_API_KEY", words=("litellm_proxy",),
+        name="ollama", base_url="http://127.0.0.1:11434/v1",
+        litellm_names=("ollama", "ollama_chat"),
+    ),
+    Provider(name="vllm", litellm_names=("hosted_vllm",)),
+    Provider(name="lm-studio", litellm_names=("lm_studio",)),
+    Provider(
+        name="litellm", key_variable="LITELLM_PROXY_API_KEY", litellm_names=("litellm_proxy",),
         is_gateway=True,
     ),
     Provider(
-        name="vercel", base_url="https://ai-gateway.vercel.sh/v1", variable="AI_GATEWAY_API_KEY",
-        words=("vercel_ai_gateway",), is_gateway=True,
+        name="vercel", base_url="https://ai-gateway.vercel.sh/v1",
+        key_variable="AI_GATEWAY_API_KEY", litellm_names=("vercel_ai_gateway",), is_gateway=True,
     ),
 )  # fmt: skip
 
 PROVIDERS: Mapping[str, Provider] = {row.name: row for row in _TABLE}
-BY_WORD: Mapping[str, Provider] = {word: row for row in _TABLE for word in row.words}
-"""Providers by the word before the ``/`` of a model of LiteLLM."""
+BY_LITELLM_NAME: Mapping[str, Provider] = {
+    name: row for row in _TABLE for name in row.litellm_names
+}
+"""By the text before the ``/`` of a model of LiteLLM."""
 OPENAI = PROVIDERS["openai"]
 GATEWAY_NAMES = frozenset(row.name for row in _TABLE if row.is_gateway)
 

@@ -65,7 +65,7 @@ class BackgroundBilling:
     async def _bill_once(
         self, open_attempt: OpenAttempt, response_id: str, usage: Json | None
     ) -> None:
-        """Bill the attempt if it is the first, or has created the response.
+        """Bill the attempt if its claim is the first, or if its call created the response.
 
         If the call is cancelled before the registry replies, the claim is repeated.
         """

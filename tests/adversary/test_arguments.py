@@ -79,7 +79,7 @@ def feed(window: ArgumentsFilter, parts: Sequence[str]) -> tuple[str, str]:
 
 
 def build_window(kind: type[Window], tallies: Sequence[RuleTally]) -> ArgumentsFilter:
-    return ArgumentsFilter(kind(tallies, escaped=True), kind(tallies), tallies)
+    return ArgumentsFilter(kind(tallies, in_json=True), kind(tallies), tallies)
 
 
 def build_tallies(names: Sequence[str], action: Action) -> list[RuleTally]:

@@ -63,10 +63,10 @@ def test_new_folder_is_valid_for_each_provider(provider: str, tmp_path: Path) ->
         return
 
     result = headrace("init", folder, "--provider", provider, "--model", MODELS[provider])
-    checked = headrace("check", folder, "--strict", **{preset.variable: "sk-upstream-secret"})
+    checked = headrace("check", folder, "--strict", **{preset.key_variable: "sk-upstream-secret"})
     tested = headrace("test", folder, "--fail-under", "100")
 
-    assert f"export {preset.variable}=..." in result.output
+    assert f"export {preset.key_variable}=..." in result.output
     assert [item.exit_code for item in (result, checked, tested)] == [0, 0, 0], (
         result.output + checked.output + tested.output
     )

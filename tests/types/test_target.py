@@ -22,7 +22,7 @@ from proxy.types.passthrough import (
     fill_route,
     make_sample_request,
 )
-from proxy.types.providers import BY_WORD, get_key_variable, is_reasoning_call
+from proxy.types.providers import BY_LITELLM_NAME, get_key_variable, is_reasoning_call
 from tests.for_each import for_each
 
 
@@ -66,9 +66,9 @@ def test_state_matches_target_or_upstream() -> None:
     assert [of_upstream("openai").matches(target) for target in targets] == [True, True, False]
 
 
-@for_each("word", BY_WORD)
+@for_each("word", BY_LITELLM_NAME)
 def test_providers_are_policy_values(word: str) -> None:
-    provider = BY_WORD[word]
+    provider = BY_LITELLM_NAME[word]
 
     assert TypeAdapter(Name).validate_python(provider.name) == provider.name
     assert provider.dialect in {AZURE, *DIALECTS}
@@ -76,7 +76,7 @@ def test_providers_are_policy_values(word: str) -> None:
         local = provider.base_url.startswith("http://127.0.0.1:")
         assert local or provider.base_url.startswith("https://")
     needs_none = {"ollama", "ollama_chat", "hosted_vllm", "lm_studio"}
-    assert bool(provider.variable) == (word not in needs_none)
+    assert bool(provider.key_variable) == (word not in needs_none)
 
 
 @pytest.mark.parametrize(

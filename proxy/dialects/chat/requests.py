@@ -46,7 +46,7 @@ def convert_logprobs_to_count(body: Json) -> Json:
     return other_fields if count is None else other_fields | {"logprobs": count}
 
 
-def convert_logprobs_to_flag(body: Json) -> Json:
+def convert_logprobs_to_chat(body: Json) -> Json:
     """Convert ``logprobs`` to the form of chat: a flag, and the number in ``top_logprobs``."""
     logprobs = body.get("logprobs")
     if type(logprobs) is not int:
@@ -64,7 +64,7 @@ def convert_legacy_to_chat(body: Json) -> Json:
         raise InvalidField("prompt", problem)
     message = {"role": "user", "content": prompt}
     other_fields = {k: v for k, v in body.items() if k != "prompt"}
-    return convert_logprobs_to_flag({**other_fields, "messages": [message]})
+    return convert_logprobs_to_chat({**other_fields, "messages": [message]})
 
 
 def _require_only_text(message: Json) -> str:

@@ -54,7 +54,9 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
             if number == 0:
                 content = blank_texts(unit.value, paths)
             else:
-                content = keep_only_path(unit.value, paths[number - 1], _find_delta(events).text)
+                content = copy_with_only_text(
+                    unit.value, paths[number - 1], _find_delta(events).text
+                )
             member = {unit.name: content if unit.position is None else [content]}
             split_value = (
                 {**base, holder: {**base[holder], **member}} if holder else {**base, **member}
@@ -88,7 +90,7 @@ def _relocate_event(event: Event, unit: MessageUnit, depth: int, number: int) ->
     return event._replace(slot=tuple(steps))  # type: ignore[call-arg]
 
 
-def keep_only_path(value: Any, path: Slot, text: str) -> Any:
+def copy_with_only_text(value: Any, path: Slot, text: str) -> Any:
     """Return a value whose only text is ``text``, at a path.
 
     Items of lists keep their number and type.
@@ -96,7 +98,7 @@ def keep_only_path(value: Any, path: Slot, text: str) -> Any:
     if not path:
         return text
     step, rest = path[0], path[1:]
-    inner = keep_only_path(value[step], rest, text)
+    inner = copy_with_only_text(value[step], rest, text)
     if type(step) is int:
         return [inner]
     return {name: value[name] for name in ("index", "type") if name in value} | {step: inner}

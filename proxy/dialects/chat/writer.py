@@ -18,7 +18,7 @@ from proxy.dialects.chat.merging import (
     make_document_converter,
     merge_chunks,
 )
-from proxy.dialects.chat.splitting import keep_only_path
+from proxy.dialects.chat.splitting import copy_with_only_text
 from proxy.dialects.chat.tool_calls import CALL_TEXT_MEMBERS
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER, drop_shadow_results
@@ -133,7 +133,7 @@ class ChunkMaker:
         for step in slot[:depth]:
             message = message[step]
         path = tuple(0 if type(step) is int else step for step in slot[depth:])
-        self._templates[part] = keep_only_path(message, slot[depth:], ""), path
+        self._templates[part] = copy_with_only_text(message, slot[depth:], ""), path
 
     def _make_chunk_head(self, start: ResponseStart) -> Json:
         created = self._created if start.created is None else start.created

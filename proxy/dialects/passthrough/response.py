@@ -34,12 +34,12 @@ def is_json_media_type(media_type: str) -> bool:
 
 
 def parse_passthrough_head(
-    status: int, headers: Mapping[str, str], max_bytes: int
+    status: int, headers: Mapping[str, str], max_json_bytes: int
 ) -> PassthroughHead:
     """Return the head of a response for the client.
 
     ``parses_json`` is True for an empty body, and for JSON whose ``content-length`` is missing or
-    at most ``max_bytes``.
+    at most ``max_json_bytes``.
     """
     header = headers.get("content-type", "")
     is_valid = header.isascii() and header.isprintable() and len(header) <= MAX_HEADER_LENGTH
@@ -47,7 +47,7 @@ def parse_passthrough_head(
     size = headers.get("content-length", "")
     length = int(size) if size.isdecimal() else None
     is_empty = status == 204 or length == 0
-    is_short = length is None or length <= max_bytes
+    is_short = length is None or length <= max_json_bytes
     return PassthroughHead(
         status=status,
         media_type=header if is_valid and header else DEFAULT_TYPE,

@@ -159,7 +159,7 @@ class _ResponsesToChatConversion:
         if other_parts:
             self._messages.append({"role": "user", "content": other_parts})
 
-    def add_reasoning(self, item: Json, place: str) -> None:
+    def add_or_drop_reasoning(self, item: Json, place: str) -> None:
         parts = as_objects(item.get("content")) or as_objects(item.get("summary"))
         text = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
         if self._keeps_thoughts and text:
@@ -174,7 +174,7 @@ ITEM_CONVERTERS: Mapping[str, Callable[[_ResponsesToChatConversion, Json, str], 
     "function_call_output": _ResponsesToChatConversion.add_tool_result,
     "custom_tool_call": _ResponsesToChatConversion.add_tool_call,
     "custom_tool_call_output": _ResponsesToChatConversion.add_tool_result,
-    "reasoning": _ResponsesToChatConversion.add_reasoning,
+    "reasoning": _ResponsesToChatConversion.add_or_drop_reasoning,
 }
 """Conversions of items by type. Other types are refused."""
 

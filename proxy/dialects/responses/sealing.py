@@ -2,7 +2,7 @@
 
 A sealed id contains the deployment, the target and the provider's id, and opens only for the key
 that received it, on each replica with the secret. A keyed hash authenticates an id and is the nonce
-of its encryption, so an id has one form. Ids stay short enough to be names for guards.
+of its encryption, so an id has one form. Ids are short enough that guards do not read them.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def to_chat(endpoint: Endpoint, body: Json) -> Json:
     if endpoint == "completions":
         body = requests.convert_logprobs_to_count(body)
     elif type(body.get("logprobs")) is int:
-        body = requests.convert_logprobs_to_flag(body)
+        body = requests.convert_logprobs_to_chat(body)
     form = body.get("response_format")
     if isinstance(form, dict) and form.get("type") == "json_object" and "schema" in form:
         schema = {"name": "response", "schema": form["schema"]}

@@ -82,7 +82,7 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
     if isinstance(stop, list) and len(stop) > MAX_STOPS and body.get("stop_sequences") is None:
         body = {**body, "stop_sequences": stop}
         del body["stop"]
-    return requests.convert_logprobs_to_flag(body) if endpoint == "completions" else body
+    return requests.convert_logprobs_to_chat(body) if endpoint == "completions" else body
 
 
 def split_off_deployment(model: str) -> tuple[str, str | None]:

@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from proxy.config.scalars import PositiveShare, Section
-from proxy.dialects.findings import get_inverse_flag, make_inverse_score_formatter
+from proxy.dialects.findings import get_inverse_flag, make_inverse_score_details
 from proxy.guards.guard_kind import GuardKind, PromptDetectorFactory
 from proxy.guards.guard_threads import GuardThreads
 from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, CannotClassify, OnnxModel, load_model
@@ -129,7 +129,7 @@ def _has_facts(sentence: Sentence) -> bool:
     return bool(sentence.numbers or sentence.names) or len(sentence.stems) >= MIN_FACT_STEMS
 
 
-class EntailmentDetector:
+class LocalEntailmentDetector:
     """Compares responses with the context of their call, using the model in ``folder``.
 
     Raises ``ValueError`` as ``Onnx`` does, and if the model has neither a label for entailment nor
@@ -223,11 +223,11 @@ class GroundedConfig(Section):
 
 def build_groundedness_factory(
     keys: GroundedConfig,
-) -> PromptDetectorFactory[Groundedness | EntailmentDetector]:
+) -> PromptDetectorFactory[Groundedness | LocalEntailmentDetector]:
     """Return a factory that makes a detector for each call with a context."""
-    model = EntailmentDetector(keys.nli, keys.threshold) if keys.nli else None
+    model = LocalEntailmentDetector(keys.nli, keys.threshold) if keys.nli else None
 
-    def build_detector(prompt: PromptContext) -> Groundedness | EntailmentDetector | None:
+    def build_detector(prompt: PromptContext) -> Groundedness | LocalEntailmentDetector | None:
         if not prompt.context.strip():
             return None
         return model or Groundedness(prompt.context, keys.threshold)
@@ -247,7 +247,7 @@ GROUNDED_GUARD = GuardKind(
         DetectionFormat(
             "adherence",
             "adherence_score",
-            make_inverse_score_formatter("adherence_score"),
+            make_inverse_score_details("adherence_score"),
             summary=get_inverse_flag,
         ),
     ),
@@ -326,7 +326,7 @@ RELEVANT_GUARD = GuardKind(
         DetectionFormat(
             "relevancy",
             "relevancy_score",
-            make_inverse_score_formatter("relevancy_score"),
+            make_inverse_score_details("relevancy_score"),
             summary=get_inverse_flag,
         ),
     ),

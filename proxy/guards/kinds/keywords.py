@@ -9,7 +9,7 @@ import re2
 from pydantic import Field
 
 from proxy.config.scalars import FileName, RefersTo, Section, TextList
-from proxy.dialects.findings import make_counts_formatter
+from proxy.dialects.findings import make_counts_details
 from proxy.guards.guard_kind import GuardContext, GuardKind
 from proxy.guards.matching.partial_match import CombinedPartialMatcher
 from proxy.guards.matching.patterns import Patterns, trim_overlaps
@@ -118,7 +118,7 @@ KIND = GuardKind(
     cased=False,
     detections=(
         DetectionFormat(
-            "keyword_detector", "keyword_detected", make_counts_formatter("detected_counts")
+            "keyword_detector", "keyword_detected", make_counts_details("detected_counts")
         ),
     ),
 )

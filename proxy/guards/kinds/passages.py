@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from proxy.config.scalars import FileName, RefersTo, Section, Share
-from proxy.dialects.findings import make_similarity_details
+from proxy.dialects.findings import build_similarity_details
 from proxy.guards.guard_kind import GuardKind, PromptDetectorFactory
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding
@@ -40,7 +40,7 @@ Word = tuple[int, int, str]
 """Start, end and normalized form of a word."""
 
 
-class Passages:
+class PassageDetector:
     """Detector and partial matcher of ``words`` consecutive words of known texts.
 
     Longer passages are split. The detector stores the words, and a hash of each sequence and each
@@ -168,7 +168,7 @@ def _iter_words(text: str) -> Iterator[Word]:
         yield *word.span(), form.casefold()
 
 
-def build_system_prompt_factory(words: int = LEAK_WORDS) -> PromptDetectorFactory[Passages]:
+def build_system_prompt_factory(words: int = LEAK_WORDS) -> PromptDetectorFactory[PassageDetector]:
     """Return a factory of detectors for ``words`` consecutive words of the system prompt.
 
     A shorter prompt is found if it is repeated completely. Prompts of fewer than 5 words are
@@ -176,9 +176,9 @@ def build_system_prompt_factory(words: int = LEAK_WORDS) -> PromptDetectorFactor
     """
 
     @lru_cache(maxsize=MAX_CACHED_PROMPTS)
-    def build_passages(prompt: str) -> Passages | None:
+    def build_passages(prompt: str) -> PassageDetector | None:
         count = sum(1 for _ in iter_normalized_words(prompt))
-        return Passages([prompt], min(words, count)) if count >= MIN_PROMPT_WORDS else None
+        return PassageDetector([prompt], min(words, count)) if count >= MIN_PROMPT_WORDS else None
 
     lookback = words * (MAX_WORD_CHARS + MAX_GAP_CHARS)
     return PromptDetectorFactory(
@@ -199,7 +199,7 @@ SYSTEM_PROMPT_GUARD = GuardKind(
     lambda keys, context: build_system_prompt_factory(keys.words),
     is_output_only=True,
     detections=(
-        DetectionFormat("system_prompt", "system_prompt_similarity", make_similarity_details),
+        DetectionFormat("system_prompt", "system_prompt_similarity", build_similarity_details),
     ),
 )
 
@@ -222,8 +222,8 @@ class Copyright:
         for number, text in enumerate(texts, 1):
             if sum(1 for _ in iter_normalized_words(text)) < words:
                 raise ValueError(f"text {number} must have at least {words} words")
-        self._passages, self._share = Passages(texts, words), share
-        self._sequences = Passages(texts if share is not None else (), SHARE_WORDS)
+        self._passages, self._share = PassageDetector(texts, words), share
+        self._sequences = PassageDetector(texts if share is not None else (), SHARE_WORDS)
         # A share needs the whole text.
         self.lookback = self._passages.lookback if share is None else None
         self.partial_matcher = self._passages.partial_matcher if share is None else None
@@ -258,7 +258,7 @@ COPYRIGHT_GUARD = GuardKind(
         [*keys.texts, *(context.texts[name] for name in keys.texts_from)], keys.words, keys.share
     ),
     detections=(
-        DetectionFormat("copyright_ip", "copyright_ip_similarity", make_similarity_details),
+        DetectionFormat("copyright_ip", "copyright_ip_similarity", build_similarity_details),
     ),
     example={"texts": ["word " * 20]},
 )

@@ -15,8 +15,8 @@ from typing import Literal
 
 from proxy.config.scalars import PositiveInt, PositiveUsd, Section
 from proxy.config.shapes import Requirement, any_of, is_not_null, is_present, not_
-from proxy.dialects.findings import make_flag_formatter
-from proxy.guards.guard_kind import CostLimit, GuardContext, GuardKind, make_wrong_stage_message
+from proxy.dialects.findings import make_flag_details
+from proxy.guards.guard_kind import GuardContext, GuardKind, MaxCallCost, make_wrong_stage_message
 from proxy.money.estimate import estimate_text_quarters, to_tokens
 from proxy.money.usage import NANO_PER_USD
 from proxy.runtime.frozen import frozen
@@ -159,7 +159,7 @@ SPONGE_GUARD = GuardKind(
     lambda keys, context: Sponge(),
     detections=(
         DetectionFormat(
-            "sponge_attack", "sponge_attack", make_flag_formatter("sponge_attack_detected")
+            "sponge_attack", "sponge_attack", make_flag_details("sponge_attack_detected")
         ),
     ),
 )
@@ -181,10 +181,10 @@ class EconomicsConfig(Section):
     """Maximum cost of a call in USD."""
 
 
-def _make_cost_limit(keys: EconomicsConfig, context: GuardContext) -> CostLimit:
+def _make_cost_limit(keys: EconomicsConfig, context: GuardContext) -> MaxCallCost:
     if context.stage == "output":
         raise ValueError(make_wrong_stage_message("economics", "input"))
-    return CostLimit(int(keys.max_cost_usd * NANO_PER_USD))
+    return MaxCallCost(int(keys.max_cost_usd * NANO_PER_USD))
 
 
 ECONOMICS_GUARD = GuardKind(EconomicsConfig, _make_cost_limit, example={"max_cost_usd": 1})

@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from proxy.config.scalars import Section
-from proxy.dialects.findings import make_counts_formatter
+from proxy.dialects.findings import make_counts_details
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import gitleaks
 from proxy.guards.matching.gitleaks import VALUE_START, SecretRule
@@ -267,5 +267,5 @@ def load_shared_detector(reach: int = DEFAULT_LOOKBACK) -> Secrets:
 KIND = GuardKind(
     SecretsConfig,
     lambda keys, context: load_shared_detector(keys.reach),
-    detections=(DetectionFormat("pii", "pii", make_counts_formatter("secrets")),),
+    detections=(DetectionFormat("pii", "pii", make_counts_details("secrets")),),
 )

@@ -256,7 +256,7 @@ def _build_prefix_pattern(
         case Concatenation(parts):
             return _build_sequence_prefix(parts, min_length, ending, is_followed=is_followed)
         case Alternation(branches):
-            return _join_alternatives(
+            return _join_known_alternatives(
                 _build_prefix_pattern(branch, min_length, ending, is_followed=is_followed)
                 for branch in branches
             )
@@ -283,7 +283,7 @@ def _build_repeat_prefix(
         return first_round
     remaining = int(max(0, min_length - max_match_length(part))) if min_length else 0
     later_round = _build_prefix_pattern(part, remaining, ending, is_followed=True)
-    return _join_alternatives(
+    return _join_known_alternatives(
         (first_round, later_round and build_repeat_pattern(part, 1, max_count - 1) + later_round)
     )
 
@@ -304,7 +304,7 @@ def _build_sequence_prefix(
         for full_text, remaining in _iter_patterns_with_remaining_length(part, min_length):
             tail = _build_sequence_prefix(parts[index:], remaining, ending, is_followed=is_followed)
             branches.append(tail and full_text + tail)
-        pattern = _join_alternatives(branches)
+        pattern = _join_known_alternatives(branches)
         return pattern and "".join(lead) + pattern
     return None
 
@@ -323,7 +323,7 @@ def _iter_patterns_with_remaining_length(node: Node, min_length: int) -> Iterato
     yield str(node), int(max(0, min_length - max_match_length(node)))
 
 
-def _join_alternatives(branches: Iterable[str | None]) -> str | None:
+def _join_known_alternatives(branches: Iterable[str | None]) -> str | None:
     patterns = [*dict.fromkeys(branch for branch in branches if branch is not None)]
     if len(patterns) < 2:
         return patterns[0] if patterns else None

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 
 from proxy.config.scalars import Duration, LongText, Name, PositiveInt, RefersTo, Section, Share
 from proxy.config.shapes import Requirement, equals, if_then, is_not_null, not_
-from proxy.dialects.findings import make_flag_formatter
+from proxy.dialects.findings import make_flag_details
 from proxy.guards.guard_kind import (
     GuardContext,
     GuardKind,
@@ -348,5 +348,5 @@ BIAS_GUARD = GuardKind(
     lambda keys, context: make_judge(keys, context, BIAS_RULE, "bias"),
     fields=wire.MEANINGFUL_KINDS,
     calls_service=True,
-    detections=(DetectionFormat("bias", "bias", make_flag_formatter("bias_detected")),),
+    detections=(DetectionFormat("bias", "bias", make_flag_details("bias_detected")),),
 )

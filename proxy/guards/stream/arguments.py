@@ -51,7 +51,7 @@ class ArgumentsFilter:
     @classmethod
     def for_rules(cls, tallies: Sequence[RuleTally]) -> Self:
         """Return a filter that applies ``tallies`` to all values."""
-        return cls(Window(tallies, escaped=True), Window(tallies), tallies)
+        return cls(Window(tallies, in_json=True), Window(tallies), tallies)
 
     @property
     def lookback(self) -> int:

@@ -221,9 +221,9 @@ class Masks:
             self._names = None
         return f"[{name}]" if self._values[name] == restored else f"[{label}]"
 
-    def unmask(self, text: str, *, escaped: bool = False) -> str:
-        """Restore the values in a whole text. An ``escaped`` text is inside of a JSON string."""
-        unmasker = self.build_unmasker(escaped=escaped)
+    def unmask(self, text: str, *, in_json: bool = False) -> str:
+        """Restore the values in a whole text. A text ``in_json`` is inside of a JSON string."""
+        unmasker = self.build_unmasker(in_json=in_json)
         if next(unmasker.names.find_placeholders(text, 0), None) is None:
             return text
         return "".join(piece.text for piece in (*unmasker.feed(text), *unmasker.close()))
@@ -234,15 +234,15 @@ class Masks:
             text.path: restored
             for text in texts.texts
             if self.must_filter(text)
-            and (restored := self.unmask(text.text, escaped=text.escaped)) != text.text
+            and (restored := self.unmask(text.text, in_json=text.in_json)) != text.text
         }
         return replace_texts(document, changes)
 
-    def build_unmasker(self, *, escaped: bool = False) -> Unmasker:
+    def build_unmasker(self, *, in_json: bool = False) -> Unmasker:
         """Return a filter that restores the values known so far in a stream of text."""
         if self._names is None:
             self._names = PlaceholderNames(self._values)
-        return Unmasker(self._values, self._names, escaped=escaped)
+        return Unmasker(self._values, self._names, in_json=in_json)
 
     def must_filter(self, text: Text) -> bool:
         """Return False for thoughts: providers sign them and verify them when they return."""
@@ -251,7 +251,7 @@ class Masks:
     def make_filter(self, text: Text, *, is_arguments: bool, is_over_limit: bool) -> TextFilter:
         """Return the filter that restores the values in one text of a stream."""
         plain = self.build_unmasker()
-        return ArgumentsFilter(self.build_unmasker(escaped=True), plain) if is_arguments else plain
+        return ArgumentsFilter(self.build_unmasker(in_json=True), plain) if is_arguments else plain
 
 
 class Unmasker:
@@ -261,12 +261,12 @@ class Unmasker:
     beginning of a known placeholder is held.
     """
 
-    __slots__ = ("_addresses", "_addresses_of", "_before", "_escaped", "_held", "_values", "names")
+    __slots__ = ("_addresses", "_addresses_of", "_before", "_held", "_in_json", "_values", "names")
 
-    def __init__(self, values: Values, names: PlaceholderNames, *, escaped: bool = False) -> None:
-        self._addresses_of = EscapedAddressScanner if escaped else AddressScanner
+    def __init__(self, values: Values, names: PlaceholderNames, *, in_json: bool = False) -> None:
+        self._addresses_of = EscapedAddressScanner if in_json else AddressScanner
         self._addresses = self._addresses_of()
-        self._escaped = escaped
+        self._in_json = in_json
         self._values = values
         self.names = names
         self._held = ""
@@ -347,7 +347,7 @@ class Unmasker:
         """Return a value, encoded as its placeholder is (plain or percent-encoded)."""
         if placeholder.is_percent_encoded:
             return quote(value, safe="", errors="surrogatepass")
-        if not self._escaped:
+        if not self._in_json:
             return value
         # As ASCII, so that a lone surrogate stays valid JSON and UTF-8. A single quote is escaped,
         # because the model may have put the string into single quotes.

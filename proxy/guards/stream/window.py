@@ -59,29 +59,29 @@ _sort_key = attrgetter("sort_key")
 class Window:
     """Inspects one text that arrives in pieces. Raises ``GuardBlocked``.
 
-    ``tallies`` are the rules that apply; windows of one response may share them. An ``escaped``
-    text is inside of a JSON string. Positions count characters since the first text.
+    ``tallies`` are the rules that apply; windows of one response may share them. A text
+    ``in_json`` is inside of a JSON string. Positions count characters since the first text.
     """
 
     __slots__ = (
-        "_begin", "_context_size", "_cpu_clock", "_credit", "_cursors", "_escaped", "_final_end",
+        "_begin", "_context_size", "_cpu_clock", "_credit", "_cursors", "_final_end", "_in_json",
         "_is_ascii", "_is_new", "_last_cpu_s", "_last_weight", "_length", "_limit", "_max_credit",
         "_max_lookback", "_max_unread", "_min_pause", "_min_run", "_needs_whole", "_new_size",
-        "_parts", "_pause", "_pending", "_preceding", "_released", "_replace", "_tallies",
-        "_text", "_text_start", "_unread", "_words", "lookback",
+        "_parts", "_pause", "_pending", "_preceding", "_released", "_replace", "_tallies", "_text",
+        "_text_start", "_unread", "_words", "lookback",
     )  # fmt: skip
 
     def __init__(
         self,
         tallies: Sequence[RuleTally],
         *,
-        escaped: bool = False,
+        in_json: bool = False,
         replace: Replace = replace_by_kind,
         cpu_clock: Clock = time.thread_time,
     ) -> None:
         self._tallies = tallies
-        self._escaped = escaped
-        self._replace = make_json_string_replace(replace) if escaped else replace
+        self._in_json = in_json
+        self._replace = make_json_string_replace(replace) if in_json else replace
         self._cursors = [
             RuleCursor(tally, rule, tally.detector.lookback) for rule, tally in enumerate(tallies)
         ]
@@ -89,7 +89,7 @@ class Window:
         self._needs_whole = None in holding
         finite = [cursor.lookback for cursor in self._cursors if cursor.lookback is not None]
         self.lookback = max((lookback for lookback in holding if lookback is not None), default=0)
-        self._words = make_word_scanner(self._cursors, escaped=escaped)
+        self._words = make_word_scanner(self._cursors, in_json=in_json)
         self._min_run = 0 if self._words else max(0, min(finite, default=0) - 1)
         self._max_lookback = max(finite, default=0)
         self._min_pause = self.lookback // HELD_DIVISOR if holding else self._max_lookback // 4
@@ -252,7 +252,7 @@ class Window:
         if self.held_size:
             preceding, text = self._preceding, self._text
             matches = find_matches_as_if_ended(
-                self._cursors, text, preceding, self._text_start, escaped=self._escaped
+                self._cursors, text, preceding, self._text_start, in_json=self._in_json
             )
             for match in sorted([*self._pending, *matches], key=_sort_key):
                 if self._tallies[match.rule].rule.can_block:
@@ -273,7 +273,7 @@ class Window:
         if self._text:
             self._inspect(self._cursors, final=True)
         if whole_text and not self._needs_whole:
-            count_whole_text_matches(self._cursors, whole_text, escaped=self._escaped)
+            count_whole_text_matches(self._cursors, whole_text, in_json=self._in_json)
         pieces = self._release()
         self._text = self._preceding = ""
         self._text_start = self._begin = self._final_end = self._released = self._length
@@ -317,14 +317,14 @@ class Window:
         self, cursors: Sequence[RuleCursor], start: int, *, final: bool
     ) -> int:
         """Collect new matches. Return how many characters were read one by one, within bounds."""
-        text, escaped, base = self._text, self._escaped, self._text_start + start
+        text, in_json, base = self._text, self._in_json, self._text_start + start
         preceding = text[start - 1] if start else self._preceding
         text = text[start:] if start else text
         torn = starts_in_base64(preceding, text)
         max_run = None if self._needs_whole else MAX_RUN_CHARS
         read = build_partial_readings(
             text,
-            escaped=escaped,
+            in_json=in_json,
             begins_in_base64=torn,
             max_run=max_run,
             min_run=self._min_run,

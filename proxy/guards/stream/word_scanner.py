@@ -24,7 +24,7 @@ from proxy.types.partial_matcher import PartialMatcher
 
 
 def find_matches_as_if_ended(
-    cursors: Sequence[RuleCursor], text: str, preceding: str, base: int, *, escaped: bool
+    cursors: Sequence[RuleCursor], text: str, preceding: str, base: int, *, in_json: bool
 ) -> list[TextMatch]:
     """Return the matches in a held text that are not final, as if the text ended.
 
@@ -32,7 +32,7 @@ def find_matches_as_if_ended(
     """
     torn = starts_in_base64(preceding, text)
     views = build_partial_readings(
-        text, escaped=escaped, begins_in_base64=torn, max_run=MAX_RUN_CHARS, is_final=True
+        text, in_json=in_json, begins_in_base64=torn, max_run=MAX_RUN_CHARS, is_final=True
     ).views
     return [
         replace(match, start=match.start + base, end=match.end + base)
@@ -43,12 +43,12 @@ def find_matches_as_if_ended(
     ]
 
 
-def count_whole_text_matches(cursors: Sequence[RuleCursor], text: str, *, escaped: bool) -> None:
+def count_whole_text_matches(cursors: Sequence[RuleCursor], text: str, *, in_json: bool) -> None:
     """Count the matches of rules that need the whole text and do not enforce.
 
     In a long text, these rules inspect only the first reading, as in whole responses.
     """
-    views = (View(text),) if len(text) > BATCH_CHARS else build_views(text, escaped=escaped)
+    views = (View(text),) if len(text) > BATCH_CHARS else build_views(text, in_json=in_json)
     for cursor in cursors:
         if cursor.lookback is None:
             for match in find_matches(cursor.tally, cursor.rule, views):
@@ -63,15 +63,15 @@ MIN_LOOKBACK = 8  # characters; a shorter lookback fits in a word, and is held c
 class WordScanner:
     """Cursors of rules with a partial matcher, moved word by word."""
 
-    __slots__ = ("_escaped", "_rules")
+    __slots__ = ("_in_json", "_rules")
 
-    def __init__(self, cursors: Sequence[RuleCursor], *, escaped: bool) -> None:
+    def __init__(self, cursors: Sequence[RuleCursor], *, in_json: bool) -> None:
         self._rules = [
             (cursor, cursor.partial_matcher)
             for cursor in cursors
             if cursor.partial_matcher is not None
         ]
-        self._escaped = escaped
+        self._in_json = in_json
 
     def get_step_size(self, text: str) -> int:
         """Return the number of characters to inspect in one step."""
@@ -125,7 +125,7 @@ class WordScanner:
         tail = text[start:]
         torn = starts_in_base64(text[start - 1 : start], tail)
         partial_readings = build_partial_readings(
-            tail, escaped=self._escaped, begins_in_base64=torn, max_run=MAX_RUN_CHARS
+            tail, in_json=self._in_json, begins_in_base64=torn, max_run=MAX_RUN_CHARS
         )
         end = find_last_word_end(
             tail,
@@ -163,7 +163,7 @@ class WordScanner:
         return unclear
 
 
-def make_word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordScanner | None:
+def make_word_scanner(cursors: Sequence[RuleCursor], *, in_json: bool) -> WordScanner | None:
     """Return a scanner, None if the rules allow none.
 
     Each enforcing rule needs a partial matcher, and the longest lookback exceeds ``MIN_LOOKBACK``.
@@ -172,7 +172,7 @@ def make_word_scanner(cursors: Sequence[RuleCursor], *, escaped: bool) -> WordSc
     longest = max((cursor.lookback or 0 for cursor in holding), default=0)
     if longest <= MIN_LOOKBACK or any(cursor.partial_matcher is None for cursor in holding):
         return None
-    return WordScanner(holding, escaped=escaped)
+    return WordScanner(holding, in_json=in_json)
 
 
 def _try_move_to_partial_match(

@@ -205,7 +205,7 @@ class _UrlScanner:
 class _BareAddressScanner:
     """Scans for words that look like an address, such as ``a.example/b`` and ``mailto:a?b``.
 
-    A label with a value, such as ``Email:``, needs a delimiter.
+    A word with a colon, such as ``Email:value``, is an address only if one of ``/?#@&`` follows.
     """
 
     __slots__ = ("_before", "_quote", "address", "is_inside")

@@ -65,10 +65,10 @@ class View:
     _folded: str | None = field(default=None, init=False)
 
     @classmethod
-    def build_normalized(cls, text: str, *, escaped: bool = False) -> View:
-        """Return the normalized reading; ``escaped``: of a text inside of a JSON string."""
+    def build_normalized(cls, text: str, *, in_json: bool = False) -> View:
+        """Return the normalized reading; ``in_json``: of a text in a JSON string."""
         return _apply_nfkc(
-            _remove_invisible(_decode_escapes(_decode_json_escapes(text, escaped))),
+            _remove_invisible(_decode_escapes(_decode_json_escapes(text, in_json))),
             strip_marks=False,
         )
 
@@ -127,13 +127,13 @@ class View:
 
 
 def build_views(
-    text: str, *, escaped: bool = False, max_run: int | None = None
+    text: str, *, in_json: bool = False, max_run: int | None = None
 ) -> tuple[View, ...]:
     """Return the text and all other readings.
 
     Of a base64 run, ``max_run`` characters are decoded.
     """
-    return _build_views_and_steps(text, escaped, begins_in_base64=False, max_run=max_run).views
+    return _build_views_and_steps(text, in_json, begins_in_base64=False, max_run=max_run).views
 
 
 def build_base64_views(run: str, span: tuple[int, int]) -> Iterator[View]:
@@ -159,7 +159,7 @@ class PartialReadings(NamedTuple):
 def build_partial_readings(
     text: str,
     *,
-    escaped: bool = False,
+    in_json: bool = False,
     begins_in_base64: bool = False,
     max_run: int | None = None,
     min_run: int = 0,
@@ -176,9 +176,9 @@ def build_partial_readings(
     - A run of up to ``min_run`` characters is ignored, because that many are held anyway.
     """
     views, bare, visible, opened = _build_views_and_steps(
-        text, escaped, begins_in_base64, max_run, min_run=None if is_final else min_run
+        text, in_json, begins_in_base64, max_run, min_run=None if is_final else min_run
     )
-    end = _find_incomplete_escape(text, escaped)
+    end = _find_incomplete_escape(text, in_json)
     is_cut = end < len(text)
     letter = disguises.find_last_cluster_start(
         visible.cased[: visible.index_of_original(end)] if is_cut else visible.cased
@@ -211,7 +211,7 @@ class _ViewsAndSteps(NamedTuple):
 
 def _build_views_and_steps(
     text: str,
-    escaped: bool,
+    in_json: bool,
     begins_in_base64: bool,
     max_run: int | None,
     *,
@@ -225,7 +225,7 @@ def _build_views_and_steps(
     ascii_only = text.isascii()
     if ascii_only and disguises.has_no_disguise(text.encode()):
         return _ViewsAndSteps((itself,), itself, itself, without_escapes=itself)
-    unquoted = _decode_json_escapes(text, escaped)
+    unquoted = _decode_json_escapes(text, in_json)
     opened = _decode_escapes(unquoted)
     visible = _remove_invisible(opened)
     normal = _apply_nfkc(visible, strip_marks=False)
@@ -287,10 +287,10 @@ def _apply_edits(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     return View("".join(parts), tuple(edits), source, is_normalized=view.is_normalized)
 
 
-def _decode_json_escapes(text: str, escaped: bool) -> View:
+def _decode_json_escapes(text: str, in_json: bool) -> View:
     """Return a view of a text in a JSON string, with its escapes decoded."""
     view = View(text)
-    if not (escaped and "\\" in text):
+    if not (in_json and "\\" in text):
         return view
     return _apply_edits(view, disguises.find_escapes(text, disguises.JSON_ESCAPES))
 
@@ -301,11 +301,11 @@ def _decode_escapes(view: View) -> View:
     return _apply_edits(view, disguises.find_escapes(view.cased)) if may_have_escapes else view
 
 
-def _find_incomplete_escape(text: str, escaped: bool) -> int:
-    if not (escaped and "\\" in text):
+def _find_incomplete_escape(text: str, in_json: bool) -> int:
+    if not (in_json and "\\" in text):
         return disguises.find_incomplete_escape(text)
     end = disguises.find_incomplete_escape(text, in_json=True)
-    view = _decode_json_escapes(text, escaped)
+    view = _decode_json_escapes(text, in_json)
     return min(
         end,
         view.original_start(
@@ -374,7 +374,7 @@ def _iter_decoded_views(
 def _iter_nested_views(text: str, span: tuple[int, int], layers: int) -> Iterator[View]:
     """Yield all readings of a decoded text, which may contain further encodings."""
     for view in _build_views_and_steps(
-        text, escaped=False, begins_in_base64=False, max_run=None, layers=layers - 1
+        text, in_json=False, begins_in_base64=False, max_run=None, layers=layers - 1
     ).views:
         yield View(
             view.cased,

@@ -84,20 +84,20 @@ _OF_PART: tuple[Path, ...] = ((), ("text",))
 class Text(NamedTuple):
     """One text and its path. The last step may be the index of a text span in its arguments.
 
-    - An ``escaped`` text is inside of a JSON string.
+    - A text ``in_json`` is inside of a JSON string, so its characters are escaped.
     - A text that ``has_decoded_text`` is base64, and its content is a separate text.
     - A text ``in_data_member`` is searched, but not judged as a whole.
-    - Texts of one ``run`` are also inspected as one, wherever they are in the document.
+    - Texts with one ``join_key``, a choice and a kind, are also inspected as one.
     """
 
     path: Path
     text: str
     kind: str
     role: str | None = None
-    escaped: bool = False
+    in_json: bool = False
     has_decoded_text: bool = False
     in_data_member: bool = False
-    run: tuple[int, str] | None = None
+    join_key: tuple[int, str] | None = None
 
 
 @frozen
@@ -324,7 +324,7 @@ def _read_arguments(node: Node, has_decoded_text: bool, in_data_member: bool) ->
             node.value[value.start : value.end],
             kind="arguments",
             role=node.role,
-            escaped=value.kind == "string",
+            in_json=value.kind == "string",
             has_decoded_text=has_decoded_text,
             in_data_member=in_data_member,
         )

@@ -24,7 +24,7 @@ from proxy.types.partial_matcher import is_split_value_checker
 
 MAX_JOINED_CHARS = 64 * 1024  # maximum characters of a message that are inspected again
 BOUNDARY_CHARS = 256  # characters of a message on either side of a boundary
-RUN_BOUNDARY_CHARS = 1024  # characters of the neighbors of a short text in a run of texts
+JOINED_END_CHARS = 1024  # characters at the end of one long text and the start of the next
 SEPARATORS = ("", " ")  # a split key is joined without a space, a split phrase with one
 
 _TURNS = frozenset({"input", "messages"})
@@ -63,7 +63,7 @@ class JoinedParts:
         texts: Sequence[Text],
         messages: Sequence[Message],
         separator: str = "",
-        run: tuple[int, str] | None = None,
+        join_key: tuple[int, str] | None = None,
     ) -> JoinedParts:
         parts = [part for message in messages for part in message]
         starts: list[int] = []
@@ -80,8 +80,8 @@ class JoinedParts:
         data = frozenset(
             place for place, part in enumerate(parts) if texts[part.text_index].has_decoded_text
         )
-        first_text = texts[parts[0].text_index]
-        text = Text(first_text.path, joined, first_text.kind, role=first_text.role, run=run)
+        first = texts[parts[0].text_index]
+        text = Text(first.path, joined, first.kind, role=first.role, join_key=join_key)
         return cls(parts, starts, text, data, message_spans if len(messages) > 1 else ())
 
     @property
@@ -204,27 +204,27 @@ def iter_joined_texts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
 
 
 def iter_joined_message_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
-    """Yield the messages with several parts, and the runs of several texts.
+    """Yield the messages with several parts, and the texts with one ``join_key``.
 
-    In a run that is too long, only the characters near the ends of its texts are joined.
+    If texts with a ``join_key`` are too long, only the characters near their ends are joined.
     """
     groups: dict[object, list[int]] = {}
     for text_index, text in enumerate(texts):
         steps = find_joined_parts_depth(text.path)
-        if text.run is not None:
-            groups.setdefault(text.run, []).append(text_index)
+        if text.join_key is not None:
+            groups.setdefault(text.join_key, []).append(text_index)
         elif steps is not None:
             groups.setdefault(text.path[:steps], []).append(text_index)
     for text_indexes in groups.values():
-        run = texts[text_indexes[0]].run
+        join_key = texts[text_indexes[0]].join_key
         if sum(len(texts[text_index].text) for text_index in text_indexes) > MAX_JOINED_CHARS:
-            pairs = pairwise(text_indexes if run is not None else ())
+            pairs = pairwise(text_indexes if join_key is not None else ())
             yield from (_join_end_with_start(texts, *pair) for pair in pairs)
         elif len(text_indexes) > 1:
             message = [
                 TextPart(text_index, 0, texts[text_index].text) for text_index in text_indexes
             ]
-            yield JoinedParts.from_messages(texts, [message], run=run)
+            yield JoinedParts.from_messages(texts, [message], join_key=join_key)
 
 
 def _join_end_with_start(
@@ -232,8 +232,8 @@ def _join_end_with_start(
 ) -> JoinedParts:
     """Join the end of a text with the beginning of the next one."""
     text = texts[text_index].text
-    skipped_chars = max(0, len(text) - RUN_BOUNDARY_CHARS)
-    next_cut = TextPart(next_text_index, 0, texts[next_text_index].text[:RUN_BOUNDARY_CHARS])
+    skipped_chars = max(0, len(text) - JOINED_END_CHARS)
+    next_cut = TextPart(next_text_index, 0, texts[next_text_index].text[:JOINED_END_CHARS])
     return JoinedParts.from_messages(
         texts, [[TextPart(text_index, skipped_chars, text[skipped_chars:]), next_cut]]
     )

@@ -115,7 +115,7 @@ def _encode_readings(walked_texts: Texts) -> Lines:
     for place, text in enumerate(walked_texts.texts):
         part = build_text_views(place, text)
         if part.is_long:
-            raise ValueError("a long text is read piece by piece")
+            raise ValueError
         views += part.views
     if not walked_texts.has_no_joined_texts:
         for joined in iter_joined_texts(walked_texts.texts):

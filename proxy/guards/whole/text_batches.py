@@ -119,7 +119,7 @@ class RuleInspection:
         if not self._applies_to(part.text) or (part.text.in_data_member and not finds_spans(rule)):
             return False
         if part.joined is not None:
-            return finds_spans(rule) or part.text.run is not None
+            return finds_spans(rule) or part.text.join_key is not None
         return not (part.is_long and finds_spans(rule))
 
     @property
@@ -224,7 +224,7 @@ def build_text_views(text_index: int, text: Text, max_chars: int = BATCH_CHARS) 
     views = (
         (View(text.text),)
         if is_long
-        else build_views(text.text, escaped=text.escaped, max_run=max_run)
+        else build_views(text.text, in_json=text.in_json, max_run=max_run)
     )
     ascii_only = text.text.isascii()
     size = len(text.text if ascii_only else text.text.encode("utf-8", "surrogatepass"))
@@ -291,10 +291,10 @@ def _iter_long_text_pieces(
         piece = text[base : base + size]
         torn = base > 0 and text[base - 1] in BASE64_ALPHABET and piece[0] in BASE64_ALPHABET
         is_last = base + size >= len(text)
-        escaped = part.text.escaped
+        in_json = part.text.in_json
         partial_readings = build_partial_readings(
             piece,
-            escaped=escaped,
+            in_json=in_json,
             begins_in_base64=torn,
             max_run=max_run,
             min_run=min_run,

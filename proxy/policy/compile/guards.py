@@ -106,7 +106,7 @@ class GuardCompiler:
             key = (error.key,) if isinstance(error, guard_kind.InvalidGuardSetting) else ()
             self._context.report((*path, *key), str(error))
             return None
-        if isinstance(detector, guard_kind.CostLimit):
+        if isinstance(detector, guard_kind.MaxCallCost):
             return guard.CostCap(
                 name=name,
                 max_nano_usd=detector.nano_usd,

@@ -142,15 +142,15 @@ class Comparison(Condition):
         return self.name in static.tags and self.values.build_matcher()(static.tags[self.name])
 
     def explain_mismatch(self, facts: Facts) -> str:
-        expected = f"expected {self.values.text}"
+        expected = f"the rule expects {self.values.text}"
         if self.fact == "model":
-            return f"model is {' or '.join(sorted(facts.model_names))}, {expected}"
+            return f"model of the call is {' or '.join(sorted(facts.model_names))}, {expected}"
         if self.fact not in ("tag", "header"):
-            return f"{self.fact} is {getattr(facts, self.fact)}, {expected}"
+            return f"{self.fact} of the call is {getattr(facts, self.fact)}, {expected}"
         if self.name not in (facts.tags if self.fact == "tag" else facts.headers):
             return f"{self.fact} {self.name} is not set"
         value = f"is {facts.tags[self.name]}" if self.fact == "tag" else "has another value"
-        return f"{self.fact} {self.name} {value}, {expected}"
+        return f"{self.fact} {self.name} of the call {value}, {expected}"
 
 
 @frozen
@@ -195,7 +195,7 @@ class TimeOfDay(Condition):
 
     def explain_mismatch(self, facts: Facts) -> str:
         local = facts.received_at.astimezone(self.zone)
-        return f"the call arrived at {local:%a %H:%M}, expected {self.text}"
+        return f"the call arrived at {local:%a %H:%M}, the rule expects {self.text}"
 
 
 @frozen

@@ -155,7 +155,7 @@ def _list_key_rejections(catalog: LabelCatalog) -> list[Values]:
 
 
 def _list_results_and_causes(catalog: LabelCatalog) -> Iterator[Values]:
-    """Yield the results of attempts, with the cause of a failed connection."""
+    """Yield the results of attempts, with causes of failed connections and timeouts."""
     yield from ((result, NO_VALUE) for result in (*STATUSES, *ERROR_VALUES))
     yield from product(CONNECTION_ERRORS, get_args(ErrorCause))
     yield from product(errors.UpstreamTimeout.codes, ("timeout", "pool"))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.chat.splitting import blank_texts, keep_only_path
+from proxy.dialects.chat.splitting import blank_texts, copy_with_only_text
 from proxy.dialects.chat.tool_calls import (
     CALL_LISTS,
     MAX_SIGNATURE,
@@ -225,10 +225,10 @@ VALUE: Any = {
 
 
 def test_kept_text_keeps_identifying_members() -> None:
-    assert keep_only_path(VALUE, ("a", 1, "b"), "new") == {
+    assert copy_with_only_text(VALUE, ("a", 1, "b"), "new") == {
         "a": [{"index": 7, "type": "t", "b": "new"}]
     }
-    assert keep_only_path("x", (), "new") == "new"
+    assert copy_with_only_text("x", (), "new") == "new"
 
 
 def test_blanking_values_does_not_change_the_original() -> None:

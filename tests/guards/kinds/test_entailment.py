@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guards.kinds.evidence import MAX_MODEL_PAIRS, EntailmentDetector
+from proxy.guards.kinds.evidence import MAX_MODEL_PAIRS, LocalEntailmentDetector
 from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, MISSING_EXTRA, REQUIRED_PACKAGES, CannotClassify
 from proxy.guards.services.stage import NoGuardClients
 from proxy.guards.text.walk import Text
@@ -33,7 +33,9 @@ def folder(tmp_path: Path) -> str:
     return classifier(tmp_path / "model", WORDS, LABELS)
 
 
-async def judge(guard: EntailmentDetector, text: str, context: str = CONTEXT) -> Sequence[Finding]:
+async def judge(
+    guard: LocalEntailmentDetector, text: str, context: str = CONTEXT
+) -> Sequence[Finding]:
     question = PromptContext(context=context)
     texts = [Text((), text, "content", "assistant")]
     [finding] = await guard.find_all(texts, question, NoGuardClients())
@@ -43,7 +45,7 @@ async def judge(guard: EntailmentDetector, text: str, context: str = CONTEXT) ->
 async def test_unsupported_sentences_are_found_with_reason(folder: str) -> None:
     text = "The weir is open. It is never open on Sundays. There are lions at the mill."
 
-    findings = await judge(EntailmentDetector(folder, 0.9), text)
+    findings = await judge(LocalEntailmentDetector(folder, 0.9), text)
 
     assert [(text[finding.start : finding.end], finding.kind) for finding in findings] == [
         ("It is never open on Sundays.", "contradicted"),
@@ -53,7 +55,7 @@ async def test_unsupported_sentences_are_found_with_reason(folder: str) -> None:
 
 
 async def test_too_long_text_is_not_judged(folder: str) -> None:
-    guard = EntailmentDetector(folder, 0.9)
+    guard = LocalEntailmentDetector(folder, 0.9)
 
     for text, context in (
         ("x" * (MAX_TEXT_CHARS + 1), CONTEXT),
@@ -68,7 +70,7 @@ def test_model_of_another_task_is_refused(tmp_path: Path, folder: str) -> None:
     unrelated = classifier(tmp_path / "other", {"?": (0.0, 1.0)}, ["fine", "rival"])
 
     with pytest.raises(ValueError, match="no label that begins with 'entail' or 'contra'"):
-        EntailmentDetector(unrelated, 0.5)
+        LocalEntailmentDetector(unrelated, 0.5)
 
 
 async def test_model_with_one_of_two_labels_is_used(tmp_path: Path, folder: str) -> None:
@@ -78,7 +80,9 @@ async def test_model_with_one_of_two_labels_is_used(tmp_path: Path, folder: str)
     supports = classifier(tmp_path / "supports", bears, ["entailment", "not_entailment"])
     text = "The weir is open. It is never open on Sundays."
 
-    findings = [await judge(EntailmentDetector(name, 0.9), text) for name in (against, supports)]
+    findings = [
+        await judge(LocalEntailmentDetector(name, 0.9), text) for name in (against, supports)
+    ]
 
     assert [[(text[f.start : f.end], f.kind) for f in spans] for spans in findings] == [
         [("It is never open on Sundays.", "contradicted")],

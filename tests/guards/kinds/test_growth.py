@@ -12,7 +12,7 @@ import pytest
 from proxy.guards.kinds.code import Code
 from proxy.guards.kinds.evidence import Groundedness, Relevance
 from proxy.guards.kinds.injection import Injection, RuleBook
-from proxy.guards.kinds.passages import Copyright, Passages
+from proxy.guards.kinds.passages import Copyright, PassageDetector
 from proxy.guards.kinds.resources import Sponge
 from proxy.guards.kinds.topic import Topic
 from proxy.guards.kinds.urls import Urls
@@ -47,7 +47,7 @@ PIECES: dict[str, tuple[Callable[[str], object], list[str]]] = {
     "languages": (lambda text: list(BOOK_OF_LANGUAGES.find(text)), HOSTILE),
     "rules": (BOOK.find, RULES),
     "passages": (
-        Passages([PROMPT], 12).find,
+        PassageDetector([PROMPT], 12).find,
         ["you ", "a", "you are the assistant of ", "a driver to a human "],
     ),
     "copyright": (

@@ -10,7 +10,7 @@ from proxy.guards.kinds.passages import (
     MAX_KNOWN_CHARS,
     MAX_PROMPT_CHARS,
     Copyright,
-    Passages,
+    PassageDetector,
     build_system_prompt_factory,
 )
 from proxy.types.guard import PromptContext
@@ -22,7 +22,7 @@ a human. Our internal name for late parcels is "sleepers"; do not use it in answ
 
 
 def find_passages(text: str, *known_texts: str) -> list[str]:
-    passages = Passages(known_texts or [PROMPT], 12)
+    passages = PassageDetector(known_texts or [PROMPT], 12)
     return [text[finding.start : finding.end] for finding in passages.find(text)]
 
 
@@ -76,7 +76,7 @@ def test_passages_of_several_texts_are_found() -> None:
 
 
 def test_share_of_known_text_is_computed() -> None:
-    passages = Passages([PROMPT], 5)
+    passages = PassageDetector([PROMPT], 5)
 
     assert passages.measure_sequence_share(PROMPT)[0] == 1.0
     assert passages.measure_sequence_share("Where is my parcel? It was sent on Monday.")[0] == 0.0
@@ -87,7 +87,7 @@ def test_share_of_known_text_is_computed() -> None:
 
 
 def test_findings_are_ordered_separate_and_bounded() -> None:
-    detector = Passages([PROMPT + " x" * 50], 12)
+    detector = PassageDetector([PROMPT + " x" * 50], 12)
 
     pieces = detector.find(f"{PROMPT} and {PROMPT}" + " x" * 80)
 

@@ -127,7 +127,7 @@ def test_value_is_escaped_in_json() -> None:
     value = 'Ada "Weir"\n\\ \ud83d é'
     masks = Masks(short_digests())
     arguments = json.dumps({"to": mask(masks, value, [Finding(0, len(value), "name")])})
-    unmasker = masks.build_unmasker(escaped=True)
+    unmasker = masks.build_unmasker(in_json=True)
 
     given_back = "".join(released(unmasker, *arguments)) + remaining_text(unmasker)
     assert json.loads(given_back) == {"to": value}
@@ -159,16 +159,16 @@ IN_WORDS = (
 )
 
 
-def restored_text(masks: Masks, text: str, *, escaped: bool = False) -> str:
+def restored_text(masks: Masks, text: str, *, in_json: bool = False) -> str:
     """Return a text with restored values. Checks that cuts change nothing."""
-    full_text = masks.unmask(text, escaped=escaped)
+    full_text = masks.unmask(text, in_json=in_json)
     assert (
-        "".join(released(unmasker := masks.build_unmasker(escaped=escaped), *text))
+        "".join(released(unmasker := masks.build_unmasker(in_json=in_json), *text))
         + remaining_text(unmasker)
         == full_text
     )
     for cut in range(1, len(text)):
-        two = masks.build_unmasker(escaped=escaped)
+        two = masks.build_unmasker(in_json=in_json)
         assert "".join(released(two, text[:cut], text[cut:])) + remaining_text(two) == full_text
     return full_text
 
@@ -196,7 +196,7 @@ def test_backslashes_around_a_placeholder_stay(text: str, how: str) -> None:
 
     assert restored_text(masks, text.replace("{}", how)) == restored
     arguments = json.dumps({"path": text.replace("{}", how)})
-    assert json.loads(restored_text(masks, arguments, escaped=True)) == {"path": restored}
+    assert json.loads(restored_text(masks, arguments, in_json=True)) == {"path": restored}
 
 
 @pytest.mark.parametrize(("written", "remaining"), HALF.values(), ids=HALF)
@@ -211,8 +211,8 @@ def test_single_bracket_stays(written: str, remaining: str) -> None:
     )
 
 
-@pytest.mark.parametrize("escaped", [False, True])
-def test_percent_encoding_is_kept_for_allowed_hosts(escaped: bool) -> None:
+@pytest.mark.parametrize("in_json", [False, True])
+def test_percent_encoding_is_kept_for_allowed_hosts(in_json: bool) -> None:
     masks = Masks(short_digests())
     name = rule("x", restore=True, restore_hosts=frozenset({"mill.example"}))
     masks.make_replacement(name, "email", "ada&o'b@mill.example")
@@ -221,7 +221,7 @@ def test_percent_encoding_is_kept_for_allowed_hosts(escaped: bool) -> None:
         for host, stored in (("mill.example", True), ("evil.test", False)):
             address = f"https://{host}/?to="
             output = "ada%26o%27b%40mill.example" if stored else written
-            assert restored_text(masks, f"see {address}{written} now", escaped=escaped) == (
+            assert restored_text(masks, f"see {address}{written} now", in_json=in_json) == (
                 f"see {address}{output} now"
             )
 
@@ -271,7 +271,7 @@ def test_similar_text_is_no_placeholder(text: str) -> None:
     assert restored_text(masks, text) == text
 
 
-@for_each("escaped", [False, True])
+@for_each("in_json", [False, True])
 @for_each(
     ("text_before", "text_after", "stored"),
     [
@@ -286,15 +286,15 @@ def test_similar_text_is_no_placeholder(text: str) -> None:
     ],
 )
 def test_value_is_restored_for_allowed_hosts_only(
-    text_before: str, text_after: str, stored: bool, escaped: bool
+    text_before: str, text_after: str, stored: bool, in_json: bool
 ) -> None:
     masks = Masks(short_digests())
     name = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
     placeholder = masks.make_replacement(name, "email", "ada@mill.example")
     text = f"{text_before}{placeholder}{text_after}"
-    unmasker = masks.build_unmasker(escaped=escaped)
+    unmasker = masks.build_unmasker(in_json=in_json)
 
-    full_text = masks.unmask(text, escaped=escaped)
+    full_text = masks.unmask(text, in_json=in_json)
 
     assert full_text == f"{text_before}{'ada@mill.example' if stored else placeholder}{text_after}"
     assert "".join(released(unmasker, *text)) + remaining_text(unmasker) == full_text
@@ -432,14 +432,14 @@ def test_masked_value_is_restored_at_any_cut(text: str, cuts: list[int]) -> None
 @example(r"EMAIL_x7f\_EMAIL_x7f[EMAIL_x7f]", [14], False)
 @example("[x\nEMAIL_x7f]", [3], False)
 def test_rewritten_placeholder_is_restored_at_any_cut(
-    answer: str, cuts: list[int], escaped: bool
+    answer: str, cuts: list[int], in_json: bool
 ) -> None:
     masks = masks_of_prompt()
-    full_text = masks.unmask(answer, escaped=escaped)
+    full_text = masks.unmask(answer, in_json=in_json)
 
-    assert fed(masks.build_unmasker(escaped=escaped), answer, []) == full_text
-    assert fed(masks.build_unmasker(escaped=escaped), answer, cuts) == full_text
-    assert fed(masks.build_unmasker(escaped=escaped), answer, list(range(200))) == full_text
+    assert fed(masks.build_unmasker(in_json=in_json), answer, []) == full_text
+    assert fed(masks.build_unmasker(in_json=in_json), answer, cuts) == full_text
+    assert fed(masks.build_unmasker(in_json=in_json), answer, list(range(200))) == full_text
 
 
 @given(st.text('"\\ \n[]a\ud83dé', min_size=1), CUTS)
@@ -447,7 +447,7 @@ def test_any_value_survives_a_json_round_trip(value: str, cuts: list[int]) -> No
     masks = Masks(short_digests())
     arguments = json.dumps([mask(masks, value, [Finding(0, len(value), "name")])])
 
-    assert json.loads(fed(masks.build_unmasker(escaped=True), arguments, cuts)) == [value]
+    assert json.loads(fed(masks.build_unmasker(in_json=True), arguments, cuts)) == [value]
 
 
 NAMES = PlaceholderNames(["CARD_1_x7f", "EMAIL_1_x7f", "EMAIL_12_x7f"])

@@ -136,7 +136,7 @@ def test_digits_of_other_scripts_are_digits() -> None:
 
 
 def test_json_escapes_are_decoded_in_strings_only() -> None:
-    assert View.build_normalized(r"a\/b\n\\u0073 \\\x73", escaped=True).cased == "a/b\ns \\s"
+    assert View.build_normalized(r"a\/b\n\\u0073 \\\x73", in_json=True).cased == "a/b\ns \\s"
     assert View.build_normalized(r"a\/b").cased == r"a\/b"
 
 
@@ -203,7 +203,7 @@ def _closest(text: str) -> tuple[View, View, View]:
     """Return the readings that are farthest from a text, be they the same: letters apart joined,
     what stands within words dropped, and of hyphens the end of the line alone."""
     bare = _build_views_and_steps(
-        text, escaped=False, begins_in_base64=False, max_run=None
+        text, in_json=False, begins_in_base64=False, max_run=None
     ).without_marks
     joined = [*_iter_views_without_markup(bare), bare, bare][:2]
     if len([*_iter_views_without_markup(bare)]) == 1:

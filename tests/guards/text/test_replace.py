@@ -42,12 +42,12 @@ def test_replacement_copies_the_document(body: dict[str, Any]) -> None:
         if not isinstance(text.path[-1], MemberName)
     ]
 
-    changed = replace_texts(body, {text.path: f"{text.text}!" for text in texts if text.escaped})
+    changed = replace_texts(body, {text.path: f"{text.text}!" for text in texts if text.in_json})
     repeated = {text.path: text.text for text in collect_request_texts(changed).texts}
 
     assert body == document_before
     for text in texts:
-        assert repeated[text.path] == (f"{text.text}!" if text.escaped else text.text)
+        assert repeated[text.path] == (f"{text.text}!" if text.in_json else text.text)
 
 
 @given(BODY)
@@ -55,7 +55,7 @@ def test_replacing_texts_by_themselves_changes_nothing(body: dict[str, Any]) -> 
     texts = {
         text.path: text.text
         for text in collect_request_texts(body).texts
-        if text.escaped or not (isinstance(text.path[-1], int) and text.kind == "arguments")
+        if text.in_json or not (isinstance(text.path[-1], int) and text.kind == "arguments")
     }
 
     assert replace_texts(body, texts) == body

@@ -67,32 +67,47 @@ def test_condition_matches(when: dict[str, Any]) -> None:
 @for_each(
     ("when", "why"),
     [
-        ({"key": "batch"}, "key is widget, expected batch"),
-        ({"dialect": ["scale", "enkrypt"]}, "dialect is openai, expected enkrypt or scale"),
-        ({"model": {"glob": "gpt-3*"}}, "model is gpt-4o-mini, expected gpt-3*"),
+        ({"key": "batch"}, "key of the call is widget, the rule expects batch"),
+        (
+            {"dialect": ["scale", "enkrypt"]},
+            "dialect of the call is openai, the rule expects enkrypt or scale",
+        ),
+        (
+            {"model": {"glob": "gpt-3*"}},
+            "model of the call is gpt-4o-mini, the rule expects gpt-3*",
+        ),
         (
             {"model": {"glob": "gpt*", "in": ["gpt-4", "smol"]}},
-            "model is gpt-4o-mini, expected gpt-4 or smol and gpt*",
+            "model of the call is gpt-4o-mini, the rule expects gpt-4 or smol and gpt*",
         ),
         ({"stream": True}, "the call is not streamed"),
         ({"tag": {"env": "prod"}}, "tag env is not set"),
-        ({"tag": {"team": "search"}}, "tag team is support, expected search"),
+        ({"tag": {"team": "search"}}, "tag team of the call is support, the rule expects search"),
         ({"header": {"x-plan": "free"}}, "header x-plan is not set"),
-        ({"header": {"x-canary": "no"}}, "header x-canary has another value, expected no"),
+        (
+            {"header": {"x-canary": "no"}},
+            "header x-canary of the call has another value, the rule expects no",
+        ),
         ({"key": "widget", "stream": True}, "the call is not streamed"),
         (
             {"any": [{"key": "batch"}, {"stream": True}]},
-            "no alternative matches: key is widget, expected batch; the call is not streamed",
+            "no alternative matches: key of the call is widget, the rule expects batch; "
+            "the call is not streamed",
         ),
         ({"not": {"key": "widget"}}, "the condition under `not` matches: {key: widget}"),
-        (friday("00:00-23:30"), "the call arrived at Fri 23:30, expected {between: 00:00-23:30}"),
+        (
+            friday("00:00-23:30"),
+            "the call arrived at Fri 23:30, the rule expects {between: 00:00-23:30}",
+        ),
         (
             friday("22:00-06:00", days=["thu", "sat"]),
-            "the call arrived at Fri 23:30, expected {between: 22:00-06:00, days: [thu, sat]}",
+            "the call arrived at Fri 23:30, the rule expects "
+            "{between: 22:00-06:00, days: [thu, sat]}",
         ),
         (
             friday("22:00-06:00", zone="Asia/Tokyo"),
-            "the call arrived at Sat 08:30, expected {between: 22:00-06:00, zone: Asia/Tokyo}",
+            "the call arrived at Sat 08:30, the rule expects "
+            "{between: 22:00-06:00, zone: Asia/Tokyo}",
         ),
     ],
     ids=str,
