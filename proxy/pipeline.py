@@ -46,7 +46,7 @@ class Pipeline:
                 record.set_head(head)
                 policies = self.policies
                 policy = (
-                    await policies.reload_if_cache_bypassed(head)
+                    await policies.reload_if_requested(head)
                     if head.bypass_cache
                     else policies.get_active_policy()
                 )

@@ -92,8 +92,8 @@ class Policies(Protocol):
     def get_active_policy(self) -> Policy:
         """Return the active revision."""
 
-    async def reload_if_cache_bypassed(self, head: RequestHead) -> Policy:
-        """Reload if the request asks for that and its key may. Return the active revision."""
+    async def reload_if_requested(self, head: RequestHead) -> Policy:
+        """Return the active revision, reloaded first if ``bypass_cache`` is set and the key may."""
 
 
 Feed = Callable[[Sequence[Frame]], Coroutine[Any, Any, None] | None]

@@ -201,7 +201,7 @@ def get_no_passthrough_paths() -> None:
 
 @frozen
 class RequestContext:
-    """Facts about a request that the server determines."""
+    """Properties of a request that the server sets."""
 
     request_id: str
     call_id: str = ""

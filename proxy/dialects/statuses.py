@@ -165,7 +165,7 @@ def is_account_error(error: ErrorBody) -> bool:
 
 
 def is_request_above_rate_limit(error: ErrorBody) -> bool:
-    """Return True if a 429 reports that a single request exceeds a limit."""
+    """Return True if a 429 reports that a single request exceeds the rate limit."""
     match = _TOO_LARGE.match(error.message or "")
     return match is not None and (match[1] is None or int(match[2]) > int(match[1]))
 

@@ -223,7 +223,7 @@ class WholeResponseInspector:
     walk: Walk = walk_response
 
     def try_inspect(self, frame: Frame) -> None:
-        """Return None, so that the caller awaits ``inspect``: any document may be much work."""
+        """Return None, so that the caller awaits ``inspect``: a document may take long."""
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         document_before = get_document_unless_failed(frame)

@@ -116,8 +116,7 @@ class PolicyStore:
         self.rejection: Rejection | None = None
         self._report_activation()
 
-    async def reload_if_cache_bypassed(self, head: RequestHead) -> ActivePolicy:
-        """Return the active policy, reloaded first if a permitted request bypasses caches."""
+    async def reload_if_requested(self, head: RequestHead) -> ActivePolicy:
         if head.bypass_cache and self._may_refresh(head):
             await self.refresh()
         return self.get_active_policy()

@@ -199,7 +199,7 @@ class _FixedPolicy:
     def get_active_policy(self) -> Self:
         return self
 
-    async def reload_if_cache_bypassed(self, head: RequestHead) -> Self:
+    async def reload_if_requested(self, head: RequestHead) -> Self:
         return self
 
     def identify(self, head: RequestHead) -> KeyCaller:

@@ -168,7 +168,7 @@ class Upstreams:
                 continue
             index, reason, attempts, new_connection = index + 1, "fallback", 1, needs_fresh
             is_over = context.compute_time_left_s() <= 0 or index == len(targets)
-            if failures[-1].is_final or is_over or not _may_repeat(context, failures[-1]):
+            if failures[-1].is_final or is_over or not _may_resend(context, failures[-1]):
                 raise choose_most_useful_error(failures)
 
     def _claim_retry(
@@ -178,7 +178,7 @@ class Upstreams:
         delay_s = compute_retry_delay(context.plan.retry, failure, attempts, self.random)
         if (
             delay_s is None
-            or not _may_repeat(context, failure)
+            or not _may_resend(context, failure)
             or delay_s >= context.compute_time_left_s()
         ):
             return None
@@ -329,7 +329,7 @@ async def _raise_error(open_attempt: OpenAttempt, reply: Reply) -> NoReturn:
     raise error
 
 
-def _may_repeat(context: AttemptContext, failure: ProxyError) -> bool:
+def _may_resend(context: AttemptContext, failure: ProxyError) -> bool:
     """Return True if a failed call may be sent again, to any target."""
     path = context.plan.passthrough
     if path is not None:

@@ -151,7 +151,7 @@ class Health:
         """
         states = self._endpoints.get((target.upstream.name, target.model, endpoint))
         if states is None:
-            states = self._get_endpoint_states(target, endpoint)
+            states = self._add_endpoint_states(target, endpoint)
         target_state, circuit, upstream = states
         is_new_caller = not circuit.is_shared and circuit.only_caller != caller
         if is_new_caller and self._close_if_second_caller(circuit, target, caller):
@@ -309,7 +309,7 @@ class Health:
         )
         return (*pool, *targets[pool_size:])
 
-    def _get_endpoint_states(self, target: Target, endpoint: Endpoint) -> EndpointStates:
+    def _add_endpoint_states(self, target: Target, endpoint: Endpoint) -> EndpointStates:
         """Return the states of an endpoint, and cache them until a state is dropped."""
         key = (target.upstream.name, target.model, endpoint)
         states = EndpointStates(

@@ -79,7 +79,7 @@ class RuledPolicies:
     def get_active_policy(self) -> RuledPolicies:
         return self
 
-    async def reload_if_cache_bypassed(self, head: RequestHead) -> RuledPolicies:
+    async def reload_if_requested(self, head: RequestHead) -> RuledPolicies:
         return self
 
     def identify(self, head: RequestHead) -> RuledCaller:

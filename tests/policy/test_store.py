@@ -88,7 +88,7 @@ async def test_refresh_header_activates_a_change(stored: StoreOverFolder) -> Non
         + "  extra: {targets: []}\n".replace("[]", "[{upstream: openai, model: m}]")
     )
 
-    decided = await stored.store.reload_if_cache_bypassed(HEAD)
+    decided = await stored.store.reload_if_requested(HEAD)
 
     assert decided.snapshot is stored.store.current
     assert decided.snapshot.revision != old_snapshot.revision
@@ -108,7 +108,7 @@ async def test_rejected_change_is_logged(text: str, problem: str, stored: StoreO
     old_snapshot = stored.store.current
     stored.file.write_text(text)
 
-    decided = await stored.store.reload_if_cache_bypassed(HEAD)
+    decided = await stored.store.reload_if_requested(HEAD)
 
     assert decided.snapshot is stored.store.current is old_snapshot
     event, fields = stored.log.entries[-1]
@@ -188,7 +188,7 @@ async def test_unexpected_error_keeps_snapshot_and_revocations(stored: StoreOver
     (stored.folder / "revoked.yaml").write_text("revoked: [support-widget]\n")
     revision = stored.store.current.revision
 
-    decided = await stored.store.reload_if_cache_bypassed(HEAD)
+    decided = await stored.store.reload_if_requested(HEAD)
 
     assert decided.snapshot is stored.store.current
     assert decided.snapshot.revision == revision
@@ -200,7 +200,7 @@ async def test_unexpected_error_keeps_snapshot_and_revocations(stored: StoreOver
 
 @pytest.mark.parametrize("key", ["hr-search-key", "hr-stranger"])
 async def test_refresh_requires_permission(key: str, stored: StoreOverFolder) -> None:
-    await stored.store.reload_if_cache_bypassed(
+    await stored.store.reload_if_requested(
         RequestHead(**{**_fields(HEAD), "digest": Secret(key).digest})
     )
 
@@ -212,7 +212,7 @@ def _fields(head: RequestHead) -> dict[str, Any]:
 
 
 async def test_concurrent_refreshes_share_a_reading_per_second(stored: StoreOverFolder) -> None:
-    await asyncio.gather(*(stored.store.reload_if_cache_bypassed(HEAD) for _ in range(50)))
+    await asyncio.gather(*(stored.store.reload_if_requested(HEAD) for _ in range(50)))
 
     assert stored.readings <= 3
     assert all(wait <= 1 for wait in stored.clock.slept)
@@ -243,7 +243,7 @@ class Interrupted:
     async def leave(self, store: PolicyStore) -> None:
         with suppress(TimeoutError):
             async with self.patience:
-                await store.reload_if_cache_bypassed(HEAD)
+                await store.reload_if_requested(HEAD)
 
 
 async def let_others_come(seconds: float) -> None:
@@ -257,7 +257,7 @@ async def test_reading_of_cancelled_caller_is_repeated(stored: StoreOverFolder) 
     old_snapshot = store.current.revision
     stored.file.write_text(stored.file.read_text().replace("gpt-4o-mini", "gpt-renamed"))
 
-    _, decided = await asyncio.gather(slow.leave(store), store.reload_if_cache_bypassed(HEAD))
+    _, decided = await asyncio.gather(slow.leave(store), store.reload_if_requested(HEAD))
 
     assert decided.snapshot.revision != old_snapshot
     assert slow.patience.expired()
@@ -318,9 +318,7 @@ async def test_reloads_disturb_no_decision_and_leak_nothing(stored: StoreOverFol
     async def decide() -> None:
         while not finished.is_set():
             plan = (
-                (await stored.store.reload_if_cache_bypassed(call.head))
-                .identify(call.head)
-                .decide(call)
+                (await stored.store.reload_if_requested(call.head)).identify(call.head).decide(call)
             )
             served.setdefault(plan.revision, set()).add(plan.model_calls[0].targets[0].model)
             await asyncio.sleep(0)

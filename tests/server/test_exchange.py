@@ -85,7 +85,7 @@ async def test_internal_error_is_a_500_with_only_its_id(
         def get_active_policy(self) -> Any:
             raise KeyError("hr-secret-inside")
 
-        async def reload_if_cache_bypassed(self, head: Any) -> Any:
+        async def reload_if_requested(self, head: Any) -> Any:
             return self.get_active_policy()
 
     bugs: list[tuple[BaseException, str]] = []

@@ -369,7 +369,7 @@ class ChoiceReader:
         slot: Slot = (),
         closing: Closing = "implicit",
     ) -> tuple[Part | None, tuple[Event, ...]]:
-        """Return a part and, if it is new, its ``PartStart``. None or an error above the bound."""
+        """Return a part and, if it is new, its ``PartStart``. Above ``MAX_PARTS`` None or raise."""
         part = self._parts.get((number, key))
         if part is not None:
             return part, ()

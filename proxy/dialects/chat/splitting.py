@@ -54,9 +54,8 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
             if number == 0:
                 content = blank_texts(unit.value, paths)
             else:
-                content = copy_with_only_text(
-                    unit.value, paths[number - 1], _find_delta(events).text
-                )
+                path, text = paths[number - 1], _find_delta(events).text
+                content = copy_with_only_text(unit.value, path, text)
             member = {unit.name: content if unit.position is None else [content]}
             split_value = (
                 {**base, holder: {**base[holder], **member}} if holder else {**base, **member}

@@ -76,7 +76,7 @@ class OpenItems:
     """The items of a stream. Appends events that begin and end parts to ``events``.
 
     In an inspected or translated stream, an item that begins twice raises ``UpstreamInvalid``, and
-    too many items raise ``ResponseTooLarge``. A translated stream omits opaque items.
+    too many items raise ``ResponseTooLarge``. A translated stream omits items of unknown types.
     """
 
     def __init__(self, events: list[Event], options: ReadOptions) -> None:

@@ -46,7 +46,7 @@ CURSOR_NAME = "after"
 
 
 def resolve_state_refs(call: Call, sealer: IdSealer | None) -> Call:
-    """Return a call with a reference to the stored state that it uses, if it uses any.
+    """Return a call with a ``state_ref`` if its ids name stored state.
 
     ``sealer`` is None without a secret. Raises ``InvalidField`` for a malformed reference or a
     missing secret, and ``NotFound`` for an id that was not sealed for the key of the call.

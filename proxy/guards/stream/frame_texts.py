@@ -126,19 +126,19 @@ def iter_non_delta_texts(frame: Frame) -> Iterator[WalkItem]:
             yield from _iter_text_like_ids((index,), id=event.call.id)
 
 
-def get_event_value_path(frame: Frame, index: int) -> Path:
-    """Return the path of the value of ``frame.events[index]`` in the document of the frame.
+def get_event_value_path(frame: Frame, event_index: int) -> Path:
+    """Return the path of an event's value in the document of the frame.
 
-    It starts with ``index`` if the document does not have the value.
+    If the document does not have the value, the path starts with ``event_index``.
     """
-    event, doc = frame.events[index], frame.doc or {}
+    event, doc = frame.events[event_index], frame.doc or {}
     if isinstance(event, PartStart | Attach | Delta) and event.slot and frame.doc is not None:
         return event.slot
     if isinstance(event, ResponseStart):
-        return _find_start_value_path(doc, event, index)
+        return _find_start_value_path(doc, event, event_index)
     if isinstance(event, Extension) and doc.get(event.name) is event.value:
         return (event.name,)
-    return (index,)
+    return (event_index,)
 
 
 def get_text_key(frame: Frame, path: Path) -> TextKey | None:

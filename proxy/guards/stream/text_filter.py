@@ -28,10 +28,10 @@ class TextFilter(Protocol):
     def lookback(self) -> int: ...
 
     def estimate_feed_work(self, text: str) -> int:
-        """Return the work of feeding ``text`` next, as a weight in ASCII characters."""
+        """Return the work of feeding ``text`` next, as a number of ASCII characters."""
 
     def estimate_close_work(self) -> int:
-        """Return the work of closing the text, which may inspect all of it, as a weight."""
+        """Return the work of closing the text, which may inspect all of it, in the same unit."""
 
     def feed(self, text: str) -> list[ReleasedText]:
         """Add characters and return the pieces that are now safe."""

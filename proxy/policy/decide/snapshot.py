@@ -123,7 +123,7 @@ class KeyDeployment:
 
 @frozen
 class VirtualKey:
-    """A virtual key and its deployments, by name."""
+    """A virtual key, with its deployments by their names."""
 
     name: str
     deployments: Mapping[str, KeyDeployment]

@@ -231,8 +231,8 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     @property
-    def peer(self) -> str:
-        """Address of the upstream."""
+    def peer_ip(self) -> str:
+        """IP address of the upstream, without the port."""
         return str(self._transport.get_extra_info("peername")[0])
 
     @property

@@ -25,8 +25,9 @@ async def send_upload(
 ) -> None:
     """Send an upload after its head, as fast as the upstream takes it, up to its response.
 
-    ``idle_s`` bounds each write. Raises ``RequestTooLarge``, ``RequestTimeout``,
-    ``UpstreamTimeout`` and the errors of the upload.
+    ``idle_s`` bounds each write, ``deadline`` the upload. ``on_sent`` is called after the last
+    write. Raises ``RequestTooLarge``, ``RequestTimeout``, ``UpstreamTimeout`` and the errors of the
+    upload.
     """
     size, is_chunked = 0, body.upload.length is None
     while data := await _read(body.upload, deadline):

@@ -46,7 +46,7 @@ async def dialed(book: Book, url: str, patience: float = 2.0) -> str:
 async def dialed_by(names: DnsCache, port: int, patience: float = 2.0) -> str:
     dialer = Dialer(TlsContextLoader(None), names)
     connection = await dialer.dial(Origin("openai.test", port, tls=False), patience, close_abruptly)
-    address = connection.peer
+    address = connection.peer_ip
     connection.abort()
     return address
 
