@@ -43,7 +43,6 @@ UNTESTED = {
     "proxy/console/overview.py": "tests/console/test_pages.py reads the page",
     "proxy/console/policies.py": "tests/console/test_pages.py reads the page",
     "proxy/console/trial.py": "tests/console/test_pages.py tries requests",
-    "proxy/console/trial_guards.py": "tests/console/test_pages.py tries texts with findings",
     "proxy/demo/examples.py": "tests/demo/test_init.py runs what it prints",
     "proxy/demo/model_server.py": "tests/demo/test_model.py starts it",
     "proxy/dialects/base.py": "protocols without behavior",

@@ -41,12 +41,16 @@ class PageThread(ThreadPoolExecutor):
         super().__init__(1, name)
         self._jobs = asyncio.Semaphore(MAX_JOBS)
 
-    async def run(self, job: Callable[[], T]) -> T:
+    async def run(self, job: Callable[..., T], *args: Any) -> T:
         """Return the result of a job. Raises ``TooManyPages``."""
         if self._jobs.locked():
             raise TooManyPages
         async with self._jobs:
-            return await asyncio.get_running_loop().run_in_executor(self, job)
+            return await asyncio.get_running_loop().run_in_executor(self, job, *args)
+
+    async def render(self, build: Callable[..., Data], *args: Any) -> bytes:
+        """Build a page in the thread and return it as JSON. Raises ``TooManyPages``."""
+        return await self.run(lambda: to_redacted_json(build(*args)))
 
 
 def parse_query(model: type[Query], data: Any) -> Query:

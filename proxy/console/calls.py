@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Annotated
@@ -21,20 +22,11 @@ from proxy.policy.review.compare import CandidateSink
 MAX_CAPTURED = 50
 """Calls whose captured texts are stored, and redacted when a page asks for them."""
 MAX_CHARS = 16_000
-"""Stored characters of a captured prompt, and of a captured response."""
+"""Shown characters of a captured text."""
 MAX_REQUEST_BYTES = 65_536
 """Texts of larger requests are not stored, as they need memory and time to redact."""
-SHOWN_HEADERS = frozenset(
-    {
-        "content-type", "request-id", "retry-after", "retry-after-ms", "x-headrace-cache",
-        "x-headrace-cost-usd", "x-headrace-deployment", "x-headrace-error", "x-headrace-policy",
-        "x-headrace-warning", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens",
-        "x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens",
-        "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens", "x-request-id", "x-should-retry",
-        "x-trace-id",
-    }
-)  # fmt: skip
-"""Response headers that are shown, of those that the proxy sends itself."""
+CaptureTexts = Callable[[], Captured]
+"""Redacts the texts of a call, and returns them."""
 
 
 class CallsQuery(BaseModel):
@@ -45,16 +37,16 @@ class CallsQuery(BaseModel):
 
 @dataclass(slots=True)
 class RecentCall:
-    """A call: its id in the console, its log line, and the details that the line lacks.
+    """A call: its id in the console, its log line, and what the line lacks.
 
-    ``captured`` redacts its texts. ``json`` is its row, once a page has requested it.
+    ``json`` is its row, once a page has requested it.
     """
 
     number: int
     id: str
     line: Data
-    details: Data
-    captured: Callable[[], Captured] | None = None
+    attempts: Sequence[Data]
+    response_headers: Mapping[str, str]
     json: bytes = b""
 
 
@@ -78,32 +70,27 @@ class RecentCalls:
         self._trace_url = trace_url
         self._calls: deque[RecentCall] = deque(maxlen=MAX_CALLS)
         self._unauthorized: deque[RecentCall] = deque(maxlen=MAX_UNAUTHORIZED)
-        self._captured: deque[RecentCall] = deque(maxlen=MAX_CAPTURED)
+        self._captured: dict[str, CaptureTexts] = {}
         self._last_number = 0
+        self.last_id = f"{self.run}-0"
 
     def add(self, record: Record, line: Data) -> None:
         """Add a finished call, given its log line in the native schema."""
         self._last_number += 1
-        details: Data = {
-            "attempt_list": [
-                _make_attempt_row(attempt, record.started)
-                for attempt in record.attempts[:MAX_WORDS]
-            ],
-            "response_headers": record.response_headers,
-        }
-        call = RecentCall(number=self._last_number, id=self.last_id, line=line, details=details)
+        self.last_id = f"{self.run}-{self._last_number}"
+        call = RecentCall(
+            number=self._last_number,
+            id=self.last_id,
+            line=line,
+            attempts=[_make_attempt_row(a, record.started) for a in record.attempts[:MAX_WORDS]],
+            response_headers=record.response_headers,
+        )
         (self._unauthorized if record.key is None else self._calls).append(call)
         size = 0 if record.call is None else record.call.size
         if record.captured is not None and size <= MAX_REQUEST_BYTES:
             if len(self._captured) == MAX_CAPTURED:
-                self._captured[0].captured = None
-            call.captured = record.captured
-            self._captured.append(call)
-
-    @property
-    def last_id(self) -> str:
-        """Id of the last call."""
-        return f"{self.run}-{self._last_number}"
+                del self._captured[next(iter(self._captured))]
+            self._captured[call.id] = record.captured
 
     def list_calls_after(self, call_id: str) -> list[RecentCall]:
         """Return the calls after the one with this id, the oldest first.
@@ -112,13 +99,8 @@ class RecentCalls:
         """
         run, _, text = call_id.rpartition("-")
         number = int(text) if run == self.run else 0
-        calls: list[RecentCall] = []
-        for stored in (self._calls, self._unauthorized):
-            for call in reversed(stored):
-                if call.number <= number:
-                    break
-                calls.append(call)
-        return sorted(calls, key=lambda call: call.number)
+        stored = (*self._calls, *self._unauthorized)
+        return sorted((c for c in stored if c.number > number), key=lambda c: c.number)
 
     def _make_row(self, call: RecentCall) -> Data:
         """Return the log line of a call, with its id and the result of the candidate."""
@@ -141,14 +123,11 @@ class RecentCalls:
         """
         line, url = call.line, self._trace_url
         explanation = self._history.explain_span(line["request_id"], line["key"], line["span_id"])
-        headers = call.details["response_headers"]
         return {
             **self._make_row(call),
-            **call.details,
-            "response_headers": {
-                name: headers[name][:MAX_NAME] for name in SHOWN_HEADERS & headers.keys()
-            },
-            "captured": _read_captured(call.captured),
+            "attempt_list": call.attempts,
+            "response_headers": {n: v[:MAX_NAME] for n, v in call.response_headers.items()},
+            "captured": _read_captured(self._captured.get(call.id)),
             "explanation": None if explanation is None else explanation.to_json(),
             "trace_url": None if url is None else url.replace("{trace_id}", line["trace_id"]),
         }
@@ -169,24 +148,16 @@ def _make_attempt_row(attempt: Attempt, start: float) -> Data:
     }
 
 
-def _read_captured(captured: Callable[[], Captured] | None) -> Data | None:
+def _read_captured(captured: CaptureTexts | None) -> Data | None:
     """Return the texts of a call, None without them and if a guard fails."""
-    if captured is None:
-        return None
-    try:
-        texts = captured()
-    except Exception:  # noqa: BLE001  # the exporter of traces reports it
-        return None
-    return {"prompt": _cut_texts(texts.prompt), "response": _cut_texts(texts.response)}
+    if captured is not None:
+        with suppress(Exception):  # the exporter of traces reports it
+            texts = captured()
+            return {"prompt": _cut_texts(texts.prompt), "response": _cut_texts(texts.response)}
+    return None
 
 
 def _cut_texts(texts: Sequence[CapturedText]) -> list[Data]:
-    """Return the first ``MAX_CHARS`` characters of texts."""
-    rows: list[Data] = []
-    remaining = MAX_CHARS
-    for text in texts:
-        if remaining <= 0:
-            break
-        rows.append({"role": text.role[:MAX_NAME], "text": text.text[:remaining]})
-        remaining -= len(text.text)
-    return rows
+    return [
+        {"role": text.role[:MAX_NAME], "text": text.text[:MAX_CHARS]} for text in texts[:MAX_WORDS]
+    ]

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from itertools import pairwise
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, Field
 
 from proxy.console import Data, InvalidQuery
-from proxy.console.overview import to_epoch_ms
-from proxy.console.series import Sources
+from proxy.console.limits import LimitRows
+from proxy.console.series import Sources, to_epoch_ms
 from proxy.ledger.render import format_csv
 from proxy.ledger.spending import QueryBounds, SpendingLine, read_spending
+from proxy.types.windows import Calendar
 
 MAX_GROUPS = 50
+BOUNDS = QueryBounds(seconds=30.0, max_lines=50_000)
+"""A tag that clients set may have any number of values."""
 SUMMED_COLUMNS = ("calls", "tokens_in", "tokens_out", "saved", "attempts", "unpriced", "estimated")
-read_bounded = partial(read_spending, bounds=QueryBounds(seconds=30.0, max_lines=50_000))
-"""Reads the ledger. A tag of clients may have any number of values."""
 DIMENSIONS = ("deployment", "model", "key", "provider", "upstream")
-DAY_MS = 86_400_000
 
 
 class MoneyQuery(BaseModel):
@@ -33,111 +34,88 @@ class MoneyQuery(BaseModel):
     format: Literal["json", "csv"] = "json"
 
 
-def build_money_page(sources: Sources, query: MoneyQuery) -> Data:
-    """Return the spend of the last days. It blocks while the ledger is read.
+def build_money_page(sources: Sources, query: MoneyQuery, limits: LimitRows) -> Data | str:
+    """Return the spend of the last days, or its CSV. It blocks while the ledger is read.
 
     Money is in nano-USD, None if unknown. Raises ``InvalidQuery`` and ``LedgerUnusable``.
     """
-    by, now = _get_dimension(sources, query.by), _get_time_in_budget_zone(sources)
-    page = {"by": by, "options": _list_dimensions(sources)}
-    if sources.ledger is None:
-        return {"ledger": None, **page}
-    starts = list_period_starts(now, query.days, query.unit)
-    times = [to_epoch_ms(start.timestamp()) for start in starts]
-    columns = {"period": make_period_column(times)}
-    report = read_bounded(sources.ledger, ("period", by), starts[0], now.astimezone(UTC), columns)
+    now, ledger = sources.now(), sources.ledger
+    options = [*(f"tag.{name}" for name in sources.policies.current.tags), *DIMENSIONS]
+    by = query.by or ("tag.team" if "tag.team" in options else "deployment")
+    if by not in options:
+        raise InvalidQuery(f"by must be one of {', '.join(options)}.")
+    if ledger is None:
+        if query.format == "csv":
+            raise InvalidQuery("There is no SQLite ledger.")
+        return {"by": by, "options": options, "ledger": None, "limits": limits}
+    budgets = (limit for limit, _ in sources.metrics.catalog.counters if limit.is_budget)
+    zone = next((budget.calendar.zone for budget in budgets), "UTC")
+    edges = list_period_edges(now, query.days, Calendar(query.unit, zone))
+    start, end = (datetime.fromtimestamp(s, UTC) for s in (edges[0] / 1000, now))
+    if query.format == "csv":
+        return format_csv(read_spending(ledger, (by,), start, end, bounds=BOUNDS)) + "\n"
+    columns = {"period": make_period_column(edges)}
+    report = read_spending(ledger, ("period", by), start, end, columns, BOUNDS)
     return {
-        "ledger": str(sources.ledger),
-        **page,
+        "ledger": str(ledger),
+        "by": by,
+        "options": options,
         "unit": query.unit,
-        "zone": str(now.tzinfo),
-        "times": times,
-        "now": to_epoch_ms(now.timestamp()),
-        "groups": _make_groups(report.lines, len(starts)),
+        "zone": zone,
+        "times": edges[:-1],
+        "now": to_epoch_ms(now),
+        "groups": _make_groups(report.lines, len(edges) - 1),
         "total": _sum_columns([report.total]),
         "losses": [
             {"cause": line.group[0], "nano": line.cost, "attempts": line.attempts}
             for line in report.losses
         ],
+        "limits": limits,
     }
 
 
-def build_money_csv(sources: Sources, query: MoneyQuery) -> str:
-    """Return the spend of the last days by group, as ``headrace usage --format csv`` does."""
-    if sources.ledger is None:
-        raise InvalidQuery("There is no SQLite ledger.")
-    by, now = _get_dimension(sources, query.by), _get_time_in_budget_zone(sources)
-    start = list_period_starts(now, query.days, "day")[0]
-    return format_csv(read_bounded(sources.ledger, (by,), start, now.astimezone(UTC))) + "\n"
+def list_period_edges(now: float, days: int, calendar: Calendar) -> list[int]:
+    """Return the starts of the days or weeks until now, and the end of the last one.
+
+    ``now`` is in seconds, edges are in milliseconds since 1970.
+    """
+    first_day = datetime.fromtimestamp(now, ZoneInfo(calendar.zone)) - timedelta(days=days - 1)
+    edges = [calendar.get_window_start_ms(first_day.timestamp())]
+    while edges[-1] <= to_epoch_ms(now):
+        edges.append(calendar.get_window_bounds_ms(edges[-1]).end)
+    return edges
 
 
-def _list_dimensions(sources: Sources) -> list[str]:
-    return [*(f"tag.{name}" for name in sources.snapshot.tags), *DIMENSIONS]
-
-
-def _get_dimension(sources: Sources, by: str | None) -> str:
-    options = _list_dimensions(sources)
-    by = by or ("tag.team" if "tag.team" in options else "deployment")
-    if by not in options:
-        raise InvalidQuery(f"by must be one of {', '.join(options)}.")
-    return by
-
-
-def _get_time_in_budget_zone(sources: Sources) -> datetime:
-    """Return the time in the zone of the first budget, otherwise in UTC."""
-    budgets = (limit for limit, _ in sources.metrics.catalog.counters if limit.is_budget)
-    budget = next(budgets, None)
-    zone = UTC if budget is None else ZoneInfo(budget.calendar.zone)
-    return datetime.fromtimestamp(sources.now(), zone)
-
-
-def list_period_starts(now: datetime, days: int, unit: str) -> list[datetime]:
-    """Return the starts of the last days or weeks until now, in the zone of ``now``."""
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    first_day = (today - timedelta(days=days - 1)).date()
-    if unit == "week":
-        first_day -= timedelta(days=first_day.weekday())
-    step = 1 if unit == "day" else 7
-    count = ((today.date() - first_day).days // step) + 1
-    dates = [first_day + timedelta(days=step * number) for number in range(count)]
-    return [datetime(d.year, d.month, d.day, tzinfo=now.tzinfo) for d in dates]
-
-
-def make_period_column(starts: Sequence[int]) -> str:
-    """Return the SQL of the index of a call's period, given the starts in milliseconds.
+def make_period_column(edges: Sequence[int]) -> str:
+    """Return the SQL of the index of a call's period.
 
     Periods of equal length share a case, so daylight saving adds one case for each change.
     """
-    cases: list[tuple[int, int, int]] = []
-    for index, start in enumerate(starts):
-        is_last = index + 1 == len(starts)
-        usual = cases[-1][2] if cases else DAY_MS
-        length = usual if is_last else starts[index + 1] - start
-        if not cases or cases[-1][2] != length:
-            cases.append((start, index, length))
-    texts = [
-        f"WHEN c.started_ms >= {start} THEN {index} + (c.started_ms - {start}) / {length}"
-        for start, index, length in reversed(cases)
-    ]
-    return f"CAST(CASE {' '.join(texts)} END AS TEXT)"
+    cases, shared_length = list[str](), 0
+    for index, (start, end) in enumerate(pairwise(edges)):
+        if end - start != shared_length:
+            shared_length = end - start
+            formula = f"{index} + (c.started_ms - {start}) / {shared_length}"
+            cases.insert(0, f"WHEN c.started_ms >= {start} THEN {formula}")
+    return f"CAST(CASE {' '.join(cases)} END AS TEXT)"
 
 
 def _make_groups(lines: Sequence[SpendingLine], periods: int) -> list[Data]:
     """Return the groups by falling cost, each with its cost by period. The rest is ``other``."""
-    by_name: dict[str | None, list[SpendingLine]] = {}
+    by_name: defaultdict[str | None, list[SpendingLine]] = defaultdict(list)
     for line in lines:
-        by_name.setdefault(line.group[1], []).append(line)
+        by_name[line.group[1]].append(line)
     ordered = sorted(by_name.items(), key=lambda item: -sum(line.cost or 0 for line in item[1]))
-    if len(ordered) > MAX_GROUPS:
-        other_lines = [line for _, group in ordered[MAX_GROUPS - 1 :] for line in group]
-        ordered = [*ordered[: MAX_GROUPS - 1], ("other", other_lines)]
-    groups = []
-    for name, group in ordered:
+    groups = ordered[:MAX_GROUPS]
+    if rest := ordered[MAX_GROUPS:]:
+        groups.append(("other", [line for _, group in rest for line in group]))
+    rows = []
+    for name, group in groups:
         costs: list[list[int | None]] = [[] for _ in range(periods)]
         for line in group:
-            costs[min(int(line.group[0] or 0), periods - 1)].append(line.cost)
-        groups.append({"name": name, "values": list(map(_sum_known, costs)), **_sum_columns(group)})
-    return groups
+            costs[int(line.group[0] or 0)].append(line.cost)
+        rows.append({"name": name, "values": list(map(_sum_known, costs)), **_sum_columns(group)})
+    return rows
 
 
 def _sum_known(costs: Sequence[int | None]) -> int | None:

@@ -3,57 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
 
 import yaml
 
 from proxy.console import Data
-from proxy.console.overview import make_rejected_reload_data, make_revision_data, to_epoch_ms
-from proxy.console.series import HOUR_S, Sources
-from proxy.policy import schema
+from proxy.console.limits import LimitRows
+from proxy.console.overview import make_rejection_data, make_revision_data
+from proxy.console.series import HOUR_S, Period, Sources, to_epoch_ms
+from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load_policies_with_problems
-from proxy.policy.files.source import KeyPath, PolicyError
-
-CountUses = Callable[..., Mapping[tuple[str, ...], int]]
-"""Returns the increase of a counter in the last hour, by the labels at positions."""
-
-
-class FileTexts(NamedTuple):
-    """Parts of a revision that only its files contain. ``warnings`` is None if they are unknown."""
-
-    revision: str
-    config: schema.PoliciesConfig
-    warnings: list[str] | None
+from proxy.policy.files.source import PolicyError
+from proxy.policy.schema import PoliciesConfig, WhenConfig
+from proxy.types.guard import CostCap, GuardPlan, GuardRule
 
 
 @dataclass(slots=True)
 class PolicyPage:
-    """Builds the data of the page.
+    """Builds the page, in one thread.
 
-    Guards, conditions, descriptions and warnings are in the files only. The first request of a
-    revision reads them. They are unknown if the files have already changed and were rejected.
+    Conditions, descriptions and warnings are read from the files, once for each revision. They are
+    unknown if the files have already changed.
     """
 
     sources: Sources
-    _texts: FileTexts | None = None
+    _revision: str = ""
+    _config: PoliciesConfig = field(default_factory=PoliciesConfig)
+    _warnings: list[str] | None = None
 
-    def build_page(self) -> Data:
+    def build_page(self, limits: LimitRows) -> Data:
         """Return the page. It blocks while files are read. Times are milliseconds since 1970."""
-        sources, snapshot = self.sources, self.sources.snapshot
-        _, config, warnings = self._read_texts(snapshot)
-        count_uses = sources.series.get_last(HOUR_S).count
-        guards = list(_make_guard_rows(snapshot, count_uses, config))
+        sources, snapshot = self.sources, self.sources.policies.current
+        self._read_files(snapshot)
+        period = sources.series.get_last(HOUR_S)
         return {
             "now": to_epoch_ms(sources.now()),
             **make_revision_data(sources.policies),
             "folder": str(sources.folder),
-            "deployments": list(_make_deployment_rows(snapshot, count_uses, config)),
-            "rules": list(_make_rule_rows(snapshot, count_uses, config)),
-            "guards": None if warnings is None else guards,
+            "deployments": list(_make_deployment_rows(snapshot, period, self._config)),
+            "rules": list(_make_rule_rows(snapshot, period, self._config)),
+            "guards": list(_make_guard_rows(snapshot, period)),
+            "limits": limits,
             "keys": list(_make_key_rows(sources, snapshot)),
             "tags": [
                 {
@@ -64,24 +58,21 @@ class PolicyPage:
                 }
                 for name, tag in snapshot.tags.items()
             ],
-            "warnings": warnings,
+            "warnings": self._warnings,
             "candidate": _make_candidate_data(sources),
         }
 
-    def _read_texts(self, snapshot: Snapshot) -> FileTexts:
-        if self._texts is not None and self._texts.revision == snapshot.revision:
-            return self._texts
+    def _read_files(self, snapshot: Snapshot) -> None:
+        if self._revision == snapshot.revision:
+            return
         from proxy.policy.review.check import list_warnings  # noqa: PLC0415  # its lints load guards
 
-        try:
+        self._config, self._warnings = PoliciesConfig(), None
+        with suppress(PolicyError, OSError):
             loaded = load_policies_with_problems(self.sources.folder)
             if loaded.revision == snapshot.revision:
-                problems = list_warnings(loaded, snapshot, datetime.now(UTC))
-                self._texts = FileTexts(loaded.revision, loaded.policies, list(map(str, problems)))
-                return self._texts
-        except (PolicyError, OSError):
-            pass
-        return FileTexts(snapshot.revision, schema.PoliciesConfig(), None)
+                self._warnings = list(map(str, list_warnings(loaded, snapshot, datetime.now(UTC))))
+                self._config, self._revision = loaded.policies, loaded.revision
 
 
 def _make_key_rows(sources: Sources, snapshot: Snapshot) -> Iterator[Data]:
@@ -114,59 +105,55 @@ def _make_candidate_data(sources: Sources) -> Data | None:
     return {
         "revision": explanation.revision,
         "folder": str(sources.candidate_folder),
-        "rejected": make_rejected_reload_data(sources.candidate.get_rejection()),
+        "rejected": make_rejection_data(sources.candidate.get_rejection()),
         "same": round(sum(counter.value for (kind, _), counter in results if kind == "same")),
         "changes": [decision.to_json() for decision in explanation.decisions],
     }
 
 
 def _make_deployment_rows(
-    snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig
+    snapshot: Snapshot, period: Period, config: PoliciesConfig
 ) -> Iterator[Data]:
-    calls = count_uses("headrace_requests_total", 0)
+    calls = period.count("headrace_requests_total", 0)
     for name, deployment in snapshot.deployments.items():
         section = config.deployments.get(name)
-        path, candidates = ("deployments", name), deployment.routes.candidates
+        candidates = deployment.routes.candidates
         weights = dict(zip(candidates.targets, candidates.weights, strict=False))
-        targets = [
-            {
-                "role": role,
-                "upstream": target.upstream.name,
-                "model": target.model,
-                "weight": weights.get(target) if role == "target" else None,
-                "source": snapshot.find_location(*path, section_name, index),
-            }
-            for role, section_name, targets in (
-                ("target", "targets", deployment.routes.targets),
-                ("fallback", "fallback", deployment.fallback),
-            )
-            for index, target in enumerate(targets)
-        ]
         yield {
             "name": name,
-            "description": section.description if section is not None else "",
-            "policy": section.policy if section is not None else None,
+            "description": section and section.description,
+            "policy": section and section.policy,
             "tags": dict(deployment.tags),
             "keys": [key.name for key in snapshot.keys.values() if name in key.deployments],
             "calls": calls.get((name,), 0),
-            "targets": targets,
-            "source": snapshot.find_location(*path),
+            "targets": [
+                {
+                    "role": path[-2],
+                    "upstream": target.upstream.name,
+                    "model": target.model,
+                    "weight": weights.get(target) if path[-2] == "targets" else None,
+                    "source": snapshot.find_location(*path),
+                }
+                for path, target in deployment.targets
+                if path[0] == "deployments"
+            ],
+            "source": snapshot.find_location("deployments", name),
         }
 
 
-def _make_rule_rows(
-    snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig
-) -> Iterator[Data]:
-    applied = count_uses("headrace_policy_rules_total", 1)
-    shadowed = count_uses("headrace_policy_shadow_rules_total", 1)
+def _make_rule_rows(snapshot: Snapshot, period: Period, config: PoliciesConfig) -> Iterator[Data]:
+    applied = period.count("headrace_policy_rules_total", 1)
+    shadowed = period.count("headrace_policy_shadow_rules_total", 1)
     conditions = {
-        name: getattr(part, "when", None) for name, _, _, part in _iter_policies_and_rules(config)
+        f"{policy_name}/{rule.name}": _format_condition(rule.when)
+        for policy_name, policy in config.policies.items()
+        for rule in policy.rules
     }
     rules = {rule.name: rule for d in snapshot.deployments.values() for rule in d.rules}
     for name, rule in rules.items():
         yield {
             "name": name,
-            "when": _format_condition(conditions[name]) if name in conditions else None,
+            "when": conditions.get(name),
             "effect": "; ".join(text for _, text in rule.iter_effects()),
             "mode": "shadow" if rule.shadow else "enforce",
             "applied": (shadowed if rule.shadow else applied).get((name,), 0),
@@ -174,21 +161,7 @@ def _make_rule_rows(
         }
 
 
-def _iter_policies_and_rules(
-    config: schema.PoliciesConfig,
-) -> Iterator[tuple[str, KeyPath, bool, Any]]:
-    """Yield each policy and each of its rules: full name, path, shadow mode and configuration."""
-    for name, policy in config.policies.items():
-        yield name, ("policies", name), policy.mode == "shadow", policy
-        for index, rule in enumerate(policy.rules):
-            is_shadow, path = (
-                "shadow" in (policy.mode, rule.mode),
-                ("policies", name, "rules", index),
-            )
-            yield f"{name}/{rule.name}", path, is_shadow, rule
-
-
-def _format_condition(when: schema.WhenConfig | None) -> str:
+def _format_condition(when: WhenConfig | None) -> str:
     """Return a condition as in the file."""
     if when is None:
         return "always"
@@ -196,23 +169,24 @@ def _format_condition(when: schema.WhenConfig | None) -> str:
     return yaml.safe_dump(condition, default_flow_style=True, width=1000).strip()
 
 
-def _make_guard_rows(
-    snapshot: Snapshot, count_uses: CountUses, config: schema.PoliciesConfig
-) -> Iterator[Data]:
+def _make_guard_rows(snapshot: Snapshot, period: Period) -> Iterator[Data]:
     """Yield the guards of policies and rules, with their verdicts in the last hour."""
-    verdicts = count_uses("headrace_guard_decisions_total", 0, 1, 2)
-    for owner, path, is_shadow, part in _iter_policies_and_rules(config):
-        for stage in ("input", "output"):
-            for index, guard in enumerate(getattr(part, stage) or ()):
-                key = guard.name or guard.guard, stage
-                counts = {labels[2]: n for labels, n in verdicts.items() if labels[:2] == key}
-                yield {
-                    "policy": owner,
-                    "stage": stage,
-                    "name": key[0],
-                    "action": guard.action,
-                    "mode": "shadow" if is_shadow or guard.mode == "shadow" else "enforce",
-                    "inspected": sum(counts.values()),
-                    "found": sum(counts.get(v, 0) for v in ("flagged", "masked", "blocked")),
-                    "source": snapshot.find_location(*path, stage, index),
-                }
+    verdicts = period.count("headrace_guard_decisions_total", 0, 1, 2)
+    guards: list[GuardRule | CostCap] = []
+    for deployment in snapshot.deployments.values():
+        parts: list[GuardPlan | RuleGuards] = [rule.guards for rule in deployment.rules]
+        for part in (deployment.guards, *parts):
+            guards += [*part.input, *part.output, *part.cost_caps]
+    for path, guard in {guard.path: guard for guard in guards}.items():
+        key = guard.name, str(path[-2])
+        counts = {labels[2]: n for labels, n in verdicts.items() if labels[:2] == key}
+        yield {
+            "policy": path[1],
+            "stage": key[1],
+            "name": guard.name,
+            "action": guard.action,
+            "mode": "shadow" if guard.shadow else "enforce",
+            "inspected": sum(counts.values()),
+            "found": sum(counts.get(v, 0) for v in ("flagged", "masked", "blocked")),
+            "source": snapshot.find_location(*path),
+        }

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add, sub
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from proxy.limits.stores.store import CounterStore
-from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import CandidateSink
 from proxy.policy.store import PolicyStore
 from proxy.runtime.frozen import frozen
@@ -109,9 +108,8 @@ class TimeSeries:
             for name in sample.increases:
                 self._totals[name] += Period([sample]).total(name)
             size = sum(len(series) for s in self._samples for series in s.increases.values())
-            while (
-                size > self._max_increases or self._samples[0].end < sample.end - HOUR_S - SAMPLE_S
-            ):
+            first_end = sample.end - HOUR_S - SAMPLE_S
+            while size > self._max_increases or self._samples[0].end < first_end:
                 size -= sum(map(len, self._samples.popleft().increases.values()))
 
     def list_samples(self) -> list[Sample]:
@@ -136,17 +134,10 @@ class TimeSeries:
         Periods before the start of the process have no samples.
         """
         end = self._now() // step * step
-        periods: list[list[Sample]] = [[] for _ in range(count)]
+        periods: defaultdict[int, list[Sample]] = defaultdict(list)
         for sample in self.list_samples():
-            index = count - 1 + math.ceil((sample.end - SAMPLE_S / 2 - end) / step)
-            if 0 <= index < count:
-                periods[index].append(sample)
-        return [(end + (n + 1 - count) * step, Period(p)) for n, p in enumerate(periods)]
-
-    def count_recent_denials_by_limit(self) -> dict[str, int]:
-        """Return how many calls each limit refused in the last hour."""
-        decisions = self.get_last(HOUR_S).count("headrace_limit_decisions_total", 0, 1)
-        return {limit: n for (limit, decision), n in decisions.items() if decision == "deny"}
+            periods[math.ceil((sample.end - SAMPLE_S / 2 - end) / step)].append(sample)
+        return [(end + n * step, Period(periods[n])) for n in range(1 - count, 1)]
 
     def _make_sample(self, amounts: SeriesByMetric) -> Sample:
         increases: dict[str, dict[Labels, Amounts]] = {}
@@ -159,18 +150,16 @@ class TimeSeries:
                     is_new = sum(new) < sum(old) or not old
                     increase = new if is_new else tuple(map(sub, new, old))
                     increases.setdefault(name, {})[labels] = increase
-        in_flight = sum_series(self._metrics, "headrace_inflight_requests")
-        return Sample(
-            start=self._sampled_at, end=self._now(), increases=increases, in_flight=in_flight
-        )
+        in_flight = self._metrics.get_series("headrace_inflight_requests").value
+        return Sample(self._sampled_at, self._now(), increases=increases, in_flight=in_flight)
 
     def _read_amounts(self, names: Iterable[str] = SAMPLED_METRICS) -> SeriesByMetric:
-        def read(series: Any) -> Amounts:
-            return tuple(getattr(series, "counts", ())) or (series.value,)
-
-        copy = self._metrics.copy_series
         return {
-            name: {labels: read(series) for labels, series in copy(name).items()} for name in names
+            name: {
+                labels: tuple(getattr(series, "counts", ())) or (series.value,)
+                for labels, series in self._metrics.copy_series(name).items()
+            }
+            for name in names
         }
 
 
@@ -194,25 +183,19 @@ class Sources:
     listen: Callable[[], str]
     now: Callable[[], float]
 
-    @property
-    def snapshot(self) -> Snapshot:
-        return self.policies.current
+
+def to_epoch_ms(seconds: float) -> int:
+    """Return milliseconds since 1970."""
+    return round(seconds * 1000)
 
 
-def sum_series(metrics: Metrics, name: str) -> float:
-    """Return the sum of all series of a counter or gauge."""
-    return sum(float(series.value) for series in metrics.copy_series(name).values())
-
-
-def estimate_quantile(share: float, edges: Sequence[float], counts: Amounts) -> float | None:
-    """Return a quantile of the values of a histogram, given counts by bucket. None without any."""
+def estimate_quantile_ms(share: float, edges: Sequence[float], counts: Amounts) -> float | None:
+    """Return a quantile of a histogram of seconds, given counts by bucket. None without any."""
     rank = share * sum(counts)
     if not rank:
         return None
-    low = 0.0
-    for edge, count in zip(edges, counts, strict=False):
+    for low, edge, count in zip((0.0, *edges), edges, counts, strict=False):
         if count and rank <= count:
-            return low + (edge - low) * rank / count
+            return 1000 * (low + (edge - low) * rank / count)
         rank -= count
-        low = edge
-    return edges[-1]
+    return 1000 * edges[-1]

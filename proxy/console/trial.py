@@ -6,31 +6,41 @@ Nothing is sent, counted or stored. Guards that call a service are not asked.
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from functools import partial
 from itertools import zip_longest
-from typing import Annotated, Any
+from secrets import token_hex
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from proxy.console import Data, InvalidQuery, PageThread
+from proxy.console import Data, InvalidQuery, PageThread, parse_query
 from proxy.console.limits import make_limit_row, read_states
 from proxy.console.series import Sources
+from proxy.dialects.wire.strict_json import MAX_VALUES, count_body_values, read_json
 from proxy.errors import ProxyError
 from proxy.errors.words import quote
 from proxy.limits.claims import estimate_claims, estimate_cost
-from proxy.money.usage import NANO_PER_USD, find_price_on
+from proxy.money.usage import NANO_PER_USD
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import explain, explain_future_call
 from proxy.policy.review.sample_call import build_sample_call
 from proxy.types import Call, Plan
+from proxy.types.guard import GuardRule
 from proxy.types.limit import Claim
 
+if TYPE_CHECKING:
+    from proxy.guards.engine import Engine
+    from proxy.guards.text.walk import Path, Texts
+
 MAX_HEADERS = 64
+MAX_TEXTS = 200
+RESULT_FIELDS = ("guard", "verdict", "action", "shadow", "findings", "error")
 
 
 class Trial(BaseModel):
@@ -45,16 +55,22 @@ class Trial(BaseModel):
     at: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
+def parse_trial(body: bytes) -> Trial:
+    """Parse a body as the data listener does. Raises ``InvalidQuery`` and ``BadRequest``."""
+    count_body_values(body, MAX_VALUES)
+    return parse_query(Trial, read_json(body))
+
+
 async def run_trial(sources: Sources, thread: PageThread, trial: Trial) -> Data:
     """Return the decisions under the active policies, and under the candidate if there is one.
 
     Raises ``InvalidQuery`` and ``RequestError``.
     """
-    active = sources.snapshot
+    active = sources.policies.current
     candidate = None if sources.candidate is None else sources.candidate.get_snapshot()
 
     async def decide_under(snapshot: Snapshot) -> Data:
-        result, claims = await thread.run(partial(_preview_decision, snapshot, trial))
+        result, claims = await thread.run(_preview_decision, snapshot, trial)
         counters = [replace(claim, amount=0) for claim in claims]
         states = await read_states(sources.counters, counters) or ()
         limits = [
@@ -66,14 +82,12 @@ async def run_trial(sources: Sources, thread: PageThread, trial: Trial) -> Data:
     page: Data = {"active": await decide_under(active), "candidate": None, "differences": []}
     if candidate is not None and trial.key in candidate.keys:
         page["candidate"] = await decide_under(candidate)
-        page["differences"] = await thread.run(partial(_list_differences, active, candidate, trial))
+        page["differences"] = await thread.run(_list_differences, active, candidate, trial)
     return page
 
 
 def _preview_decision(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[Claim]]:
     """Return the decisions on a trial without its limits, and what it would claim of these."""
-    from proxy.console.trial_guards import inspect_request  # noqa: PLC0415  # loads all guards
-
     key = snapshot.find_key(trial.key)
     if key is None:
         raise InvalidQuery(f"There is no key {quote(trial.key)}.")
@@ -81,13 +95,13 @@ def _preview_decision(snapshot: Snapshot, trial: Trial) -> tuple[Data, Sequence[
     is_rejected = snapshot.find_rejection_reason(key.name, call.head.received_at) is not None
     explanation = (explain_future_call if is_rejected else explain)(snapshot, key, call)
     data: Data = {**explanation.to_json(), "costs": [], "guards": None}
-    if is_rejected:
-        return data, ()
     try:
-        plan = decide(snapshot, key, call)
+        plan = None if is_rejected else decide(snapshot, key, call)
     except ProxyError:
+        plan = None
+    if plan is None:
         return data, ()
-    data["guards"] = asyncio.run(inspect_request(plan, call))
+    data["guards"] = asyncio.run(_inspect_request(plan, call))
     data["costs"] = list(_make_max_cost_rows(plan, call))
     return data, estimate_claims(plan, call)
 
@@ -109,10 +123,61 @@ def _make_max_cost_rows(plan: Plan, call: Call) -> Iterator[Data]:
         for target in model_call.targets:
             alone = replace(model_call, targets=(target,), pool_size=1)
             cost = estimate_cost(replace(plan, model_calls=(alone,)), call)
-            price = find_price_on(target.prices, call.head.received_at.date())
             yield {
                 "target": target.id,
                 "max_usd": None if cost is None else cost / NANO_PER_USD,
-                "input": None if price is None or price.input is None else float(price.input),
-                "output": None if price is None or price.output is None else float(price.output),
             }
+
+
+async def _inspect_request(plan: Plan, call: Call) -> Data:
+    """Return the verdicts of the input guards, and the inspected texts with marked findings."""
+    from proxy.guards.engine import Engine, bind_to_prompt  # noqa: PLC0415  # loads all guards
+    from proxy.guards.run import find_opaque_refusal  # noqa: PLC0415
+    from proxy.guards.text.walk import walk_passthrough_request, walk_request  # noqa: PLC0415
+
+    engine = Engine(time.thread_time)
+    walk = walk_request if call.head.passthrough is None else walk_passthrough_request
+    texts = await engine.read_texts(walk, call.body, call.size)
+    rules = bind_to_prompt(plan.guards.input_stage, call.body)
+    inspection = await engine.inspect(rules.detectors, texts)
+    marked = await _mark_findings(engine, rules.detectors, texts)
+    blocked = find_opaque_refusal(texts, plan.guards) or inspection.blocked
+    return {
+        "blocked": blocked and {"guard": blocked.guard, "message": blocked.message},
+        "results": [
+            {name: getattr(result, name) for name in RESULT_FIELDS} for result in inspection.results
+        ],
+        "not_asked": [rule.name for rule in rules.services],
+        "opaque": sorted({part.kind for part in texts.opaque}),
+        "texts": [
+            {
+                "path": ".".join(map(str, text.path)),
+                "parts": marked.get(text.path, [{"text": text.text}]),
+                "sent": inspection.changes.get(text.path, text.text),
+            }
+            for text in texts.texts[:MAX_TEXTS]
+            if text.path in marked or text.kind == "content"
+        ],
+    }
+
+
+async def _mark_findings(
+    engine: Engine, detectors: Sequence[GuardRule], texts: Texts
+) -> dict[Path, list[Data]]:
+    """Return the texts with findings, in parts: plain ones, and those that a guard found."""
+    nonce = token_hex(8)
+
+    def mark(rule: GuardRule, kind: str, text: str) -> str:
+        return f"<{nonce}|{rule.name}|{kind}|{text}|{nonce}>"
+
+    masking = [replace(rule, action="mask", shadow=False, restore=False) for rule in detectors]
+    inspection = await engine.inspect(masking, texts, mark)
+    pattern = re.compile(rf"<{nonce}\|([^|]*)\|([^|]*)\|(.*?)\|{nonce}>", re.DOTALL)
+    marked: dict[Path, list[Data]] = {}
+    for path, text in inspection.changes.items():
+        first, *rest = pattern.split(text)
+        marked[path] = [{"text": first}]
+        for start in range(0, len(rest), 4):
+            guard, kind, found, following = rest[start : start + 4]
+            marked[path] += {"text": found, "guard": guard, "kind": kind}, {"text": following}
+    return marked

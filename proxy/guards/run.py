@@ -40,7 +40,7 @@ from proxy.ports import CallGuards, OutputGuards
 from proxy.runtime.frozen import frozen
 from proxy.types import ABOUT_STATE, Call, Endpoint, Plan, ResponseHead
 from proxy.types.events import Kind
-from proxy.types.guard import StageRules
+from proxy.types.guard import GuardPlan, StageRules
 
 OPAQUE_MESSAGE = (
     'This policy rejects content of the kind "{}", because its guards cannot inspect it. '
@@ -105,9 +105,8 @@ class GuardedCall:
     ) -> tuple[Plan, Call]:
         """Apply the rules to a request whose texts are read. Raises ``GuardBlocked``."""
         call, guards = self.call, self.guards
-        if walked_texts.opaque and not self.plan.guards.allows_opaque and rules.enforces:
-            kind = walked_texts.opaque[0].kind
-            raise GuardBlocked(OPAQUE_MESSAGE.format(kind), guard="opaque", kind=kind)
+        if refusal := find_opaque_refusal(walked_texts, self.plan.guards):
+            raise refusal
         replacement: Replace = replace_by_kind
         if rules.restores:
             self._masks = Masks.for_virtual_key(guards.placeholder_key, self.record.key)
@@ -243,6 +242,14 @@ def _extend_rule_fields(rules: StageRules, shown_as: Mapping[Kind, Kind]) -> Sta
             )
             rules = StageRules.from_rules(tuple(joined))
     return rules
+
+
+def find_opaque_refusal(texts: Texts, guards: GuardPlan) -> GuardBlocked | None:
+    """Return the error for a request with content that its enforcing guards cannot inspect."""
+    if not texts.opaque or guards.allows_opaque or not guards.input_stage.enforces:
+        return None
+    kind = texts.opaque[0].kind
+    return GuardBlocked(OPAQUE_MESSAGE.format(kind), guard="opaque", kind=kind)
 
 
 def list_upstream_texts(error: ProxyError) -> list[Text]:

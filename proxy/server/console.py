@@ -7,40 +7,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel
 
-from proxy.console import (
-    Data,
-    InvalidQuery,
-    PageThread,
-    TooManyPages,
-    parse_query,
-    to_redacted_json,
-)
+from proxy.console import InvalidQuery, PageThread, TooManyPages, parse_query
 from proxy.console.calls import CallsQuery, RecentCalls
 from proxy.console.limits import read_limit_rows
-from proxy.console.money import MoneyQuery, build_money_csv, build_money_page
-from proxy.console.overview import RangeQuery, build_overview
+from proxy.console.money import MoneyQuery, build_money_page
+from proxy.console.overview import RANGES, build_overview
 from proxy.console.policies import PolicyPage
 from proxy.console.series import Sources
-from proxy.console.trial import Trial, run_trial
-from proxy.dialects.wire.strict_json import MAX_VALUES, count_body_values, read_json
-from proxy.errors import BadRequest, ProxyError
+from proxy.console.trial import parse_trial, run_trial
+from proxy.errors import ProxyError
 from proxy.ledger.store import LedgerUnusable
 from proxy.policy.review import MAX_CALLS
-from proxy.server.sessions import (
-    COOKIE_NAME,
-    SESSION_S,
-    SIGN_INS_PER_MINUTE,
-    Sessions,
-    has_valid_token,
-)
+from proxy.server.sessions import COOKIE_NAME, SESSION_S, Sessions, has_valid_token
 
 STATIC_FOLDER = Path(__file__).parents[1] / "console" / "static"
 API_PATH = "/api/v1/"
@@ -56,8 +39,6 @@ MAX_STREAMS = 32
 MAX_EVENTS = 50
 """Number of calls that are encoded in one step, which takes about a millisecond."""
 BODY_S = 10.0
-MAX_BODY = 1024 * 1024
-MAX_TOKEN_BODY = 4096
 MAX_BODIES = 8
 """Maximum number of concurrent requests to ``try``."""
 RESPONSE_HEADERS = {
@@ -77,12 +58,6 @@ RESPONSE_HEADERS = {
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class SignIn(BaseModel):
-    """Form that begins a session."""
-
-    token: str
-
-
 class Console:
     """Handles console requests that the access control has admitted.
 
@@ -96,28 +71,27 @@ class Console:
         sessions: Sessions,
         is_stopping: Callable[[], bool],
     ) -> None:
+        self.sessions = sessions
         self._sources = sources
         self._calls = calls
+        self._is_stopping = is_stopping
         self._thread = PageThread("console")
         self._ledger_thread = PageThread("ledger-pages")  # takes longer
         self._policy = PolicyPage(sources)
         self._files = {
             f"{FILES_PATH}{path.relative_to(STATIC_FOLDER).as_posix()}": path
-            for path in STATIC_FOLDER.rglob("*")
-            if path.is_file()
+            for path in STATIC_FOLDER.rglob("*.*")
         }
-        self.sessions = sessions
-        self._is_stopping = is_stopping
         self._streams = asyncio.Semaphore(MAX_STREAMS)
+        self._bodies = asyncio.Semaphore(MAX_BODIES)
         self._overviews: dict[str, tuple[float, bytes]] = {}
         self._overview_lock = asyncio.Lock()
-        self._bodies = asyncio.Semaphore(MAX_BODIES)
         self._routes: dict[str, tuple[Handler, tuple[str, ...]]] = {
             "overview": (self._get_overview, READ_METHODS),
             "calls": (self._list_calls, READ_METHODS),
             "calls/stream": (self._stream_calls, ("GET",)),
             "policy": (self._get_policy, READ_METHODS),
-            "money": (self._get_spend, READ_METHODS),
+            "money": (self._get_money, READ_METHODS),
             "try": (self._run_trial, ("POST",)),
             "session": (self._handle_session, (*READ_METHODS, "POST", "DELETE")),
         }
@@ -141,10 +115,8 @@ class Console:
         except TooManyPages:
             text = "Too many pages are open. Try again."
             return make_error_response(503, text, **{"retry-after": "5"})
-        except InvalidQuery as error:
+        except (InvalidQuery, ProxyError) as error:
             return make_error_response(400, str(error))
-        except ProxyError as error:
-            return make_error_response(422, error.message)
         except LedgerUnusable as error:
             return make_error_response(503, f"The ledger {error}.")
 
@@ -154,7 +126,7 @@ class Console:
             return web.FileResponse(file, headers=RESPONSE_HEADERS)
         call_id = path.removeprefix(f"{API_PATH}calls/")
         if call := self._calls.find(call_id):
-            return make_json_response(await self._render(self._calls.build_details, call))
+            return make_json_response(await self._thread.render(self._calls.build_details, call))
         text = "Unknown path. docs/console.md lists the paths of this API."
         if call_id != path:
             text = f"This call is not stored. The console stores the last {MAX_CALLS:,} calls."
@@ -162,75 +134,59 @@ class Console:
 
     async def _get_overview(self, request: web.BaseRequest) -> web.Response:
         """Return an overview that is at most ``OVERVIEW_S`` old, so all readers share a build."""
-        range_name = parse_query(RangeQuery, request.query).range
+        range_name = request.query.get("range", "15m")
+        if range_name not in RANGES:
+            raise InvalidQuery(f"range must be one of {', '.join(RANGES)}.")
         async with self._overview_lock:
             now = asyncio.get_running_loop().time()
             built_at, page = self._overviews.get(range_name, (0.0, b""))
             if not page or now - built_at >= OVERVIEW_S:
                 limits = await read_limit_rows(self._sources)
-                page = await self._render(build_overview, self._sources, range_name, limits)
+                page = await self._thread.render(build_overview, self._sources, range_name, limits)
                 self._overviews[range_name] = now, page
         return make_json_response(page)
 
     async def _list_calls(self, request: web.BaseRequest) -> web.Response:
-        calls, rows = self._calls, list[bytes]()
-        last_id = calls.last_id
-        for call in reversed(calls.list_calls_after(parse_query(CallsQuery, request.query).after)):
-            rows.append(calls.get_row_json(call))
-            if len(rows) % MAX_EVENTS == 0:
-                await asyncio.sleep(0)
-        return make_json_response(
-            b'{"last":"%s","calls":[%s]}' % (last_id.encode(), b",".join(rows))
-        )
+        after, last_id = parse_query(CallsQuery, request.query).after, self._calls.last_id.encode()
+        calls = reversed(self._calls.list_calls_after(after))
+        rows = await self._thread.run(lambda: b",".join(map(self._calls.get_row_json, calls)))
+        return make_json_response(b'{"last":"%s","calls":[%s]}' % (last_id, rows))
 
     async def _get_policy(self, request: web.BaseRequest) -> web.Response:
         limits = await read_limit_rows(self._sources)
-        page = await self._render(lambda: {**self._policy.build_page(), "limits": limits})
-        return make_json_response(page)
+        return make_json_response(await self._thread.render(self._policy.build_page, limits))
 
-    async def _get_spend(self, request: web.BaseRequest) -> web.Response:
+    async def _get_money(self, request: web.BaseRequest) -> web.Response:
         query = parse_query(MoneyQuery, request.query)
-        thread = self._ledger_thread
-        if query.format == "csv":
-            text = await thread.run(partial(build_money_csv, self._sources, query))
-            return web.Response(text=text, headers={**RESPONSE_HEADERS, "content-type": "text/csv"})
-        money = await thread.run(partial(build_money_page, self._sources, query))
         limits = await read_limit_rows(self._sources)
-        return make_json_response(await self._render(dict, money, limits=limits))
+        page = await self._ledger_thread.run(build_money_page, self._sources, query, limits)
+        if isinstance(page, str):
+            return web.Response(text=page, headers={**RESPONSE_HEADERS, "content-type": "text/csv"})
+        return make_json_response(await self._thread.render(lambda: page))
 
     async def _run_trial(self, request: web.BaseRequest) -> web.Response:
         if self._bodies.locked():
             raise TooManyPages
         async with self._bodies:
-            body = await read_body(request, MAX_BODY)
-            trial = await self._thread.run(lambda: parse_query(Trial, parse_body(body)))
+            trial = await self._thread.run(parse_trial, await read_body(request))
             page = await run_trial(self._sources, self._thread, trial)
-            return make_json_response(await self._render(dict, page))
-
-    async def _render(self, build: Callable[..., Data], *args: Any, **fields: Any) -> bytes:
-        """Build and serialize a page in the thread of the pages."""
-        return await self._thread.run(lambda: to_redacted_json(build(*args, **fields)))
+            return make_json_response(await self._thread.render(lambda: page))
 
     async def _handle_session(self, request: web.BaseRequest) -> web.Response:
-        sessions = self.sessions
-        session = request.cookies.get(COOKIE_NAME, "")
-        if request.method in ("GET", "HEAD"):
-            is_open = sessions.token is None or sessions.is_valid(session)
-            is_open = is_open or has_valid_token(sessions.token or "", request.headers)
-            state = {"authorized": is_open, "can_sign_out": sessions.is_valid(session)}
-            return make_json_response(to_redacted_json(state))
+        """Begin a session for the admin token as bearer, end it, or return its state."""
+        sessions, session = self.sessions, request.cookies.get(COOKIE_NAME, "")
+        has_token = sessions.token is None or has_valid_token(sessions.token, request.headers)
+        if request.method == "POST":
+            if not has_token:
+                text = "Wrong token. Enter the value of HEADRACE_ADMIN_TOKEN."
+                return make_error_response(401, text)
+            return make_session_response(sessions.begin(), SESSION_S)
         if request.method == "DELETE":
             sessions.end(session)
             return make_session_response("", max_age=0)
-        form = parse_query(SignIn, parse_body(await read_body(request, MAX_TOKEN_BODY)))
-        try:
-            new_session = sessions.sign_in(form.token)
-        except TimeoutError:
-            text = f"Too many sign-ins ({SIGN_INS_PER_MINUTE} per minute). Try again in 15 s."
-            return make_error_response(429, text, **{"retry-after": "15"})
-        if new_session is None:
-            return make_error_response(401, "Wrong token. Enter the value of HEADRACE_ADMIN_TOKEN.")
-        return make_session_response(new_session, SESSION_S)
+        is_valid = sessions.is_valid(session)
+        state = {"authorized": is_valid or has_token, "can_sign_out": is_valid}
+        return make_json_response(orjson.dumps(state))
 
     async def _stream_calls(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send calls that end after a given one as server-sent events, until a shutdown."""
@@ -240,9 +196,8 @@ class Console:
             return make_error_response(503, "The proxy is stopping.")
         if self._streams.locked():
             raise TooManyPages
-        response = web.StreamResponse(
-            headers={**RESPONSE_HEADERS, "content-type": "text/event-stream"}
-        )
+        headers = {**RESPONSE_HEADERS, "content-type": "text/event-stream"}
+        response = web.StreamResponse(headers=headers)
         async with self._streams:
             await response.prepare(request)
             try:
@@ -283,27 +238,15 @@ def is_cross_site_request(method: str, path: str, headers: Mapping[str, str]) ->
     return path.startswith(API_PATH) and site in ("cross-site", "same-site")
 
 
-async def read_body(request: web.BaseRequest, max_bytes: int) -> bytes:
-    """Return the body of a request. Raises ``InvalidQuery``."""
-    body = bytearray()
+async def read_body(request: web.BaseRequest) -> bytes:
+    """Return the body of a request, at most the 1 MiB of aiohttp. Raises ``InvalidQuery``."""
     try:
         async with asyncio.timeout(BODY_S):
-            async for chunk in request.content.iter_any():
-                body += chunk
-                if len(body) > max_bytes:
-                    raise InvalidQuery(f"The body is larger than {max_bytes:,} bytes.")
+            return await request.read()
     except TimeoutError:
         raise InvalidQuery(f"The body did not arrive within {BODY_S:g} s.") from None
-    return bytes(body)
-
-
-def parse_body(body: bytes) -> dict[str, Any]:
-    """Parse an object with the bounds of the data listener. Raises ``InvalidQuery``."""
-    try:
-        count_body_values(body, MAX_VALUES)
-        return read_json(body)
-    except BadRequest as error:
-        raise InvalidQuery(error.message) from None
+    except web.HTTPRequestEntityTooLarge:
+        raise InvalidQuery("The body is larger than 1,048,576 bytes.") from None
 
 
 def make_session_response(session: str, max_age: int) -> web.Response:

@@ -7,39 +7,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
 
-from proxy.telemetry.log import Quota
-
 COOKIE_NAME = "headrace_session"
 SESSION_S = 12 * 3600
-SIGN_INS_PER_MINUTE = 5
-MAX_ENDED = 4096  # more than the 3,600 sessions that can begin within 12 hours
+MAX_SESSIONS = 1000
 
 
 @dataclass(slots=True)
 class Sessions:
     """Sessions of browsers that sent the admin token, until a restart.
 
-    ``now`` returns monotonic seconds. At most 3,600 sessions can begin before the first one ends.
+    ``now`` returns monotonic seconds. A session beyond ``MAX_SESSIONS`` ends the oldest one.
     """
 
     token: str | None = field(repr=False)
     now: Callable[[], float]
-    _quota: Quota = field(init=False)
     _ends: dict[str, float] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
-        self._quota = Quota(self.now, SIGN_INS_PER_MINUTE, SIGN_INS_PER_MINUTE)
-
-    def sign_in(self, token: str) -> str | None:
-        """Return a new session, None for a wrong token. Raises ``TimeoutError`` if too frequent."""
-        if self._quota.take_token() is None:
-            raise TimeoutError
-        sent = token.encode("utf-8", "surrogateescape")
-        if self.token is None or not hmac.compare_digest(sent, self.token.encode()):
-            return None
-        now, session = self.now(), token_urlsafe(32)
-        self._ends = {name: end for name, end in self._ends.items() if end > now}
-        self._ends[session] = now + SESSION_S
+    def begin(self) -> str:
+        """Return the id of a new session."""
+        if len(self._ends) == MAX_SESSIONS:
+            del self._ends[next(iter(self._ends))]
+        session = token_urlsafe(32)
+        self._ends[session] = self.now() + SESSION_S
         return session
 
     def is_valid(self, session: str) -> bool:

@@ -157,8 +157,10 @@ async def test_chart_marks_a_point_without_neighbors(
     await post_chat(shop)
     async with shop.client.get(f"{shop.admin}/api/v1/overview") as response:
         overview = await response.json()
-    count = len(overview["series"]["times"])
-    overview["series"]["in_flight"] = [3, 3, *[None] * (count - 4), 3, None]
+    count = len(overview["points"])
+    calls_in_flight = [3, 3, *[None] * (count - 4), 3, None]
+    for point, value in zip(overview["points"], calls_in_flight, strict=True):
+        point["in_flight"] = value
 
     async def fulfill(route: Route) -> None:
         await route.fulfill(json=overview)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from proxy.console.limits import MAX_READ, MAX_SHOWN, read_limit_rows
-from proxy.console.series import Sources
+from proxy.console.series import Period, Sources
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import StoreUnavailable
@@ -42,16 +42,16 @@ def make_sources(store: ObservedStore) -> Sources:
     )
     loop_thread = threading.get_ident()
 
-    def count_denials() -> dict[str, int]:
+    def get_last(_: float) -> Period:
         assert threading.get_ident() != loop_thread  # it copies all sampled series
-        return {}
+        return Period(())
 
     catalog = SimpleNamespace(counters=[(LIMIT, scope) for scope in SCOPES])
     parts = SimpleNamespace(
         counters=store,
         metrics=SimpleNamespace(catalog=catalog),
-        series=SimpleNamespace(count_recent_denials_by_limit=count_denials),
-        snapshot=snapshot,
+        series=SimpleNamespace(get_last=get_last),
+        policies=SimpleNamespace(current=snapshot),
     )
     return cast(Sources, parts)
 

@@ -7,25 +7,23 @@ import io
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from proxy.console.money import list_period_starts, make_period_column
+from proxy.console.money import list_period_edges, make_period_column
 from proxy.ledger.spending import QueryBounds, read_spending
 from proxy.ledger.sqlite import interrupt_after, open_for_reading
 from proxy.ledger.store import LedgerUnusable
 from proxy.settings import LedgerLocation
+from proxy.types.windows import Calendar, Unit
 from tests.console.shop import post_chat, running_shop, wait_for_ledger
 from tests.doubles import ScriptedUpstream, chat, respond
 from tests.for_each import for_each
 
 BERLIN = ZoneInfo("Europe/Berlin")
-
-
-def to_epoch_ms(time: datetime) -> int:
-    return round(time.timestamp() * 1000)
 
 
 @for_each(
@@ -40,30 +38,21 @@ def to_epoch_ms(time: datetime) -> int:
     ],
 )
 def test_each_call_falls_into_the_period_of_its_zone(
-    zone: ZoneInfo, unit: str, days: int, now: datetime
+    zone: ZoneInfo, unit: Unit, days: int, now: datetime
 ) -> None:
-    starts = list_period_starts(now.astimezone(zone), days, unit)
-    column = make_period_column([to_epoch_ms(start) for start in starts])
+    edges = list_period_edges(now.timestamp(), days, Calendar(unit, str(zone)))
+    column = make_period_column(edges)
+    starts = [datetime.fromtimestamp(edge / 1000, zone) for edge in edges]
     assert all((start.hour, start.minute) == (0, 0) for start in starts)
-    assert now.astimezone(zone) - starts[-1] < timedelta(days=8)
+    assert starts[-2] <= now.astimezone(zone) < starts[-1]
+    assert starts[0] <= (now.astimezone(zone) - timedelta(days=days - 1)) < starts[1]
     with sqlite3.connect(":memory:") as database:
-        for index, start in enumerate(starts):
-            end = starts[index + 1] if index + 1 < len(starts) else start + timedelta(hours=23)
-            for time in (to_epoch_ms(start), to_epoch_ms(end) - 1):
+        for index, (start, end) in enumerate(pairwise(edges)):
+            for time in (start, end - 1):
                 query = f"SELECT {column} FROM (SELECT ? AS started_ms) c"  # noqa: S608
                 [[period]] = database.execute(query, [time])
                 assert period == str(index), (start, time)
     database.close()
-
-
-@pytest.mark.parametrize("unit", ["day", "week"])
-def test_periods_cover_all_days(unit: str) -> None:
-    now = datetime(2026, 11, 29, 12, tzinfo=BERLIN)
-    starts = list_period_starts(now, 30, unit)
-
-    assert starts[0] <= (now - timedelta(days=29)).replace(hour=0)
-    assert starts == sorted(set(starts))
-    assert starts[-1] <= now
 
 
 async def test_unknown_cost_is_never_zero(upstream: ScriptedUpstream, tmp_path: Path) -> None:

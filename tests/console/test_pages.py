@@ -46,7 +46,7 @@ async def test_overview_counts_all_calls_and_names_what_needs_attention(
     assert page["calls"] == CALLS
     assert sum(page["outcomes"].values()) == CALLS
     assert page["outcomes"]["success"] == 5
-    assert page["spend"]["nano"] == sum(r.summary.cost or 0 for r in shop.records)
+    assert page["spend_nano"] == sum(r.summary.cost or 0 for r in shop.records)
     upstreams = {f"{u['upstream']}/{u['model']}": u for u in page["upstreams"]}
     assert upstreams["dead/gpt-4o"]["circuit"] == "open"
     assert upstreams["dead/gpt-4o"]["failed"] == 1

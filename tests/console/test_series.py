@@ -6,12 +6,9 @@ from proxy.console.series import (
     HOUR_S,
     SAMPLE_S,
     TimeSeries,
-    estimate_quantile,
+    estimate_quantile_ms,
 )
-from proxy.limits.kinds import KINDS
 from proxy.telemetry.metrics import Metrics
-from proxy.types.label_catalog import DeploymentLabels, LabelCatalog
-from proxy.types.limit import Limit
 from tests.for_each import for_each
 
 EDGES = (1.0, 2.0, 4.0)
@@ -25,10 +22,10 @@ def count_call(metrics: Metrics, deployment: str = "unknown") -> None:
 @for_each(
     ("share", "counts", "expected"),
     [
-        (0.5, (10, 0, 0, 0), 0.5),
-        (0.5, (0, 10, 0, 0), 1.5),
-        (0.99, (50, 49, 1, 0), 2.0),
-        (1.0, (0, 0, 0, 5), 4.0),
+        (0.5, (10, 0, 0, 0), 500),
+        (0.5, (0, 10, 0, 0), 1500),
+        (0.99, (50, 49, 1, 0), 2000),
+        (1.0, (0, 0, 0, 5), 4000),
         (0.5, (0, 0, 0, 0), None),
         (0.5, (), None),
     ],
@@ -36,7 +33,7 @@ def count_call(metrics: Metrics, deployment: str = "unknown") -> None:
 def test_quantile_interpolates_within_a_bucket(
     share: float, counts: tuple[int, ...], expected: float | None
 ) -> None:
-    assert estimate_quantile(share, EDGES, counts) == expected
+    assert estimate_quantile_ms(share, EDGES, counts) == expected
 
 
 def test_periods_before_the_start_are_unknown_and_others_are_exact() -> None:
@@ -86,25 +83,6 @@ def test_series_that_a_reload_dropped_starts_again_at_zero() -> None:
     series.add_sample()
     metrics.get_series(*labels).value = 4.0
     assert series.get_last(60).total(REQUESTS) == series.get_total(REQUESTS) == 11
-
-
-def test_limits_count_the_denials_of_the_last_hour_only() -> None:
-    now = [0.0]
-    metrics = Metrics("1")
-    limit = Limit("team-day", KINDS["requests"], 1, 86_400)
-    deployment = DeploymentLabels(limits=(limit,))
-    metrics.allow_policy_labels(LabelCatalog(deployments={"support-chat": deployment}))()
-    series = TimeSeries(metrics, lambda: now[0])
-    metrics.count("headrace_limit_decisions_total", "team-day", "deny")
-    series.add_sample()
-    assert series.count_recent_denials_by_limit() == {"team-day": 1}
-
-    for _ in range(3700 // SAMPLE_S):
-        now[0] += SAMPLE_S
-        series.add_sample()
-    metrics.count("headrace_limit_decisions_total", "team-day", "deny")
-    metrics.count("headrace_limit_decisions_total", "team-day", "deny")
-    assert series.count_recent_denials_by_limit() == {"team-day": 2}
 
 
 def test_bounds_the_stored_increases() -> None:

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from './vendor/preact-htm.module.js'
 import { go } from './address.js'
-import { api, post } from './api.js'
+import { api } from './api.js'
 import { OUTCOMES, timeOf } from './call-fields.js'
 import { clock } from './format.js'
 import { Icon, word } from './parts.js'
@@ -124,7 +124,8 @@ export function SignIn({ onDone }) {
   const send = async e => {
     e.preventDefault()
     try {
-      await post('session', { token: field.current.value })
+      const token = String.fromCharCode(...new TextEncoder().encode(field.current.value))
+      await api('session', { method: 'POST', headers: { authorization: `Bearer ${token}` } })
       onDone()
     } catch (error) {
       setFault(error.message)

@@ -12,7 +12,7 @@ const curl = (listen, deployment) => `curl http://${listen}/v1/chat/completions 
 export function FirstCall() {
   const { data } = useData('overview?range=5m', 0)
   const command = curl(
-    data ? data.instance.listen : '127.0.0.1:8080',
+    data ? data.listen : '127.0.0.1:8080',
     (data && data.deployment) || 'DEPLOYMENT'
   )
   return html`<section class="panel empty" aria-label="No calls yet">

@@ -12,6 +12,8 @@ import {
 } from './parts.js'
 
 const RANGE_WORD = { '5m': 'last 5 min', '15m': 'last 15 min', '1h': 'last 1 h' }
+// The values of a line of a chart, null where they are unknown.
+const valuesOf = (points, name) => points.map(point => point[name] ?? null)
 const sum = values => values.reduce((total, value) => total + (value || 0), 0)
 const add = (...lists) =>
   lists[0].map((value, i) => (value == null ? null : sum(lists.map(list => list[i]))))
@@ -32,10 +34,10 @@ export function Overview({ query, live }) {
   const range = RANGE_WORD[query.range] ? query.range : '15m'
   const { data, error } = useData(`overview?range=${range}`, 5000, live)
   if (!data) return html`<${Page} title="Overview" error=${error} busy><${Loading} /></${Page}>`
-  const { instance, policy, limits } = data
+  const { policy, limits, candidate } = data
   return html`<${Page} title="Overview" facts=${[
-    instance.name, `version ${instance.version}`, `listens on ${instance.listen}`,
-    `up ${span(data.now - instance.started)}`
+    data.host, `version ${data.version}`, `listens on ${data.listen}`,
+    `up ${span(data.now - data.started)}`
   ]}>
     ${data.attention.length > 0 && html`<${Attention} list=${data.attention} />`}
     ${data.calls ? html`<${Charts} data=${data} range=${range} />` : html`<${FirstCall} />`}
@@ -44,7 +46,7 @@ export function Overview({ query, live }) {
       <${Panel} title="Limits and budgets" note="fullest first" actions=${html`
         <a class="small" href=${link('policy', { at: 'limits' })}>All ${limits?.length}</a>
       `}><${Limits} list=${limits && limits.slice(0, 4)} /></${Panel}>
-      <${PolicyCard} policy=${policy} now=${data.now} />
+      <${PolicyCard} policy=${policy} candidate=${candidate} now=${data.now} />
     </div>
   </${Page}>`
 }
@@ -60,21 +62,22 @@ const Attention = ({ list }) => html`
 
 function Charts({ data, range }) {
   const [cursor, setCursor] = useState(null)
-  const { series: d } = data
-  const o = d.outcomes
-  const success = o.success
-  const client = add(o.client_error, o.client_abort)
-  const policy = add(o.limited, o.blocked)
-  const failed = add(o.upstream_error, o.timeout, o.proxy_error)
+  const { step } = data
+  const values = name => valuesOf(data.points, name)
+  const times = values('time')
+  const success = values('success')
+  const client = add(values('client_error'), values('client_abort'))
+  const policy = add(values('limited'), values('blocked'))
+  const failed = add(values('upstream_error'), values('timeout'), values('proxy_error'))
   const total = add(success, client, policy, failed)
-  const at = cursor == null || cursor >= d.times.length ? null : cursor
-  const recent = values => {
-    if (at != null) return values[at]
-    const known = values.slice(-3).filter(value => value != null)
+  const at = cursor == null || cursor >= times.length ? null : cursor
+  const recent = list => {
+    if (at != null) return list[at]
+    const known = list.slice(-3).filter(value => value != null)
     return known.length ? sum(known) / known.length : null
   }
   const shared = {
-    t: d.times, cursor: at, onCursor: setCursor, height: 84, range: `last ${span(3 * d.step)}`
+    t: times, cursor: at, onCursor: setCursor, height: 84, range: `last ${span(3 * step)}`
   }
   const latency = value =>
     value >= 1000
@@ -85,20 +88,24 @@ function Charts({ data, range }) {
   const calls = sum(Object.values(data.outcomes))
   const succeeded = `${int(data.outcomes.success || 0)} of ${int(calls)}`
   const successShare = share(success, total)
-  const hits = share(d.hits, d.lookups)
-  const perMinute = value => (value == null ? null : (value * 60000) / d.step)
+  const hits = share(values('hits'), values('lookups'))
+  const perMinute = value => (value == null ? null : (value * 60000) / step)
   const byMidnight = forecast(data)
-  const count = name => (at != null ? d.verdicts[name][at] : sum(d.verdicts[name]))
+  const [spend, inFlight] = [values('spend'), values('in_flight')]
+  const count = name => {
+    const verdicts = values('guard_' + name)
+    return at != null ? verdicts[at] : sum(verdicts)
+  }
   const VERDICTS = [['blocked', 'c-block'], ['masked', 'c-accent'], ['flagged', 'c-policy']]
-  const accent = values => [{ cls: 'c-accent', values }]
+  const accent = list => [{ cls: 'c-accent', values: list }]
   return html`<div class="metrics">
     <${Metric} ...${shared} title="Calls per second" value=${fixed(recent(total), 1)} unit="/s"
       sides=${[
         ['c-failed', failed, 'failed', 'upstream error, timeout, proxy error'],
         ['c-policy', policy, 'refused', 'limited, blocked'],
         ['c-client', client, 'client', 'client error, client left']
-      ].map(([cls, values, name, title], n) => ({
-        cls, title, text: `${fixed(recent(values), 2)} ${name}`, opt: n > 0
+      ].map(([cls, list, name, title], n) => ({
+        cls, title, text: `${fixed(recent(list), 2)} ${name}`, opt: n > 0
       }))}
       kind="area" tick=${plain} label="Calls per second by outcome"
       series=${[
@@ -112,29 +119,29 @@ function Charts({ data, range }) {
       top=${1} tick=${percent} label="Success share" series=${accent(successShare)} />
     ${[['Time to first token', 'first_token'], ['Added latency', 'overhead']].map(
       ([title, name]) => html`
-        <${Metric} ...${shared} title=${title} value=${ms(recent(d[name + '_p99_ms']))}
+        <${Metric} ...${shared} title=${title} value=${ms(recent(values(name + '_p99_ms')))}
           sides=${[
             { cls: 'c-accent', line: true, text: 'p99' },
-            { cls: 'c-accent thin', line: true, text: 'p50 ' + ms(recent(d[name + '_p50_ms'])) }
+            { cls: 'c-accent thin', line: true, text: 'p50 ' + ms(recent(values(name + '_p50_ms'))) }
           ]}
           band tick=${latency} label=${title + ', p50 and p99'}
           series=${[
-            { cls: 'c-accent', soft: true, values: d[name + '_p50_ms'] },
-            { cls: 'c-accent', values: d[name + '_p99_ms'] }
+            { cls: 'c-accent', soft: true, values: values(name + '_p50_ms') },
+            { cls: 'c-accent', values: values(name + '_p99_ms') }
           ]} />
       `)}
     <${Metric} ...${shared} title="Spend" range="since the start"
-      value=${usd(at != null ? perMinute(d.spend[at]) : data.spend.nano / 1e9)}
+      value=${usd(at != null ? perMinute(spend[at]) : data.spend_nano / 1e9)}
       unit=${at != null && 'per min'}
       sides=${at == null && byMidnight != null
         ? [{ text: `≈ ${usd(byMidnight)} by midnight`, opt: true }] : []}
-      tick=${usd} label="Spend per minute in USD" series=${accent(d.spend.map(perMinute))} />
+      tick=${usd} label="Spend per minute in USD" series=${accent(spend.map(perMinute))} />
     <${Metric} ...${shared} title="In flight" range="now"
-      value=${int(at != null ? d.in_flight[at] : data.in_flight)} unit="calls"
-      tick=${v => (v % 1 ? '' : int(v))} label="Calls in flight" series=${accent(d.in_flight)} />
+      value=${int(at != null ? inFlight[at] : data.in_flight)} unit="calls"
+      tick=${v => (v % 1 ? '' : int(v))} label="Calls in flight" series=${accent(inFlight)} />
     <${Metric} ...${shared} title="Cache hits" value=${pct(recent(hits))}
       sides=${[{
-        text: `of lookups; ${usd(data.spend.saved_nano / 1e9)} saved since the start`, opt: true
+        text: `of lookups; ${usd(data.saved_nano / 1e9)} saved since the start`, opt: true
       }]}
       top=${1} tick=${percent} label="Cache hits, share of lookups" series=${accent(hits)} />
     <${Metric} ...${shared} title="Guard verdicts" range=${RANGE_WORD[range]}
@@ -143,15 +150,15 @@ function Charts({ data, range }) {
         cls, text: `${int(count(name))} ${name}`, opt: n > 0
       }))}
       kind="bars" tick=${plain} label="Guard verdicts other than passed"
-      series=${VERDICTS.map(([name, cls]) => ({ cls, values: d.verdicts[name] }))} />
+      series=${VERDICTS.map(([name, cls]) => ({ cls, values: values('guard_' + name) }))} />
   </div>`
 }
 // Spend until midnight at the rate of the shown range, null in the first five minutes.
-function forecast({ series, spend, now }) {
-  const known = series.spend.filter(value => value != null)
-  const passed = known.length * series.step
+function forecast({ points, step, spend_nano: spent, now }) {
+  const known = valuesOf(points, 'spend').filter(value => value != null)
+  const passed = known.length * step
   const remaining = new Date(now).setHours(24, 0, 0, 0) - now
-  return passed < 300000 ? null : spend.nano / 1e9 + (sum(known) / passed) * remaining
+  return passed < 300000 ? null : spent / 1e9 + (sum(known) / passed) * remaining
 }
 
 const Upstreams = ({ data, range }) => html`
@@ -177,15 +184,15 @@ const Upstreams = ({ data, range }) => html`
       `, 'num']
     ]} />
     <div class="foot end">${[
-      ['retries', data.retries.retry],
-      ['hedges', data.retries.hedge],
+      ['retries', data.retries],
+      ['hedges', data.hedges],
       ['fallbacks', data.fallbacks],
       ['skipped', data.skipped]
     ].map(([name, n]) => html`<span><b>${int(n || 0)}</b> ${name}</span>`)}</div>
   </${Panel}>
 `
 
-const PolicyCard = ({ policy, now }) => html`
+const PolicyCard = ({ policy, candidate, now }) => html`
   <${Panel} title="Policy" actions=${html`<a class="small" href=${link('policy')}>Open</a>`}>
     <div class="stack">
       <div>${[
@@ -194,8 +201,8 @@ const PolicyCard = ({ policy, now }) => html`
           <${Time} t=${policy.since} show=${minute(policy.since)} />${' '}
           ${faint(span(now - policy.since))}
         </span>`],
-        ['Candidate', policy.candidate ? html`
-          <a href=${link('policy', { at: 'candidate' })}><code>${policy.candidate}</code></a>
+        ['Candidate', candidate ? html`
+          <a href=${link('policy', { at: 'candidate' })}><code>${candidate}</code></a>
         ` : faint('none')]
       ].map(([name, value]) => html`
         <div class="pair"><span class="muted">${name}</span>${value}</div>

@@ -143,10 +143,7 @@ function Rules({ p, at }) {
 
 const Guards = ({ p }) => html`
   <${Panel} id="guards" title="Guards" note="verdicts in the last hour" flush>
-    <${Table} rows=${p.guards || []}
-      empty=${p.guards
-        ? 'No policy has guards.'
-        : 'Unknown, because the files differ from the active revision.'}
+    <${Table} rows=${p.guards} empty="No policy of a deployment has guards."
       columns=${[
         ['Guard', g => html`
           <span class="muted">${g.policy}/</span>${g.name}<${Shadow} on=${g.mode === 'shadow'} />

@@ -5,7 +5,7 @@ import { go } from './address.js'
 import { api, post, useData } from './api.js'
 import { hasFinding, requested, timeOf } from './call-fields.js'
 import { Tree } from './call.js'
-import { clock, findingsText, fixed } from './format.js'
+import { clock, findingsText } from './format.js'
 import { amount } from './limits.js'
 import {
   announce, Client, Failure, faint, Glyph, Meter, Page, Panel, Seg, Select, Table, word
@@ -274,13 +274,10 @@ function Claims({ list }) {
 
 function Costs({ list }) {
   const most = Math.max(0, ...list.map(c => c.max_usd || 0))
-  const price = value => (value == null ? 'unknown' : fixed(value, 3))
   return html`
     <${Panel} title="Cost at each target" note="in the order in which they are tried" flush>
       <${Table} rows=${list} empty="No target would get the request." columns=${[
         ['Target', c => c.target, 'nowrap'],
-        ['In, $/M', c => price(c.input), 'num'],
-        ['Out, $/M', c => price(c.output), 'num'],
         ['At most, $', c => html`
           ${c.max_usd == null ? 'unknown' : c.max_usd.toFixed(9)}
           <${Meter} slim share=${most ? (c.max_usd || 0) / most : 0} tone="c-accent" />
