@@ -60,7 +60,7 @@ def parse_decimal_usd(value: Any) -> Any:
     return amount
 
 
-def parse_day(value: Any) -> Any:
+def parse_day(value: Any) -> date | None:
     """Parse ``2026-01-31`` as a date."""
     if value is None or isinstance(value, date):
         return value
@@ -70,7 +70,7 @@ def parse_day(value: Any) -> Any:
         raise ValueError("must be a day such as 2026-01-31") from None
 
 
-def parse_moment(value: Any) -> Any:
+def parse_moment(value: Any) -> datetime | None:
     """Parse ``2026-01-31`` as the end of that day in UTC, or ``2026-01-31T18:00Z``."""
     if value is None or isinstance(value, datetime):
         return value

@@ -122,7 +122,7 @@ class StreamInspector:
         return self._hold_until_content(released)
 
     def _hold_until_content(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Return the released frames that may be sent."""
+        """Hold frames until one has content or ends. Return the frames that may be sent."""
         if self._opening is None or not frames:
             return frames
         alive = [frame for frame in frames if not frame.events and frame.doc is None]

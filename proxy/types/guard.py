@@ -106,7 +106,7 @@ class ContextualDetector(Protocol):
 
 
 class HasContextChars(Protocol):
-    """A detector that also reads context of the request, of ``context_chars`` characters."""
+    """A detector that also reads ``context_chars`` characters of the request."""
 
     @property
     def context_chars(self) -> int: ...

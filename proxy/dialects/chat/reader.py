@@ -239,7 +239,7 @@ class ChatReader:
         return frames
 
     def _hold_placeholder_arguments(self, unit: MessageUnit) -> tuple[Event, ...]:
-        """Return a tool call's events. Hold placeholder arguments; drop them if others follow."""
+        """Return a tool call's events. Hold arguments ``{}``, and drop them if others follow."""
         events = unit.texts[0]
         delta = events[-1] if events else None
         if type(delta) is not Delta:
@@ -259,7 +259,7 @@ class ChatReader:
     def _split_document(
         self, doc: Json, head: list[Event], choices: list[Choice], tail: list[Event]
     ) -> list[Frame]:
-        """Return frames with one text each. Usage is in the last one if that ends a choice."""
+        """Return frames with one text each. Usage is in the last one if that has a finish, else alone."""
         natives = tuple(event for event in tail if type(event) is Unmapped)
         other_events = tuple(event for event in tail if type(event) is not Unmapped)
         frames: list[Frame] = []

@@ -265,7 +265,7 @@ class DocumentBuffer:
 
 
 def wrap_in_writer_levels(document: Any) -> Any:
-    """Return a document nested as deeply as a writer may nest it, to check the depth."""
+    """Return a document in as many objects as a writer may put around it, to check its depth."""
     for name in WRITER_LEVELS:
         document = {name: document}
     return document

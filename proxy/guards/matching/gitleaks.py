@@ -167,9 +167,9 @@ VALUE_CHECKS = {
 
 @frozen
 class Allowlist:
-    """Patterns that make a match of a rule harmless if they match its ``target``.
+    """Patterns that make a rule's match harmless if they match its secret, all of it or its line.
 
-    They must begin before the end of the rule's match. ``partial_patterns`` find partial matches.
+    They must begin before the rule's match ends. ``partial_patterns`` find partial matches.
     """
 
     target: Literal["secret", "match", "line"]

@@ -100,7 +100,9 @@ def _has_card_grouping(
         return False
     has_one_separator = len({*NON_DIGITS.findall(part.raw.lstrip("+("))}) == 1
     row = [*filter(None, (FOURS_BEFORE.search(preceding), FOURS_AFTER.match(following)))]
-    in_row = any(_may_be_no_card("".join(numbers.DIGIT_GROUP.findall(match[0]))) for match in row)
+    in_row = any(
+        _is_uncertain_card("".join(numbers.DIGIT_GROUP.findall(match[0]))) for match in row
+    )
     return has_one_separator and not in_row
 
 
@@ -115,23 +117,25 @@ def _has_adjacent_groups(preceding: str, following: str) -> bool:
 def _count_groups_unless_card(match: re.Match[str] | None) -> int:
     """Return the number of adjacent groups, or 0 if they form a card number."""
     groups = numbers.DIGIT_GROUP.findall(match[0]) if match else []
-    return len(groups) if _may_be_no_card("".join(groups)) else 0
+    return len(groups) if _is_uncertain_card("".join(groups)) else 0
 
 
 def _is_in_number_list(digits: str, preceding: str, following: str) -> bool:
     """Return True if digits belong to a list of numbers on their line."""
     for listed in (LISTED_BEFORE.search(preceding), LISTED_AFTER.match(following)):
-        if listed is not None and any(map(_may_be_no_card, numbers.DIGIT_GROUP.findall(listed[0]))):
+        if listed is not None and any(
+            map(_is_uncertain_card, numbers.DIGIT_GROUP.findall(listed[0]))
+        ):
             return True
     matches = SIMILAR_BEFORE.search(preceding), SIMILAR_AFTER.match(following)
     neighbors = [
         number for match in matches if match for number in numbers.DIGIT_GROUP.findall(match[0])
     ]
     similar = [number for number in neighbors if abs(len(number) - len(digits)) <= 1]
-    return sum(map(_may_be_no_card, similar)) >= MIN_SIMILAR
+    return sum(map(_is_uncertain_card, similar)) >= MIN_SIMILAR
 
 
-def _may_be_no_card(digits: str) -> bool:
+def _is_uncertain_card(digits: str) -> bool:
     """Return True unless digits are certainly a card number.
 
     Next to such a number, a candidate is more likely an item of a list than a card.

@@ -143,7 +143,7 @@ class WordScanner:
             if cursor.tally.error is not None or cursor_at >= end:
                 continue
             readings = [
-                _cut_reading(view, cursor, cursor_at, end) for view in partial_readings.views
+                _get_span_reading(view, cursor, cursor_at, end) for view in partial_readings.views
             ]
             if not cursor.has_open_match and not any(
                 not is_word_end(reading[-1:]) or matcher.may_end_in_partial_match(reading)
@@ -191,7 +191,7 @@ def _try_move_to_partial_match(
     return True
 
 
-def _cut_reading(view: View, cursor: RuleCursor, start_at: int, end: int) -> str:
+def _get_span_reading(view: View, cursor: RuleCursor, start_at: int, end: int) -> str:
     """Return the reading of a span of the original, and one character on either side."""
     start = max(0, view.index_of_original(start_at) - 1)
     return _select_cased_or_folded(view, cursor)[start : view.index_of_original(end + 1)]
