@@ -169,7 +169,7 @@ def parse_address(text: str) -> Address:
 
 
 def get_environ() -> Mapping[str, str]:
-    """Return the environment of the process, with the variables of secrets in policies."""
+    """Return all environment variables, because secrets in policies may refer to any."""
     return os.environ
 
 

@@ -325,8 +325,8 @@ class FetchTask:
     async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         self._record = record
         lookup = self.lookup
-        expected = lookup.expected_choices_or_vectors
-        self._recorder = open_recorder(head, lookup.call, lookup.rule, expected)
+        expected_count = lookup.expected_choices_or_vectors
+        self._recorder = open_recorder(head, lookup.call, lookup.rule, expected_count)
         self._recorder.is_flagged = head.is_flagged
         self.flight.head = head
 

@@ -33,7 +33,7 @@ def _count_texts(value: Any) -> int:
 class AnswerRecorder:
     """Collects the documents of a response while it is sent.
 
-    ``expected`` is the number of choices or vectors of a complete response. ``family`` is the
+    ``expected_count`` is the number of choices or vectors of a complete response. ``family`` is the
     client's API family until a frame has another one.
 
     ``is_complete`` becomes True with the last frame of a response that may be cached. It stays
@@ -43,7 +43,7 @@ class AnswerRecorder:
     """
 
     rule: CacheRule
-    expected: int
+    expected_count: int
     family: events.FamilyName
     open_writer: Callable[[events.FamilyName], FamilyWriter]
     streamed: bool
@@ -80,7 +80,7 @@ class AnswerRecorder:
         if not self._is_cacheable:
             self.lines.clear()
         if frame.last:
-            has_all_choices = len(self._started) + self._vectors >= self.expected
+            has_all_choices = len(self._started) + self._vectors >= self.expected_count
             is_cacheable = self._is_cacheable and not self.is_flagged and has_all_choices
             self.is_complete = is_cacheable and self._started == self._finished
 
@@ -118,9 +118,13 @@ def _read_sse_documents(encoded: bytes) -> list[bytes]:
     return [line for line in lines if line != sse.DONE]
 
 
-def open_recorder(head: ResponseHead, call: Call, rule: CacheRule, expected: int) -> AnswerRecorder:
+def open_recorder(
+    head: ResponseHead, call: Call, rule: CacheRule, expected_count: int
+) -> AnswerRecorder:
     def open_writer(family: events.FamilyName) -> FamilyWriter:
         return FAMILIES[family].writer(WriteOptions(call, not head.streamed, complete=True))
 
     family, streamed = find_client_family(call), head.streamed
-    return AnswerRecorder(rule, expected, family=family, open_writer=open_writer, streamed=streamed)
+    return AnswerRecorder(
+        rule, expected_count, family=family, open_writer=open_writer, streamed=streamed
+    )

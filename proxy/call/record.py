@@ -229,13 +229,13 @@ class Record:
             if attempt.model_call == model_call and attempt.error == "cancelled":
                 attempt.lost_hedge = True
 
-    def add_warnings(self, remarks: Iterable[str]) -> None:
+    def add_warnings(self, warnings: Iterable[str]) -> None:
         """Add warnings for the client: distinct ones, at most ``MAX_WORDS``."""
-        for remark in remarks:
+        for warning in warnings:
             if len(self.warnings) == MAX_WORDS:
                 return
-            if (warning := shorten(remark, MAX_NAME)) not in self.warnings:
-                self.warnings.append(warning)
+            if (short_warning := shorten(warning, MAX_NAME)) not in self.warnings:
+                self.warnings.append(short_warning)
 
     def meter_frame(self, frame: Frame) -> None:
         """Meter a frame of an upstream, whether or not the client receives it."""

@@ -22,7 +22,7 @@ TIME_PATTERN = r"(?:[01]\d|2[0-3]):[0-5]\d"
 MAX_DECIMAL_DIGITS = 18  # before or after the decimal point
 
 
-def parse_duration(value: Any) -> Any:
+def parse_duration(value: object) -> float:
     """Parse ``500ms``, ``5s`` or ``1m30s`` as seconds. A number without a unit is invalid."""
     parts = re.findall(_DURATION_PART, value) if isinstance(value, str) else []
     if not parts or "".join(n + unit for n, unit in parts) != value:
@@ -33,7 +33,7 @@ def parse_duration(value: Any) -> Any:
     return seconds
 
 
-def parse_size(value: Any) -> Any:
+def parse_size(value: object) -> int:
     """Parse ``64MiB`` or ``512kB`` as a number of bytes."""
     match = re.fullmatch(_SIZE_PATTERN, value) if isinstance(value, str) else None
     if match is None:
@@ -43,7 +43,7 @@ def parse_size(value: Any) -> Any:
     return int(match[1]) * _BYTES_BY_SUFFIX[match[2]]
 
 
-def parse_decimal_usd(value: Any) -> Any:
+def parse_decimal_usd(value: object) -> Decimal:
     """Parse an amount of USD as a ``Decimal``."""
     if isinstance(value, Decimal):
         return value
@@ -109,7 +109,7 @@ def parse_count(value: object) -> int:
     return int(amount)
 
 
-def parse_rate(value: Any) -> Any:
+def parse_rate(value: object) -> tuple[int, int]:
     """Parse ``600 per minute`` or ``200k per 10 minutes`` as an amount and whole seconds."""
     match = re.fullmatch(RATE_PATTERN, value) if isinstance(value, str) else None
     if match is None:
@@ -130,7 +130,7 @@ def format_budget(value: tuple[int, str]) -> str:
     return f"{format_usd(value[0])} per {value[1]}"
 
 
-def parse_budget(value: Any) -> Any:
+def parse_budget(value: object) -> tuple[int, str]:
     """Parse ``500 per month`` as nano-USD and a calendar unit."""
     match = re.fullmatch(BUDGET_PATTERN, value) if isinstance(value, str) else None
     if match is None:
@@ -140,7 +140,7 @@ def parse_budget(value: Any) -> Any:
     return int(Decimal(match[1]) * NANO_PER_USD), match[2]
 
 
-def parse_percent(value: Any) -> Any:
+def parse_percent(value: object) -> float:
     """Parse ``80%`` as 0.8."""
     match = re.fullmatch(rf"({PERCENT_PATTERN})%", value) if isinstance(value, str) else None
     if match is None:

@@ -88,21 +88,21 @@ class Quota:
         self._now = now
         self._burst = burst
         self._per_second = per_minute / 60
-        self._left = burst
-        self._at = now()
-        self._missed = 0
+        self._tokens = burst
+        self._updated_at = now()
+        self._refused = 0
 
     def take_token(self) -> int | None:
         """Take a token. Return the number of refusals since the last token, None if empty."""
         now = self._now()
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
-        self._at = now
-        if self._left < 1:
-            self._missed += 1
+        self._tokens = min(self._burst, self._tokens + (now - self._updated_at) * self._per_second)
+        self._updated_at = now
+        if self._tokens < 1:
+            self._refused += 1
             return None
-        self._left -= 1
-        missed, self._missed = self._missed, 0
-        return missed
+        self._tokens -= 1
+        refused, self._refused = self._refused, 0
+        return refused
 
 
 LOGGED_PARAMETERS = frozenset(

@@ -259,7 +259,7 @@ class ChatReader:
     def _split_document(
         self, doc: Json, head: list[Event], choices: list[Choice], tail: list[Event]
     ) -> list[Frame]:
-        """Return frames with one text each. Usage is in the last one if that has a finish, else alone."""
+        """Return frames with one text each. Usage is in the last one, if that has a finish."""
         natives = tuple(event for event in tail if type(event) is Unmapped)
         other_events = tuple(event for event in tail if type(event) is not Unmapped)
         frames: list[Frame] = []

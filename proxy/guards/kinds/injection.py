@@ -254,7 +254,7 @@ class RuleBook:
             yield from rules.iter_loading_steps()
 
     def find(self, text: str) -> Iterator[Finding]:
-        """Yield findings that no context makes harmless, in English or their language."""
+        """Yield findings that no context makes harmless, in English or the language of the rule."""
         text = replace_surrogates(text)
         for index in self._find_candidate_languages(text.encode()):
             contexts = {

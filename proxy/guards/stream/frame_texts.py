@@ -156,7 +156,7 @@ def get_text_key(frame: Frame, path: Path) -> TextKey | None:
 
 
 def get_unknown_event_text_key(frame: Frame, path: Path) -> TextKey | None:
-    """Return the key of a text in a document that has only native events, else None."""
+    """Return the key of a text in an event of an unknown type, else None."""
     doc = frame.doc or {}
     if frame.family in CHAT_FAMILIES or isinstance(path[-1], MemberName) or path[-1] in _UNSPLIT:
         return None

@@ -46,12 +46,12 @@ class DeploymentCompiler:
         cache = compile_cache(config.cache) or (
             self._rules.compile_policy_cache(policy) if policy else "off"
         )
-        balanced, retry, sticky = config.balance is not None, config.retry, config.sticky
+        is_balanced, retry, sticky = config.balance is not None, config.retry, config.sticky
         return Deployment(
             name=name,
             names=frozenset({name, *config.also_known_as}),
             tags=MappingProxyType(dict(sorted(config.tags.items()))),
-            routes=self._targets.compile_routes((*path, "targets"), config.targets, balanced),
+            routes=self._targets.compile_routes((*path, "targets"), config.targets, is_balanced),
             fallback=self._targets.compile_targets((*path, "fallback"), config.fallback),
             sticky=StickyRouting(sticky.by or "header", sticky.header or "") if sticky else None,
             retry=Retry(**{**retry.model_dump(), "on": frozenset(retry.on)}) if retry else None,

@@ -119,12 +119,12 @@ class TargetCompiler:
         return self._context.loaded.policies_with_prices.price_table.as_of
 
     def compile_routes(
-        self, path: KeyPath, configs: Sequence[schema.TargetConfig], balanced: bool = False
+        self, path: KeyPath, configs: Sequence[schema.TargetConfig], is_balanced: bool = False
     ) -> Routes:
         targets = (self._compile_target((*path, n), config) for n, config in enumerate(configs))
         pairs = zip(targets, configs, strict=True)
         weighted = [(target, config.weight) for target, config in pairs if target is not None]
-        return compile_routes(weighted, balanced)
+        return compile_routes(weighted, is_balanced)
 
     def compile_targets(
         self, path: KeyPath, configs: Sequence[schema.TargetConfig]
@@ -212,23 +212,23 @@ class TargetCompiler:
                 self._context.report(path, f"{message} {UNREACHABLE_ADVICE}")
 
 
-def compile_routes(weighted: Sequence[WeightedTarget], balanced: bool) -> Routes:
+def compile_routes(weighted: Sequence[WeightedTarget], is_balanced: bool) -> Routes:
     by_name: dict[str, list[WeightedTarget]] = {}
     for target, weight in weighted:
         for name in target.names if weight != 0 else ():
             by_name.setdefault(name, []).append((target, weight))
-    by_model = {name: _make_candidates(targets, balanced) for name, targets in by_name.items()}
+    by_model = {name: _make_candidates(targets, is_balanced) for name, targets in by_name.items()}
     targets = tuple(target for target, _ in weighted)
-    return Routes(targets, _make_candidates(weighted, balanced), MappingProxyType(by_model))
+    return Routes(targets, _make_candidates(weighted, is_balanced), MappingProxyType(by_model))
 
 
-def _make_candidates(weighted: Sequence[WeightedTarget], balanced: bool) -> Candidates:
+def _make_candidates(weighted: Sequence[WeightedTarget], is_balanced: bool) -> Candidates:
     heaviest_first = sorted(weighted, key=lambda pair: -(pair[1] or 0))
     targets = tuple(target for target, _ in heaviest_first)
     weights = tuple(weight for _, weight in heaviest_first if weight is not None)
     if weights:  # the schema reports a weight that is missing or invalid
         weights += (0,) * (len(targets) - len(weights))
-    return Candidates(targets, weights, balanced)
+    return Candidates(targets, weights, is_balanced)
 
 
 def iter_model_only_targets(
@@ -239,7 +239,7 @@ def iter_model_only_targets(
     Without weights or balance, these are all but the first target. A target without names is never
     used.
     """
-    if routes.candidates.weights or routes.candidates.balanced:
+    if routes.candidates.weights or routes.candidates.is_balanced:
         return
     for target in routes.targets[1:]:
         names = target.names.difference(deployment_names)

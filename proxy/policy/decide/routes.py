@@ -15,23 +15,23 @@ from proxy.types import Call, Target
 class Candidates:
     """Targets that can serve the same model name.
 
-    With ``weights`` a random draw chooses the target. ``balanced`` targets are equal. Otherwise the
-    first target serves all calls.
+    With ``weights`` a random draw chooses the target. If ``is_balanced``, the least loaded target
+    serves a call. Otherwise the first target serves all calls.
     """
 
     targets: tuple[Target, ...]
     weights: tuple[int, ...] = ()
     """Weights of the targets, both sorted by falling weight, or an empty tuple."""
-    balanced: bool = False
+    is_balanced: bool = False
     order: tuple[Target, ...] | None = field(init=False, repr=False, compare=False)
     """Targets to try if no draw decides. None if one does."""
     pool_size: int = field(init=False, repr=False, compare=False)
     """Number of balanced targets at the start of ``order``, otherwise 1."""
 
     def __post_init__(self) -> None:
-        order = self.targets if self.balanced else self.targets[:1]
+        order = self.targets if self.is_balanced else self.targets[:1]
         object.__setattr__(self, "order", None if self.has_random_draw else order)
-        object.__setattr__(self, "pool_size", len(self.targets) if self.balanced else 1)
+        object.__setattr__(self, "pool_size", len(self.targets) if self.is_balanced else 1)
 
     @property
     def active_targets(self) -> tuple[Target, ...]:
@@ -43,7 +43,7 @@ class Candidates:
     @property
     def has_random_draw(self) -> bool:
         """True if a draw decides."""
-        return not self.balanced and sum(self.weights) > 0
+        return not self.is_balanced and sum(self.weights) > 0
 
     def draw_order(self, number: int) -> tuple[Target, ...]:
         """Return the drawn target, then the others. Targets of weight 0 are never tried.

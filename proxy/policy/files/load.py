@@ -101,7 +101,7 @@ def _load_document(folder: Path, document: Document) -> LoadedFolder:
 
 
 def iter_text_file_names(data: Any) -> Iterator[str]:
-    """Yield the names of text files in data, at any depth."""
+    """Yield the file names under ``TEXT_KEYS`` in data, at any depth."""
     if isinstance(data, dict):
         for key, value in data.items():
             if key in TEXT_KEYS:

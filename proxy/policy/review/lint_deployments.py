@@ -113,7 +113,7 @@ def _find_hedge_to_same_target(path: KeyPath, deployment: Deployment) -> Iterato
     candidates = deployment.routes.candidates
     has_other_target = (
         candidates.has_random_draw
-        or candidates.balanced
+        or candidates.is_balanced
         or deployment.fallback
         or any(rule.fallback or rule.routes for rule in deployment.rules)
     )

@@ -182,7 +182,7 @@ def _make_estimate_key(deployment: Deployment, models: Set[str | None]) -> Hasha
         tuple(section.policy for section in deployment.sections),
         tuple(scoped.limit.name for scoped in deployment.limits),
         (deployment.refuse_unpriced, deployment.only_passthrough, len(deployment.fallback)),
-        (routes.candidates.weights, routes.candidates.balanced),
+        (routes.candidates.weights, routes.candidates.is_balanced),
         tuple(targets),
     )
 
