@@ -51,10 +51,10 @@ class Flight:
     @property
     def has_frames_to_relay(self) -> bool:
         """True if there are frames and the flight has not failed."""
-        return self._end > 0 and (self.is_complete or not self.is_closed)
+        return self._end_position > 0 and (self.is_complete or not self.is_closed)
 
     @property
-    def _end(self) -> int:
+    def _end_position(self) -> int:
         return self.base + len(self.frames)
 
     def notify(self) -> None:
@@ -76,11 +76,11 @@ class Flight:
         self.is_complete = frame.last
         self.notify()
         while self.is_oversize and not self.is_complete:
-            if all(listener.position >= self._end for listener in self.listeners):
+            if all(listener.position >= self._end_position for listener in self.listeners):
                 break
             await self.wait_for_change()
         if self.is_oversize and not self.is_complete:
-            self.base = self._end
+            self.base = self._end_position
             self.frames.clear()
 
     def add_nowait(self, frame: Frame) -> None:

@@ -279,8 +279,8 @@ class Billing:
 def sum_lost_cost(attempts: Sequence[BilledAttempt]) -> int | None:
     """Return the cost of responses that no client received completely, None if unknown."""
     total = 0
-    for _, fate, bill in attempts:
-        if bill is not None and fate.loss is not None:
+    for _, result, bill in attempts:
+        if bill is not None and result.loss is not None:
             if bill.cost is None:
                 return None
             total += bill.cost

@@ -324,7 +324,7 @@ Url = Annotated[
 ]
 
 
-def item_or_list_schema(item: JsonSchemaValue, **keywords: Any) -> JsonSchemaValue:
+def make_item_or_list_schema(item: JsonSchemaValue, **keywords: Any) -> JsonSchemaValue:
     return {"anyOf": [item, {"type": "array", "items": item} | keywords]}
 
 

@@ -229,7 +229,7 @@ def build_missing_key_hint(client: ClientDialect, headers: Mapping[str, str], qu
 
 
 def list_key_headers(client: ClientDialect) -> list[str]:
-    """Return the headers with the key as they are documented."""
+    """Return the names of the headers that may have the key, in their documented form."""
     return [BEARER_HEADER if name == AUTHORIZATION else name for name in client.key_headers]
 
 

@@ -36,10 +36,7 @@ class FrameInspector(Protocol):
     """Inspects the frames of one response. Raises ``GuardBlocked``."""
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        """Inspect a frame if that is little work, and return the released frames.
-
-        Return None and take nothing otherwise.
-        """
+        """Inspect a frame if that needs no ``await``, otherwise return None."""
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         """Inspect a frame and return the released frames."""

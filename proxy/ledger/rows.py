@@ -121,7 +121,7 @@ def _make_cached_attempt_row(seq: int, summary: CallSummary, saved: CacheSavings
 
 
 def _make_attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
-    attempt, fate, bill = billed
+    attempt, result, bill = billed
     target = attempt.target
     tokens = bill.usage.tokens if bill and bill.usage.source != "unknown" else None
     return (
@@ -138,9 +138,9 @@ def _make_attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
         bill.usage.source if bill else "none",
         bill.cost if bill else None,
         0,  # cost saved by the cache
-        int(fate.served),
-        fate.use,
-        fate.loss,
+        int(result.served),
+        result.use,
+        result.loss,
         tokens.cache_write_1h if tokens else None,
         tokens.web_searches if tokens else None,
         attempt.response_id,

@@ -97,7 +97,7 @@ class Reservation:
     _decision: LimitDecision = NO_CLAIMS
     _deferred_refusal: ProxyError | None = None
     _refused_decision: LimitDecision | None = None
-    _is_void: bool = False
+    _is_refused: bool = False
     _attempts: int = 0
     _id: str = ""
 
@@ -137,7 +137,7 @@ class Reservation:
     def raise_deferred_refusal(self) -> None:
         """Raise the deferred refusal of a call over its budget. Call it if the cache misses."""
         if self._deferred_refusal is not None:
-            self._is_void = True
+            self._is_refused = True
             self.record.limit_decision = self._refused_decision
             raise self._deferred_refusal
 
@@ -147,7 +147,7 @@ class Reservation:
         if not claims:
             return
         try:
-            if self._is_void:
+            if self._is_refused:
                 await store.settle_unused(self._id)
             else:
                 usage = list_actual_or_claimed_usage(claims, self.record)

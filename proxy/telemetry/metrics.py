@@ -88,7 +88,7 @@ class CallMetrics:
     def _count_usage(self, deployment: str, summary: CallSummary) -> None:
         """Count the attempts of a call, and their tokens and known cost, also by tag."""
         is_used, cost, series = False, 0, self._series
-        for attempt, fate, bill in summary.attempts:
+        for attempt, result, bill in summary.attempts:
             self._count_attempt(attempt, summary.trace_id)
             model = attempt.target.model
             if attempt is summary.served and summary.ttft_s is not None:
@@ -97,13 +97,13 @@ class CallMetrics:
             if bill is None:
                 continue
             is_used = True
-            self._count_tokens_and_cost(deployment, bill, fate.loss)
+            self._count_tokens_and_cost(deployment, bill, result.loss)
             if bill.cost:
                 cost += bill.cost
-                series["headrace_money_usd_total", deployment, fate.use].value += (
+                series["headrace_money_usd_total", deployment, result.use].value += (
                     bill.cost / NANO_PER_USD
                 )
-            if fate.served and summary.failure is None:
+            if result.served and summary.failure is None:
                 tokens = bill.usage.tokens.completion_total
                 self._observe_token_gap_and_rate(deployment, attempt, tokens, summary.trace_id)
         if cost:

@@ -73,11 +73,11 @@ class Calendar:
             return day - timedelta(days=day.weekday())
         return day.replace(day=1) if self.unit == "month" else day
 
-    def _add_units(self, start: date, by: int) -> date:
+    def _add_units(self, start: date, count: int) -> date:
         if self.unit == "month":
-            months = start.year * 12 + start.month - 1 + by
+            months = start.year * 12 + start.month - 1 + count
             return date(months // 12, months % 12 + 1, 1)
-        return start + timedelta(days=by * (7 if self.unit == "week" else 1))
+        return start + timedelta(days=count * (7 if self.unit == "week" else 1))
 
     def _load_zone(self) -> tzinfo:
         return UTC if self.zone == "UTC" else ZoneInfo(self.zone)

@@ -41,7 +41,7 @@ class BackgroundBilling:
     async def claim_background_bill(
         self, open_attempt: OpenAttempt, frames: Sequence[Frame]
     ) -> None:
-        """Record whether an attempt pays for the response in its last frame."""
+        """Record whether an attempt is billed for the background response in the last frame."""
         response = as_object(frames[-1].doc)
         if response.get("background") is not True:
             return

@@ -220,7 +220,7 @@ async def test_client_deadline_blames_no_target(
     assert [(attempt.error, attempt.has_upstream_worked) for attempt in delayed.attempts] == [
         ("request_timeout", True)
     ]
-    assert (delayed.outcome, [fate.loss for _, fate, _ in summarize(delayed).attempts]) == (
+    assert (delayed.outcome, [result.loss for _, result, _ in summarize(delayed).attempts]) == (
         "client_error",
         ["client_left"],
     )

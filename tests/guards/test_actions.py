@@ -140,7 +140,10 @@ async def test_retry_shows_only_the_second_response(
     assert len(upstream.requests) == 2
     assert verdicts(record, "output") == ["retried", "passed"]
     assert [attempt.reason for attempt in record.attempts] == ["first", "guard"]
-    assert [fate.served for _, fate, bill in summarize(record).attempts if bill] == [False, True]
+    assert [result.served for _, result, bill in summarize(record).attempts if bill] == [
+        False,
+        True,
+    ]
     assert 0 < (summarize(record).lost_cost or 0) < record.billing.cost
     labels = 'model="gpt-4o-mini",upstream="openai",why="guard"'
     assert f"headrace_upstream_repeats_total{{{labels}}} 1.0" in await proxy.metrics()
@@ -169,7 +172,7 @@ async def test_failed_retry_is_an_upstream_error(guard: Guard, upstream: Scripte
 
     [record] = await proxy.sink.wait()
     assert (reply.status, reply.error["code"]) == (502, "upstream_unavailable")
-    assert [fate.served for _, fate, bill in summarize(record).attempts if bill] == [False]
+    assert [result.served for _, result, bill in summarize(record).attempts if bill] == [False]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])

@@ -106,7 +106,10 @@ async def test_hedge_wins_and_cuts_slow_target(tmp_path: Path, upstream: Scripte
         ("first", True),
         ("hedge", False),
     ]
-    assert [fate.served for _, fate, bill in summarize(record).attempts if bill] == [False, True]
+    assert [result.served for _, result, bill in summarize(record).attempts if bill] == [
+        False,
+        True,
+    ]
     assert summarize(record).lost_cost == 10 * 150 + 600
     assert (
         'headrace_lost_cost_usd_total{cause="hedge",deployment="resilient",model="primary"'
@@ -211,7 +214,7 @@ async def test_disconnect_stops_both_attempts(tmp_path: Path, upstream: Scripted
         [record] = await proxy.sink.wait()
 
     assert record.outcome == "client_abort"
-    assert {fate.loss for _, fate, _ in summarize(record).attempts} == {"client_left"}
+    assert {result.loss for _, result, _ in summarize(record).attempts} == {"client_left"}
 
 
 class OpenResponse(HttpUpstreamResponse):

@@ -216,7 +216,7 @@ async def test_failure_falls_back(
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
     assert [attempt.error is None for attempt in record.attempts] == [False, True]
-    [served] = [bill for _, fate, bill in summarize(record).attempts if bill and fate.served]
+    [served] = [bill for _, result, bill in summarize(record).attempts if bill and result.served]
     assert (served.usage.tokens.input, served.usage.tokens.output) == (5, 3)
     assert bool(summarize(record).lost_cost) == record.attempts[0].has_upstream_worked
     counted = await proxy.metrics()

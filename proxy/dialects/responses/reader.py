@@ -222,7 +222,7 @@ class ResponsesReader:
             self._add_unmapped_unless_covered(None)
             return
         text = item.open_text(text_type, doc.get(text_type.index_member, 0))
-        self._doc = self._extract_or_blank_text(text, doc)
+        self._doc = self._read_and_blank_text(text, doc)
         self._events.append(Unmapped(text.part))
 
     def _read_content_part(self, kind: str, part: Json) -> None:
@@ -238,7 +238,7 @@ class ResponsesReader:
         if kind.endswith(".added"):
             self._doc = {**doc, "part": self._extract_beginning_text(text, part)}
         else:
-            self._doc = {**doc, "part": self._extract_or_blank_text(text, part)}
+            self._doc = {**doc, "part": self._read_and_blank_text(text, part)}
             text.has_ended = True
             self._events.append(PartEnd(text.part))
         self._add_unmapped_unless_covered(item)
@@ -257,7 +257,7 @@ class ResponsesReader:
         self._raw = None
         return {**value, name: ""}
 
-    def _extract_or_blank_text(self, text: OpenText, value: Json) -> Json:
+    def _read_and_blank_text(self, text: OpenText, value: Json) -> Json:
         """Add a delta if the text had none. Remove the text if guards inspect the value."""
         name = text.type.member
         repeated = as_text(value.get(name))
@@ -297,7 +297,7 @@ class ResponsesReader:
                 inspected[name] = [self._end_part(open_item, name, n, part) for n, part in parts]
         text_type = schema.TEXT_BY_CALL.get(as_text(item.get("type")))
         if text_type is not None and open_item.part.kind == text_type.kind:
-            inspected = self._extract_or_blank_text(open_item.open_text(text_type, 0), inspected)
+            inspected = self._read_and_blank_text(open_item.open_text(text_type, 0), inspected)
         self._items.end_item(index, open_item)
         return inspected
 
@@ -310,7 +310,7 @@ class ResponsesReader:
             text = item.open_text(text_type, index)
         if text is None:
             return part
-        part = self._extract_or_blank_text(text, part)
+        part = self._read_and_blank_text(text, part)
         item.end_text(text)
         return part
 

@@ -214,7 +214,7 @@ class DocumentSealer:
         return self._seal_page(document)
 
     def seal_conversation(self, document: Json) -> Json | None:
-        """Return a conversation, an item of one or a page of items with sealed ids."""
+        """Return a conversation, an item of one or a page with sealed ids, None if unchanged."""
         if isinstance(document.get("data"), list):
             return self._seal_page(document)
         if "type" in document:

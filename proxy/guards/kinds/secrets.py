@@ -70,12 +70,12 @@ class _AssignedValue(NamedTuple):
 class Secrets:
     """Detector of secrets. The kind of a finding is the id of its rule.
 
-    ``reach`` is the lookback, at least 1,200 characters. Longer secrets (private keys, JWTs) are
+    ``lookback`` is at least 1,200 characters. Longer secrets (private keys, JWTs) are
     found up to that length.
     """
 
-    def __init__(self, reach: int = DEFAULT_LOOKBACK) -> None:
-        self.lookback = max(reach, MIN_LOOKBACK)
+    def __init__(self, lookback: int = DEFAULT_LOOKBACK) -> None:
+        self.lookback = max(lookback, MIN_LOOKBACK)
         self._long = [
             LongSecretPattern(
                 kind, Pattern(opening_pattern, lazy=True), Pattern(LONG_PATTERNS[kind], lazy=True)
@@ -256,12 +256,12 @@ class SecretsConfig(Section):
 
 
 @lru_cache(maxsize=MAX_CACHED_DETECTORS)
-def load_shared_detector(reach: int = DEFAULT_LOOKBACK) -> Secrets:
+def load_shared_detector(lookback: int = DEFAULT_LOOKBACK) -> Secrets:
     """Return the detector shared by all policies.
 
     Parsing its rules is the slowest part of a reload.
     """
-    return Secrets(reach)
+    return Secrets(lookback)
 
 
 KIND = GuardKind(

@@ -22,7 +22,7 @@ from proxy.guards.matching.pattern_syntax import (
     Node,
     Repeat,
     build_repeat_pattern,
-    max_match_length,
+    compute_max_match_length,
     parse_pattern,
     relax_repetitions,
 )
@@ -281,7 +281,7 @@ def _build_repeat_prefix(
     )
     if max_count <= 1:
         return first_round
-    remaining = int(max(0, min_length - max_match_length(part))) if min_length else 0
+    remaining = int(max(0, min_length - compute_max_match_length(part))) if min_length else 0
     later_round = _build_prefix_pattern(part, remaining, ending, is_followed=True)
     return _join_known_alternatives(
         (first_round, later_round and build_repeat_pattern(part, 1, max_count - 1) + later_round)
@@ -320,7 +320,7 @@ def _iter_patterns_with_remaining_length(node: Node, min_length: int) -> Iterato
                 0,
             )
         return
-    yield str(node), int(max(0, min_length - max_match_length(node)))
+    yield str(node), int(max(0, min_length - compute_max_match_length(node)))
 
 
 def _join_known_alternatives(branches: Iterable[str | None]) -> str | None:

@@ -246,7 +246,7 @@ def build_repeat_pattern(part: Node, min_count: int, max_count: float) -> str:
     return f"{text}{{{min_count},{'' if max_count == inf else int(max_count)}}}"
 
 
-def max_match_length(node: Node) -> float:
+def compute_max_match_length(node: Node) -> float:
     """Return the maximum length of a match in characters, or infinity."""
     match node:
         case Character():
@@ -254,9 +254,9 @@ def max_match_length(node: Node) -> float:
         case Assertion():
             return 0
         case Concatenation(parts):
-            return sum(map(max_match_length, parts))
+            return sum(map(compute_max_match_length, parts))
         case Alternation(branches):
-            return max(map(max_match_length, branches))
+            return max(map(compute_max_match_length, branches))
         case Repeat(part, _, most):
-            length = max_match_length(part)
+            length = compute_max_match_length(part)
             return length * most if length else 0

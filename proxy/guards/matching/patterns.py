@@ -17,7 +17,7 @@ from typing import Any
 from proxy.guards.matching.partial_match import StreamPattern, StreamPatternMatcher
 from proxy.guards.matching.pattern_syntax import (
     UNSPACED_SCRIPTS,
-    max_match_length,
+    compute_max_match_length,
     parse_pattern,
     reject_deep_groups_and_bytes,
 )
@@ -117,7 +117,7 @@ def _compile_nonempty(kind: str, regex: str) -> tuple[Any, float]:
         reject_deep_groups_and_bytes(regex)
     except ValueError as error:
         raise ValueError(f"{kind}: {excerpt} is not a valid RE2 pattern: {error}") from None
-    max_chars = max_match_length(parse_pattern(regex))
+    max_chars = compute_max_match_length(parse_pattern(regex))
     if max_chars == 0 or compiled.search(b"") is not None:
         raise ValueError(f"{kind}: {excerpt} matches the empty string")
     return compiled, max_chars

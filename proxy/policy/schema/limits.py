@@ -19,7 +19,7 @@ from proxy.config.scalars import (
     Name,
     Section,
     Zone,
-    item_or_list_schema,
+    make_item_or_list_schema,
     make_pattern_annotations,
     wrap_in_list,
 )
@@ -149,7 +149,7 @@ class LimitConfig(_Amounts):
         BeforeValidator(wrap_in_list),
         AfterValidator(_check_unique),
         WithJsonSchema(
-            item_or_list_schema(
+            make_item_or_list_schema(
                 {"type": "string", "pattern": f"^({SCOPE_PATTERN})$"}, uniqueItems=True
             )
         ),

@@ -301,7 +301,9 @@ class PolicyConfig(scalars.Section):
         list[scalars.Name],
         BeforeValidator(scalars.wrap_in_list),
         WithJsonSchema(
-            scalars.item_or_list_schema({"type": "string", "pattern": f"^{scalars.NAME_PATTERN}$"})
+            scalars.make_item_or_list_schema(
+                {"type": "string", "pattern": f"^{scalars.NAME_PATTERN}$"}
+            )
         ),
     ] = Field(default_factory=list)
     """Policies whose rules follow these rules."""

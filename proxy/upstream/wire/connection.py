@@ -270,10 +270,10 @@ class Connection(asyncio.Protocol):
             on_data = self._on_data
             if on_data is not None and not body.is_complete and self._try_push_to_reader(on_data):
                 return
-            self._count_buffered(len(data))  # includes the framing
+            self._count_and_pause_if_full(len(data))  # includes the framing
         self._wake_waiter()
 
-    def _count_buffered(self, size: int) -> None:
+    def _count_and_pause_if_full(self, size: int) -> None:
         self._buffer_bytes += size
         is_full = self._buffer_bytes > MAX_BUFFER_BYTES and not self.is_response_complete
         if is_full and self._is_reading and not self._transport.is_closing():

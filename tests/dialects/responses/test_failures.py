@@ -187,7 +187,7 @@ async def test_failure_and_retry_are_billed(upstream: ScriptedUpstream, tmp_path
         [record] = await context.proxy.sink.wait(1)
 
     assert (status, record.outcome, record.billing.cost) == (200, "success", 2 * PRICED)
-    uses = [(fate.use, bill.cost) for _, fate, bill in summarize(record).attempts if bill]
+    uses = [(result.use, bill.cost) for _, result, bill in summarize(record).attempts if bill]
     assert uses == [("retried", PRICED), ("useful", PRICED)]
 
 

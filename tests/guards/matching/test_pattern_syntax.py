@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.guards.matching.pattern_syntax import (
     UNSPACED_LETTER,
-    max_match_length,
+    compute_max_match_length,
     parse_pattern,
     reject_deep_groups_and_bytes,
     relax_repetitions,
@@ -34,7 +34,7 @@ from tests.for_each import for_each
 def test_longest_match_is_computed(pattern: str, length: int | None) -> None:
     re2.compile(pattern)
 
-    assert max_match_length(parse_pattern(pattern)) == (inf if length is None else length)
+    assert compute_max_match_length(parse_pattern(pattern)) == (inf if length is None else length)
 
 
 def test_deeply_nested_groups_are_refused() -> None:
@@ -62,7 +62,7 @@ PIECES = st.recursive(
 
 @given(PIECES, st.text("abé", max_size=40))
 def test_no_match_is_longer_than_computed(pattern: str, text: str) -> None:
-    bound = max_match_length(parse_pattern(pattern))
+    bound = compute_max_match_length(parse_pattern(pattern))
     assert bound < inf
 
     for match in re2.compile(pattern).finditer(text):
