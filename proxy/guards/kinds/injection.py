@@ -30,10 +30,10 @@ from proxy.guards.matching.phrase_rules import (
     PhraseRules,
     build_partial_matcher,
     build_phrase_pattern,
+    expand_lists,
     join_alternatives,
     make_classes_case_sensitive,
     parse_phrase_rules,
-    replace_lists,
 )
 from proxy.guards.matching.re2set import PatternSet, replace_surrogates
 from proxy.runtime.frozen import frozen
@@ -157,7 +157,7 @@ def load_language_rules(language: str) -> LanguageRules:
         key: [lists[operand] for operand in keys if operand in lists] for key, keys in _OPERANDS
     }
     if "laws" in lists:  # within one clause
-        laws = replace_lists(lists["laws"], lists).replace("[^", "[^,，、：:")  # noqa: RUF001
+        laws = expand_lists(lists["laws"], lists).replace("[^", "[^,，、：:")  # noqa: RUF001
         operands["object"].insert(1, laws)
     openings = [text for key in data.get("opening", ()) for text in data["lists"].get(key, ())]
     return LanguageRules(

@@ -137,14 +137,14 @@ def join_alternatives(value: str | list[str]) -> str:
 
 
 def build_phrase_pattern(text: str, lists: Mapping[str, str] | None = None) -> str:
-    text = replace_lists(text, lists or {})
+    text = expand_lists(text, lists or {})
     text = re.sub(r"<(\d+)>", r"(?:[\\pL\\pN]+ ){0,\1}?", text)
     for name, character_class in _CLASSES.items():
         text = text.replace(name, character_class)
     return text.replace(" ?", f"(?:{WORD_SEPARATOR}+)?").replace(" ", f"{WORD_SEPARATOR}+")
 
 
-def replace_lists(text: str, lists: Mapping[str, str]) -> str:
+def expand_lists(text: str, lists: Mapping[str, str]) -> str:
     """Replace each ``<name>`` by the alternatives of that list, which may name later lists."""
     for name, words in lists.items():
         text = text.replace(f"<{name}>", words)

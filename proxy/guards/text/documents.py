@@ -200,7 +200,7 @@ RolesAlternate = bool
 
 
 def _collect_plain_messages(messages: Any, texts: list[Text]) -> RolesAlternate | None:
-    """Append the texts of messages. Return None for messages that are not plain."""
+    """Append the texts of messages. Return None unless all are plain, True if roles alternate."""
     if messages.__class__ is not list or len(messages) > MAX_MESSAGES:
         return None
     is_apart, last_role = True, None
