@@ -43,7 +43,7 @@ def describe_missing_endpoint(endpoint: str) -> str:
 
 
 def describe_large_body(max_bytes: int) -> str:
-    """Return the message for a body of more bytes."""
+    """Return the message for a body of more than ``max_bytes``."""
     return f"The request body must not exceed {max_bytes} bytes."
 
 

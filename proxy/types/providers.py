@@ -196,9 +196,9 @@ OPENAI = PROVIDERS["openai"]
 GATEWAY_NAMES = frozenset(row.name for row in _TABLE if row.is_gateway)
 
 
-def get_key_variable(word: str) -> str:
+def get_key_variable(name: str) -> str:
     """Return the environment variable of a key, by the name of its provider or account."""
-    return f"{re.sub('[^A-Z0-9]+', '_', word.upper())}_API_KEY"
+    return f"{re.sub('[^A-Z0-9]+', '_', name.upper())}_API_KEY"
 
 
 _REASONING = re.compile(

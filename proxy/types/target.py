@@ -166,8 +166,8 @@ class Target:
 
         Models with "embed" in their name need no price for output.
         """
-        embeds = "embed" in self.model.lower()
-        missing = (describe_missing_price(price, embeds) or "" for price in self.prices)
+        is_embedding = "embed" in self.model.lower()
+        missing = (describe_missing_price(price, is_embedding) or "" for price in self.prices)
         return min(missing, default=NO_PRICE) or None
 
 
@@ -220,8 +220,8 @@ def join_target_ids(targets: Iterable[Target]) -> str:
     return ", ".join([target.id for target in targets])
 
 
-def describe_missing_price(price: Price, embeds: bool) -> str | None:
-    """Return a text that names the missing price: of input, or of output unless ``embeds``."""
+def describe_missing_price(price: Price, is_embedding: bool) -> str | None:
+    """Return a text that names the missing price: of input, or of a chat's output."""
     if price.input is None:
         return "no price for input"
-    return None if embeds or price.output is not None else "no price for output"
+    return None if is_embedding or price.output is not None else "no price for output"

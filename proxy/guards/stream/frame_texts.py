@@ -152,11 +152,7 @@ def get_text_key(frame: Frame, path: Path) -> TextKey | None:
             if is_in_choice(path) and path[2] not in _END_MEMBERS
             else None
         )
-    return (
-        (0, (doc.get("type"), *_iter_identifying_members(doc), *path))
-        if path[0] == "delta"
-        else None
-    )
+    return (0, (doc.get("type"), *_iter_key_parts(doc), *path)) if path[0] == "delta" else None
 
 
 def get_unknown_event_text_key(frame: Frame, path: Path) -> TextKey | None:
@@ -232,7 +228,7 @@ def _iter_event_texts(
         yield from walk_response_value(path, event.value, "content")
 
 
-def _iter_identifying_members(doc: Json) -> Iterator[object]:
+def _iter_key_parts(doc: Json) -> Iterator[object]:
     """Yield the members that identify the text of a delta among interleaved texts."""
     delta = doc.get("delta")
     for value in (doc, delta if isinstance(delta, dict) else {}):
