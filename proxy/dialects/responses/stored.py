@@ -69,15 +69,15 @@ ROUTES: tuple[tuple[str, str, Endpoint], ...] = tuple(
 )
 _PATH = re.compile("/(?:responses|conversations)(?:/.*)?$")
 _QUERY: Mapping[str, tuple[re.Pattern[str], str]] = {
-    "after": (re.compile(r"[A-Za-z0-9._:=-]{1,256}"), "the id of an item"),
+    "after": (re.compile(r"[A-Za-z0-9._:=-]{1,256}"), "must be the id of an item"),
     "include": (
         re.compile(r"[a-z_.]{1,64}"),
-        "the path of a field, such as message.output_text.logprobs",
+        "must be the path of a field, such as message.output_text.logprobs",
     ),
-    "limit": (re.compile(r"[1-9][0-9]?|100"), "an integer between 1 and 100"),
-    "order": (re.compile(r"asc|desc"), "one of asc, desc"),
+    "limit": (re.compile(r"[1-9][0-9]?|100"), "must be an integer between 1 and 100"),
+    "order": (re.compile(r"asc|desc"), "must be one of asc, desc"),
 }
-"""Query parameters: the pattern of a value, and its description."""
+"""Query parameters: the pattern of a value, and the problem of other values."""
 _STREAM_QUERY = {"stream": "false", "include_obfuscation": "", "starting_after": ""}
 """Query parameters of streams, with the values that request none."""
 
@@ -109,9 +109,9 @@ def make_upstream_query(head: RequestHead) -> list[tuple[str, str]]:
             raise InvalidField(name, NOT_STREAMED)
         if name not in _QUERY:
             continue
-        pattern, expected = _QUERY[name]
+        pattern, problem = _QUERY[name]
         if pattern.fullmatch(value) is None:
-            raise InvalidField(name, f"must be {expected}")
+            raise InvalidField(name, problem)
         if name != "include" and name in dict(query):
             raise InvalidField(name, "must not be repeated")
         query.append(("include[]" if name == "include" else name, value))

@@ -385,7 +385,7 @@ class StreamFilter:
         return released
 
     def _hold_until_start(self, frames: list[Frame]) -> list[Frame]:
-        """Return the released frames with the ``ResponseStart`` event first."""
+        """Hold frames until one has the ``ResponseStart``. Then return all, that one first."""
         if self._opening is None:
             return frames
         self._opening += frames

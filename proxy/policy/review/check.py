@@ -166,7 +166,7 @@ def _find_unusable_keys_and_revocations(
     for index, name in enumerate(policies.revoked):
         similar = "" if name in policies.keys else suggest_similar(name, policies.keys)
         if similar:
-            message = f"key {quote(name)} does not exist. This entry has no effect{similar}"
+            message = f"virtual key {quote(name)} does not exist. This entry has no effect{similar}"
             yield ("revoked", index), message
     for name, key in policies.keys.items():
         reason = snapshot.find_rejection_reason(name, now)

@@ -110,7 +110,8 @@ def iter_stream_delay_notes(snapshot: Snapshot) -> Iterator[str]:
         for guard, detector in detectors:
             yield f"{name}: output guard {guard} withholds {_describe_withheld_text(detector)}"
         if rules:
-            yield f"{name}: streamed responses are delayed {_format_delay(detectors)}"
+            delay = _format_delay(detectors)
+            yield f"{name}: streamed responses are delayed {delay}"
 
 
 def _describe_withheld_text(detector: Detector | None) -> str:

@@ -250,7 +250,8 @@ def key_warnings(folder: Path, old: str, revoked: str = "") -> list[str]:
         (f"sha256: [{FIRST_DIGEST}, {SECOND_DIGEST}], expires: 2026-06-30",
             f"revoked: [{FIRST_DIGEST}]", [EXPIRED]),
         (f"sha256: {FIRST_DIGEST}", "revoked: [ol]",
-            ['revoked[0]: key "ol" does not exist. This entry has no effect. Did you mean "old"?']),
+            ['revoked[0]: virtual key "ol" does not exist. This entry has no effect. '
+             'Did you mean "old"?']),
         (f"sha256: {FIRST_DIGEST}", "revoked: [of-another-time]", []),
         (f"sha256: {FIRST_DIGEST}", f"revoked: [{'1' * 63}e]", []),
     ],
