@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, ClassVar
 
-from proxy.call.attempts import Attempt, Skip
 from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.errors import BlockedByUpstream, ProxyError, UpstreamRejected
@@ -24,8 +24,7 @@ from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.compare import compare_snapshots
 from proxy.policy.review.explain import CallExplanation, Decision, DecisionState, explain
 from proxy.policy.schema.rules import CapConfig, SetConfig
-from proxy.runtime.frozen import frozen
-from proxy.types import Call, RequestHead
+from proxy.types import Call, RequestHead, StateRef
 from proxy.types.guard import GuardResults
 from proxy.types.limit import Claim, Limit, LimitDecision
 from proxy.types.passthrough import make_sample_request
@@ -38,6 +37,18 @@ MAX_UNMEASURED_TEXTS = 8  # this many texts of MAX_NAME characters are smaller t
 STORED_PARAMETERS = frozenset(
     {*SetConfig.model_fields, *CapConfig.model_fields, *COUNT_TYPES, "user"}
 )
+STORED_OF_HEAD = (
+    "dialect", "endpoint", "route", "request_id", "call_id", "deployment", "tags", "user",
+    "bypass_cache", "received_at", "method",
+)  # fmt: skip
+STORED_OF_CALL = ("requested_models", "deployment", "stream", "background")
+STORED_OF_ATTEMPT = (
+    "target.id", "status", "error", "cause", "lost_hedge", "started", "ended", "reason",
+    "system_text",
+)  # fmt: skip
+read_head, read_call = attrgetter(*STORED_OF_HEAD), attrgetter(*STORED_OF_CALL)
+read_attempt = attrgetter(*STORED_OF_ATTEMPT)
+read_skip, read_claim = attrgetter("target.id", "reason"), attrgetter("limit", "amount")
 
 DECISION_STATES: Mapping[str, DecisionState] = {
     "blocked": "refused",
@@ -46,26 +57,54 @@ DECISION_STATES: Mapping[str, DecisionState] = {
 """States of the verdicts of guards that are not ``applied``."""
 
 
-@frozen
+@dataclass(slots=True, init=False)
+class StrippedCall:
+    """A call that is decided like the original, without prompt and credentials.
+
+    - ``head``, ``call``: values of the listed fields, so that no new field is stored by accident.
+    - ``parameters``: short parameters that rules may change.
+    - ``has_random_draw``: the deployment of ``state_ref`` was drawn among several.
+    """
+
+    head: tuple[Any, ...]
+    call: tuple[Any, ...]
+    parameters: dict[str, Any]
+    headers: Mapping[str, str]
+    state_ref: StateRef | None
+    has_random_draw: bool
+
+    def restore(self) -> Call:
+        fields = dict(zip(STORED_OF_HEAD, self.head, strict=True))
+        if self.state_ref is not None and self.has_random_draw:
+            fields["deployment"] = self.state_ref.deployment
+        if fields["endpoint"] == "passthrough":
+            fields["passthrough"] = make_sample_request(fields["route"])
+        head = RequestHead(**fields, headers=self.headers)
+        fields = dict(zip(STORED_OF_CALL, self.call, strict=True))
+        return Call(head, self.parameters, state_ref=self.state_ref, **fields)
+
+
+@dataclass(slots=True, init=False)
 class PastCall:
-    """A call that has ended.
+    """A call that has ended. Its texts are built only if it is explained.
 
     ``call`` is None if the call failed before its body was read, or if the call is ``too_large``.
-    ``limits`` are limits and the amounts that the call reserved. ``attempts`` and ``guards`` are
-    texts without targets, because a target would keep old credentials in memory.
+    ``attempts``, ``skips`` and ``limits`` are values without targets, because a target would keep
+    old credentials in memory. ``limits`` are limits and the amounts that the call reserved.
     """
 
     revision: str | None
     span_id: str
     key: str | None
     credential: str | None
-    call: Call | None
+    call: StrippedCall | None
     too_large: bool
     outcome: str
     status: int | None
     error: str | None
     cost: int | None
-    attempts: Sequence[Decision]
+    attempts: Sequence[tuple[Any, ...]]
+    skips: Sequence[tuple[str, str]]
     limits: Sequence[tuple[Limit, int]]
     readings: Sequence[int]
     guards: Sequence[Decision]
@@ -146,10 +185,11 @@ class CallHistory:
             reason = "the request is too large to be kept"
             yield Decision("result", "unknown", reason, state="not_applied")
             return
-        key, call = snapshot.find_key(past.key), past.call
-        if key is None or call is None:
+        key = snapshot.find_key(past.key)
+        if key is None or past.call is None:
             yield Decision("key", key.name if key else "unknown")
             return
+        call = past.call.restore()
         yield from explain(snapshot, key, call).decisions
         if call.state_ref is not None:
             reason = "this target stores the state that the call uses"
@@ -169,79 +209,56 @@ class CallHistory:
 
 
 def _make_past_call(record: Record, headers: frozenset[str]) -> PastCall:
-    summary, attempts = record.summary or summarize(record), record.attempts
-    call = None if record.call is None else remove_texts(record.call, headers)
-    claims = record.limit_decision.claims[:MAX_WORDS] if record.limit_decision is not None else ()
-    too_large = call is not None and _is_stored_text_too_large(call)
-    return PastCall(
-        revision=record.revision,
-        span_id=summary.server_span,
-        key=record.key,
-        credential=record.credential,
-        call=None if too_large else call,
-        too_large=too_large,
-        outcome=summary.outcome,
-        status=record.status,
-        error=_describe_without_upstream_text(record.error) if record.error is not None else None,
-        cost=summary.cost if attempts else None,
-        attempts=[
-            *map(_describe_attempt, attempts[:MAX_WORDS]),
-            *map(_describe_skip, record.skips[:MAX_WORDS]),
-        ],
-        limits=[(claim.limit, claim.amount) for claim in claims],
-        readings=record.limit_decision.readings if record.limit_decision is not None else (),
-        guards=first_items(_explain_unpassed(summary.all_verdicts)) if summary.all_verdicts else (),
-    )
+    summary = record.summary or summarize(record)
+    call, decision = record.call, record.limit_decision
+    past = PastCall()
+    past.revision = record.revision
+    past.span_id = summary.server_span
+    past.key = record.key
+    past.credential = record.credential
+    past.call = strip_call(call, headers) if call is not None else None
+    past.too_large = call is not None and past.call is None
+    past.outcome = summary.outcome
+    past.status = record.status
+    past.error = _describe_without_upstream_text(record.error) if record.error is not None else None
+    past.cost = summary.cost if record.attempts else None
+    past.attempts = [*map(read_attempt, record.attempts[:MAX_WORDS])]
+    past.skips = [*map(read_skip, record.skips[:MAX_WORDS])] if record.skips else ()
+    past.limits = [*map(read_claim, decision.claims[:MAX_WORDS])] if decision is not None else ()
+    past.readings = decision.readings if decision is not None else ()
+    verdicts = summary.all_verdicts
+    past.guards = first_items(_explain_unpassed(verdicts)) if verdicts else ()
+    return past
 
 
-def remove_texts(call: Call, headers: frozenset[str]) -> Call:
-    """Return a call that is decided like the original, without prompt and credentials.
-
-    It contains the short parameters that rules may change, and the given ``headers``. Every field
-    is copied by name, so that a new field of a call is not stored by accident.
-    """
-    head, body, state_ref = call.head, call.body, call.state_ref
-    passthrough, parameters = None, {}
-    if head.endpoint == "passthrough":
-        passthrough = make_sample_request(head.route)
+def strip_call(call: Call, headers: frozenset[str]) -> StrippedCall | None:
+    """Return what decides a call, with the given ``headers``. None if its text is too large."""
+    head, body, state_ref, parameters = call.head, call.body, call.state_ref, {}
     for name in body:
         if name in STORED_PARAMETERS:
             value = body[name]
             is_text = isinstance(value, str) and len(value) <= MAX_NAME
             if is_text or type(value) in (int, float, bool):
                 parameters[name] = value
-    has_random_draw = state_ref is not None and state_ref.deployment in head.alternatives
-    return Call(
-        RequestHead(
-            head.dialect,
-            head.endpoint,
-            head.route,
-            request_id=head.request_id,
-            call_id=head.call_id,
-            deployment=state_ref.deployment if state_ref and has_random_draw else head.deployment,
-            tags=head.tags,
-            user=head.user,
-            bypass_cache=head.bypass_cache,
-            headers={name: head.headers[name] for name in headers if name in head.headers},
-            received_at=head.received_at,
-            method=head.method,
-            passthrough=passthrough,
-        ),
-        parameters,
-        call.requested_models,
-        deployment=call.deployment,
-        stream=call.stream,
-        state_ref=None if state_ref is None else replace(state_ref, id=""),
-        background=call.background,
-    )
+    stripped = StrippedCall()
+    stripped.head = read_head(head)
+    stripped.call = read_call(call)
+    stripped.parameters = parameters
+    stripped.headers = {}
+    if headers:
+        stripped.headers = {name: head.headers[name] for name in headers if name in head.headers}
+    stripped.state_ref = None if state_ref is None else replace(state_ref, id="")
+    stripped.has_random_draw = state_ref is not None and state_ref.deployment in head.alternatives
+    return None if _is_text_too_large(call, stripped) else stripped
 
 
-def _is_stored_text_too_large(call: Call) -> bool:
-    head, models = call.head, call.requested_models
-    if not (head.tags or head.headers) and len(models) + len(call.body) <= MAX_UNMEASURED_TEXTS:
+def _is_text_too_large(call: Call, stripped: StrippedCall) -> bool:
+    tags, headers, parameters = call.head.tags, stripped.headers, stripped.parameters
+    models = call.requested_models
+    if not (tags or headers) and len(models) + len(parameters) <= MAX_UNMEASURED_TEXTS:
         return False
-    texts = [*models, call.deployment, head.deployment, head.user, *call.body.values()]
-    for group in (head.headers.values(), *head.tags):
+    texts = [*models, call.deployment, call.head.deployment, call.head.user]
+    for group in (parameters.values(), headers.values(), *tags):
         texts += group
     return sum(map(sys.getsizeof, texts)) > MAX_TEXT_BYTES
 
@@ -267,7 +284,8 @@ def _explain_unpassed(verdicts: GuardResults) -> Iterator[Decision]:
 
 
 def _describe_outcome(past: PastCall) -> Decision:
-    parts = (*_describe_limits(past), *past.guards, *past.attempts)
+    attempts = (*map(_describe_attempt, past.attempts), *map(_describe_skip, past.skips))
+    parts = (*_describe_limits(past), *past.guards, *attempts)
     cost = None if past.cost is None else f"{format_usd(past.cost)} USD"
     reason = ", ".join(text for text in (past.error, cost) if text) or None
     text = f"{past.outcome}, status {past.status}"
@@ -300,17 +318,17 @@ def _describe_limit_result(
     return ("not exceeded", "not_applied") if is_rejected else ("admitted", "applied")
 
 
-def _describe_attempt(attempt: Attempt) -> Decision:
-    status = f"returned status {attempt.status}"
-    ended = f"failed with {attempt.error}" if attempt.error else status
-    cause = f" ({attempt.cause})" if attempt.cause else ""
-    hedge_note = ", another attempt was faster" if attempt.lost_hedge else ""
-    seconds = (attempt.ended or attempt.started) - attempt.started
-    reason = f"{attempt.reason}, {seconds * 1000:.0f} ms"
-    reason += f", {attempt.system_text}" if attempt.system_text else ""
-    text = f"{attempt.target.id} {ended}{cause}{hedge_note}"
-    return Decision("attempt", text, reason, state="refused" if attempt.error else "applied")
+def _describe_attempt(attempt: tuple[Any, ...]) -> Decision:
+    target, status, error, cause, lost_hedge, started, ended, why, system_text = attempt
+    result = f"failed with {error}" if error else f"returned status {status}"
+    cause_note = f" ({cause})" if cause else ""
+    hedge_note = ", another attempt was faster" if lost_hedge else ""
+    reason = f"{why}, {((ended or started) - started) * 1000:.0f} ms"
+    reason += f", {system_text}" if system_text else ""
+    text = f"{target} {result}{cause_note}{hedge_note}"
+    return Decision("attempt", text, reason, state="refused" if error else "applied")
 
 
-def _describe_skip(skip: Skip) -> Decision:
-    return Decision("attempt", f"{skip.target.id} skipped", skip.reason, state="not_applied")
+def _describe_skip(skip: tuple[str, str]) -> Decision:
+    target, reason = skip
+    return Decision("attempt", f"{target} skipped", reason, state="not_applied")

@@ -16,7 +16,7 @@ from proxy.limits.kinds import KINDS
 from proxy.money.usage import NANO_PER_USD
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import MAX_CALLS
-from proxy.policy.review.call_history import CallHistory, remove_texts
+from proxy.policy.review.call_history import CallHistory, strip_call
 from proxy.policy.review.explain import CallExplanation
 from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
@@ -56,6 +56,13 @@ def record_of(snapshot: Snapshot | None, call: Call | None = CALL, request: str 
         record.plan = decide(snapshot, call)
     record.status = 200
     return record
+
+
+def restore_stored(call: Call, *headers: str) -> Call:
+    """Return a call as an explanation gets it from the history."""
+    stripped = strip_call(call, frozenset(headers))
+    assert stripped is not None
+    return stripped.restore()
 
 
 def explain_record(record: Record, snapshot: Snapshot | None) -> CallExplanation:
@@ -102,7 +109,7 @@ def test_guard_with_findings_is_explained(snapshot: Snapshot) -> None:
 
 
 def test_stored_call_has_no_texts_and_no_key() -> None:
-    stored = remove_texts(CALL, frozenset({"x-region", "x-not-there"}))
+    stored = restore_stored(CALL, "x-region", "x-not-there")
 
     assert stored.body == {"n": 1}
     assert stored.head.headers == {"x-region": "eu"}
@@ -128,7 +135,7 @@ def test_stored_call_references_no_target(snapshot: Snapshot) -> None:
 
 def test_long_parameters_are_not_stored() -> None:
     config = {"user": "u" * 257, "reasoning_effort": ["x"], "seed": 7, "n": None}
-    stored = remove_texts(replace(CALL, body={**CALL.body, **config}), frozenset())
+    stored = restore_stored(replace(CALL, body={**CALL.body, **config}))
 
     assert stored.body == {"seed": 7}
 
@@ -146,7 +153,7 @@ def test_only_listed_fields_of_a_call_are_stored() -> None:
         warnings=(long,),
     )
 
-    assert remove_texts(call, frozenset()) == remove_texts(CALL, frozenset())
+    assert restore_stored(call) == restore_stored(CALL)
 
 
 def test_too_large_call_is_not_explained(snapshot: Snapshot) -> None:
