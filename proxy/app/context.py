@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from structlog.typing import FilteringBoundLogger
-
 from proxy.ledger.writer import Ledger
 from proxy.runtime.frozen import frozen
 from proxy.settings import Settings
+from proxy.telemetry.lines import LineLogger
 from proxy.telemetry.log import LogLevel
 from proxy.telemetry.metrics import Metrics
 
@@ -25,7 +24,7 @@ class Context:
 
     settings: Settings
     opened: AsyncExitStack
-    log: FilteringBoundLogger
+    log: LineLogger
     metrics: Metrics
     levels: LogLevel
     on_writer_error: Callable[[str, BaseException], None]

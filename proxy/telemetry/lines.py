@@ -1,23 +1,19 @@
 """Log lines: schemas, size, redaction, and the writer.
 
-structlog adds time and level, renders JSON of bounded size and redacts credentials. A spool writes
-the lines, so a stalled pipe, a full disk or a closed reader never delays a call.
+The thread of a spool redacts credentials and writes the lines, so a stalled pipe, a full disk or a
+closed reader never delays a call.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import re2
-import structlog
-from structlog import DropEvent
-from structlog.typing import EventDict, FilteringBoundLogger
 
+from proxy.runtime.frozen import frozen
 from proxy.runtime.spool import Spool, SpoolBounds, append_bytes
 from proxy.telemetry.log import LogLevel, format_time
 
@@ -111,7 +107,7 @@ _CREDENTIALS = re2.compile(
 def redact_line(line: bytes) -> bytes:
     """Replace credentials of known shapes. This is a second defense: no field should contain one.
 
-    JSON remains JSON.
+    JSON remains JSON. Several lines remain as many.
     """
     # `search` takes half the time of `sub`, and credentials are rare.
     if _CREDENTIALS.search(line) is None:
@@ -137,41 +133,45 @@ def empty_longest_lists(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **cut, "cut": [*cut]}
 
 
-def build_line_logger(
-    write_line: Callable[[bytes], object], levels: LogLevel, schema: Schema = to_native
-) -> FilteringBoundLogger:
-    """Return a logger that passes each line to ``write_line``, as bytes with a line end.
+@frozen
+class LineLogger:
+    """Logger that passes each line to ``write_bytes``, with a line end.
 
-    ``levels`` may change while the process runs. A field ``line`` has all fields of a line.
+    ``levels`` may change while the process runs.
     """
 
-    def complete(_: object, level: str, fields: EventDict) -> EventDict:
-        """Drop a line below the active level. Add time and level, unless a whole line is given."""
-        if not levels.allows(level):
-            raise DropEvent
-        line: EventDict | None = fields.get("line")
-        if line is not None:
-            return line
-        time = format_time(datetime.now(UTC))
-        return {"time": time, **fields, "level": level}
+    write_bytes: Callable[[bytes], object]
+    levels: LogLevel
+    schema: Schema = to_native
 
-    def render(_: object, level: str, line: Any) -> bytes:
-        data = orjson.dumps(schema(line), str, orjson.OPT_APPEND_NEWLINE)
+    def debug(self, event: str, **fields: object) -> None:
+        self._write_event("debug", event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._write_event("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._write_event("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self._write_event("error", event, fields)
+
+    def _write_event(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        if self.levels.allows(level):
+            time = format_time(datetime.now(UTC))
+            self.write({"time": time, **fields, "event": event, "level": level})
+
+    def write(self, line: Line) -> None:
+        """Write a complete line at any level. A long line loses its longest lists."""
+        data = orjson.dumps(self.schema(line), str, orjson.OPT_APPEND_NEWLINE)
         if len(data) > MAX_LINE_BYTES:
-            data = orjson.dumps(schema(empty_longest_lists(line)), str, orjson.OPT_APPEND_NEWLINE)
-        return redact_line(data)
-
-    logger: FilteringBoundLogger = structlog.wrap_logger(
-        SimpleNamespace(**dict.fromkeys(SEVERITIES, write_line)),
-        processors=[complete, render],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        context_class=dict,
-    ).bind()
-    return logger
+            line = empty_longest_lists(line)
+            data = orjson.dumps(self.schema(line), str, orjson.OPT_APPEND_NEWLINE)
+        self.write_bytes(data)
 
 
 class LineWriter:
-    """Writes lines to a file descriptor, in its own thread. ``enqueue`` never waits.
+    """Redacts lines and writes them to a file, in its own thread. ``enqueue`` never waits.
 
     ``on_drop`` gets the reason and the number of lost lines, ``on_error`` an unexpected exception.
     """
@@ -195,7 +195,7 @@ class LineWriter:
     def _write(self, lines: list[bytes]) -> None:
         """Write lines. A partly written line is lost. The next write first ends that line."""
         prefix = b"\n" if self._is_torn else b""
-        data = prefix + b"".join(lines)
+        data = prefix + redact_line(b"".join(lines))
         written, error = append_bytes(self._fd, data)
         if written:
             self._is_torn = not data.endswith(b"\n", 0, written)

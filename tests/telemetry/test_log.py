@@ -25,9 +25,9 @@ from proxy.telemetry.lines import (
     MAX_LINE_BYTES,
     MAX_WAITING_LINES,
     SCHEMAS,
+    LineLogger,
     LineWriter,
     Schema,
-    build_line_logger,
     to_native,
 )
 from proxy.telemetry.log import LOGGED_PARAMETERS, CallLog, LogLevel, build_call_line
@@ -65,6 +65,19 @@ def test_lines_are_written_in_order_and_complete(tmp_path: Path) -> None:
 
     assert file.read_text().split() == [str(n) for n in range(1000)]
     assert drops.counts == {}
+    os.close(fd)
+
+
+def test_writer_redacts_each_line(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT)
+    writer = LineWriter(fd, Drops(), raising)
+
+    for number in range(3):
+        writer.enqueue(b"%d Bearer 0123456789\n" % number)
+    writer.close()
+
+    assert file.read_text() == "".join(f"{number} [redacted]\n" for number in range(3))
     os.close(fd)
 
 
@@ -194,7 +207,7 @@ def test_client_values_are_truncated_to_one_line() -> None:
     record.ended = record.started
     lines: list[bytes] = []
 
-    CallLog(build_line_logger(lines.append, INFO), INFO).emit(record)
+    CallLog(LineLogger(lines.append, INFO), INFO).emit(record)
 
     assert lines[0].count(b"\n") == 1
     [model] = json.loads(lines[0])["models"]
@@ -222,7 +235,7 @@ def test_too_long_line_drops_its_longest_lists() -> None:
     record.warnings = [BoundedText("w" * 1000)] * 100
     lines: list[bytes] = []
 
-    CallLog(build_line_logger(lines.append, INFO), INFO).emit(record)
+    CallLog(LineLogger(lines.append, INFO), INFO).emit(record)
 
     line = json.loads(lines[0])
     assert len(lines[0]) <= MAX_LINE_BYTES
@@ -232,9 +245,7 @@ def test_too_long_line_drops_its_longest_lists() -> None:
 def test_event_has_only_its_fields() -> None:
     lines: list[bytes] = []
 
-    build_line_logger(lines.append, INFO).warning(
-        "bug", place=Path("a"), names=["x" * MAX_LINE_BYTES]
-    )
+    LineLogger(lines.append, INFO).warning("bug", place=Path("a"), names=["x" * MAX_LINE_BYTES])
 
     line = orjson.loads(lines[0])
     assert lines[0].endswith(b"}\n")
@@ -246,7 +257,7 @@ def test_event_has_only_its_fields() -> None:
 def test_log_level_may_change() -> None:
     lines: list[bytes] = []
     levels = LogLevel("error", lambda: 0.0)
-    log = build_line_logger(lines.append, levels)
+    log = LineLogger(lines.append, levels)
 
     log.warning("bug")
     levels.set_temporarily("debug", 60)
@@ -268,7 +279,7 @@ def logged(
     record: Record, levels: LogLevel = INFO, ratio: float = 1.0, schema: Schema = to_native
 ) -> list[dict[str, Any]]:
     lines: list[bytes] = []
-    CallLog(build_line_logger(lines.append, levels, schema), levels, ratio).emit(record)
+    CallLog(LineLogger(lines.append, levels, schema), levels, ratio).emit(record)
     return [json.loads(line) for line in lines]
 
 
@@ -301,7 +312,7 @@ def test_successes_are_sampled_and_failures_are_not() -> None:
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_events_and_calls_use_the_names_of_the_schema(schema: str) -> None:
     lines: list[bytes] = []
-    build_line_logger(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
+    LineLogger(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
     [call] = logged(ended(), schema=SCHEMAS[schema])
 
     event = json.loads(lines[0])
