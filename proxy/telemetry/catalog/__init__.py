@@ -52,7 +52,8 @@ class MetricSpec:
         """Yield the labels of the series that start at zero."""
         if self.is_lazy or not self.is_own:
             return
-        for values in product(*(label_set.initial(catalog) for label_set in self.label_sets)):
+        initial = [(labels.initial or labels.allowed)(catalog) for labels in self.label_sets]
+        for values in product(*initial):
             yield tuple(value for part in values for value in part)
 
 

@@ -47,12 +47,12 @@ class LabelSet:
     """Labels whose values belong together.
 
     ``allowed`` returns all values under a catalog, ``initial`` those whose series start at zero, so
-    that a rate sees their first increment.
+    that a rate sees their first increment. Without ``initial`` all do.
     """
 
     labels: tuple[str, ...]
     allowed: Callable[[LabelCatalog], Iterable[Values]]
-    initial: Callable[[LabelCatalog], Iterable[Values]]
+    initial: Callable[[LabelCatalog], Iterable[Values]] | None = None
 
     @property
     def overflow_values(self) -> Values:
@@ -194,12 +194,8 @@ DIALECT = make_fixed_label("dialect", *dialects.DIALECTS, UNKNOWN, initial=("ope
 ENDPOINT = make_fixed_label("endpoint", *get_args(Endpoint), UNKNOWN, initial=("chat",))
 OUTCOME = make_fixed_label("outcome", *get_args(CallOutcome))
 STREAM = make_fixed_label("stream", "true", "false")
-MODEL = LabelSet(("deployment", "model"), _list_deployment_models, _list_deployment_models)
-SERVED_MODEL = LabelSet(
-    ("deployment", "provider", "model"),
-    _list_deployment_provider_models,
-    _list_deployment_provider_models,
-)
+MODEL = LabelSet(("deployment", "model"), _list_deployment_models)
+SERVED_MODEL = LabelSet(("deployment", "provider", "model"), _list_deployment_provider_models)
 PRICED_MODEL = LabelSet(SERVED_MODEL.labels, _list_deployment_provider_models, _priced)
 UNPRICED_MODEL = LabelSet(
     SERVED_MODEL.labels,
@@ -220,13 +216,11 @@ LOSS_CAUSE = make_fixed_label("cause", *get_args(LossReason))
 TAG_VALUE = LabelSet(
     ("tag", "value", "deployment"), _list_tag_value_deployments, _list_initial_tag_value_deployments
 )
-DEPLOYMENT_TAG = LabelSet(
-    ("deployment", "tag", "value"), _list_deployment_tags, _list_deployment_tags
-)
-KEY = LabelSet(("key",), _list_keys, _list_keys)
+DEPLOYMENT_TAG = LabelSet(("deployment", "tag", "value"), _list_deployment_tags)
+KEY = LabelSet(("key",), _list_keys)
 KEY_REJECTION = LabelSet(("reason", "key"), _list_key_rejections, _list_keyless_rejection_reasons)
-CREDENTIAL = LabelSet(("key", "digest"), attrgetter("credentials"), attrgetter("credentials"))
-UPSTREAM = LabelSet(("upstream", "model"), _list_upstream_models, _list_upstream_models)
+CREDENTIAL = LabelSet(("key", "digest"), attrgetter("credentials"))
+UPSTREAM = LabelSet(("upstream", "model"), _list_upstream_models)
 FALLBACK = LabelSet(
     ("deployment", "upstream", "to_upstream"),
     _list_fallbacks,
@@ -239,15 +233,15 @@ REPEAT_REASON = make_fixed_label("why", "retry", "hedge", "guard")
 SKIP_REASON = make_fixed_label("reason", errors.CircuitOpen.code, errors.UpstreamBusy.code)
 ABORT_SIDE = make_fixed_label("side", "client", "upstream", "proxy")
 ABORT_PHASE = make_fixed_label("phase", "before_first", "after_first")
-RULE = LabelSet(("deployment", "rule"), _list_deployment_rules, _list_deployment_rules)
+RULE = LabelSet(("deployment", "rule"), _list_deployment_rules)
 DIFFERENCE = make_fixed_label("kind", *DIFFERENCE_KINDS, initial=())
 CANDIDATE_RULE = LabelSet(("rule",), _list_rule_names, _list_no_values)
-GUARD = LabelSet(("guard", "stage"), _list_guard_stages, _list_guard_stages)
+GUARD = LabelSet(("guard", "stage"), _list_guard_stages)
 VERDICT = make_fixed_label("verdict", *get_args(Verdict))
 SHADOW = make_fixed_label("shadow", "true", "false")
-LIMIT = LabelSet(("limit",), _list_limit_names, _list_limit_names)
-SCOPE = LabelSet(("limit", "scope"), _list_limit_scopes, _list_limit_scopes)
-BUDGET = LabelSet(("budget", "scope"), _budgets, _budgets)
+LIMIT = LabelSet(("limit",), _list_limit_names)
+SCOPE = LabelSet(("limit", "scope"), _list_limit_scopes)
+BUDGET = LabelSet(("budget", "scope"), _budgets)
 LIMIT_DECISION = make_fixed_label("decision", "allow", "deny", "would_deny")
 RELOAD_RESULT = make_fixed_label("result", "in_force", "restored", "unchanged", "rejected")
 REVISION = LabelSet(("revision",), lambda catalog: [(catalog.revision,)], _list_no_values)
@@ -260,7 +254,7 @@ SEMANTIC_RESULT = make_fixed_label(
 EVICTION_REASON = make_fixed_label("reason", "full", "expired", "dropped", "changed")
 SAMPLING_DECISION = make_fixed_label("decision", "sampled", "limited", initial=())
 VERSION = make_fixed_label("version", proxy.__version__)
-SECRET_FINGERPRINT = LabelSet(("use", "fingerprint"), _list_no_values, _list_no_values)
+SECRET_FINGERPRINT = LabelSet(("use", "fingerprint"), _list_no_values)
 QUEUE = make_fixed_label("signal", "logs", "traces", "ledger", "decisions", initial=("logs",))
 FILE_WRITER = make_fixed_label("writer", "ledger", "decisions", "cache")
 WRITER = make_fixed_label("writer", "logs", "traces", "ledger", "decisions", "cache")
