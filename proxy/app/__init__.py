@@ -45,7 +45,7 @@ from proxy.server.request import BodyMemory, BodyParser, BodyShare, Bounds
 from proxy.settings import Address, Settings
 from proxy.telemetry import EMIT_INTERVAL_S, Emitters, RecordSink
 from proxy.telemetry.decisions import DecisionLog
-from proxy.telemetry.lines import SCHEMAS, LineLogger, LineWriter
+from proxy.telemetry.lines import SCHEMAS, LineWriter, build_line_logger
 from proxy.telemetry.log import LogLevel, Quota
 from proxy.telemetry.metrics import LoopLagMonitor, Metrics
 from proxy.upstream import Upstreams
@@ -134,7 +134,7 @@ def _open_context(
     levels = LogLevel(settings.log.level, time.monotonic)
     dropped = partial(metrics.count_dropped, "logs")
     writer = LineWriter(log_fd, dropped, lambda error: failed("logs", error))
-    log = LineLogger(writer.enqueue, levels, SCHEMAS[settings.log.schema])
+    log = build_line_logger(writer.enqueue, levels, SCHEMAS[settings.log.schema])
     failed = telemetry.build_writer_error_callback(metrics, log)
     opened.callback(writer.close)
     shutdown_log = telemetry.ShutdownLog(log, settings.drain_seconds)

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from structlog.typing import FilteringBoundLogger
+
 from proxy.ledger.writer import Ledger
 from proxy.runtime.frozen import frozen
 from proxy.settings import Settings
-from proxy.telemetry.lines import LineLogger
 from proxy.telemetry.log import LogLevel
 from proxy.telemetry.metrics import Metrics
 
@@ -24,7 +25,7 @@ class Context:
 
     settings: Settings
     opened: AsyncExitStack
-    log: LineLogger
+    log: FilteringBoundLogger
     metrics: Metrics
     levels: LogLevel
     on_writer_error: Callable[[str, BaseException], None]

@@ -1,19 +1,24 @@
 """Log lines: schemas, size, redaction, and the writer.
 
-The thread of a spool redacts credentials and writes the lines, so a stalled pipe, a full disk or a
-closed reader never delays a call.
+structlog adds time and level, and renders JSON of bounded size. The thread of a spool redacts
+credentials and writes the lines, so a stalled pipe, a full disk or a closed reader never delays a
+call.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import re2
+import structlog
+from structlog import DropEvent
+from structlog.typing import EventDict, FilteringBoundLogger
 
-from proxy.runtime.frozen import frozen
 from proxy.runtime.spool import Spool, SpoolBounds, append_bytes
 from proxy.telemetry.log import LogLevel, format_time
 
@@ -133,41 +138,37 @@ def empty_longest_lists(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **cut, "cut": [*cut]}
 
 
-@frozen
-class LineLogger:
-    """Logger that passes each line to ``write_bytes``, with a line end.
+def build_line_logger(
+    write_line: Callable[[bytes], object], levels: LogLevel, schema: Schema = to_native
+) -> FilteringBoundLogger:
+    """Return a logger that passes each line to ``write_line``, as bytes with a line end.
 
-    ``levels`` may change while the process runs.
+    ``levels`` may change while the process runs. A field ``line`` has all fields of a line.
     """
 
-    write_bytes: Callable[[bytes], object]
-    levels: LogLevel
-    schema: Schema = to_native
+    def complete(_: object, level: str, fields: EventDict) -> EventDict:
+        """Drop a line below the active level. Add time and level, unless a whole line is given."""
+        if not levels.allows(level):
+            raise DropEvent
+        line: EventDict | None = fields.get("line")
+        if line is not None:
+            return line
+        time = format_time(datetime.now(UTC))
+        return {"time": time, **fields, "level": level}
 
-    def debug(self, event: str, **fields: object) -> None:
-        self._write_event("debug", event, fields)
-
-    def info(self, event: str, **fields: object) -> None:
-        self._write_event("info", event, fields)
-
-    def warning(self, event: str, **fields: object) -> None:
-        self._write_event("warning", event, fields)
-
-    def error(self, event: str, **fields: object) -> None:
-        self._write_event("error", event, fields)
-
-    def _write_event(self, level: str, event: str, fields: Mapping[str, object]) -> None:
-        if self.levels.allows(level):
-            time = format_time(datetime.now(UTC))
-            self.write({"time": time, **fields, "event": event, "level": level})
-
-    def write(self, line: Line) -> None:
-        """Write a complete line at any level. A long line loses its longest lists."""
-        data = orjson.dumps(self.schema(line), str, orjson.OPT_APPEND_NEWLINE)
+    def render(_: object, level: str, line: Any) -> bytes:
+        data = orjson.dumps(schema(line), str, orjson.OPT_APPEND_NEWLINE)
         if len(data) > MAX_LINE_BYTES:
-            line = empty_longest_lists(line)
-            data = orjson.dumps(self.schema(line), str, orjson.OPT_APPEND_NEWLINE)
-        self.write_bytes(data)
+            data = orjson.dumps(schema(empty_longest_lists(line)), str, orjson.OPT_APPEND_NEWLINE)
+        return data
+
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        SimpleNamespace(**dict.fromkeys(SEVERITIES, write_line)),
+        processors=[complete, render],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        context_class=dict,
+    ).bind()
+    return logger
 
 
 class LineWriter:

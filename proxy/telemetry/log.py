@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, get_args
+from typing import Any, ClassVar, get_args
 
 import orjson
+from structlog.typing import FilteringBoundLogger
 
 from proxy.call.attempts import Attempt, CallOutcome
 from proxy.call.facts import UNKNOWN, CallSummary, Failure
@@ -263,12 +264,6 @@ def is_in_sample(sample_id: str, ratio: float) -> bool:
     return int(sample_id[16:], 16) < ratio * 2**64
 
 
-class LineLog(Protocol):
-    """Log of complete lines."""
-
-    def write(self, line: dict[str, Any]) -> None: ...
-
-
 @frozen
 class CallLog:
     """Sink that writes one line per call, and at the level ``debug`` one per attempt.
@@ -279,7 +274,7 @@ class CallLog:
 
     name: ClassVar[str] = "calllog"
 
-    log: LineLog
+    log: FilteringBoundLogger
     levels: LogLevel
     ratio: float = 1.0
     on_line: Callable[[Record, dict[str, Any]], None] | None = None
@@ -296,20 +291,21 @@ class CallLog:
         if self.on_line is not None:
             self.on_line(record, line)
         if is_written:
-            self._write(record, line)
+            self._write(record, line, level)
 
     def _is_sampled(self, record: Record, outcome: CallOutcome) -> bool:
         return self.ratio >= 1 or outcome != "success" or is_in_sample(record.sample_id, self.ratio)
 
-    def _write(self, record: Record, line: dict[str, Any]) -> None:
+    def _write(self, record: Record, line: dict[str, Any], level: str) -> None:
         if record.unreported_count:
             line["suppressed"] = record.unreported_count
         if self.ratio < 1:
             line["sample_ratio"] = self.ratio if line["outcome"] == "success" else 1.0
-        self.log.write(line)
+        # As one value: structlog copies fields that are keyword arguments.
+        self.log.log(LEVELS[level], "call", line=line)
         if self.levels.number <= logging.DEBUG:
             for attempt in record.attempts:
-                self.log.write(_make_attempt_line(record, attempt))
+                self.log.debug("attempt", line=_make_attempt_line(record, attempt))
 
 
 def _make_attempt_line(record: Record, attempt: Attempt) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from proxy.policy.review.call_history import CallHistory
 from proxy.policy.review.compare import CandidateSink
 from proxy.policy.store import read_folder
 from proxy.telemetry.decisions import make_decision_entry
-from proxy.telemetry.lines import LineLogger
+from proxy.telemetry.lines import build_line_logger
 from proxy.telemetry.log import CallLog, LogLevel
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.trace import TraceSink
@@ -87,7 +87,7 @@ class StoredData:
         candidate = CandidateSink(lambda: self.other, lambda kind, rule: None)
         lines: list[bytes] = []
         levels = LogLevel("debug", lambda: 0.0)
-        log = CallLog(LineLogger(lines.append, levels), levels)
+        log = CallLog(build_line_logger(lines.append, levels), levels)
         spans = SpanList()
         traces = TraceSink([spans], ALWAYS_ON, Resource({}))
         for sink in (past, candidate, log, traces, self.metrics):

@@ -15,7 +15,7 @@ from aiohttp import ClientSession, web
 from proxy.app.telemetry import LibraryLogHandler
 from proxy.errors import Overloaded
 from proxy.server.request import BodyMemory, BodyShare
-from proxy.telemetry.lines import LineLogger
+from proxy.telemetry.lines import build_line_logger
 from proxy.telemetry.log import LINES_PER_BURST, LogLevel
 from tests.conftest import KEY, Proxy, policies_for, running_proxy
 from tests.doubles import PATIENCE_S, ScriptedUpstream
@@ -150,7 +150,7 @@ async def test_encoded_body_is_not_decompressed() -> None:
 
 def test_library_log_becomes_a_line_without_its_text() -> None:
     lines: list[bytes] = []
-    log = LineLogger(lines.append, LogLevel("info", lambda: 0.0))
+    log = build_line_logger(lines.append, LogLevel("info", lambda: 0.0))
     library, handler = logging.getLogger("aiohttp.server"), LibraryLogHandler(log, lambda: 0.0)
     library.addHandler(handler)
     bug = ValueError("hr-secret-inside")

@@ -25,9 +25,9 @@ from proxy.telemetry.lines import (
     MAX_LINE_BYTES,
     MAX_WAITING_LINES,
     SCHEMAS,
-    LineLogger,
     LineWriter,
     Schema,
+    build_line_logger,
     to_native,
 )
 from proxy.telemetry.log import LOGGED_PARAMETERS, CallLog, LogLevel, build_call_line
@@ -207,7 +207,7 @@ def test_client_values_are_truncated_to_one_line() -> None:
     record.ended = record.started
     lines: list[bytes] = []
 
-    CallLog(LineLogger(lines.append, INFO), INFO).emit(record)
+    CallLog(build_line_logger(lines.append, INFO), INFO).emit(record)
 
     assert lines[0].count(b"\n") == 1
     [model] = json.loads(lines[0])["models"]
@@ -235,7 +235,7 @@ def test_too_long_line_drops_its_longest_lists() -> None:
     record.warnings = [BoundedText("w" * 1000)] * 100
     lines: list[bytes] = []
 
-    CallLog(LineLogger(lines.append, INFO), INFO).emit(record)
+    CallLog(build_line_logger(lines.append, INFO), INFO).emit(record)
 
     line = json.loads(lines[0])
     assert len(lines[0]) <= MAX_LINE_BYTES
@@ -245,7 +245,9 @@ def test_too_long_line_drops_its_longest_lists() -> None:
 def test_event_has_only_its_fields() -> None:
     lines: list[bytes] = []
 
-    LineLogger(lines.append, INFO).warning("bug", place=Path("a"), names=["x" * MAX_LINE_BYTES])
+    build_line_logger(lines.append, INFO).warning(
+        "bug", place=Path("a"), names=["x" * MAX_LINE_BYTES]
+    )
 
     line = orjson.loads(lines[0])
     assert lines[0].endswith(b"}\n")
@@ -257,7 +259,7 @@ def test_event_has_only_its_fields() -> None:
 def test_log_level_may_change() -> None:
     lines: list[bytes] = []
     levels = LogLevel("error", lambda: 0.0)
-    log = LineLogger(lines.append, levels)
+    log = build_line_logger(lines.append, levels)
 
     log.warning("bug")
     levels.set_temporarily("debug", 60)
@@ -279,7 +281,7 @@ def logged(
     record: Record, levels: LogLevel = INFO, ratio: float = 1.0, schema: Schema = to_native
 ) -> list[dict[str, Any]]:
     lines: list[bytes] = []
-    CallLog(LineLogger(lines.append, levels, schema), levels, ratio).emit(record)
+    CallLog(build_line_logger(lines.append, levels, schema), levels, ratio).emit(record)
     return [json.loads(line) for line in lines]
 
 
@@ -312,7 +314,7 @@ def test_successes_are_sampled_and_failures_are_not() -> None:
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_events_and_calls_use_the_names_of_the_schema(schema: str) -> None:
     lines: list[bytes] = []
-    LineLogger(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
+    build_line_logger(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
     [call] = logged(ended(), schema=SCHEMAS[schema])
 
     event = json.loads(lines[0])

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from proxy.call.record import new_record
-from proxy.telemetry.lines import LineLogger, redact_line, to_ecs, to_native, to_otel
+from proxy.telemetry.lines import build_line_logger, redact_line, to_ecs, to_native, to_otel
 from proxy.telemetry.log import MAX_LEVEL_S, CallLog, LogLevel, Quota
 from tests.cache.stores import Clock
 from tests.cli.test_init import serving
@@ -138,7 +138,7 @@ async def test_call_lines_have_documented_fields(
 def test_suppressed_count_is_logged_only_if_not_zero() -> None:
     lines: list[bytes] = []
     levels = LogLevel("info", lambda: 0.0)
-    log = CallLog(LineLogger(lines.append, levels), levels)
+    log = CallLog(build_line_logger(lines.append, levels), levels)
     for suppressed in (0, 3):
         record = new_record()
         record.ended, record.unreported_count = record.started, suppressed
