@@ -18,8 +18,8 @@ from proxy.dialects import DIALECTS, ROUTES, RequestContext, parse_request_head
 from proxy.dialects.vendors.portkey import make_response_headers
 from proxy.fields.rules import POLICY_FIELDS
 from proxy.ledger.jsonl import JsonlStore
-from proxy.ledger.render import FORMATS, MEASURES
-from proxy.ledger.spending import COLUMN_BY_DIMENSION
+from proxy.ledger.render import FORMATS, list_measures
+from proxy.ledger.spending import COLUMN_BY_DIMENSION, SpendingLine
 from proxy.ledger.store import Counts
 from proxy.money.usage import Source
 from proxy.policy.review.check import check_folder
@@ -163,7 +163,8 @@ def test_fields_closed_to_clients_are_refused_by_default() -> None:
 
 
 def test_usage_columns_match_page() -> None:
-    output = {name.removesuffix("_usd").replace("_", " ") for name in MEASURES}
+    measures = list_measures(SpendingLine((), *[0] * 9))
+    output = {name.removesuffix("_usd").replace("_", " ") for name in measures}
 
     assert first_cells("ledger.md", "column") == output
 

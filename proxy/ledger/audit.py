@@ -128,22 +128,16 @@ class Audit:
     refused: Path | None
 
     def text(self) -> str:
+        """Return the counts, and the violations or that there are none, one a line."""
         return "\n".join([*self._format_counts(), *self._format_verdict()])
 
     def _format_counts(self) -> Iterator[str]:
         rows = format_count(self.calls, "call"), format_count(self.attempts, "attempt")
         yield ", ".join((*rows, format_count(self.runs, "run")))
-        for crash in self.crashes:
-            bound = "exactly" if crash.is_exact else "at least"
-            where = "" if crash.is_exact else ", or still runs where its counters are not visible"
-            where = ", or the file is an older copy" if crash.is_older_copy else where
-            missing = format_count(crash.missing, "call has", "calls have")
-            counts = f"{crash.unwritten_calls} ended, {crash.running_calls} running"
-            yield f"run {crash.run} crashed{where}: {bound} {missing} no row ({counts})"
+        yield from map(_describe_crash, self.crashes)
         if self.pruned.calls:
-            cost = render.format_cost(self.pruned.nano_usd)
             calls = format_count(self.pruned.calls, "call was", "calls were")
-            yield f"{calls} pruned (cost ${cost})"
+            yield f"{calls} pruned (cost ${render.format_cost(self.pruned.nano_usd)})"
         if self.dropped:
             calls = format_count(self.dropped, "call was", "calls were")
             yield f"{calls} dropped, because the ledger could not be written"
@@ -156,16 +150,21 @@ class Audit:
 
     def _format_verdict(self) -> Iterator[str]:
         if not self.violations:
-            exception = (
-                f", except {format_count(self.missing, 'known missing call')}"
-                if self.missing
-                else ""
-            )
+            known = format_count(self.missing, "known missing call")
+            exception = f", except {known}" if self.missing else ""
             yield f"valid: every call has a row, and every row has a call{exception}"
-        for violation in self.violations:
-            yield f"violation: {violation}"
+        yield from (f"violation: {violation}" for violation in self.violations)
         if self.missing > self.known_missing:
             yield f"to accept the missing calls: verify-ledger --known-missing {self.missing}"
+
+
+def _describe_crash(crash: Crash) -> str:
+    bound = "exactly" if crash.is_exact else "at least"
+    where = "" if crash.is_exact else ", or still runs where its counters are not visible"
+    where = ", or the file is an older copy" if crash.is_older_copy else where
+    missing = format_count(crash.missing, "call has", "calls have")
+    counts = f"{crash.unwritten_calls} ended, {crash.running_calls} running"
+    return f"run {crash.run} crashed{where}: {bound} {missing} no row ({counts})"
 
 
 def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = time.sleep) -> Audit:
@@ -173,27 +172,25 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
 
     Waits for at most 10 seconds for rows of a running proxy. Raises ``LedgerUnusable``.
     """
-    folder, ended_by_run = get_counters_folder(path.parent), _count_ended_calls_of_open_runs(path)
+    ended_by_run = _count_ended_calls_of_open_runs(path)
     for _ in range(MAX_POLLS):
         if not _count_unsettled_ended_calls(path, ended_by_run):
             break
         sleep(POLL_INTERVAL_S)
     position = read_position(path)
     with open_for_reading(path) as file:
-        calls, attempts, runs, dropped = file.execute(
-            "SELECT (SELECT COUNT(*) FROM calls), (SELECT COUNT(*) FROM attempts), "
-            "(SELECT COUNT(*) FROM runs), (SELECT COALESCE(SUM(dropped), 0) FROM runs)"
+        [calls] = file.execute("SELECT COUNT(*) FROM calls").fetchone()
+        [attempts] = file.execute("SELECT COUNT(*) FROM attempts").fetchone()
+        runs, dropped, *pruned = file.execute(
+            "SELECT COUNT(*), COALESCE(SUM(dropped), 0), COALESCE(SUM(pruned), 0), "
+            "COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
         ).fetchone()
         marked = [
             Crash(run, unwritten_calls, running_calls, is_exact=bool(is_exact))
             for run, unwritten_calls, running_calls, is_exact in file.execute(MARKED_CRASHES)
         ]
-        dead = tuple(dict(find_crashed_runs(file, folder, position)).values())
+        dead = [*find_crashed_runs(file, get_counters_folder(path.parent), position).values()]
         violations = tuple(_find_violations(file))
-        pruned_calls, pruned_nano_usd = file.execute(
-            "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
-        ).fetchone()
-    refused = get_refused_path(path) if get_refused_path(path).exists() else None
     unsettled = _count_unsettled_ended_calls(path, ended_by_run)
     sure = (*marked, *(crash for crash in dead if crash.is_exact or crash.is_older_copy))
     missing = dropped + sum(crash.missing for crash in sure) + unsettled
@@ -202,6 +199,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         note = f", of which {accepted} known" if known_missing else ""
         calls_have = format_count(missing, "call has", "calls have")
         violations = (*violations, f"{calls_have} no row{note}")
+    refused = get_refused_path(path)
     return Audit(
         calls=calls,
         attempts=attempts,
@@ -209,11 +207,11 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         dropped=dropped,
         crashes=(*marked, *dead),
         violations=violations,
-        pruned=PruneResult(pruned_calls, pruned_nano_usd),
+        pruned=PruneResult(*pruned),
         unsettled=unsettled,
         missing=missing,
         known_missing=known_missing,
-        refused=refused,
+        refused=refused if refused.exists() else None,
     )
 
 

@@ -16,7 +16,6 @@ import mmap
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -152,61 +151,54 @@ class Crash:
         return self.unwritten_calls + self.running_calls
 
 
-@frozen
-class LedgerPosition:
-    """Name of the last run that wrote, and the number of calls that this run had written."""
-
-    run_name: str
-    written_calls: int
-
-
 def get_position_path(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}.position")
 
 
-def write_position(ledger: Path, position: LedgerPosition) -> None:
-    """Write a position. If that fails, the previous one remains."""
+def write_position(ledger: Path, run_name: str, written_calls: int) -> None:
+    """Write the number of calls that a run has written. If that fails, the previous one remains."""
     with suppress(OSError):
-        get_position_path(ledger).write_text(f"{position.run_name} {position.written_calls}\n")
+        get_position_path(ledger).write_text(f"{run_name} {written_calls}\n")
 
 
-def read_position(ledger: Path) -> LedgerPosition | None:
+def read_position(ledger: Path) -> tuple[str, int] | None:
+    """Return the name of the last run that wrote, and the number of calls that it had written."""
     with suppress(OSError, UnicodeDecodeError):
         match = _POSITION.fullmatch(get_position_path(ledger).read_text())
-        return LedgerPosition(match[1], int(match[2])) if match else None
+        return (match[1], int(match[2])) if match else None
     return None
 
 
 def find_crashed_runs(
-    file: sqlite3.Connection, folder: Path, position: LedgerPosition | None
-) -> Iterator[tuple[str, Crash]]:
-    """Yield unrecorded crashes of earlier runs, and the run that an older copy of the file lacks.
+    file: sqlite3.Connection, folder: Path, position: tuple[str, int] | None
+) -> dict[str, Crash]:
+    """Return unrecorded crashes by run name, with the run that an older copy of the file lacks.
 
     ``position`` is that of the last process.
     """
-    rows = file.execute(
+    crashes: dict[str, Crash] = {}
+    for run, name, started, ended, settled in file.execute(
         "SELECT id, name, begun, ended, settled FROM runs "
         "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"
-    ).fetchall()
-    for run, name, started, ended, settled in rows:
+    ).fetchall():
         counts = read_process_counts(folder, name)
         if counts is None:
-            yield name, Crash(run, ended - settled, started - ended, is_exact=False)
+            crashes[name] = Crash(run, ended - settled, started - ended, is_exact=False)
         elif not counts.is_alive:
             running_calls = counts.started - counts.ended
-            yield name, Crash(run, counts.ended - settled, running_calls, is_exact=True)
+            crashes[name] = Crash(run, counts.ended - settled, running_calls, is_exact=True)
     if position is not None:
-        row = file.execute(
-            "SELECT id, written FROM runs WHERE name = ?", [position.run_name]
-        ).fetchone()
+        name, last_written = position
+        query = "SELECT id, written FROM runs WHERE name = ?"
+        row = file.execute(query, [name]).fetchone()
         if row is None:  # the copy was made before the run began
             [next_run] = file.execute("SELECT COALESCE(MAX(id), 0) + 1 FROM runs").fetchone()
             row = next_run, -1
         run, written = row
-        if written < position.written_calls:
-            unwritten_calls = position.written_calls - max(0, written)
-            crash = Crash(run, unwritten_calls, 0, is_exact=False, is_older_copy=True)
-            yield position.run_name, crash
+        if written < last_written:
+            unwritten_calls = last_written - max(0, written)
+            crashes[name] = Crash(run, unwritten_calls, 0, is_exact=False, is_older_copy=True)
+    return crashes
 
 
 def mark_crash(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -> None:
@@ -217,13 +209,7 @@ def mark_crash(file: sqlite3.Connection, name: str, crash: Crash, now_ms: int) -
         [crash.run, name, now_ms, now_ms],
     )
     file.execute(
-        "UPDATE runs SET ended = settled + :lost, begun = settled + :lost + :running, "
-        "closed_ms = NULL, crashed_ms = :now, exact = :exact WHERE id = :run",
-        {
-            "lost": crash.unwritten_calls,
-            "running": crash.running_calls,
-            "now": now_ms,
-            "exact": int(crash.is_exact),
-            "run": crash.run,
-        },
+        "UPDATE runs SET ended = settled + ?, begun = settled + ?, closed_ms = NULL, "
+        "crashed_ms = ?, exact = ? WHERE id = ?",
+        [crash.unwritten_calls, crash.missing, now_ms, int(crash.is_exact), crash.run],
     )

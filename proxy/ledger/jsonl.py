@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from proxy.ledger.rows import ATTEMPT_COLUMNS, CALL_COLUMNS, CHARGE_COLUMNS, Row, Rows
+from proxy.ledger.rows import Rows
 from proxy.ledger.store import (
     FILE_MODE,
     Counts,
@@ -56,12 +56,14 @@ class JsonlStore:
             self._close_file()
             raise LedgerUnusable("the file is not a Headrace ledger")
 
-    def write(self, rows: Rows, counts: Counts) -> None:
+    def write(self, batch: Sequence[Rows], counts: Counts) -> None:
         if not self._rest:
             if self._fd is not None and not is_file_at(self._fd, self.path):
                 self._close_file()
             try:
-                self._rest = b"".join(encode_lines(self.run, rows))
+                self._rest = b"".join(
+                    line for rows in batch for line in encode_lines(self.run, rows)
+                )
             except orjson.JSONEncodeError:
                 raise RowsRefused("not JSON") from None
         self.open()
@@ -95,32 +97,19 @@ def _check_first_and_last_line(fd: int) -> tuple[bool, bool]:
 
 
 def encode_lines(run: str, rows: Rows) -> Iterator[bytes]:
-    """Yield the line of each call, with its charges, then the lines of its attempts."""
-    attempts, charges = _group_by_call(rows.attempts), _group_by_call(rows.charges)
-    for row in rows.calls:
-        line: dict[str, Any] = dict(zip(CALL_COLUMNS, row, strict=True))
-        time = datetime.fromtimestamp(line.pop("started_ms") / 1000, UTC)
-        common = {"run": run, "time": time.isoformat(timespec="milliseconds")}
-        for name in ("tags", "models"):
-            line[name] = None if line[name] is None else orjson.Fragment(line[name])
-        line["stream"] = None if line["stream"] is None else bool(line["stream"])
-        charge_rows = (
-            dict(zip(CHARGE_COLUMNS, charge, strict=True)) for charge in charges.get(row[0], ())
-        )
-        line["charges"] = [{name: fields[name] for name in CHARGE_FIELDS} for fields in charge_rows]
-        yield orjson.dumps({"row": "call", **common, **line}) + b"\n"
-        common["request_id"] = line["request_id"]
-        for attempt in attempts.get(row[0], ()):
-            columns = dict(zip(ATTEMPT_COLUMNS, attempt, strict=True))
-            columns["served"] = bool(columns["served"])
-            yield orjson.dumps({"row": "attempt", **common, **columns}) + b"\n"
-
-
-def _group_by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
-    by_call: dict[Any, list[Row]] = {}
-    for row in rows:
-        by_call.setdefault(row[0], []).append(row)
-    return by_call
+    """Yield the line of a call, with its charges, then the lines of its attempts."""
+    line: dict[str, Any] = {**rows.call}
+    time = datetime.fromtimestamp(line.pop("started_ms") / 1000, UTC)
+    common = {"run": run, "time": time.isoformat(timespec="milliseconds")}
+    for name in ("tags", "models"):
+        line[name] = None if line[name] is None else orjson.Fragment(line[name])
+    line["stream"] = None if line["stream"] is None else bool(line["stream"])
+    line["charges"] = [{name: charge[name] for name in CHARGE_FIELDS} for charge in rows.charges]
+    yield orjson.dumps({"row": "call", **common, **line}) + b"\n"
+    common["request_id"] = line["request_id"]
+    for row in rows.attempts:
+        served = bool(row["served"])
+        yield orjson.dumps({"row": "attempt", **common, **row, "served": served}) + b"\n"
 
 
 def get_refused_path(ledger: Path) -> Path:
@@ -142,13 +131,7 @@ class RefusedRows:
 
         Raises ``LedgerWriteFailed``, or ``LedgerUnusable`` if no retry can help.
         """
-        line = {
-            "run": self.run,
-            "reason": reason,
-            "call": dict(zip(CALL_COLUMNS, rows.calls[0], strict=True)),
-            "attempts": [dict(zip(ATTEMPT_COLUMNS, row, strict=True)) for row in rows.attempts],
-            "charges": [dict(zip(CHARGE_COLUMNS, row, strict=True)) for row in rows.charges],
-        }
+        line = {"run": self.run, "reason": reason, **rows._asdict()}
         try:
             fd = os.open(
                 self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE

@@ -14,36 +14,25 @@ from proxy.ledger.spending import SpendingLine, SpendingReport
 from proxy.ledger.statements import PruneResult
 from proxy.money.usage import format_usd
 
-MEASURES = (
-    "calls",
-    "tokens_in",
-    "tokens_out",
-    "cost_usd",
-    "lost_cost_usd",
-    "saved_usd",
-    "attempts",
-    "unpriced",
-    "estimated",
-)
 FORMULA_PREFIXES = tuple("=+-@＝＋－＠")  # noqa: RUF001  # full-width signs count too
 """First characters of texts that spreadsheets treat as formulas."""
 BAR_WIDTH = 24
 BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
-def list_measures(line: SpendingLine) -> tuple[int | str | float | None, ...]:
+def list_measures(line: SpendingLine) -> dict[str, int | str | float | None]:
     """Return a line's values: USD as exact text, shares from 0 to 1, None where unknown."""
-    return (
-        line.calls,
-        line.tokens_in,
-        line.tokens_out,
-        format_cost(line.cost),
-        format_cost(line.lost_cost),
-        format_cost(line.saved),
-        line.attempts,
-        compute_fraction(line.unpriced, line.attempts),
-        compute_fraction(line.estimated, line.attempts),
-    )
+    return {
+        "calls": line.calls,
+        "tokens_in": line.tokens_in,
+        "tokens_out": line.tokens_out,
+        "cost_usd": format_cost(line.cost),
+        "lost_cost_usd": format_cost(line.lost_cost),
+        "saved_usd": format_cost(line.saved),
+        "attempts": line.attempts,
+        "unpriced": compute_fraction(line.unpriced, line.attempts),
+        "estimated": compute_fraction(line.estimated, line.attempts),
+    }
 
 
 def format_cost(nano: int | None) -> str | None:
@@ -72,12 +61,11 @@ def compute_fraction(part: int, total: int | None) -> float | None:
 
 def format_table(report: SpendingReport) -> str:
     """Return aligned columns, a total, and a bar for the share of each group in the cost."""
-    heads = [*report.by, *(name.removesuffix("_usd").replace("_", " ") for name in MEASURES)]
-    body = [_make_table_cells(line.group, line) for line in report.lines]
-    nowhere = [""] * (len(report.by) - 1)
-    total_row = _make_table_cells((*(["total"] if report.by else []), *nowhere), report.total)
-    rows = [heads, *body, total_row]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(heads))]
+    measures = [*list_measures(report.total)]
+    heads = [*report.by, *(name.removesuffix("_usd").replace("_", " ") for name in measures)]
+    total = report.total._replace(group=("total", *[""] * len(report.by))[: len(report.by)])
+    rows = [heads, *map(_make_table_cells, (*report.lines, total))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     bars = ["", *_draw_bars(report.lines), ""]
     lines = [f"{report.start:%Y-%m-%d %H:%M} to {report.end:%Y-%m-%d %H:%M} UTC"]
     for row, bar in zip(rows, bars, strict=True):
@@ -87,15 +75,17 @@ def format_table(report: SpendingReport) -> str:
     return "\n".join(lines)
 
 
-def _make_table_cells(group: Sequence[str | None], line: SpendingLine) -> list[str]:
-    calls, tokens_in, tokens_out, cost, lost_cost, saved, attempts, *shares = list_measures(line)
-    return [
-        *("-" if value is None else shorten(value) for value in group),
-        *(f"{count:,}" for count in (calls, tokens_in, tokens_out)),
-        *("-" if money is None else f"${money}" for money in (cost, lost_cost, saved)),
-        f"{attempts:,}",
-        *("-" if part is None else f"{part:.1%}" for part in shares),
-    ]
+def _make_table_cells(line: SpendingLine) -> list[str]:
+    names = ("-" if value is None else shorten(value) for value in line.group)
+    return [*names, *(_format_measure(*measure) for measure in list_measures(line).items())]
+
+
+def _format_measure(name: str, value: int | str | float | None) -> str:
+    if value is None:
+        return "-"
+    if name.endswith("_usd"):
+        return f"${value}"
+    return f"{value:.1%}" if isinstance(value, float) else f"{value:,}"
 
 
 def _draw_bars(lines: Sequence[SpendingLine]) -> Iterator[str]:
@@ -111,9 +101,9 @@ def format_csv(report: SpendingReport) -> str:
     """Return one line per group, or one line without groups. Unknown values are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*report.by, *MEASURES])
+    writer.writerow([*report.by, *list_measures(report.total)])
     for line in report.lines if report.by else (report.total,):
-        writer.writerow([*map(_make_csv_cell, line.group), *list_measures(line)])
+        writer.writerow([*map(_make_csv_cell, line.group), *list_measures(line).values()])
     return text.getvalue().rstrip("\n")
 
 
@@ -131,16 +121,12 @@ def format_json(report: SpendingReport) -> str:
         "since": report.start.isoformat(),
         "until": report.end.isoformat(),
         "groups": [
-            {"group": dict(zip(report.by, line.group, strict=True)), **_make_json_object(line)}
+            {"group": dict(zip(report.by, line.group, strict=True)), **list_measures(line)}
             for line in report.lines
         ],
-        "total": _make_json_object(report.total),
+        "total": list_measures(report.total),
     }
     return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
-
-
-def _make_json_object(line: SpendingLine) -> dict[str, int | str | float | None]:
-    return dict(zip(MEASURES, list_measures(line), strict=True))
 
 
 FORMATS: Mapping[str, Callable[[SpendingReport], str]] = {

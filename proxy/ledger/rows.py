@@ -1,4 +1,4 @@
-"""Rows of calls, attempts and charges, and their columns.
+"""Rows of calls, attempts and charges, by column.
 
 Texts of clients are bounded and printable. Rows contain no prompt, no response and no key.
 """
@@ -20,44 +20,20 @@ from proxy.money.usage import TOKEN_TYPES
 from proxy.types import EPOCH
 
 Value = str | int | None
-Row = tuple[Value, ...]
+Row = dict[str, Value]
 
 CACHE_UPSTREAM = "cache"
 MAX_SCOPE = 256
 MILLISECOND = timedelta(milliseconds=1)
-
-CALL_COLUMNS = (
-    "seq", "started_ms", "duration_us", "request_id", "trace_id", "span_id", "key", "deployment",
-    "tags", "policy", "dialect", "endpoint", "stream", "models", "status", "outcome", "error",
-    "cache", "attempts", "tokens", "cost_nano_usd", "charge_count", "charged_nano_usd",
-    "charges_checksum",
-)  # fmt: skip
-CHARGE_COLUMNS = ("seq", "budget", "scope", "started_ms", "cost_nano_usd")
 TOKEN_COLUMNS = tuple(f"{name}_tokens" for name in TOKEN_TYPES)
-ATTEMPT_COLUMNS = (
-    "seq", "number", "leg", "why", "upstream", "provider", "model", "status", "error",
-    *TOKEN_COLUMNS, "usage_source", "cost_nano_usd", "saved_nano_usd", "served", "money", "loss",
-    "cache_write_1h_tokens", "web_searches", "response_id", "upstream_error_cause",
-    "upstream_error_text",
-)  # fmt: skip
 
 
 class Rows(NamedTuple):
-    """Rows of calls, of their attempts, and of the budgets that they were charged to."""
+    """Rows of a call, of its attempts, and of the budgets that it was charged to."""
 
-    calls: list[Row]
+    call: Row
     attempts: list[Row]
     charges: list[Row]
-
-
-def join_rows(batch: Iterable[Rows]) -> Rows:
-    """Return several batches as one."""
-    parts = list(batch)
-    return Rows(
-        calls=[row for part in parts for row in part.calls],
-        attempts=[row for part in parts for row in part.attempts],
-        charges=[row for part in parts for row in part.charges],
-    )
 
 
 class CallEntry(NamedTuple):
@@ -75,13 +51,18 @@ def make_rows(entry: CallEntry) -> Rows:
         _make_attempt_row(seq, number, billed) for number, billed in enumerate(summary.attempts, 1)
     ]
     if summary.saved is not None:
-        attempts.append(_make_cached_attempt_row(seq, summary, summary.saved))
+        attempts.append(_make_cached_attempt_row(seq, len(attempts) + 1, summary, summary.saved))
     charges: list[Row] = [
-        (seq, charge.budget, hash_long_or_unprintable_scope(charge.scope), started_ms, charge.cost)
+        {
+            "seq": seq,
+            "budget": charge.budget,
+            "scope": hash_long_or_unprintable_scope(charge.scope),
+            "started_ms": started_ms,
+            "cost_nano_usd": charge.cost,
+        }
         for charge in summary.charges
     ]
-    calls = [_make_call_row(seq, summary, started_ms, attempts, charges)]
-    return Rows(calls=calls, attempts=attempts, charges=charges)
+    return Rows(_make_call_row(seq, summary, attempts, charges), attempts, charges)
 
 
 def to_ms(moment: datetime) -> int:
@@ -104,105 +85,107 @@ def hash_long_or_unprintable_scope(scope: str) -> str:
     return f"sha256:{sha256(scope.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def _make_cached_attempt_row(seq: int, summary: CallSummary, saved: CacheSavings) -> Row:
-    """Return the attempt row of a cached response, which used no tokens."""
-    number, model = len(summary.attempts) + 1, summary.first_model
-    request = (seq, number, 0, "first", CACHE_UPSTREAM, None, model, summary.status, None)
-    return (
-        *request,
-        *_NO_TOKENS,
-        "none",
-        None,
-        saved.cost,
-        1,
-        "cached",
-        *(None,) * TRAILING_COLUMNS,
+_UNKNOWN_ATTEMPT: Row = dict.fromkeys(
+    (
+        "seq", "number", "leg", "why", "upstream", "provider", "model", "status", "error",
+        *TOKEN_COLUMNS, "usage_source", "cost_nano_usd", "saved_nano_usd", "served", "money",
+        "loss", "cache_write_1h_tokens", "web_searches", "response_id", "upstream_error_cause",
+        "upstream_error_text",
     )
+)  # fmt: skip
+
+
+def _make_cached_attempt_row(
+    seq: int, number: int, summary: CallSummary, saved: CacheSavings
+) -> Row:
+    """Return the attempt row of a cached response, which used no tokens."""
+    return {
+        **_UNKNOWN_ATTEMPT,
+        "seq": seq,
+        "number": number,
+        "leg": 0,
+        "why": "first",
+        "upstream": CACHE_UPSTREAM,
+        "model": summary.first_model,
+        "status": summary.status,
+        "usage_source": "none",
+        "saved_nano_usd": saved.cost,
+        "served": 1,
+        "money": "cached",
+    }
 
 
 def _make_attempt_row(seq: int, number: int, billed: BilledAttempt) -> Row:
     attempt, result, bill = billed
     target = attempt.target
-    tokens = bill.usage.tokens if bill and bill.usage.source != "unknown" else None
-    return (
-        seq,
-        number,
-        attempt.model_call,
-        attempt.reason,
-        target.upstream.name,
-        target.upstream.provider,
-        target.model,
-        attempt.status,
-        attempt.error,
-        *(tokens.list_counts_by_type() if tokens else _NO_TOKENS),
-        bill.usage.source if bill else "none",
-        bill.cost if bill else None,
-        0,  # cost saved by the cache
-        int(result.served),
-        result.use,
-        result.loss,
-        tokens.cache_write_1h if tokens else None,
-        tokens.web_searches if tokens else None,
-        attempt.response_id,
-        attempt.cause,
-        attempt.system_text,
-    )
+    row = {
+        **_UNKNOWN_ATTEMPT,
+        "seq": seq,
+        "number": number,
+        "leg": attempt.model_call,
+        "why": attempt.reason,
+        "upstream": target.upstream.name,
+        "provider": target.upstream.provider,
+        "model": target.model,
+        "status": attempt.status,
+        "error": attempt.error,
+        "usage_source": bill.usage.source if bill else "none",
+        "cost_nano_usd": bill.cost if bill else None,
+        "saved_nano_usd": 0,
+        "served": int(result.served),
+        "money": result.use,
+        "loss": result.loss,
+        "response_id": attempt.response_id,
+        "upstream_error_cause": attempt.cause,
+        "upstream_error_text": attempt.system_text,
+    }
+    if bill and bill.usage.source != "unknown":
+        tokens = bill.usage.tokens
+        row.update(zip(TOKEN_COLUMNS, tokens.list_counts_by_type(), strict=True))
+        row["cache_write_1h_tokens"] = tokens.cache_write_1h
+        row["web_searches"] = tokens.web_searches
+    return row
 
 
-_NO_TOKENS = (None,) * len(TOKEN_COLUMNS)
-TRAILING_COLUMNS = len(ATTEMPT_COLUMNS) - ATTEMPT_COLUMNS.index("loss")
-
-
-def _make_call_row(
-    seq: int, summary: CallSummary, started_ms: int, attempts: list[Row], charges: list[Row]
-) -> Row:
-    return (
-        seq,
-        started_ms,
-        round(summary.duration_s * 1_000_000),
-        None if summary.request_id is None else shorten(summary.request_id),
-        summary.trace_id,
-        summary.server_span,
-        summary.key,
-        summary.deployment,
-        _serialize_json(
-            {k: shorten(v) for k, v in summary.tags.items()} if summary.tags is not None else None
+def _make_call_row(seq: int, summary: CallSummary, attempts: list[Row], charges: list[Row]) -> Row:
+    tags = summary.tags
+    return {
+        "seq": seq,
+        "started_ms": to_ms(summary.started_at),
+        "duration_us": round(summary.duration_s * 1_000_000),
+        "request_id": None if summary.request_id is None else shorten(summary.request_id),
+        "trace_id": summary.trace_id,
+        "span_id": summary.server_span,
+        "key": summary.key,
+        "deployment": summary.deployment,
+        "tags": _to_json(None if tags is None else {k: shorten(v) for k, v in tags.items()}),
+        "policy": summary.policy,
+        "dialect": summary.dialect,
+        "endpoint": summary.endpoint,
+        "stream": None if summary.is_stream is None else int(summary.is_stream),
+        "models": _to_json(summary.models),
+        "status": summary.status,
+        "outcome": summary.outcome,
+        "error": summary.error,
+        "cache": summary.cache,
+        "attempts": len(attempts),
+        "tokens": _sum_if_all_known(attempts, TOKEN_COLUMNS),
+        "cost_nano_usd": _sum_if_all_known(attempts, ["cost_nano_usd"]),
+        "charge_count": len(charges),
+        "charged_nano_usd": sum(charge.cost for charge in summary.charges),
+        "charges_checksum": sum(
+            compute_charge_checksum(row["budget"], row["scope"], row["cost_nano_usd"])
+            for row in charges
         ),
-        summary.policy,
-        summary.dialect,
-        summary.endpoint,
-        None if summary.is_stream is None else int(summary.is_stream),
-        _serialize_json(summary.models),
-        summary.status,
-        summary.outcome,
-        summary.error,
-        summary.cache,
-        len(attempts),
-        _sum_columns_if_all_known(attempts, _FIRST_TOKENS, _END_TOKENS),
-        _sum_columns_if_all_known(attempts, _COST, _COST + 1),
-        len(charges),
-        sum(charge.cost for charge in summary.charges),
-        sum(compute_charge_checksum(budget, scope, cost) for _, budget, scope, _, cost in charges),
-    )
+    }
 
 
-_SOURCE, _COST = ATTEMPT_COLUMNS.index("usage_source"), ATTEMPT_COLUMNS.index("cost_nano_usd")
-_FIRST_TOKENS = ATTEMPT_COLUMNS.index(TOKEN_COLUMNS[0])
-_END_TOKENS = _FIRST_TOKENS + len(TOKEN_COLUMNS)
-
-
-def _sum_columns_if_all_known(attempts: Sequence[Row], begin: int, end: int) -> int | None:
+def _sum_if_all_known(attempts: Iterable[Row], columns: Sequence[str]) -> int | None:
     """Return the sum of columns over attempts that used tokens, None if it is unknown."""
-    total: int | None = None
-    for row in attempts:
-        if row[_SOURCE] == "none":
-            continue
-        for value in row[begin:end]:
-            if type(value) is not int:
-                return None
-            total = value if total is None else total + value
-    return total
+    parts = [row[c] for row in attempts if row["usage_source"] != "none" for c in columns]
+    counts = [part for part in parts if isinstance(part, int)]
+    return sum(counts) if parts and len(counts) == len(parts) else None
 
 
-def _serialize_json(value: object) -> str | None:
+def _to_json(value: object) -> str | None:
     return None if value is None else orjson.dumps(value).decode()

@@ -18,7 +18,13 @@ from proxy.ledger.store import FILE_MODE, LedgerUnusable, RowsRefused
 
 APPLICATION_ID = 0x48645263  # "HdRc", in the header of each ledger
 
-CREATE_RUNS = """
+FIRST_VERSION = 8
+"""Version of the tables of release 0.1.0. Earlier ones cannot be read."""
+
+# SQLite builds a temporary table per row for IN lists of more than two values.
+MIGRATIONS: Mapping[int, tuple[str, ...]] = {
+    FIRST_VERSION: (
+        """
 CREATE TABLE runs (
   id INTEGER PRIMARY KEY,
   name TEXT NOT NULL UNIQUE,
@@ -38,26 +44,16 @@ CREATE TABLE runs (
   pruned_nano_usd INTEGER NOT NULL DEFAULT 0,
   pruned_usd REAL GENERATED ALWAYS AS (pruned_nano_usd / 1e9) VIRTUAL,
   charges INTEGER NOT NULL DEFAULT 0
-)
-"""
-
-CREATE_CALLS = """
+)""",
+        """
 CREATE TABLE calls (
   run INTEGER NOT NULL REFERENCES runs,
   seq INTEGER NOT NULL,
   started_ms INTEGER NOT NULL,
   duration_us INTEGER NOT NULL,
-  request_id TEXT,
-  trace_id TEXT NOT NULL,
-  span_id TEXT NOT NULL,
-  key TEXT,
-  deployment TEXT,
-  tags TEXT,
-  policy TEXT,
-  dialect TEXT,
-  endpoint TEXT,
-  stream INTEGER,
-  models TEXT,
+  request_id TEXT, trace_id TEXT NOT NULL, span_id TEXT NOT NULL,
+  key TEXT, deployment TEXT, tags TEXT, policy TEXT,
+  dialect TEXT, endpoint TEXT, stream INTEGER, models TEXT,
   status INTEGER,
   outcome TEXT NOT NULL,
   error TEXT,
@@ -67,11 +63,8 @@ CREATE TABLE calls (
   cost_nano_usd INTEGER,
   cost_usd REAL GENERATED ALWAYS AS (cost_nano_usd / 1e9) VIRTUAL,
   PRIMARY KEY (run, seq)
-) WITHOUT ROWID
-"""
-
-# SQLite builds a temporary table per row for IN lists of more than two values.
-CREATE_ATTEMPTS = """
+) WITHOUT ROWID""",
+        """
 CREATE TABLE attempts (
   run INTEGER NOT NULL,
   seq INTEGER NOT NULL,
@@ -84,13 +77,9 @@ CREATE TABLE attempts (
   model TEXT NOT NULL,
   status INTEGER,
   error TEXT,
-  input_tokens INTEGER,
-  cached_input_tokens INTEGER,
-  cache_write_tokens INTEGER,
-  output_tokens INTEGER,
-  reasoning_tokens INTEGER,
-  audio_input_tokens INTEGER,
-  audio_output_tokens INTEGER,
+  input_tokens INTEGER, cached_input_tokens INTEGER, cache_write_tokens INTEGER,
+  output_tokens INTEGER, reasoning_tokens INTEGER,
+  audio_input_tokens INTEGER, audio_output_tokens INTEGER,
   tokens_in INTEGER GENERATED ALWAYS AS (
     input_tokens + cached_input_tokens + cache_write_tokens + audio_input_tokens) VIRTUAL,
   tokens_out INTEGER GENERATED ALWAYS AS (
@@ -113,19 +102,10 @@ CREATE TABLE attempts (
   web_searches INTEGER,
   response_id TEXT,
   PRIMARY KEY (run, seq, number)
-) WITHOUT ROWID
-"""
-
-CREATE_BUDGETS = """
-CREATE TABLE budgets (
-  id INTEGER PRIMARY KEY,
-  name TEXT NOT NULL,
-  scope TEXT NOT NULL,
-  UNIQUE (name, scope)
-)
-"""
-
-CREATE_CHARGES = """
+) WITHOUT ROWID""",
+        "CREATE TABLE budgets "
+        "(id INTEGER PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL, UNIQUE (name, scope))",
+        """
 CREATE TABLE charges (
   run INTEGER NOT NULL,
   seq INTEGER NOT NULL,
@@ -134,27 +114,9 @@ CREATE TABLE charges (
   cost_nano_usd INTEGER NOT NULL,
   cost_usd REAL GENERATED ALWAYS AS (cost_nano_usd / 1e9) VIRTUAL,
   PRIMARY KEY (run, seq, budget)
-) WITHOUT ROWID
-"""
-
-CREATE_CHARGED_SINCE = """
-CREATE TABLE charged_since (
-  name TEXT PRIMARY KEY,
-  since_ms INTEGER NOT NULL
-) WITHOUT ROWID
-"""
-
-FIRST_VERSION = 8
-"""Version of the tables of release 0.1.0. Earlier ones cannot be read."""
-
-MIGRATIONS: Mapping[int, tuple[str, ...]] = {
-    FIRST_VERSION: (
-        CREATE_RUNS,
-        CREATE_CALLS,
-        CREATE_ATTEMPTS,
-        CREATE_BUDGETS,
-        CREATE_CHARGES,
-        CREATE_CHARGED_SINCE,
+) WITHOUT ROWID""",
+        "CREATE TABLE charged_since "
+        "(name TEXT PRIMARY KEY, since_ms INTEGER NOT NULL) WITHOUT ROWID",
         "CREATE INDEX calls_by_time ON calls (started_ms)",
         "CREATE INDEX charges_by_budget ON charges (budget, started_ms, cost_nano_usd)",
     ),

@@ -44,7 +44,7 @@ WITH parts AS MATERIALIZED (
     SUM(a.tokens_in) AS tokens_in,
     SUM(a.tokens_out) AS tokens_out,
     SUM(a.cost_nano_usd) AS cost,
-    SUM(CASE WHEN a.loss IS NOT NULL THEN a.cost_nano_usd END) AS lost,
+    SUM(CASE WHEN a.loss IS NOT NULL THEN a.cost_nano_usd END) AS lost_cost,
     SUM(a.saved_nano_usd) AS saved,
     SUM(a.usage_source <> 'none') AS attempts,
     SUM(a.usage_source <> 'none' AND a.cost_nano_usd IS NULL) AS unpriced,
@@ -60,18 +60,6 @@ UNION ALL SELECT 'loss', loss, {nulls} {sums} FROM parts WHERE loss IS NOT NULL 
 """
 GROUPS_QUERY = "UNION ALL SELECT 'group', NULL, {names} {sums} FROM parts GROUP BY {names_only}"
 HAS_TAG = "SELECT 1 FROM calls WHERE json_extract(tags, ?) IS NOT NULL LIMIT 1"
-SUMMED_COLUMNS = (
-    "tokens_in",
-    "tokens_out",
-    "cost",
-    "lost",
-    "saved",
-    "attempts",
-    "unpriced",
-    "estimated",
-    "losses",
-    "unknown",
-)
 
 
 class SpendingLine(NamedTuple):
@@ -92,6 +80,9 @@ class SpendingLine(NamedTuple):
     attempts: int
     unpriced: int
     estimated: int
+
+
+SUMMED_COLUMNS = (*SpendingLine._fields[2:], "losses", "unknown")
 
 
 @frozen

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from proxy.ledger import crashes
@@ -106,31 +106,26 @@ class SqliteStore:
         now, position = self.run.now_ms(), crashes.read_position(self.path)
         with self._transaction() as file:
             is_new = self._id == 1 and position is not None
-            dead = dict(
-                crashes.find_crashed_runs(file, self.run.folder, None if is_new else position)
-            )
+            dead = crashes.find_crashed_runs(file, self.run.folder, None if is_new else position)
             dead.pop(self.run.name, None)
             for name, crash in dead.items():
                 crashes.mark_crash(file, name, crash, now)
         self._has_marked_crashes = True
         self.dead_runs = frozenset(dead)
-        position = crashes.LedgerPosition(self.run.name, self._written_calls)
-        crashes.write_position(self.path, position)
+        crashes.write_position(self.path, self.run.name, self._written_calls)
         if is_new:
             self.on_new_file(None)
         for name, crash in dead.items():
             crashes.delete_counts(self.run.folder, name)
             self.on_crash(crash)
 
-    def write(self, rows: Rows, counts: Counts) -> None:
+    def write(self, batch: Sequence[Rows], counts: Counts) -> None:
         self.open()
         with self._transaction() as file:
-            new_calls = insert_rows(file, self._id, rows)
-            self._update_run(file, counts, self._written_calls + len(rows.calls), new_calls)
-            query = "SELECT written FROM runs WHERE id = ?"
-            [written] = file.execute(query, [self._id]).fetchone()
-        crashes.write_position(self.path, crashes.LedgerPosition(self.run.name, written))
-        self._written_calls += len(rows.calls)
+            new_calls = insert_rows(file, self._id, batch)
+            written = self._update_run(file, counts, self._written_calls + len(batch), new_calls)
+        crashes.write_position(self.path, self.run.name, written)
+        self._written_calls += len(batch)
 
     def prune(self) -> bool:
         if self._file_identity is not None and self._is_file_replaced():
@@ -213,27 +208,20 @@ class SqliteStore:
 
     def _update_run(
         self, file: sqlite3.Connection, counts: Counts, written: int, new_calls: int
-    ) -> None:
-        """Update the row of the run.
+    ) -> int:
+        """Update the row of the run. Return the number of its calls in the file.
 
         ``written`` is the number of all written calls of the run, ``new_calls`` of those that are
         new in this file. The file may have been replaced.
         """
-        file.execute(
-            "UPDATE runs SET seen_ms = :now, begun = :begun, ended = :ended, settled = :settled, "
-            "dropped = :dropped, failures = :failures, written = written + :new_calls, "
-            "crashed_ms = NULL, exact = NULL WHERE id = :run",
-            {
-                "now": self.run.now_ms(),
-                "begun": counts.started,
-                "ended": counts.ended,
-                "settled": written + counts.dropped,
-                "dropped": counts.dropped,
-                "failures": counts.failures,
-                "new_calls": new_calls,
-                "run": self._id,
-            },
-        )
+        totals = [counts.started, counts.ended, written + counts.dropped, counts.dropped]
+        [calls] = file.execute(
+            "UPDATE runs SET seen_ms = ?, begun = ?, ended = ?, settled = ?, dropped = ?, "
+            "failures = ?, written = written + ?, crashed_ms = NULL, exact = NULL WHERE id = ? "
+            "RETURNING written",
+            [self.run.now_ms(), *totals, counts.failures, new_calls, self._id],
+        ).fetchone()
+        return int(calls)
 
     def _disconnect(self) -> None:
         if self._file is not None:
@@ -287,7 +275,7 @@ def prune_ledger(path: Path, before_ms: int, now_ms: int) -> PruneResult:
     A proxy may write meanwhile. Raises ``LedgerWriteFailed``. Rows that were already pruned
     stay pruned.
     """
-    total = PruneResult()
+    calls = nano_usd = 0
     if not path.stat().st_size:
         raise LedgerUnusable("the file is not a Headrace ledger")
     try:
@@ -297,11 +285,11 @@ def prune_ledger(path: Path, before_ms: int, now_ms: int) -> PruneResult:
                 file.execute("BEGIN IMMEDIATE")
                 batch = prune_oldest_batch(file, get_prune_limit_ms(before_ms, now_ms))
                 file.execute("COMMIT")
-                total += batch
+                calls, nano_usd = calls + batch.calls, nano_usd + batch.nano_usd
                 if batch.calls < PRUNE_BATCH:
                     query = "SELECT COUNT(*) FROM calls WHERE started_ms < ?"
                     [retained] = file.execute(query, [before_ms]).fetchone()
-                    return replace(total, retained=retained)
+                    return PruneResult(calls, nano_usd, retained)
     except sqlite3.Error as error:
         raise to_ledger_error(error) from None
 

@@ -10,11 +10,12 @@ run counts them, so the audit still works.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from operator import itemgetter
+from typing import NamedTuple
 
-from proxy.ledger.rows import ATTEMPT_COLUMNS, CALL_COLUMNS, CHARGE_COLUMNS, Row, Rows, Value
-from proxy.runtime.frozen import frozen
+from proxy.ledger.rows import Row, Rows, Value
 from proxy.types.windows import Calendar, Unit
 
 MAX_PARAMETERS = 30_000
@@ -22,28 +23,37 @@ PRUNE_BATCH = 500
 LONGEST_UNITS: tuple[Unit, ...] = ("week", "month")  # they include all shorter ones
 LAST_ZONE = "Etc/GMT+12"  # the time zone where a day ends last
 ZONE_SPREAD_MS = 26 * 3_600_000  # between the start of a day in the first zone and in the last
-_STARTED = itemgetter(CHARGE_COLUMNS.index("started_ms"))
+INSERT_ROWS = "INSERT INTO {} (run, {}) SELECT ?, * FROM {} WHERE true ON CONFLICT DO NOTHING"
+INSERT_BUDGETS = (
+    "INSERT INTO budgets (name, scope) SELECT * FROM {} WHERE true ON CONFLICT DO NOTHING"
+)
+INSERT_CHARGES = """
+INSERT INTO charges (run, seq, budget, started_ms, cost_nano_usd)
+SELECT ?, v.column1, b.id, v.column4, v.column5 FROM {} AS v
+CROSS JOIN budgets b ON b.name = v.column2 AND b.scope = v.column3 WHERE true
+ON CONFLICT DO NOTHING
+"""
+INSERT_FIRST_CHARGES = """
+INSERT INTO charged_since (name, since_ms) SELECT * FROM {} WHERE true
+ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms
+WHERE excluded.since_ms < charged_since.since_ms
+"""
 
 
-def insert_rows(file: sqlite3.Connection, run: int, rows: Rows) -> int:
+def insert_rows(file: sqlite3.Connection, run: int, batch: Sequence[Rows]) -> int:
     """Insert the rows of a run. Return the number of new calls."""
-    new = _insert_into_table(file, "calls", CALL_COLUMNS, run, rows.calls)
-    _insert_into_table(file, "attempts", ATTEMPT_COLUMNS, run, rows.attempts)
-    for batch in _split_into_batches(rows.charges, len(CHARGE_COLUMNS)):
-        _insert_charges_and_budgets(file, run, batch)
+    new = _insert_into_table(file, "calls", run, [rows.call for rows in batch])
+    _insert_into_table(file, "attempts", run, [row for rows in batch for row in rows.attempts])
+    for charges in _split_into_batches([row for rows in batch for row in rows.charges]):
+        _insert_charges_and_budgets(file, run, charges)
     return new
 
 
-def _insert_into_table(
-    file: sqlite3.Connection, table: str, columns: Sequence[str], run: int, rows: Sequence[Row]
-) -> int:
+def _insert_into_table(file: sqlite3.Connection, table: str, run: int, rows: Sequence[Row]) -> int:
     new = 0
-    for batch in _split_into_batches(rows, len(columns)):
-        new += file.execute(
-            f"INSERT INTO {table} (run, {', '.join(columns)}) "  # noqa: S608  # our own names
-            f"SELECT ?, * FROM {_make_values_clause(batch)} WHERE true ON CONFLICT DO NOTHING",
-            [run, *_flatten(batch)],
-        ).rowcount
+    for batch in _split_into_batches(rows):
+        insert = INSERT_ROWS.format(table, ", ".join(batch[0]), "{}")
+        new += _execute(file, insert, [row.values() for row in batch], run)
     return new
 
 
@@ -52,60 +62,33 @@ def _insert_charges_and_budgets(file: sqlite3.Connection, run: int, rows: Sequen
 
     The stored start avoids a query over all counters of the budget.
     """
-    budgets: dict[Row, None] = {}  # a dict as an ordered set
-    first_charge_ms: dict[Value, Value] = {}
-    for _, name, scope, started_ms, _ in sorted(rows, key=_STARTED, reverse=True):
-        budgets[name, scope] = None
-        first_charge_ms[name] = started_ms  # ends as the time of the earliest charge
-    file.execute(
-        "INSERT INTO budgets (name, scope) SELECT * "  # noqa: S608  # our own names
-        f"FROM {_make_values_clause([*budgets])} WHERE true ON CONFLICT DO NOTHING",
-        _flatten([*budgets]),
-    )
-    file.execute(
-        "INSERT INTO charges (run, seq, budget, started_ms, cost_nano_usd) "  # noqa: S608
-        f"SELECT ?, v.column1, b.id, v.column4, v.column5 FROM {_make_values_clause(rows)} AS v "
-        "CROSS JOIN budgets b ON b.name = v.column2 AND b.scope = v.column3 WHERE true "
-        "ON CONFLICT DO NOTHING",
-        [run, *_flatten(rows)],
-    )
-    file.execute(
-        "INSERT INTO charged_since (name, since_ms) SELECT * "  # noqa: S608  # our own names
-        f"FROM {_make_values_clause([*first_charge_ms.items()])} WHERE true "
-        "ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms "
-        "WHERE excluded.since_ms < charged_since.since_ms",
-        _flatten([*first_charge_ms.items()]),
-    )
+    latest_first = sorted(rows, key=itemgetter("started_ms"), reverse=True)
+    first_charge_ms = {row["budget"]: row["started_ms"] for row in latest_first}
+    _execute(file, INSERT_BUDGETS, [*{(row["budget"], row["scope"]): None for row in rows}])
+    _execute(file, INSERT_CHARGES, [row.values() for row in rows], run)
+    _execute(file, INSERT_FIRST_CHARGES, [*first_charge_ms.items()])
 
 
-def _split_into_batches(rows: Sequence[Row], columns: int) -> Iterator[Sequence[Row]]:
-    batch_size = MAX_PARAMETERS // columns
+def _split_into_batches(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    batch_size = MAX_PARAMETERS // len(rows[0]) if rows else 1
     return (rows[start : start + batch_size] for start in range(0, len(rows), batch_size))
 
 
-def _make_values_clause(rows: Sequence[Row]) -> str:
+def _execute(
+    file: sqlite3.Connection, insert: str, rows: Sequence[Collection[Value]], *run: int
+) -> int:
+    """Run a statement with the values of rows in the place of ``{}``. Return the inserted rows."""
     marks = f"({', '.join('?' * len(rows[0]))})"
-    return f"(VALUES {', '.join([marks] * len(rows))})"
+    values = f"(VALUES {', '.join([marks] * len(rows))})"
+    return file.execute(insert.format(values), [*run, *chain.from_iterable(rows)]).rowcount
 
 
-def _flatten(rows: Sequence[Row]) -> list[str | int | None]:
-    return [value for row in rows for value in row]
-
-
-@frozen
-class PruneResult:
-    """Number of pruned calls and their known cost.
-
-    ``retained`` is the number of equally old calls that budgets still need.
-    """
+class PruneResult(NamedTuple):
+    """Number of pruned calls, their known cost, and the number of calls that budgets still need."""
 
     calls: int = 0
     nano_usd: int = 0
     retained: int = 0
-
-    def __add__(self, addend: PruneResult) -> PruneResult:
-        retained = self.retained + addend.retained
-        return PruneResult(self.calls + addend.calls, self.nano_usd + addend.nano_usd, retained)
 
 
 def get_prune_limit_ms(before_ms: int, now_ms: int) -> int:

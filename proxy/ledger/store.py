@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import Protocol
 
 from proxy.ledger.rows import Rows
@@ -52,8 +53,8 @@ class LedgerStore(Protocol):
         Raises ``LedgerUnusable``, or ``LedgerWriteFailed`` if a retry may succeed.
         """
 
-    def write(self, rows: Rows, counts: Counts) -> None:
-        """Write a whole batch.
+    def write(self, batch: Sequence[Rows], counts: Counts) -> None:
+        """Write the rows of calls.
 
         After ``LedgerWriteFailed`` the caller retries the same batch, except after ``RowsRefused``.
         """

@@ -15,7 +15,7 @@ from proxy.call.record import Record
 from proxy.call.summary import summarize
 from proxy.ledger.crashes import CallCounters
 from proxy.ledger.jsonl import RefusedRows
-from proxy.ledger.rows import CallEntry, Rows, join_rows, make_rows
+from proxy.ledger.rows import CallEntry, Rows, make_rows
 from proxy.ledger.store import Counts, LedgerStore, LedgerUnusable, LedgerWriteFailed, RowsRefused
 from proxy.ports import EventLog
 from proxy.runtime.spool import RETRY_S, Spool, SpoolBounds
@@ -156,7 +156,7 @@ class Ledger:
         if not rows or self._spool.is_past_deadline:
             return
         try:
-            if self._write_with_retries(partial(self._store.write, join_rows(rows))):
+            if self._write_with_retries(partial(self._store.write, rows)):
                 self._spool.mark_written(len(rows))
         except Exception as error:  # noqa: BLE001  # other rows must be written
             if len(rows) == 1:

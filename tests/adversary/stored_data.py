@@ -100,7 +100,7 @@ class StoredData:
             "a candidate's examples": measure_size(candidate),
             "a decision": len(orjson.dumps(make_decision_entry(summarize(record)))),
             "a ledger entry": measure_size(entry),
-            "the rows of a call": measure_size(rows.calls[0]),
+            "the rows of a call": measure_size(rows.call),
             "the spans": encode_spans(spans.received).ByteSize(),
             "/candidate": _explanation_size(candidate.explain_latest_changes()),
         }

@@ -19,7 +19,6 @@ from proxy.call.attempts import Attempt, BudgetCharge
 from proxy.call.record import Record
 from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit
-from proxy.ledger.rows import Row, Rows
 from proxy.ledger.spending import NEVER_MS, read_spend_unless_per_user
 from proxy.ledger.store import LedgerUnusable
 from proxy.limits import Limiter
@@ -46,7 +45,7 @@ from tests.ledger.records import (
 )
 from tests.ledger.test_init import call
 from tests.ledger.test_spending import write_ledger
-from tests.ledger.test_sqlite import counted
+from tests.ledger.test_sqlite import charged, counted
 from tests.limits.sample_limits import Clock
 from tests.test_pipeline import BEARER
 
@@ -190,8 +189,8 @@ async def test_recall_reads_one_counter(tmp_path: Path, store: Stores) -> None:
         path = tmp_path / str(counters) / "ledger"
         path.parent.mkdir()
         keeping, _ = store(path)
-        charges: list[Row] = [(n, "month", f"tag.team:{n}", NOON_MS, 7) for n in range(counters)]
-        keeping.write(Rows([], [], charges), counted(0))
+        charges = ((n, "month", f"tag.team:{n}", NOON_MS) for n in range(counters))
+        keeping.write(charged(*charges), counted(1))
         costs.append(min([await recall_s(path) for _ in range(5)]))
 
     few_items, items = costs

@@ -16,7 +16,7 @@ import pytest
 from proxy.call.attempts import AttemptReason, BudgetCharge, LossReason, SpendUse
 from proxy.ledger.audit import audit
 from proxy.ledger.jsonl import JsonlStore, RefusedRows, get_refused_path
-from proxy.ledger.rows import Rows, join_rows, make_rows
+from proxy.ledger.rows import Row, Rows, make_rows
 from proxy.ledger.store import Counts, LedgerUnusable, LedgerWriteFailed
 from proxy.money.usage import Source
 from tests.for_each import for_each
@@ -24,8 +24,15 @@ from tests.ledger.conftest import Stores
 from tests.ledger.records import PRICED, call_entry, finished_record, stored_rows
 
 
-def batch(*seqs: int) -> Rows:
-    return join_rows(make_rows(call_entry(seq, finished_record(PRICED, PRICED))) for seq in seqs)
+def batch(*seqs: int) -> list[Rows]:
+    return [make_rows(call_entry(seq, finished_record(PRICED, PRICED))) for seq in seqs]
+
+
+def charged(*charges: tuple[int, str, str, int]) -> list[Rows]:
+    """Return the rows of a call with charges of 7 nano-USD, given seq, budget, scope and time."""
+    columns = ("seq", "budget", "scope", "started_ms", "cost_nano_usd")
+    rows: list[Row] = [dict(zip(columns, (*charge, 7), strict=True)) for charge in charges]
+    return [batch(1)[0]._replace(charges=rows)]
 
 
 def counted(ended: int, dropped: int = 0) -> Counts:
@@ -193,7 +200,7 @@ def test_call_and_attempt_lines_share_the_request_id(tmp_path: Path) -> None:
 def test_call_line_has_its_charges(tmp_path: Path) -> None:
     record = finished_record(PRICED)
     record.charges = [BudgetCharge("month", "tag.team:support", 22_000)]
-    JsonlStore(tmp_path / "ledger", "abc").write(make_rows(call_entry(1, record)), NOTHING)
+    JsonlStore(tmp_path / "ledger", "abc").write([make_rows(call_entry(1, record))], NOTHING)
 
     call, _ = lines(tmp_path / "ledger")
     assert call["charges"] == [
@@ -262,7 +269,7 @@ def add(path: Path, status: int = 200, tag: str = "support") -> None:
     record = finished_record(PRICED)
     record.status = status
     rows = make_rows(call_entry(7, record))
-    rows.calls[0] = (*rows.calls[0][:-1], tag)
+    rows.call["tags"] = tag
     RefusedRows(path, "run").add("SQLITE_CONSTRAINT", rows)
 
 

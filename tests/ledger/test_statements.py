@@ -19,7 +19,7 @@ import pytest
 from proxy.call.attempts import BudgetCharge
 from proxy.ledger.audit import audit
 from proxy.ledger.render import BAR_WIDTH, format_csv, format_json, format_table
-from proxy.ledger.rows import CHARGE_COLUMNS, Row, Rows, join_rows, make_rows
+from proxy.ledger.rows import make_rows
 from proxy.ledger.spending import SpendingLine, SpendingReport
 from proxy.ledger.sqlite import PRUNE_INTERVAL_MS, ProcessRun, SqliteStore
 from proxy.ledger.statements import MAX_PARAMETERS, PRUNE_BATCH, get_prune_limit_ms
@@ -36,21 +36,17 @@ from tests.ledger.records import (
     stored_rows,
 )
 from tests.ledger.test_spending import write_ledger
-from tests.ledger.test_sqlite import batch, counted
+from tests.ledger.test_sqlite import batch, charged, counted
 from tests.servers import eventually
 
-OVER_ONE_STATEMENT = MAX_PARAMETERS // len(CHARGE_COLUMNS) + 3
-
-
-def charged(seqs: range, budgets: int = 5) -> Rows:
-    charges: list[Row] = [(seq, f"b{seq % budgets}", "key:one", seq, 7) for seq in seqs]
-    return Rows([], [], charges)
+OVER_ONE_STATEMENT = MAX_PARAMETERS // 5 + 3
 
 
 def test_charges_refer_to_their_budget(tmp_path: Path, store: Stores) -> None:
     kept_in, _ = store(tmp_path / "ledger")
     for seqs in (range(1, 4), range(4, OVER_ONE_STATEMENT)):
-        kept_in.write(charged(seqs), counted(0))
+        charges = ((seq, f"b{seq % 5}", "key:one", seq) for seq in seqs)
+        kept_in.write(charged(*charges), counted(1))
 
     numbers = {row["id"]: row["name"] for row in stored_rows(tmp_path / "ledger", "budgets")}
     rows = stored_rows(tmp_path / "ledger", "charges")
@@ -62,7 +58,7 @@ def test_charges_refer_to_their_budget(tmp_path: Path, store: Stores) -> None:
 
 def test_existing_rows_are_not_changed(tmp_path: Path, store: Stores) -> None:
     kept_in, _ = store(tmp_path / "ledger")
-    rows = Rows(*batch(1, 2)[:2], charged(range(1, 3)).charges)
+    rows = [*charged((1, "b1", "key:one", 1), (2, "b2", "key:one", 2)), *batch(2)]
     for _ in range(2):
         kept_in.write(rows, counted(2))
 
@@ -77,8 +73,8 @@ def test_existing_rows_are_not_changed(tmp_path: Path, store: Stores) -> None:
 def test_first_charge_of_a_budget_is_recorded(tmp_path: Path, store: Stores) -> None:
     kept_in, _ = store(tmp_path / "ledger")
     for started in ([30, 20, 40], [50, 10], [60]):
-        charges: list[Row] = [(index, "team", "key:one", index, 7) for index in started]
-        kept_in.write(Rows([], [], charges), counted(0))
+        charges = ((index, "team", "key:one", index) for index in started)
+        kept_in.write(charged(*charges), counted(1))
 
     with closing(sqlite3.connect(tmp_path / "ledger")) as file:
         assert [*file.execute("SELECT name, since_ms FROM charged_since")] == [("team", 10)]
@@ -113,9 +109,7 @@ def filled(
 ) -> SqliteStore:
     run = ProcessRun("0" * 16, "1", path.parent, clock, keep * DAY_MS)
     store = dying(SqliteStore(path, run, lambda crash: None, lambda log: None))
-    rows = join_rows(
-        make_rows(call_entry(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1)
-    )
+    rows = [make_rows(call_entry(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1)]
     store.write(rows, Counts(len(ages), len(ages), 0, 0))
     return store
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,7 @@ from proxy.app.telemetry import build_writer_error_callback
 from proxy.ledger.audit import audit
 from proxy.ledger.crashes import CallCounters
 from proxy.ledger.jsonl import RefusedRows, get_refused_path
-from proxy.ledger.rows import Row, Rows
+from proxy.ledger.rows import Rows
 from proxy.ledger.store import Counts, LedgerWriteFailed, RowsRefused
 from proxy.ledger.writer import CALLS_PER_TRANSACTION, MAX_CALLS, MAX_WAITING_TO_PAUSE, Ledger
 from proxy.telemetry.metrics import Metrics
@@ -41,7 +42,7 @@ class Memory:
     """A store that may be full or hang until it is released."""
 
     def __init__(self) -> None:
-        self.calls: list[Row] = []
+        self.seqs: list[Any] = []
         self.counts: Counts | None = None
         self.closed = False
         self.full = False
@@ -51,11 +52,11 @@ class Memory:
     def open(self) -> None:
         return None
 
-    def write(self, rows: Rows, counts: Counts) -> None:
+    def write(self, batch: Sequence[Rows], counts: Counts) -> None:
         self.go.wait()
         if self.full:
             raise LedgerWriteFailed("ENOSPC")
-        self.calls.extend(rows.calls)
+        self.seqs += [rows.call["seq"] for rows in batch]
         self.counts = counts
 
     def prune(self) -> bool:
@@ -85,7 +86,7 @@ def test_close_writes_all_waiting_calls() -> None:
     put(writer, tally, 1000)
     writer.close(5)
 
-    assert [row[0] for row in store.calls] == list(range(1, 1001))
+    assert store.seqs == list(range(1, 1001))
     assert (store.counts, store.closed, fake_log.drops) == (Counts(1000, 1000, 0, 0), True, {})
 
 
@@ -96,7 +97,7 @@ async def test_failed_write_is_retried_and_reported_once() -> None:
     put(writer, tally, 3)
     await eventually(lambda: bool(fake_log.entries))
     store.full = False
-    await eventually(lambda: len(store.calls) == 3)
+    await eventually(lambda: len(store.seqs) == 3)
     writer.close(5)
 
     assert [event for event, _ in fake_log.entries] == ["ledger.failing", "ledger.mended"]
@@ -148,9 +149,9 @@ class Batches(Memory):
         super().__init__()
         self.sizes: list[int] = []
 
-    def write(self, rows: Rows, counts: Counts) -> None:
-        super().write(rows, counts)
-        self.sizes.append(len(rows.calls))
+    def write(self, batch: Sequence[Rows], counts: Counts) -> None:
+        super().write(batch, counts)
+        self.sizes.append(len(batch))
 
 
 def test_batch_size_grows_with_the_queue() -> None:
@@ -161,7 +162,7 @@ def test_batch_size_grows_with_the_queue() -> None:
     store.go.set()
     writer.close(5)
 
-    assert sum(store.sizes) == len(store.calls) == 2 * MAX_WAITING_TO_PAUSE
+    assert sum(store.sizes) == len(store.seqs) == 2 * MAX_WAITING_TO_PAUSE
     assert max(store.sizes) > CALLS_PER_TRANSACTION
     assert (
         sum(size for size in store.sizes if size <= CALLS_PER_TRANSACTION)
@@ -178,12 +179,12 @@ class Picky(Memory):
         self.refuses = refuses
         self.writes = 0
 
-    def write(self, rows: Rows, counts: Counts) -> None:
+    def write(self, batch: Sequence[Rows], counts: Counts) -> None:
         self.writes += 1
-        for row in rows.calls:
-            if (error := self.refuses.get(cast(int, row[0]))) is not None:
+        for rows in batch:
+            if (error := self.refuses.get(cast(int, rows.call["seq"]))) is not None:
                 raise error
-        super().write(rows, counts)
+        super().write(batch, counts)
 
 
 def test_refused_row_is_set_aside_and_others_are_written(tmp_path: Path) -> None:
@@ -193,9 +194,7 @@ def test_refused_row_is_set_aside_and_others_are_written(tmp_path: Path) -> None
     put(writer, tally, 256)
     writer.close(10)
 
-    assert sorted(cast(int, row[0]) for row in store.calls) == [
-        n for n in range(1, 257) if n not in (7, 200)
-    ]
+    assert sorted(store.seqs) == [n for n in range(1, 257) if n not in (7, 200)]
     lines = [json.loads(line) for line in (tmp_path / "refused").read_text().splitlines()]
     assert [(line["reason"], line["call"]["seq"]) for line in lines] == [
         ("SQLITE_CONSTRAINT", 7),
@@ -229,7 +228,7 @@ def test_rows_are_written_when_setting_aside_fails() -> None:
     put(writer, tally, 3)
     writer.close(10)
 
-    assert [row[0] for row in store.calls] == [1, 3]
+    assert store.seqs == [1, 3]
     assert fake_log.drops == {"refused": 1}
     assert "ledger.not_set_aside" in dict(fake_log.entries)
 
@@ -272,7 +271,7 @@ async def test_exception_in_thread_is_reported_and_thread_continues() -> None:
     put(writer, tally, 1)
     await eventually(lambda: bool(fake_log.failures))
     put(writer, tally, 1)
-    await eventually(lambda: len(store.calls) == 2)
+    await eventually(lambda: len(store.seqs) == 2)
     writer.close(5)
 
     assert (store.closed, fake_log.drops) == (True, {})

@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 from proxy.call.summary import summarize
 from proxy.dialects.vendors.other_gateways import HEADER_MEANINGS
 from proxy.errors import BadRequest, Overloaded
-from proxy.ledger.rows import CALL_COLUMNS, make_rows
+from proxy.ledger.rows import make_rows
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload
 from proxy.server.request import BodyParser
 from proxy.telemetry.attributes import get_server_span_attributes
@@ -170,8 +170,7 @@ async def test_unparseable_request_is_recorded_with_its_id(
     ):
         name = response.headers["x-request-id"]
     [record] = await proxy.sink.wait()
-    [call] = make_rows(call_entry(1, record)).calls
-    line, row = build_call_line(record), dict(zip(CALL_COLUMNS, call, strict=True))
+    line, row = build_call_line(record), make_rows(call_entry(1, record)).call
 
     assert (response.status, name) == (status, text or name)
     assert (line["request_id"], row["request_id"]) == (name, name)

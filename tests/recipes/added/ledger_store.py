@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from proxy.ledger.rows import CALL_COLUMNS, Rows
+from proxy.ledger.rows import Rows
 from proxy.ledger.store import Counts, to_write_error
-
-ID = CALL_COLUMNS.index("request_id")
 
 
 class AcmeStore:
@@ -20,10 +19,10 @@ class AcmeStore:
         except OSError as error:
             raise to_write_error(error) from None
 
-    def write(self, rows: Rows, counts: Counts) -> None:
+    def write(self, batch: Sequence[Rows], counts: Counts) -> None:
         try:
             with self._path.open("a") as file:
-                file.writelines(f"{row[ID]}\n" for row in rows.calls)
+                file.writelines(f"{rows.call['request_id']}\n" for rows in batch)
         except OSError as error:
             raise to_write_error(error) from None
 
