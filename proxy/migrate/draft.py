@@ -6,95 +6,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from datetime import date
-from typing import Any, NamedTuple
+from itertools import chain, count
+from types import MappingProxyType
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import yaml
 
 from proxy.config.scalars import check_url
 from proxy.dialects import DIALECTS
-from proxy.errors.words import first_items, shorten
+from proxy.errors.words import shorten
 from proxy.money import usage
 from proxy.types.providers import BY_LITELLM_NAME
 
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAX_WEIGHT = 1_000_000  # maximum weight of a target in a policy
-MAX_ITEMS = 10_000
-"""Maximum number of items of a list or a mapping."""
-INVALID_URL_PROBLEM = "is not an http or https URL"
+LEFT_OUT = "has no equivalent and is left out"
 _VARIABLE_REFERENCE = re.compile(
     r"os\.environ/([A-Za-z_][A-Za-z0-9_]*)|\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?"
 )
-
-
-class ConfigPart:
-    """A mapping in a configuration, which records the members that were read.
-
-    ``path`` is its path, such as ``model_list[0].litellm_params``.
-    """
-
-    def __init__(self, path: str, values: Any) -> None:
-        self.path = path
-        self._values: dict[str, Any] = (
-            {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
-        )
-        self._read: set[str] = set()
-
-    def get_member_path(self, name: str) -> str:
-        """Return the path of a member."""
-        return f"{self.path}.{name}" if self.path else name
-
-    def list_member_names(self) -> list[str]:
-        """Return the names of the members, at most ``MAX_ITEMS``."""
-        return first_items(self._values, MAX_ITEMS)
-
-    def read_value(self, name: str) -> Any:
-        """Return a member of any type, or None."""
-        self._read.add(name)
-        return self._values.get(name)
-
-    def read_as_text(self, name: str) -> str | None:
-        """Return a member that is text or a number as text, otherwise None."""
-        value = self._values.get(name)
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value == "":
-            return None
-        self._read.add(name)
-        return str(value)
-
-    def read_number(self, name: str, *, allow_zero: bool = False) -> float | None:
-        """Return a member that is a number above 0, or 0 if allowed, otherwise None."""
-        try:
-            value = float(self._values[name])
-        except (KeyError, OverflowError, TypeError, ValueError):
-            return None
-        if isinstance(self._values[name], bool) or not 0 <= value < 1e12:
-            return None
-        if value == 0 and not allow_zero:
-            return None
-        self._read.add(name)
-        return value
-
-    def read_mapping(self, name: str) -> ConfigPart:
-        """Return a mapping, which is empty if there is none."""
-        value = self._values.get(name)
-        if isinstance(value, dict):
-            self._read.add(name)
-        return ConfigPart(self.get_member_path(name), value)
-
-    def read_mappings(self, name: str) -> list[ConfigPart]:
-        """Return the mappings of a list, at most ``MAX_ITEMS``."""
-        value = self._values.get(name)
-        if not isinstance(value, list):
-            return []
-        self._read.add(name)
-        items = enumerate(first_items(value, MAX_ITEMS))
-        return [ConfigPart(f"{self.get_member_path(name)}[{index}]", item) for index, item in items]
-
-    def iter_unread_paths(self) -> Iterator[str]:
-        """Yield the paths of members that were not read, except empty ones."""
-        for name, value in self._values.items():
-            if name not in self._read and value not in (None, "", [], {}):
-                yield shorten(self.get_member_path(name), 200)
 
 
 class Draft:
@@ -120,11 +50,6 @@ class Draft:
         """Add a note on one line: it is also a comment in a policy file."""
         self.notes.append(f"{shorten(path, 200)}: {shorten(reason, 500)}")
 
-    def report_skipped_target(self, path: str, reason: str) -> None:
-        """Count a target that is not converted, and add a note."""
-        self.skipped_count += 1
-        self.add_note(path, f"{reason}. This target was not converted.")
-
     def reference_secret(self, value: object, default_variable: str, path: str) -> str:
         """Return a reference to the variable of a secret.
 
@@ -141,30 +66,22 @@ class Draft:
 
     def _assign_variable(self, secret: str, default_variable: str) -> str:
         if secret not in self._variables:
-            number, variable = 1, default_variable
             stem, suffix, _ = default_variable.partition("_API_KEY")
-            while variable in {*self._used_variables, *self._variables.values()}:
-                number += 1
-                variable = f"{stem}_{number}{suffix}"
-            self._variables[secret] = variable
+            names = (f"{stem}_{number}{suffix}" for number in count(2))
+            used = {*self._used_variables, *self._variables.values()}
+            self._variables[secret] = next(
+                n for n in chain([default_variable], names) if n not in used
+            )
         return self._variables[secret]
 
-    def add_unread_notes(
-        self, parts: Iterable[ConfigPart], reason: str = "has no equivalent and is left out"
-    ) -> None:
-        """Add a note for each member that was not read."""
-        for part in parts:
-            for path in part.iter_unread_paths():
-                self.add_note(path, reason)
-
-    def add_upstream(self, name: str, config: Mapping[str, Any]) -> str:
+    def add_upstream(self, name: str, config: dict[str, Any]) -> str:
         """Add an upstream unless an equal one exists. Return its unique name."""
-        number, unique = 1, to_slug(name)
-        while unique in self.upstreams and self.upstreams[unique] != config:
-            number += 1
-            unique = f"{to_slug(name)[:60]}-{number}"
-        self.upstreams.setdefault(unique, dict(config))
-        return unique
+        names = (f"{to_slug(name)[:60]}-{number}" for number in count(2))
+        return next(
+            unique
+            for unique in chain([to_slug(name)], names)
+            if self.upstreams.setdefault(unique, config) == config
+        )
 
     def add_alias(self, deployment: dict[str, Any], name: str) -> bool:
         """Add a name of a deployment. Return False if another deployment has it."""
@@ -182,18 +99,6 @@ class Draft:
                 for target in deployment["targets"]:
                     target["weight"] = 1
 
-    def redact_url_or_skip(self, path: str, text: str, variable: str | None = None) -> str | None:
-        """Return a URL without secrets. If it is invalid, report the target and return None."""
-        url, is_cut = redact_url(text)
-        if url is None:
-            self.report_skipped_target(
-                path,
-                INVALID_URL_PROBLEM if variable is None else f"{variable} {INVALID_URL_PROBLEM}",
-            )
-        elif is_cut:
-            self.add_note(path, "contains credentials, a query or a fragment, which are not copied")
-        return url
-
     def render_files(self) -> dict[str, str]:
         """Return the text of each file by its name, with the notes as comments."""
         head = "".join(f"# - {note}\n" for note in self.notes)
@@ -205,6 +110,93 @@ class Draft:
         if self.policy:
             files["policies.yaml"] = _dump_yaml({"policies": {"default": self.policy}})
         return files
+
+
+class ConfigPart:
+    """A mapping in a configuration, which records the members that were read.
+
+    ``path`` is its path, such as ``model_list[0].litellm_params``. ``draft`` gets the notes.
+    """
+
+    def __init__(self, draft: Draft, values: Any, path: str = "") -> None:
+        self.draft = draft
+        self.path = path
+        self.values: dict[str, Any] = (
+            {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
+        )
+        self._read: set[str] = set()
+
+    def get_member_path(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    def add_note(self, name: str, reason: str) -> None:
+        """Add a note on a member."""
+        self.draft.add_note(self.get_member_path(name), reason)
+
+    def skip_target(self, reason: str, name: str | None = None) -> None:
+        """Count a target that is not converted, and add a note on it or its member ``name``."""
+        self.draft.skipped_count += 1
+        path = self.path or "config" if name is None else self.get_member_path(name)
+        self.draft.add_note(path, f"{reason}. This target was not converted.")
+
+    def add_unread_notes(
+        self, reason: str = LEFT_OUT, notes: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Add a note for each member that was not read and is not empty."""
+        for name, value in self.values.items():
+            if name not in self._read and value not in (None, "", [], {}):
+                self.add_note(name, notes.get(self.get_member_path(name), reason))
+
+    def read_value(self, name: str) -> Any:
+        """Return a member of any type, or None."""
+        self._read.add(name)
+        return self.values.get(name)
+
+    def read_as_text(self, name: str) -> str | None:
+        """Return a member that is text or a number as text, otherwise None."""
+        value = self.values.get(name)
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)) or value == "":
+            return None
+        return str(self.read_value(name))
+
+    def read_number(self, name: str, *, allow_zero: bool = False) -> float | None:
+        """Return a member that is a number above 0, or 0 if allowed, otherwise None."""
+        try:
+            value = float(self.values[name])
+        except (KeyError, OverflowError, TypeError, ValueError):
+            return None
+        is_valid = 0 < value < 1e12 or (value == 0 and allow_zero)
+        if isinstance(self.values[name], bool) or not is_valid:
+            return None
+        self._read.add(name)
+        return value
+
+    def read_mapping(self, name: str) -> ConfigPart:
+        """Return a mapping, which is empty if there is none."""
+        value = self.values.get(name)
+        if isinstance(value, dict):
+            self._read.add(name)
+        return ConfigPart(self.draft, value, self.get_member_path(name))
+
+    def read_mappings(self, name: str) -> list[ConfigPart]:
+        """Return the mappings of a list."""
+        value, path = self.values.get(name), self.get_member_path(name)
+        if not isinstance(value, list):
+            return []
+        self._read.add(name)
+        return [
+            ConfigPart(self.draft, item, f"{path}[{index}]") for index, item in enumerate(value)
+        ]
+
+    def redact_url(self, name: str, text: str, variable: str | None = None) -> str | None:
+        """Return a URL without secrets. If it is invalid, skip the target and return None."""
+        url, is_cut = redact_url(text)
+        if url is None:
+            problem = "is not an http or https URL"
+            self.skip_target(f"{variable} {problem}" if variable else problem, name)
+        elif is_cut:
+            self.add_note(name, "contains credentials, a query or a fragment, which are not copied")
+        return url
 
 
 def _dump_yaml(section: Mapping[str, Any]) -> str:
@@ -248,9 +240,7 @@ def resolve_url(text: str, environ: Mapping[str, str]) -> tuple[str | None, str 
     The URL is None if the variable is not set.
     """
     variable = _parse_variable(text)
-    if variable is None:
-        return text, None
-    return environ.get(variable) or None, variable
+    return (environ.get(variable) or None, variable) if variable else (text, None)
 
 
 def redact_url(text: str) -> tuple[str | None, bool]:
@@ -278,29 +268,23 @@ def format_duration(seconds: float) -> str:
     return f"{int(seconds)}s" if is_whole and seconds >= 1 else f"{max(1, round(seconds * 1000))}ms"
 
 
-class ListedPrice(NamedTuple):
-    """A value of ``price`` in policies, and the date of the price table."""
-
-    price: Any
-    as_of: date | None
-
-
-def find_listed_price(upstream: Mapping[str, Any], model: str) -> ListedPrice | None:
-    """Return the price of a model, or None if the table has none.
+def find_listed_price(upstream: Mapping[str, Any], model: str) -> tuple[Any, date | None] | None:
+    """Return the ``price`` of a model and the date of the price table, None if it has no price.
 
     The name may start with a provider. Otherwise the model is one of the upstream's provider.
     """
     from proxy.policy.files.load import read_packaged_prices  # noqa: PLC0415  # few configurations need it
 
+    provider: str | None
     litellm_name, slash, name = model.partition("/")
     if slash and litellm_name in BY_LITELLM_NAME:
-        provider: str | None = BY_LITELLM_NAME[litellm_name].name
+        provider = BY_LITELLM_NAME[litellm_name].name
     else:
         provider, name = upstream.get("provider") or get_price_provider(upstream["dialect"]), model
     table = read_packaged_prices()
     rows = table.prices.get(provider or "", {})
     row = usage.find_exact_or_wildcard_name(rows, name)
-    return None if row is None else ListedPrice(deepcopy(rows[row]), table.price_table.as_of)
+    return None if row is None else (deepcopy(rows[row]), table.price_table.as_of)
 
 
 def get_price_provider(dialect: str) -> str | None:

@@ -5,7 +5,7 @@ Sources: LiteLLM's documents on the proxy configuration and on ``model_info``, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,23 +51,14 @@ STORE_BY_CACHE_TYPE = {"local": "memory", "disk": "sqlite", "redis": "redis"}
 CACHE_KEYS_NOTE = "a secret of at least 16 characters, for the keys of cache entries"
 STORE_SETTINGS = {
     "redis": {
-        "HEADRACE_REDIS_URL": "the URL of the cache's Redis: redis://USER:PASSWORD@HOST:PORT",
-        "HEADRACE_SECRET": CACHE_KEYS_NOTE,
+        "HEADRACE_REDIS_URL": "the URL of the cache's Redis: redis://USER:PASSWORD@HOST:PORT"
     },
-    "sqlite": {
-        "HEADRACE_CACHE_FILE": "the path of the cache file",
-        "HEADRACE_SECRET": CACHE_KEYS_NOTE,
-    },
+    "sqlite": {"HEADRACE_CACHE_FILE": "the path of the cache file"},
 }
 """Settings of cache stores outside the process."""
 BUDGET_PERIODS = {
-    "1d": "day",
-    "24h": "day",
-    "7d": "week",
-    "30d": "month",
-    "1mo": "month",
-    "1h": "hour",
-}
+    "1h": "hour", "1d": "day", "24h": "day", "7d": "week", "30d": "month", "1mo": "month",
+}  # fmt: skip
 NOTES_BY_SETTING = {
     "general_settings.master_key": "is not a client key. Create keys with `headrace key`.",
     "general_settings.database_url": "keys are lines in keys.yaml. Use `headrace key`.",
@@ -110,10 +101,11 @@ class _Converter:
 
     def __init__(self, config: Any, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self._top = ConfigPart("", config)
+        models = ConfigPart(Draft(), config).read_mappings("model_list")
+        self._draft = Draft({*iter_variable_names(config), *_iter_default_key_variables(models)})
+        self._top = ConfigPart(self._draft, config)
         self._litellm = self._top.read_mapping("litellm_settings")
         self._router = self._top.read_mapping("router_settings")
-        self._draft = Draft({*iter_variable_names(config), *self._iter_default_key_variables()})
         self._upstream_defaults: dict[str, Any] = {}
         self._deployment_defaults: dict[str, Any] = {}
 
@@ -133,20 +125,8 @@ class _Converter:
         self._add_cache(self._litellm.read_mapping("cache_params"))
         self._add_budget()
         for part in (self._top, self._litellm, self._router, general):
-            for path in part.iter_unread_paths():
-                draft.add_note(
-                    path, NOTES_BY_SETTING.get(path, "has no equivalent and is left out")
-                )
+            part.add_unread_notes(notes=NOTES_BY_SETTING)
         return draft
-
-    def _iter_default_key_variables(self) -> Iterator[str]:
-        """Yield the variables of API keys that LiteLLM reads by default."""
-        for item in self._top.read_mappings("model_list"):
-            params = item.read_mapping("litellm_params")
-            is_converted = "*" not in (params.read_as_text("model") or "")
-            provider = BY_LITELLM_NAME.get(_read_provider_name(params))
-            if is_converted and provider is not None and params.read_value("api_key") is None:
-                yield provider.key_variable
 
     def _read_router_settings(self) -> None:
         litellm, router = self._litellm, self._router
@@ -168,25 +148,20 @@ class _Converter:
             self._deployment_defaults["balance"] = "least_loaded"
         elif strategy not in (None, "simple-shuffle"):
             note = f"{strategy} is not supported. Calls are distributed by weight."
-            self._draft.add_note(router.get_member_path("routing_strategy"), note)
+            router.add_note("routing_strategy", note)
 
     def _add_model(self, item: ConfigPart) -> None:
         draft, model_name = self._draft, item.read_as_text("model_name")
         params, info = item.read_mapping("litellm_params"), item.read_mapping("model_info")
         info.read_value("id")
-        mode = info.read_as_text("mode") or "chat"
         model = params.read_as_text("model")
         if model_name is None or model is None or "*" in model_name + model:
-            draft.report_skipped_target(
-                item.path, "must have one model_name and one model, without wildcards"
-            )
+            item.skip_target("must have one model_name and one model, without wildcards")
             return
         provider_name = _read_provider_name(params)
         provider = BY_LITELLM_NAME.get(provider_name)
         if provider is None:
-            draft.report_skipped_target(
-                params.get_member_path("model"), f"provider {provider_name} is not supported"
-            )
+            params.skip_target(f"provider {provider_name} is not supported", "model")
             return
         upstream = self._add_upstream(params, provider_name, provider)
         if upstream is None:
@@ -196,24 +171,12 @@ class _Converter:
         defaults: dict[str, Any] = {"targets": [], **self._deployment_defaults}
         deployment = draft.deployments.setdefault(name, defaults)
         if name != model_name and not draft.add_alias(deployment, model_name[:MAX_NAME]):
-            draft.add_note(item.get_member_path("model_name"), f"{model_name} is renamed to {name}")
+            item.add_note("model_name", f"{model_name} is renamed to {name}")
         _add_target(params, deployment, target)
-        if mode in ENDPOINT_BY_MODE:
-            target["endpoint"] = ENDPOINT_BY_MODE[mode]
-        for path in list_passthrough_paths(mode, provider_name):
-            if path not in deployment.setdefault("passthrough", []):
-                deployment["passthrough"].append(path)
-        self._add_mode_notes(info, mode, target["model"])
+        _apply_mode(info, provider_name, deployment, target)
         self._add_base_model_price(info, params, target)
-        draft.add_unread_notes((item, params, info))
-
-    def _add_mode_notes(self, info: ConfigPart, mode: str, model: str) -> None:
-        if mode in FORM_UPLOAD_MODES:
-            note = f"form uploads are forwarded unchanged: clients must send the model {model}"
-            self._draft.add_note(info.get_member_path("mode"), note)
-        if mode not in SUPPORTED_MODES and mode not in MODE_PATHS:
-            note = f'mode {mode} is not supported. See "Other paths" in docs/policies.md.'
-            self._draft.add_note(info.get_member_path("mode"), note)
+        for part in (item, params, info):
+            part.add_unread_notes()
 
     def _add_base_model_price(
         self, info: ConfigPart, params: ConfigPart, target: dict[str, Any]
@@ -226,9 +189,9 @@ class _Converter:
         if listed is None:
             note = f'model {base_model} has no known price. Add "price:" to the target.'
         else:
-            target["price"] = listed.price
-            note = f"the target gets the price of {base_model} as of {listed.as_of}"
-        self._draft.add_note(info.get_member_path("base_model"), note)
+            target["price"], as_of = listed
+            note = f"the target gets the price of {base_model} as of {as_of}"
+        info.add_note("base_model", note)
 
     def _add_upstream(self, params: ConfigPart, name: str, provider: Provider) -> str | None:
         base_url = self._read_base_url(params, name, provider)
@@ -241,7 +204,7 @@ class _Converter:
             upstream["api_key"] = self._draft.reference_secret(key, variable, path)
         elif provider.base_url is None:
             note = f"is missing, so no key is sent. To send one, set api_key: ${{{variable}}}"
-            self._draft.add_note(path, note)
+            params.add_note("api_key", note)
         if provider.name != get_price_provider(provider.dialect):
             upstream["provider"] = provider.name
         upstream |= self._upstream_defaults
@@ -252,46 +215,42 @@ class _Converter:
 
     def _read_base_url(self, params: ConfigPart, name: str, provider: Provider) -> str | None:
         """Return the base URL of a target. If there is none, report it and return None."""
-        path = params.get_member_path("api_base")
         configured = params.read_as_text("api_base") or params.read_as_text("base_url")
         if configured is None:
             if provider.base_url is None:
-                self._draft.report_skipped_target(
-                    path, "is missing, and the provider has no default base URL"
-                )
+                note = "is missing, and the provider has no default base URL"
+                params.skip_target(note, "api_base")
             return provider.base_url
         text, variable = resolve_url(configured, self._environ)
         if text is None:
             note = f"{variable} is not set. Set it and run this command again"
-            self._draft.report_skipped_target(path, note)
+            params.skip_target(note, "api_base")
             return None
-        url = self._draft.redact_url_or_skip(path, text, variable)
+        url = params.redact_url("api_base", text, variable)
         if url is not None and variable is not None:
-            self._draft.add_note(path, f"the value of {variable} is written to the policy: {url}")
+            note = f"the value of {variable} is written to the policy: {url}"
+            params.add_note("api_base", note)
         if url is not None and name == "azure":
             url = url.rstrip("/").removesuffix("/openai/v1")
             url += "/openai/v1" if urlsplit(url).path else ""
             if params.read_as_text("api_version") is not None:
                 note = "is not needed, because Azure is called at /openai/v1"
-                self._draft.add_note(params.get_member_path("api_version"), note)
+                params.add_note("api_version", note)
         return url
 
     def _add_fallbacks(self, part: ConfigPart) -> None:
         deployments = self._draft.deployments
-        for model_name in list(part.list_member_names()):
+        for model_name in part.values:
             fallback_names = part.read_value(model_name)
             deployment = deployments.get(to_slug(model_name))
-            path = part.get_member_path(model_name)
             if deployment is None or not isinstance(fallback_names, list):
-                self._draft.add_note(
-                    path, "the fallbacks of a model that is not in model_list are left out"
-                )
+                note = "the fallbacks of a model that is not in model_list are left out"
+                part.add_note(model_name, note)
                 continue
             for fallback_name in map(str, fallback_names):
                 if to_slug(fallback_name) not in deployments:
-                    self._draft.add_note(
-                        path, f"fallback {fallback_name} is not in model_list and is left out"
-                    )
+                    note = f"fallback {fallback_name} is not in model_list and is left out"
+                    part.add_note(model_name, note)
                     continue
                 deployment.setdefault("fallback", []).extend(
                     {name: target[name] for name in target if name != "weight"}
@@ -300,16 +259,16 @@ class _Converter:
                 )
 
     def _add_aliases(self, part: ConfigPart) -> None:
-        for alias in part.list_member_names():
+        for alias in part.values:
             model_name = part.read_value(alias)
             model_name = model_name.get("model") if isinstance(model_name, dict) else model_name
             deployment = self._draft.deployments.get(to_slug(str(model_name)))
             if deployment is None:
                 note = "is an alias of a model that is not in model_list, and is left out"
-                self._draft.add_note(part.get_member_path(alias), note)
+                part.add_note(alias, note)
             elif not self._draft.add_alias(deployment, alias[:MAX_NAME]):
                 note = "is also the name of another model. That model receives the calls."
-                self._draft.add_note(part.get_member_path(alias), note)
+                part.add_note(alias, note)
 
     def _add_cache(self, params: ConfigPart) -> None:
         draft = self._draft
@@ -317,15 +276,14 @@ class _Converter:
             store, ttl = params.read_as_text("type"), params.read_number("ttl")
             if store not in (None, *STORE_BY_CACHE_TYPE):
                 note = f"store {store} is not supported. The cache is kept in memory."
-                draft.add_note(params.get_member_path("type"), note)
+                params.add_note("type", note)
             store = STORE_BY_CACHE_TYPE.get(store or "local", "memory")
             draft.policy["cache"] = {**_format_durations(ttl=ttl), "store": store}
-            if settings := STORE_SETTINGS.get(store):
+            if store in STORE_SETTINGS:
+                settings = {**STORE_SETTINGS[store], "HEADRACE_SECRET": CACHE_KEYS_NOTE}
                 draft.exports |= settings
-                note = f"requires {' and '.join(settings)} where Headrace runs"
-                draft.add_note(params.get_member_path("type"), note)
-        note = "is left out. See docs/cache.md for the settings of the cache."
-        draft.add_unread_notes((params,), note)
+                params.add_note("type", f"requires {' and '.join(settings)} where Headrace runs")
+        params.add_unread_notes("is left out. See docs/cache.md for the settings of the cache.")
 
     def _add_budget(self) -> None:
         litellm = self._litellm
@@ -334,18 +292,45 @@ class _Converter:
             return
         window = BUDGET_PERIODS.get(period or "30d")
         if window is None:
-            self._draft.add_note(
-                litellm.get_member_path("budget_duration"),
-                f"{period} becomes a calendar month, because budgets have calendar windows",
-            )
+            note = f"{period} becomes a calendar month, because budgets have calendar windows"
+            litellm.add_note("budget_duration", note)
         usd = f"{budget:.9g} per {window or 'month'}"
         self._draft.policy["limits"] = [{"name": "budget", "usd": usd, "unpriced": "allow"}]
         note = "becomes a budget that does not count models without a known price"
-        self._draft.add_note(litellm.get_member_path("max_budget"), note)
+        litellm.add_note("max_budget", note)
+
+
+def _iter_default_key_variables(models: Iterable[ConfigPart]) -> Iterator[str]:
+    """Yield the variables of API keys that LiteLLM reads by default."""
+    for item in models:
+        params = item.read_mapping("litellm_params")
+        is_converted = "*" not in (params.read_as_text("model") or "")
+        provider = BY_LITELLM_NAME.get(_read_provider_name(params))
+        if is_converted and provider is not None and params.read_value("api_key") is None:
+            yield provider.key_variable
 
 
 def _format_durations(**seconds: float | None) -> dict[str, str]:
     return {name: format_duration(value) for name, value in seconds.items() if value}
+
+
+def _apply_mode(
+    info: ConfigPart, provider_name: str, deployment: dict[str, Any], target: dict[str, Any]
+) -> None:
+    mode = info.read_as_text("mode") or "chat"
+    if mode in ENDPOINT_BY_MODE:
+        target["endpoint"] = ENDPOINT_BY_MODE[mode]
+    for path in list_passthrough_paths(mode, provider_name):
+        if path not in deployment.setdefault("passthrough", []):
+            deployment["passthrough"].append(path)
+    if mode in FORM_UPLOAD_MODES:
+        model = target["model"]
+        note = f"form uploads are forwarded unchanged: clients must send the model {model}"
+        info.add_note("mode", note)
+    if mode not in SUPPORTED_MODES and mode not in MODE_PATHS:
+        info.add_note(
+            "mode", f'mode {mode} is not supported. See "Other paths" in docs/policies.md.'
+        )
 
 
 def _add_target(params: ConfigPart, deployment: dict[str, Any], target: dict[str, Any]) -> None:

@@ -23,11 +23,9 @@ NO_EMBEDDINGS_NOTE = (
     "similar prompts are not matched. Add semantic: {embeddings: DEPLOYMENT}. See docs/cache.md."
 )
 LITELLM_NAME_BY_SLUG = {
-    "together-ai": "together_ai",
-    "fireworks-ai": "fireworks_ai",
-    "mistral-ai": "mistral",
-}
-LITELLM_NAME_BY_SLUG |= {"google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity"}
+    "together-ai": "together_ai", "fireworks-ai": "fireworks_ai", "mistral-ai": "mistral",
+    "google": "gemini", "x-ai": "xai", "perplexity-ai": "perplexity",
+}  # fmt: skip
 """LiteLLM's names of providers that have another slug at Portkey."""
 FAILOVER_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 WEIGHT_SCALE = 1000  # weights are whole numbers in policies
@@ -35,41 +33,39 @@ WEIGHT_SCALE = 1000  # weights are whole numbers in policies
 
 def convert_config(config: Any, name: str, environ: Mapping[str, str]) -> Draft:
     """Return a draft with one deployment called ``name``. ``environ`` is not used."""
-    top, draft = ConfigPart("", config), Draft(iter_variable_names(config))
-    deployment: dict[str, Any] = {"targets": []}
+    draft = Draft(iter_variable_names(config))
+    top = ConfigPart(draft, config)
     strategy = top.read_mapping("strategy")
     mode = strategy.read_as_text("mode") or "single"
     parts = top.read_mappings("targets") or [top]
-    targets = [target for part in parts if (target := _convert_target(draft, part)) is not None]
-    if mode == "loadbalance" and targets:
-        deployment["targets"] = [{"weight": WEIGHT_SCALE, **target} for target in targets]
-    else:
-        if mode not in {"single", "fallback"}:
-            note = f"mode {mode} is not supported. The first target is used."
-            draft.add_note(strategy.get_member_path("mode"), note)
-        deployment["targets"] = targets[:1]
-        if targets[1:]:
-            deployment["fallback"] = targets[1:]
-    for target in targets if mode != "loadbalance" else ():
-        target.pop("weight", None)
+    weighted = mode == "loadbalance"
+    converted = [_convert_target(part, weighted=weighted) for part in parts]
+    targets = [target for target in converted if target is not None]
+    if mode not in {"single", "fallback", "loadbalance"}:
+        strategy.add_note("mode", f"mode {mode} is not supported. The first target is used.")
+    first = len(targets) if weighted else 1
+    deployment: dict[str, Any] = {"targets": targets[:first]}
+    if targets[first:]:
+        deployment["fallback"] = targets[first:]
     if strategy.read_value("on_status_codes"):
-        draft.add_note(
-            strategy.get_member_path("on_status_codes"),
-            "is left out: the fallback is used after every failure",
-        )
-    _add_retry(draft, deployment, top.read_mapping("retry"))
-    _add_cache(draft, deployment, top.read_mapping("cache"))
-    _add_timeout(draft, top)
+        note = "is left out: the fallback is used after every failure"
+        strategy.add_note("on_status_codes", note)
+    _add_retry(deployment, top.read_mapping("retry"))
+    _add_cache(deployment, top.read_mapping("cache"))
+    total_ms = top.read_number("request_timeout")
+    timeouts = {"timeouts": {"total": format_duration(total_ms / 1000)}} if total_ms else {}
+    draft.upstreams = {name: upstream | timeouts for name, upstream in draft.upstreams.items()}
     if targets:
         draft.deployments[to_slug(name)] = deployment
         draft.replace_weights_if_all_zero()
-    draft.add_unread_notes((top, strategy))
+    for part in (top, strategy):
+        part.add_unread_notes()
     return draft
 
 
-def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
+def _convert_target(part: ConfigPart, *, weighted: bool) -> dict[str, Any] | None:
     """Return a target. If it cannot be converted, report it and return None."""
-    overrides = part.read_mapping("override_params")
+    draft, overrides = part.draft, part.read_mapping("override_params")
     text = part.read_as_text("provider") or part.read_as_text("virtual_key") or ""
     model = overrides.read_as_text("model") or ""
     if model.startswith("@"):
@@ -78,35 +74,28 @@ def _convert_target(draft: Draft, part: ConfigPart) -> dict[str, Any] | None:
     provider = _find_provider(provider_name)
     base_url = part.read_as_text("custom_host") or (provider.base_url if provider else None)
     if provider is None or base_url is None or not model:
-        draft.report_skipped_target(part.path or "config", "must have a known provider and a model")
+        part.skip_target("must have a known provider and a model")
         return None
-    base_url = draft.redact_url_or_skip(part.get_member_path("custom_host"), base_url)
+    base_url = part.redact_url("custom_host", base_url)
     if base_url is None:
         return None
     weight = part.read_number("weight", allow_zero=True)
     upstream: dict[str, Any] = {"dialect": provider.dialect, "base_url": base_url}
-    text = part.read_value("api_key")
-    if text is not None or provider.key_variable:
-        variable = (
-            provider.key_variable
-            if provider_name in provider.litellm_names and provider.key_variable
-            else get_key_variable(provider_name)
-        )
-        upstream["api_key"] = draft.reference_secret(
-            text, variable, part.get_member_path("api_key")
-        )
+    key = part.read_value("api_key")
+    if key is not None or provider.key_variable:
+        is_exact = provider_name in provider.litellm_names
+        variable = (is_exact and provider.key_variable) or get_key_variable(provider_name)
+        path = part.get_member_path("api_key")
+        upstream["api_key"] = draft.reference_secret(key, variable, path)
     if provider.name != get_price_provider(provider.dialect):
         upstream["provider"] = provider.name
-    target: dict[str, Any] = {
-        "upstream": draft.add_upstream(provider_name, upstream),
-        "model": model,
-    }
-    if weight is not None:
-        target["weight"] = to_integer_weight(weight * WEIGHT_SCALE)
+    name = draft.add_upstream(provider_name, upstream)
+    target: dict[str, Any] = {"upstream": name, "model": model}
+    if weighted:
+        target["weight"] = to_integer_weight(WEIGHT_SCALE * (1 if weight is None else weight))
     if part.path:
-        draft.add_unread_notes((part,))
-    note = "is left out. A rule can set it under `set:`, see docs/policies.md."
-    draft.add_unread_notes((overrides,), note)
+        part.add_unread_notes()
+    overrides.add_unread_notes("is left out. A rule can set it under `set:`, see docs/policies.md.")
     return target
 
 
@@ -117,29 +106,20 @@ def _find_provider(slug: str) -> Provider | None:
     return BY_LITELLM_NAME[names[max(prefixes, key=len)]] if prefixes else None
 
 
-def _add_retry(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
+def _add_retry(deployment: dict[str, Any], part: ConfigPart) -> None:
     attempts, codes = part.read_number("attempts"), part.read_value("on_status_codes")
     if attempts is not None:
-        retry: dict[str, Any] = {"times": min(10, int(attempts))}
-        status_codes = codes if isinstance(codes, list) else []
-        causes = [code for code in status_codes if type(code) is int and code in FAILOVER_STATUSES]
-        if causes:
-            retry["on"] = causes
-        deployment["retry"] = retry
-    draft.add_unread_notes((part,))
+        deployment["retry"] = {"times": min(10, int(attempts))}
+        codes = codes if isinstance(codes, list) else []
+        if causes := [c for c in codes if type(c) is int and c in FAILOVER_STATUSES]:
+            deployment["retry"]["on"] = causes
+    part.add_unread_notes()
 
 
-def _add_cache(draft: Draft, deployment: dict[str, Any], part: ConfigPart) -> None:
+def _add_cache(deployment: dict[str, Any], part: ConfigPart) -> None:
     mode, age = part.read_as_text("mode"), part.read_number("max_age")
     if mode is not None:
         deployment["cache"] = {"ttl": format_duration(age) if age else "1h"}
         if mode == "semantic":
-            draft.add_note(part.get_member_path("mode"), NO_EMBEDDINGS_NOTE)
-    draft.add_unread_notes((part,))
-
-
-def _add_timeout(draft: Draft, top: ConfigPart) -> None:
-    allowed = top.read_number("request_timeout")
-    if allowed is not None:
-        for upstream in draft.upstreams.values():
-            upstream["timeouts"] = {"total": format_duration(allowed / 1000)}
+            part.add_note("mode", NO_EMBEDDINGS_NOTE)
+    part.add_unread_notes()
