@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import partial
 
-from proxy.cache.cache_call import CacheCall, CacheLookup, Flights
+from proxy.cache.cache_call import CacheCall, Flights
 from proxy.cache.cache_control import read_cache_control
 from proxy.cache.cached_answer import DecodedAnswers
 from proxy.cache.key import compute_cache_key
@@ -38,7 +38,8 @@ class AnswerCache:
     """Response cache of a process. ``backends`` are its stores, by the names that rules use.
 
     ``now`` returns seconds since the epoch. ``offload`` computes keys of large requests and reads
-    and writes large responses.
+    and writes large responses. ``pause_scheduler`` orders long replays. Calls share ``flights`` and
+    the recently ``decoded`` responses.
 
     A call is forwarded uncached if no rule matches or the rule's store is missing. So is a call
     that requests several models, because their responses succeed and fail separately.
@@ -49,38 +50,23 @@ class AnswerCache:
     semantic: SemanticCache | None = None
     offload: Offload = Offload()
     pause_scheduler: PauseScheduler = field(default_factory=PauseScheduler)
-    _flights: Flights = field(default_factory=dict)
-    _decoded: DecodedAnswers = field(default_factory=DecodedAnswers)
+    flights: Flights = field(default_factory=dict)
+    decoded: DecodedAnswers = field(default_factory=DecodedAnswers)
 
     async def serve(
         self, plan: Plan, call: Call, record: Record, client: Sink, forward: FetchResponse
     ) -> None:
-        lookup = await self._make_lookup(plan, call, record)
-        if lookup is None:
-            await forward(client)
-        else:
-            flights, pause_scheduler = self._flights, self.pause_scheduler
-            await CacheCall(
-                lookup,
-                flights,
-                record,
-                client=client,
-                forward=forward,
-                pause_scheduler=pause_scheduler,
-            ).run()
-
-    async def _make_lookup(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:
         rule = plan.cache
         backend = self.backends.get(rule.store) if rule is not None else None
         if rule is None or backend is None or len(plan.model_calls) != 1:
-            return None
+            return await forward(client)
         control = read_cache_control(call.head.headers)
         if not plan.may_refresh and (control.no_cache or control.max_age is not None):
             # A refresh costs money, so the key needs a permission.
             record.add_warnings([REFRESH_IGNORED])
             control = replace(control, no_cache=False, max_age=None)
         if control.no_cache and not control.allows_storing:
-            return None
+            return await forward(client)
 
         async def compute_call_key(call: Call) -> bytes:
             compute = partial(
@@ -98,15 +84,16 @@ class AnswerCache:
                 call=call,
                 compute_call_key=compute_call_key,
             )
-        return CacheLookup(
+        await CacheCall(
+            cache=self,
             plan=plan,
             call=call,
+            record=record,
+            client=client,
+            forward=forward,
             rule=rule,
             backend=backend,
             key=await compute_call_key(call),
             control=control,
-            now=self.now,
-            decoded=self._decoded,
             semantic=semantic,
-            offload=self.offload,
-        )
+        ).run()

@@ -8,9 +8,10 @@ Without listeners the upstream is closed at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from proxy.cache.cache_control import CacheControl
 from proxy.cache.cached_answer import (
@@ -18,7 +19,6 @@ from proxy.cache.cached_answer import (
     ECHOING_ENDPOINTS,
     AnswerMetadata,
     CachedAnswer,
-    DecodedAnswers,
     decompress_answer,
     parse_answer,
     replace_echoed_user_fields,
@@ -35,10 +35,12 @@ from proxy.errors import GuardBlocked, ProxyError, UpstreamError
 from proxy.money.usage import Tokens, find_price_on
 from proxy.ports import FetchResponse, Sink
 from proxy.runtime.background import cancel_and_wait
-from proxy.runtime.fair_queue import LARGE_BYTES, Offload, PauseScheduler, TimeSlice
-from proxy.runtime.frozen import frozen
+from proxy.runtime.fair_queue import LARGE_BYTES, TimeSlice
 from proxy.types import CacheRule, Call, Plan, ResponseHead
 from proxy.types.events import Frame
+
+if TYPE_CHECKING:
+    from proxy.cache import AnswerCache
 
 MAX_FRAMES_PER_WRITE = 64  # frames that are written together
 
@@ -46,24 +48,45 @@ Flights = dict[object, Flight]
 _COUNTED_ERRORS = UpstreamError, GuardBlocked  # an equal call may get the same error again
 
 
-@frozen
-class CacheLookup:
-    """Lookup of a call under its cache key.
+@dataclass(slots=True)
+class CacheCall:
+    """Serves one call: from the cache, from the flight of an equal call, or as leader of a flight.
 
-    ``now`` returns seconds since the epoch, because stores outlive a process. ``decoded`` holds
-    recently decoded responses. ``offload`` decodes and encodes large responses in a thread.
+    ``key`` is its cache key. ``client`` gets the response, which ``forward`` fetches on a miss.
     """
 
+    cache: AnswerCache
     plan: Plan
     call: Call
+    record: Record
+    client: Sink
+    forward: FetchResponse
     rule: CacheRule
     backend: CacheBackend
     key: bytes
     control: CacheControl
-    now: Callable[[], float]
-    decoded: DecodedAnswers
-    semantic: SemanticLookup | None = None
-    offload: Offload = Offload()
+    semantic: SemanticLookup | None
+    _failures: int = 0
+
+    async def run(self) -> None:
+        if not self.control.allows_storing:  # the response must be neither stored nor shared
+            answer = await self._find_exact_or_similar()
+            if answer is not None and self._is_young_enough(answer):
+                await self._replay(answer)
+            else:
+                self.record.cache = "miss"
+                await self.forward(self.client)
+            return
+        is_served, flights = False, self.cache.flights
+        while not is_served:
+            # Calls share a flight for the same store, key, response form, timeout and cache use.
+            form = self.call.stream, self.call.timeout_s, self.control.no_cache
+            flight_id = self.rule.store, self.key, *form
+            flight = flights.get(flight_id)
+            if flight is not None and flight.is_joinable:
+                is_served = await self._join_flight(flight)
+            else:
+                is_served = await self._lead_lookup_and_fetch(flight_id)
 
     @property
     def echoed_call(self) -> Call | None:
@@ -81,8 +104,9 @@ class CacheLookup:
             return count_requested_choices(call, call.body)
         return count_requested_choices(call, apply_overrides(call, target, overrides))
 
-    async def find_exact_or_similar(self, record: Record) -> CachedAnswer | None:
+    async def _find_exact_or_similar(self) -> CachedAnswer | None:
         """Return a fresh cached response, otherwise the response to a similar prompt."""
+        record = self.record
         started_at = record.now()
         try:
             if self.control.no_cache:
@@ -95,125 +119,84 @@ class CacheLookup:
             record.cache_lookup_s = record.now() - started_at
 
     async def _read(self, key: bytes) -> CachedAnswer | None:
-        value = await self.backend.get(key)
+        value, decoded = await self.backend.get(key), self.cache.decoded
         if value is None:
             return None
         decoding_key = key, self.rule.max_bytes, self.call.stream
-        answer = self.decoded.find(decoding_key, value)
+        answer = decoded.find(decoding_key, value)
         if answer is None:
             answer = await self._decode(key, value)
             if answer is not None:
-                self.decoded.add(decoding_key, value, answer)
-        is_fresh = answer is not None and self._get_answer_age_s(answer) <= self.rule.ttl
+                decoded.add(decoding_key, value, answer)
+        is_fresh = answer is not None and self._get_age_s(answer) <= self.rule.ttl
         return answer if is_fresh else None
 
     async def _decode(self, key: bytes, value: bytes) -> CachedAnswer | None:
-        caller, size = self.call.scheduling_key, len(value) * COMPRESSION_RATIO
+        caller, run = self.call.scheduling_key, self.cache.offload.run
         decompress = partial(decompress_answer, key, value, self.rule.max_bytes)
-        text = await self.offload.run(size, decompress, caller)
+        text = await run(len(value) * COMPRESSION_RATIO, decompress, caller)
         if text is None:
             return None
-        return await self.offload.run(len(text), partial(parse_answer, text, self.call), caller)
+        return await run(len(text), partial(parse_answer, text, self.call), caller)
 
-    def _get_answer_age_s(self, answer: CachedAnswer) -> float:
-        return self.now() - answer.metadata.ended_at
+    def _get_age_s(self, answer: CachedAnswer) -> float:
+        return self.cache.now() - answer.metadata.ended_at
 
-    def is_young_enough(self, answer: CachedAnswer) -> bool:
+    def _is_young_enough(self, answer: CachedAnswer) -> bool:
         """Return True if the response is young enough for the client."""
-        return (
-            self.control.max_age is None or self._get_answer_age_s(answer) <= self.control.max_age
-        )
+        return self.control.max_age is None or self._get_age_s(answer) <= self.control.max_age
 
     async def store(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
         """Store a complete response and the tokens of its bill. Waits only if it is large."""
-        upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         metadata = AnswerMetadata(
-            ended_at=self.now(),
+            ended_at=self.cache.now(),
             streamed=self.call.stream,
-            upstream=upstream,
-            model=model,
+            upstream=bill.target.upstream.name if bill else "",
+            model=bill.target.model if bill else "",
             tokens=bill.usage.tokens if bill else Tokens(),
             family=recorder.family,
         )
-        is_private, size = self.backend.is_private, recorder.size
         encode = partial(
-            serialize_answer, self.key, metadata, recorder.lines, skip_short=is_private
+            serialize_answer,
+            self.key,
+            metadata,
+            recorder.lines,
+            skip_short=self.backend.is_private,
         )
-        if size <= LARGE_BYTES:
-            value = encode()
-        else:
-            value = await self.offload.run(size, encode, self.call.scheduling_key)
+        value = await self.cache.offload.run(recorder.size, encode, self.call.scheduling_key)
         self.backend.save(self.key, value, self.rule.ttl)
         if self.semantic is not None:
             self.semantic.index_answer(self.key)
 
-    def compute_savings(self, answer: CachedAnswer, record: Record) -> CacheSavings:
+    def _compute_savings(self, answer: CachedAnswer) -> CacheSavings:
         """Return the tokens of a cached response and their cost at current prices."""
-        metadata, today = answer.metadata, record.started_at.date()
+        metadata, today = answer.metadata, self.record.started_at.date()
         for target in self.plan.model_calls[0].targets:
             if (target.upstream.name, target.model) == (metadata.upstream, metadata.model):
                 price = find_price_on(target.prices, today)
-                return CacheSavings(
-                    metadata.tokens, price.compute_cost(metadata.tokens) if price else None
-                )
+                cost = price.compute_cost(metadata.tokens) if price else None
+                return CacheSavings(metadata.tokens, cost)
         return CacheSavings(metadata.tokens, None)
-
-
-@dataclass(slots=True)
-class CacheCall:
-    """Serves one call: from the cache, from the flight of an equal call, or as leader of a flight.
-
-    All calls share ``flights``, and ``pause_scheduler``, which orders long replays.
-    """
-
-    lookup: CacheLookup
-    flights: Flights
-    record: Record
-    client: Sink
-    forward: FetchResponse
-    pause_scheduler: PauseScheduler
-    _failures: int = 0
-
-    async def run(self) -> None:
-        if not self.lookup.control.allows_storing:  # the response must be neither stored nor shared
-            answer = await self.lookup.find_exact_or_similar(self.record)
-            if answer is not None and self.lookup.is_young_enough(answer):
-                await self._replay(answer)
-            else:
-                self.record.cache = "miss"
-                await self.forward(self.client)
-            return
-        is_served = False
-        while not is_served:
-            lookup, call = self.lookup, self.lookup.call
-            # Calls share a flight for the same store, key, response form, timeout and cache use.
-            form = call.stream, call.timeout_s, lookup.control.no_cache
-            flight_id = lookup.rule.store, lookup.key, *form
-            flight = self.flights.get(flight_id)
-            if flight is not None and flight.is_joinable:
-                is_served = await self._join_flight(flight)
-            else:
-                is_served = await self._lead_lookup_and_fetch(flight_id)
 
     async def _replay_if_young_enough(self, answer: CachedAnswer) -> bool:
         """Send a cached response. If it is too old, return False; the next lookup will miss."""
-        if not self.lookup.is_young_enough(answer):
-            self.lookup = replace(self.lookup, control=replace(self.lookup.control, no_cache=True))
+        if not self._is_young_enough(answer):
+            self.control = replace(self.control, no_cache=True)
             return False
         await self._replay(answer)
         return True
 
     async def _replay(self, answer: CachedAnswer) -> None:
         self.record.cache = "hit_semantic" if answer.is_semantic else "hit"
-        self.record.saved = self.lookup.compute_savings(answer, self.record)
-        await self.client.set_response_head(ResponseHead(self.lookup.call.stream), self.record)
+        self.record.saved = self._compute_savings(answer)
+        await self.client.set_response_head(ResponseHead(self.call.stream), self.record)
         frames: Sequence[Frame] = answer.frames
-        if (call := self.lookup.echoed_call) is not None:
+        if (call := self.echoed_call) is not None:
             frames = [replace_echoed_user_fields(frame, call) for frame in frames]
         if len(frames) <= MAX_FRAMES_PER_WRITE:
             await self.client.send(frames)
             return
-        time_slice = TimeSlice(self.record.now, self.pause_scheduler, self.record.key)
+        time_slice = TimeSlice(self.record.now, self.cache.pause_scheduler, self.record.key)
         time_slice.start()
         for start in range(0, len(frames), MAX_FRAMES_PER_WRITE):
             await self._send(frames[start : start + MAX_FRAMES_PER_WRITE], time_slice)
@@ -232,12 +215,12 @@ class CacheCall:
         """
         started_at = self.record.now()
         try:
-            with flight.open_listener(self.lookup.echoed_call) as listener:
+            with FlightListener(flight, self.echoed_call) as listener:
                 await flight.wait_until_started()
                 if flight.has_frames_to_relay:
                     self.record.cache = "coalesced"
                     is_flagged = flight.head.is_flagged
-                    head = ResponseHead(self.lookup.call.stream, is_flagged=is_flagged)
+                    head = ResponseHead(self.call.stream, is_flagged=is_flagged)
                     await self.client.set_response_head(head, self.record)
                     await self._relay(await listener.next_frames(MAX_FRAMES_PER_WRITE), listener)
                     self.record.saved = flight.saved
@@ -255,13 +238,14 @@ class CacheCall:
         return False
 
     async def _lead_lookup_and_fetch(self, flight_id: object) -> bool:
-        flight = self.flights[flight_id] = Flight()
+        flights = self.cache.flights
+        flight = flights[flight_id] = Flight()
         try:
-            flight.cached = answer = await self.lookup.find_exact_or_similar(self.record)
+            flight.cached = answer = await self._find_exact_or_similar()
             if answer is None:
-                self.record.cache = "refresh" if self.lookup.control.no_cache else "miss"
-                async with FetchTask(self.lookup, self.forward, flight):
-                    with flight.open_listener() as listener:
+                self.record.cache = "refresh" if self.control.no_cache else "miss"
+                async with FetchTask(self, flight):
+                    with FlightListener(flight) as listener:
                         frames = await listener.next_frames(MAX_FRAMES_PER_WRITE)
                         await self.client.set_response_head(flight.head, self.record)
                         await self._relay(frames, listener)
@@ -269,8 +253,8 @@ class CacheCall:
         finally:
             if not flight.is_closed:
                 flight.close()
-            if self.flights.get(flight_id) is flight:
-                del self.flights[flight_id]
+            if flights.get(flight_id) is flight:
+                del flights[flight_id]
         return await self._replay_if_young_enough(answer)
 
     async def _relay(self, frames: Sequence[Frame], listener: FlightListener) -> None:
@@ -278,7 +262,7 @@ class CacheCall:
         time_slice: TimeSlice | None = None
         while not frames[-1].last:
             time_slice = time_slice or TimeSlice(
-                self.record.now, self.pause_scheduler, self.record.key
+                self.record.now, self.cache.pause_scheduler, self.record.key
             )
             time_slice.start()
             await self._send(frames, time_slice)
@@ -294,8 +278,7 @@ class FetchTask:
     Leaving the context waits while other calls listen, then ends the task.
     """
 
-    lookup: CacheLookup
-    forward: FetchResponse
+    cache_call: CacheCall
     flight: Flight
     _recorder: AnswerRecorder = field(init=False)
     _record: Record = field(init=False)
@@ -316,7 +299,7 @@ class FetchTask:
 
     async def _fetch(self) -> None:
         try:
-            await self.forward(self)
+            await self.cache_call.forward(self)
         except ProxyError as error:
             self.flight.close(error)
         finally:
@@ -324,9 +307,9 @@ class FetchTask:
 
     async def set_response_head(self, head: ResponseHead, record: Record) -> None:
         self._record = record
-        lookup = self.lookup
-        expected_count = lookup.expected_choices_or_vectors
-        self._recorder = open_recorder(head, lookup.call, lookup.rule, expected_count)
+        cache_call = self.cache_call
+        expected_count = cache_call.expected_choices_or_vectors
+        self._recorder = open_recorder(head, cache_call.call, cache_call.rule, expected_count)
         self._recorder.is_flagged = head.is_flagged
         self.flight.head = head
 
@@ -353,8 +336,8 @@ class FetchTask:
         """
         recorder, encoded = self._recorder, None
         if frame.size > LARGE_BYTES and not recorder.is_oversize:
-            encode, caller = partial(recorder.encode, frame), self.lookup.call.scheduling_key
-            encoded = await self.lookup.offload.run(frame.size, encode, caller)
+            encode, caller = partial(recorder.encode, frame), self.cache_call.call.scheduling_key
+            encoded = await self.cache_call.cache.offload.run(frame.size, encode, caller)
         recorder.feed(frame, encoded)
         self.flight.is_oversize = recorder.is_oversize
         if not frame.last:
@@ -364,7 +347,9 @@ class FetchTask:
         self.flight.saved = CacheSavings(bill.usage.tokens, bill.cost) if bill else None
         is_large = recorder.size > LARGE_BYTES
         if recorder.is_complete and is_large:
-            await self.lookup.store(recorder, bill)
+            await self.cache_call.store(recorder, bill)
         await self.flight.add(frame)  # wakes the listeners in the next iteration of the event loop
         if recorder.is_complete and not is_large:
-            await self.lookup.store(recorder, bill)  # does not wait; an error affects the leader
+            await self.cache_call.store(
+                recorder, bill
+            )  # does not wait; an error affects the leader

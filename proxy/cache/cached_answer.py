@@ -174,16 +174,9 @@ def _make_unchanged_frames(
     name = family.name
     if not metadata.streamed and type(docs[0].get(family.result_list)) is not list:
         return ()
-    frames = [
-        Frame(
-            events=(),
-            family=name,
-            doc=doc,
-            raw=line,
-            size=len(line) if len(line) > LARGE_BYTES else 0,
-        )
-        for doc, line in zip(docs, lines, strict=True)
-    ]
+    sizes = [len(line) if len(line) > LARGE_BYTES else 0 for line in lines]
+    parts = zip(docs, lines, sizes, strict=True)
+    frames = [Frame((), name, doc=doc, raw=line, size=size) for doc, line, size in parts]
     if metadata.streamed and family.sends_done:
         frames.append(Frame((RESPONSE_END,), name, last=True))
     else:
@@ -221,21 +214,18 @@ class DecodedAnswers:
 
         ``decoding_key`` has the cache key and the options that decoding depends on.
         """
-        if decoding_key not in self._answers:
-            return None
-        stored, answer = self._answers[decoding_key]
-        if stored != value:
+        stored, answer = self._answers.get(decoding_key, (None, None))
+        if answer is None or stored != value:
             return None
         self._answers.move_to_end(decoding_key)
         return answer
 
     def add(self, decoding_key: Hashable, value: bytes, answer: CachedAnswer) -> None:
-        if answer.size > MAX_DECODED_BYTES:
-            return
-        self._answers[decoding_key] = value, answer
-        self._answers.move_to_end(decoding_key)
-        if len(self._answers) > MAX_DECODED_ANSWERS:
-            self._answers.popitem(last=False)
+        if answer.size <= MAX_DECODED_BYTES:
+            self._answers[decoding_key] = value, answer
+            self._answers.move_to_end(decoding_key)
+            if len(self._answers) > MAX_DECODED_ANSWERS:
+                self._answers.popitem(last=False)
 
 
 def replace_echoed_user_fields(frame: Frame, call: Call) -> Frame:

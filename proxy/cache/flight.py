@@ -17,6 +17,8 @@ from proxy.ports import Sink
 from proxy.types import Call, ResponseHead
 from proxy.types.events import Frame
 
+LEADER_FAILED = "The request shared with another call failed."
+
 
 @dataclass(slots=True)
 class Flight:
@@ -98,13 +100,6 @@ class Flight:
         self.is_closed = True
         self.notify()
 
-    def open_listener(self, call: Call | None = None) -> FlightListener:
-        """Return a listener that starts at the first frame. Use it as a context manager.
-
-        With ``call``, the parts of the response that repeat the request are those of ``call``.
-        """
-        return FlightListener(self, call)
-
     async def wait_until_started(self) -> None:
         """Wait for the first frame, a cached response, or the end."""
         while not self.frames and self.cached is None and not self.is_closed:
@@ -124,21 +119,18 @@ class Flight:
         if cancellation is not None:
             raise cancellation
 
-    def get_error(self) -> ProxyError:
-        """Return the error of the flight, a generic one if the leader failed without an error."""
-        return self.error or UpstreamUnavailable("The request shared with another call failed.")
-
 
 class FlightListener:
-    """Reads the frames of a flight for one client.
+    """Context manager that reads the frames of a flight for one client, from the first on.
 
+    With ``call``, the parts of the response that repeat the request are those of ``call``.
     While the listener waits for the next frame, that frame goes directly to ``sink``. An error of
     the sink affects only this listener.
     """
 
     __slots__ = ("_call", "_error", "_flight", "_is_waiting", "position", "sink")
 
-    def __init__(self, flight: Flight, call: Call | None) -> None:
+    def __init__(self, flight: Flight, call: Call | None = None) -> None:
         self._flight = flight
         self._call = call
         self._is_waiting = False
@@ -164,7 +156,8 @@ class FlightListener:
             flight.notify()  # this listener has caught up
         while self.position - flight.base >= len(flight.frames):
             if flight.is_closed:
-                raise flight.get_error().with_traceback(None) from None
+                error = flight.error or UpstreamUnavailable(LEADER_FAILED)
+                raise error.with_traceback(None) from None
             self._is_waiting = True
             try:
                 await flight.wait_for_change()

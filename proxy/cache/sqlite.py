@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 from proxy.cache.store import PendingWrites, Row, StoreEvents
 from proxy.runtime.spool import get_file_identity
@@ -62,15 +62,13 @@ class UnreadableFile(Exception):
     """The file is damaged or has the format of another version."""
 
 
-DAMAGE_ERRORS = frozenset(
-    {
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_ERROR,  # a missing table or column
-        sqlite3.SQLITE_CONSTRAINT,
-        sqlite3.SQLITE_MISMATCH,
-    }
-)
+DAMAGE_ERRORS = {
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_ERROR,  # a missing table or column
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+}
 """SQLite errors of a damaged file, or of one whose tables were changed."""
 
 
@@ -145,12 +143,6 @@ def rename_damaged_file(path: Path) -> Path:
     return Path(f"{path}{DAMAGED_SUFFIX}")
 
 
-def remove_wal(path: Path) -> None:
-    """Remove the write-ahead log of a deleted file, which SQLite would apply to a new one."""
-    for suffix in ("-wal", "-shm"):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
-
-
 ROW_BYTES = 400  # key, index entries and unused page space of a row
 MAX_TOUCHED_KEYS = 256  # reads between two writes of the last-used times
 EVICTION_DIVISOR = 50  # an eviction removes 1/50 of the entries
@@ -167,15 +159,8 @@ STORE_NAME = "sqlite"
 
 OnReplaced = Callable[[str, Path | None], None]
 Batch = Sequence[tuple[bytes, Row]]
-
-
-class WriteResult(NamedTuple):
-    """Entries and bytes of the file after a write, and entries that it removed, by reason."""
-
-    entries: int
-    size: int
-    expired: int
-    evicted: int
+WriteResult = tuple[int, int, int, int]
+"""Entries and bytes of the file after a write, and its expired and evicted entries."""
 
 
 class DatabaseThread:
@@ -184,9 +169,6 @@ class DatabaseThread:
     def __init__(self, name: str) -> None:
         self.thread = ThreadPoolExecutor(1, name)
         self.database: sqlite3.Connection
-
-    def close_connection(self) -> None:
-        self.database.close()
 
 
 @dataclass(slots=True)
@@ -263,10 +245,10 @@ class SqliteAnswerStore:
             self.on_write_error(error)
             self.events.count_cache_evictions("dropped", len(batch))
         else:
-            result = write_task.result()
-            self.events.set_cache_size(STORE_NAME, result.entries, result.size)
-            self.events.count_cache_evictions("expired", result.expired)
-            self.events.count_cache_evictions("full", result.evicted)
+            entries, size, expired, evicted = write_task.result()
+            self.events.set_cache_size(STORE_NAME, entries, size)
+            self.events.count_cache_evictions("expired", expired)
+            self.events.count_cache_evictions("full", evicted)
         if self._pending.rows:
             self._start_write()
 
@@ -280,7 +262,7 @@ class SqliteAnswerStore:
             self._reader_identity = None  # SQLite would continue to read a deleted file
             return None
         if self._reader_identity != self._identity:
-            self._reader.close_connection()
+            self._reader.database.close()
             self._open_reader()
         row = self._reader.database.execute(SELECT_VALUE, (key, now)).fetchone()
         if row is None:
@@ -308,9 +290,7 @@ class SqliteAnswerStore:
         touched: Sequence[tuple[bytes, float]],
         now: float,
     ) -> WriteResult:
-        rows = [
-            (k, value, len(value) + ROW_BYTES, expires_at, now) for k, (value, expires_at) in batch
-        ]
+        rows = [(key, value, len(value) + ROW_BYTES, end, now) for key, (value, end) in batch]
         database.execute("BEGIN IMMEDIATE")
         try:
             database.executemany(UPSERT_VALUE, rows)
@@ -323,7 +303,7 @@ class SqliteAnswerStore:
             if database.in_transaction:  # some errors end the transaction
                 database.execute("ROLLBACK")
             raise
-        return WriteResult(entries, size, expired=expired, evicted=evicted)
+        return entries, size, expired, evicted
 
     def _evict_entries(self, database: sqlite3.Connection) -> int:
         """Evict the least recently used entries until the others fit. Return their number.
@@ -332,9 +312,8 @@ class SqliteAnswerStore:
         """
         evicted = 0
         while (totals := read_totals(database))[1] > self.max_bytes:
-            count = database.execute(
-                DELETE_OLDEST, (max(1, totals[0] // EVICTION_DIVISOR),)
-            ).rowcount
+            limit = max(1, totals[0] // EVICTION_DIVISOR)
+            count = database.execute(DELETE_OLDEST, (limit,)).rowcount
             evicted += count
             if not count:
                 database.execute(COUNT_ENTRIES)
@@ -357,12 +336,13 @@ class SqliteAnswerStore:
 
     def _start_new_file(self) -> None:
         """Continue with a new file, or with the one that another process has created."""
-        self._writer.close_connection()
+        self._writer.database.close()
         identity, self._identity = self._identity, None  # None until a file is open
         if get_file_identity(self.file) is not None:
             self._move_damaged_file(identity, "damaged")
         elif identity is not None:
-            remove_wal(self.file)
+            for suffix in ("-wal", "-shm"):  # SQLite would apply them to a new file
+                Path(f"{self.file}{suffix}").unlink(missing_ok=True)
             self.on_replaced("gone", None)
         self._open_writer()
         self._damaged = False
@@ -389,5 +369,5 @@ class SqliteAnswerStore:
         await self.wait_until_written()
         run = asyncio.get_running_loop().run_in_executor
         for part in (self._reader, self._writer):
-            await run(part.thread, part.close_connection)
+            await run(part.thread, part.database.close)
             part.thread.shutdown()

@@ -181,7 +181,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
     with open_for_reading(path) as file:
         [calls] = file.execute("SELECT COUNT(*) FROM calls").fetchone()
         [attempts] = file.execute("SELECT COUNT(*) FROM attempts").fetchone()
-        runs, dropped, *pruned = file.execute(
+        runs, dropped, pruned_calls, pruned_nano_usd = file.execute(
             "SELECT COUNT(*), COALESCE(SUM(dropped), 0), COALESCE(SUM(pruned), 0), "
             "COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
         ).fetchone()
@@ -207,7 +207,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         dropped=dropped,
         crashes=(*marked, *dead),
         violations=violations,
-        pruned=PruneResult(*pruned),
+        pruned=PruneResult(pruned_calls, pruned_nano_usd),
         unsettled=unsettled,
         missing=missing,
         known_missing=known_missing,

@@ -18,7 +18,7 @@ async def cached(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Ca
         yield running
 
         async def over() -> bool:
-            return not running.cache._flights
+            return not running.cache.flights
 
         await until(over)
     assert running.bugs == []

@@ -21,7 +21,7 @@ CHUNKS = [Frame((), "chat", {"n": n}) for n in range(5)] + [
 
 
 async def collect(flight: Flight) -> list[Frame]:
-    with flight.open_listener() as listener:
+    with FlightListener(flight) as listener:
         return await collect_rest(listener)
 
 
@@ -59,7 +59,7 @@ class ImmediateSink:
 async def play(flight: Flight, to: ImmediateSink, call: Call | None = None) -> int:
     """Play a response and return how often its listener was woken."""
     woken = 0
-    with flight.open_listener(call) as listener:
+    with FlightListener(flight, call) as listener:
         frames = await listener.next_frames(64)
         listener.sink = to
         while True:
