@@ -15,7 +15,7 @@ from proxy.call.meter import Meter
 from proxy.errors.causes import ErrorCause
 from proxy.errors.words import BoundedText
 from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body_quarters
-from proxy.money.usage import Price, Source, Tokens, Usage, find_price_on
+from proxy.money.usage import Source, Tokens, Usage, find_price_on
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Target
 
@@ -39,16 +39,12 @@ TIMED_OUT = frozenset({errors.RequestTimeout.code, *errors.UpstreamTimeout.codes
 
 @frozen
 class Bill:
-    """Usage and cost of one attempt."""
+    """Usage and cost of one attempt. ``cost_by_type`` adds up to a known ``cost``."""
 
     target: Target
     usage: Usage
     cost: int | None
-    price: Price | None = None
-
-    def split_cost(self) -> dict[str, int]:
-        """Return the cost in nano-USD by token type. The parts add up to ``cost``."""
-        return self.price.compute_cost_by_type(self.usage.tokens) if self.price else {}
+    cost_by_type: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -307,10 +303,12 @@ def compute_bill(
     prices = attempt.target.prices
     undated = len(prices) == 1 and prices[0].since is None
     price = prices[0] if undated else find_price_on(prices, billed_at.date())
+    parts: Mapping[str, int] | None = {}
     if usage.source == "unknown":
-        cost = 0 if price is not None and price.is_free else None
-    else:
-        cost = price.compute_cost(usage.tokens) if price else 0 if usage.source == "none" else None
+        parts = {} if price is not None and price.is_free else None
+    elif usage.source != "none":
+        parts = price.compute_cost_by_type(usage.tokens) if price is not None else None
+    cost = None if parts is None else sum(parts.values())
     if cost is not None and cost > MAX_COST:
         cost = None
-    return Bill(attempt.target, usage, cost, price=price)
+    return Bill(attempt.target, usage, cost, cost_by_type=parts or {})

@@ -295,14 +295,8 @@ class Price:
 
     def compute_cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, or None if a type with tokens has no price."""
-        price, total = self._get_price_for_prompt(tokens) if self.tier_prices else self, 0
-        for index, count in enumerate(tokens.list_billed_counts()):
-            if count:
-                rate = price.rates[index]
-                if rate is None:
-                    return None
-                total += count * rate
-        return total if price.unit == 1 else _divide_half_even(total, price.unit)
+        parts = self.compute_cost_by_type(tokens)
+        return None if parts is None else sum(parts.values())
 
     @property
     def is_free(self) -> bool:
@@ -315,14 +309,20 @@ class Price:
         price: Decimal | None = getattr(self, token_type)
         return price if price is not None else getattr(self, FALLBACK_TYPES[token_type])
 
-    def compute_cost_by_type(self, tokens: Tokens) -> dict[str, int]:
-        """Return the cost in nano-USD by the types of ``COST_TYPES``, for tokens with a price."""
+    def compute_cost_by_type(self, tokens: Tokens) -> dict[str, int] | None:
+        """Return the cost in nano-USD by the types of ``COST_TYPES``, without zeros.
+
+        Return None if a type with tokens has no price.
+        """
         price = self._get_price_for_prompt(tokens) if self.tier_prices else self
         parts: dict[str, int] = {}
         total = running_cost = 0
         for index, count in enumerate(tokens.list_billed_counts()):
-            if count and (rate := price.rates[index]):
-                kind, total = _KINDS[index], total + count * rate
+            if count:
+                kind, rate = _KINDS[index], price.rates[index]
+                if rate is None:
+                    return None
+                total += count * rate
                 cost = total if price.unit == 1 else _divide_half_even(total, price.unit)
                 if cost > running_cost:
                     parts[kind] = parts.get(kind, 0) + cost - running_cost

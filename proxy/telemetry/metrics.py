@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from proxy.call.attempts import Attempt, Bill, LossReason
 from proxy.call.facts import UNKNOWN, CallSummary
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from proxy.telemetry.exposition import Exposition
 
 LAG_INTERVAL_S = 0.25
+OF_CALL = (
+    "headrace_requests_total", "headrace_request_duration_seconds", "headrace_overhead_seconds",
+)  # fmt: skip
+OF_ATTEMPT = ("headrace_upstream_attempts_total", "headrace_upstream_request_duration_seconds")
 TAGGED = tuple(f"headrace_tagged_{unit}_total" for unit in ("requests", "tokens", "cost_usd"))
 REPEAT_REASONS = frozenset({"retry", "hedge", "guard"})
 Tags = Mapping[str, frozenset[str]]
@@ -30,19 +34,19 @@ Tags = Mapping[str, frozenset[str]]
 class CallMetrics:
     """Counts calls under one revision of the policies. ``tags`` has the declared values by tag."""
 
-    def __init__(self, get_series: Callable[..., Any], tags: Tags) -> None:
-        self._series = SeriesCache(get_series)
+    def __init__(self, registry: Registry, tags: Tags) -> None:
+        self._series = SeriesCache(registry)
         self._tags = tags
 
     def count(self, summary: CallSummary) -> None:
         series, trace_id = self._series, summary.trace_id
         deployment, endpoint = summary.deployment or UNKNOWN, summary.endpoint or UNKNOWN
         dialect, stream = summary.dialect or UNKNOWN, "true" if summary.is_stream else "false"
-        name, outcome = "headrace_requests_total", summary.outcome
-        series[name, deployment, dialect, endpoint, outcome, stream].value += 1
-        duration = series["headrace_request_duration_seconds", deployment, endpoint, stream]
-        duration.observe(summary.duration_s, trace_id)
-        series["headrace_overhead_seconds", deployment].observe(summary.overhead_s, trace_id)
+        labels = (OF_CALL, deployment, dialect, endpoint, summary.outcome, stream)
+        calls, durations, overheads = series[labels]
+        calls.value += 1
+        durations.observe(summary.duration_s, trace_id)
+        overheads.observe(summary.overhead_s, trace_id)
         if summary.key is None or summary.credential is not None:
             self._record_key_use_or_problem(summary)
         self._count_usage(deployment, summary)
@@ -143,8 +147,8 @@ class CallMetrics:
         upstream, model = attempt.target.upstream.name, attempt.target.model
         result = attempt.error or f"{(attempt.status or 0) // 100}xx"
         cause = attempt.cause or NO_VALUE
-        series["headrace_upstream_attempts_total", upstream, model, result, cause].value += 1
-        durations = series["headrace_upstream_request_duration_seconds", upstream, model]
+        attempts, durations = series[OF_ATTEMPT, upstream, model, result, cause]
+        attempts.value += 1
         durations.observe((attempt.ended or attempt.started) - attempt.started, trace_id)
         for unit in attempt.remaining:
             remaining = f"headrace_upstream_ratelimit_remaining_{unit}"
@@ -171,10 +175,9 @@ class CallMetrics:
             unpriced = "headrace_unpriced_requests_total"
             series[unpriced, deployment, provider, model, reason].value += 1
             return
-        parts = bill.split_cost()
-        for cost_type in parts:
+        for cost_type, cost in bill.cost_by_type.items():
             costs = series["headrace_cost_usd_total", deployment, provider, model, cost_type]
-            costs.value += parts[cost_type] / NANO_PER_USD
+            costs.value += cost / NANO_PER_USD
         if loss is not None:
             lost_tokens = series["headrace_lost_cost_usd_total", deployment, provider, model, loss]
             lost_tokens.value += bill.cost / NANO_PER_USD
@@ -240,7 +243,7 @@ class Metrics(Registry):
     def __init__(self, version: str) -> None:
         super().__init__()
         self.catalog = LabelCatalog()
-        self._calls = CallMetrics(self.get_series, {})
+        self._calls = CallMetrics(self, {})
         self.replace("headrace_build_info", {(version,): 1})
         self._exposition: Exposition | None = None
 
@@ -268,7 +271,7 @@ class Metrics(Registry):
             activate_names()
             replaced.append(self.catalog)  # kept until the next reload, which frees it in a thread
             self.catalog = catalog
-            self._calls = CallMetrics(self.get_series, catalog.tags)
+            self._calls = CallMetrics(self, catalog.tags)
             self.replace("headrace_policy_info", {(catalog.revision,): 1})
             self._series["headrace_deployment_info"] = info
             if catalog.prices_as_of is not None:
