@@ -15,7 +15,7 @@ from proxy.call.attempts import Attempt, CallOutcome
 from proxy.call.facts import UNKNOWN, CallSummary, Failure
 from proxy.call.record import Record
 from proxy.call.summary import summarize
-from proxy.errors.words import MAX_NAME, MAX_WORDS, shorten
+from proxy.errors.words import MAX_WORDS
 from proxy.fields.token_bounds import OUTPUT_LIMIT_FIELDS as TOKEN_BOUNDS
 from proxy.money.usage import NANO_PER_USD, TOKEN_TYPES, Tokens
 from proxy.runtime.frozen import frozen
@@ -136,8 +136,8 @@ def to_ms(seconds: float) -> float:
 
 def format_time(moment: datetime) -> str:
     """Return a moment in UTC as ISO 8601 with milliseconds, faster than ``isoformat``."""
-    seconds = orjson.dumps(moment, None, orjson.OPT_OMIT_MICROSECONDS)[1:20].decode()
-    return f"{seconds}.{moment.microsecond // 1000:03}+00:00"
+    text = orjson.dumps(moment).decode()
+    return f"{text[1:24]}+00:00" if moment.microsecond else f"{text[1:20]}.000+00:00"
 
 
 def build_call_line(record: Record) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def build_call_line(record: Record) -> dict[str, Any]:
         "span_id": summary.server_span,
         "key": summary.key,
         "deployment": summary.deployment,
-        "tags": {tag: shorten(value, MAX_NAME) for tag, value in (summary.tags or {}).items()},
+        "tags": dict(summary.tags) if summary.tags else {},
         "policy": summary.policy,
         "rules": summary.rules,
         "shadow_rules": summary.shadow_rules,
