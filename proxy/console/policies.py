@@ -14,12 +14,10 @@ from proxy.console import Data
 from proxy.console.limits import LimitRows
 from proxy.console.overview import make_rejection_data, make_revision_data
 from proxy.console.series import HOUR_S, Period, Sources, to_epoch_ms
-from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load_policies_with_problems
 from proxy.policy.files.source import PolicyError
 from proxy.policy.schema import PoliciesConfig, WhenConfig
-from proxy.types.guard import CostCap, GuardPlan, GuardRule
 
 
 @dataclass(slots=True)
@@ -52,7 +50,7 @@ class PolicyPage:
             "tags": [
                 {
                     "name": name,
-                    "values": sorted(tag.values or ()),
+                    "values": sorted(tag.allowed.values or ()),
                     "by_clients": tag.set_by_clients,
                     "source": snapshot.find_location("tags", name),
                 }
@@ -172,17 +170,14 @@ def _format_condition(when: WhenConfig | None) -> str:
 def _make_guard_rows(snapshot: Snapshot, period: Period) -> Iterator[Data]:
     """Yield the guards of policies and rules, with their verdicts in the last hour."""
     verdicts = period.count("headrace_guard_decisions_total", 0, 1, 2)
-    guards: list[GuardRule | CostCap] = []
-    for deployment in snapshot.deployments.values():
-        parts: list[GuardPlan | RuleGuards] = [rule.guards for rule in deployment.rules]
-        for part in (deployment.guards, *parts):
-            guards += [*part.input, *part.output, *part.cost_caps]
-    for path, guard in {guard.path: guard for guard in guards}.items():
-        key = guard.name, str(path[-2])
+    plans = (plan for d in snapshot.deployments.values() for plan in d.guard_plans)
+    guards = {guard.path: (stage, guard) for plan in plans for stage, guard in plan.by_stage}
+    for path, (stage, guard) in guards.items():
+        key = guard.name, stage
         counts = {labels[2]: n for labels, n in verdicts.items() if labels[:2] == key}
         yield {
             "policy": path[1],
-            "stage": key[1],
+            "stage": stage,
             "name": guard.name,
             "action": guard.action,
             "mode": "shadow" if guard.shadow else "enforce",

@@ -12,10 +12,8 @@ from itertools import islice, product
 from types import MappingProxyType
 
 from proxy.dialects.requests.upstream_request import choose_target_endpoint
-from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment, Snapshot
 from proxy.types import CacheRule, ScopedLimit, Target
-from proxy.types.guard import GuardPlan
 from proxy.types.label_catalog import DeploymentLabels, LabelCatalog, make_internal_key_name
 from proxy.types.limit import BudgetQuery, Limit
 
@@ -62,18 +60,14 @@ def iter_limits_and_known_scopes(
     for name, deployment in sorted(snapshot.deployments.items()):
         scopes = (
             (scoped.limit, scope)
-            for scoped in _list_scoped_limits(deployment)
+            for scoped in deployment.scoped_limits
             if scoped.limit.is_budget or not budgets_only
             for scope in _list_limit_scopes(snapshot, deployment, key_deployments[name], scoped)
-            if (scoped.limit.name, scope) not in yielded
+            if (scoped.name, scope) not in yielded
         )
         for limit, scope in islice(scopes, MAX_SCOPES_PER_DEPLOYMENT):
             yielded.add((limit.name, scope))
             yield limit, scope
-
-
-def _list_scoped_limits(deployment: Deployment) -> list[ScopedLimit]:
-    return [*deployment.limits, *(scoped for rule in deployment.rules for scoped in rule.limits)]
 
 
 def _group_keys_by_deployment(snapshot: Snapshot) -> dict[str, KeyDeployments]:
@@ -100,42 +94,29 @@ def _group_keys_by_deployment(snapshot: Snapshot) -> dict[str, KeyDeployments]:
 
 def iter_guard_and_called_deployment(deployment: Deployment) -> Iterator[tuple[str, str]]:
     """Yield the guards that call a deployment, each as its name and that deployment's name."""
-    guards = [*deployment.guards.input, *deployment.guards.output]
-    guards += [g for rule in deployment.rules for g in (*rule.guards.input, *rule.guards.output)]
-    for guard in guards:
-        name: str | None = getattr(guard.detector, "model_deployment", None)
-        if name is not None:
-            yield guard.name, name
+    for plan in deployment.guard_plans:
+        for guard in (*plan.input, *plan.output):
+            name: str | None = getattr(guard.detector, "model_deployment", None)
+            if name is not None:
+                yield guard.name, name
 
 
 def _list_allowed_tag_values(snapshot: Snapshot, tag: str) -> frozenset[str]:
-    rule = snapshot.tags[tag]
-    if rule.values is not None:
-        return rule.values
-    return frozenset() if rule.pattern is not None else frozenset({"true"})
+    return snapshot.tags[tag].allowed.values or frozenset()
 
 
 def _collect_deployment_labels(
     deployment: Deployment, key_deployments: KeyDeployments
 ) -> DeploymentLabels:
-    rules = list(deployment.rules)
-    guards = [*_list_guard_stages_and_names(deployment.guards)]
-    for rule in rules:
-        guards += _list_guard_stages_and_names(rule.guards)
+    plans = deployment.guard_plans
     tags = [deployment.tags, *(d.tags for d in key_deployments.values())]
     return DeploymentLabels(
         targets=tuple(dict.fromkeys(_list_targets(deployment))),
-        rules=tuple(dict.fromkeys(rule.name for rule in rules)),
-        guards=tuple(dict.fromkeys(guards)),
+        rules=tuple(dict.fromkeys(rule.name for rule in deployment.rules)),
+        guards=tuple(dict.fromkeys((s, g.name) for plan in plans for s, g in plan.by_stage)),
         tags=frozenset(tag for group in tags for tag in group.items()),
-        limits=tuple(dict.fromkeys(scoped.limit for scoped in _list_scoped_limits(deployment))),
+        limits=tuple(dict.fromkeys(scoped.limit for scoped in deployment.scoped_limits)),
     )
-
-
-def _list_guard_stages_and_names(guards: RuleGuards | GuardPlan) -> Iterator[tuple[str, str]]:
-    yield from (("input", cap.name) for cap in guards.cost_caps)
-    yield from (("input", rule.name) for rule in guards.input)
-    yield from (("output", rule.name) for rule in guards.output)
 
 
 def _list_targets(deployment: Deployment) -> Iterator[Target]:
@@ -144,7 +125,7 @@ def _list_targets(deployment: Deployment) -> Iterator[Target]:
     yield from deployment.guards.route_targets
     for rule in deployment.rules:
         yield from rule.routes.candidates.targets if rule.routes else ()
-        yield from (*(rule.fallback or ()), *GuardPlan(rule.guards.input).route_targets)
+        yield from (*(rule.fallback or ()), *rule.guards.route_targets)
 
 
 def _list_limit_scopes(
@@ -201,13 +182,13 @@ def list_budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     for limit, scope in iter_limits_and_known_scopes(snapshot, budgets_only=True):
         scopes.setdefault(limit.name, set()).add(scope)
     rules = [rule for deployment in snapshot.deployments.values() for rule in deployment.rules]
-    by_name = {scoped.limit.name: scoped for rule in rules for scoped in rule.limits}
+    by_name = {scoped.name: scoped for rule in rules for scoped in rule.limits}
     by_rule = by_name.keys() | {name for rule in rules for name in rule.without_limits}
     deployments: dict[str, set[str]] = {}
     for name, deployment in snapshot.deployments.items():
         for scoped in deployment.limits:
-            deployments.setdefault(scoped.limit.name, set()).add(name)
-            by_name[scoped.limit.name] = scoped
+            deployments.setdefault(scoped.name, set()).add(name)
+            by_name[scoped.name] = scoped
     return {
         name: BudgetQuery(
             limit=scoped.limit,

@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from proxy.policy.review.call_history import CallHistory
-from proxy.policy.review.explain import CallExplanation
+from proxy.policy.review.decision import CallExplanation
 from proxy.runtime.frozen import frozen
 from proxy.server.console import (
     API_PATH,

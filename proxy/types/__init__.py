@@ -290,6 +290,10 @@ class ScopedLimit:
     per: tuple[str, ...] = ()
     needs_prices: bool = False
 
+    @property
+    def name(self) -> str:
+        return self.limit.name
+
 
 @frozen
 class Plan:

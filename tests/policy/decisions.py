@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from proxy.policy.compile import rules
 from proxy.policy.compile.context import CompileContext
-from proxy.policy.compile.rules import RuleCompiler
-from proxy.policy.compile.targets import TargetCompiler
 from proxy.policy.decide import ActivePolicy
 from proxy.policy.decide.conditions import Condition
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
@@ -41,8 +40,7 @@ def compile_condition(config: dict[str, Any]) -> Condition:
     """Return the condition of a rule. Names are not checked."""
     loaded = LoadedFolder(PoliciesConfig(), Document(), "")
     context = CompileContext(loaded, None, CloudTokens({}))
-    compiler = RuleCompiler(context, TargetCompiler(context))
-    return compiler.compile_condition((), WhenConfig.model_validate(config))
+    return rules.compile_condition(context, (), WhenConfig.model_validate(config))
 
 
 def read_text(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> Snapshot:

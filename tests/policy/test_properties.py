@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import RequestError
-from proxy.policy.decide import KeyCaller, decide
-from proxy.policy.decide.provenance import PLAN_FIELDS
+from proxy.policy.decide import PLAN_FIELDS, KeyCaller, decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import build_sample_call

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
-from proxy.policy.compile.deployments import DeploymentCompiler
+from proxy.policy.compile.deployments import (
+    check_duplicate_names,
+    check_semantic_cache_deployments,
+    compile_deployment,
+)
 from proxy.policy.compile.keys import KeyCompiler
-from proxy.policy.compile.rules import RuleCompiler
-from proxy.policy.compile.targets import TargetCompiler, compile_upstream
+from proxy.policy.compile.rules import compile_limit_section, compile_policy_section
+from proxy.policy.compile.targets import check_prices, check_unreachable_targets, compile_upstream
 from proxy.policy.decide.snapshot import Snapshot, TagRule
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.files.load import LoadedFolder, read_packaged_price_date
 from proxy.policy.files.source import PolicyError
-from proxy.policy.schema.keys import compile_tag_pattern
+from proxy.policy.schema.keys import compile_tag_pattern, list_values
 
 
 def compile_policies(
@@ -41,20 +46,20 @@ def compile_policies(
 def _compile(context: CompileContext) -> Snapshot:
     loaded, policies, document = context.loaded, context.policies, context.document
     context.tag_rules = context.compile_section("tags", _compile_tag)
-    context.upstreams = context.compile_section(
-        "upstreams", lambda name, config: compile_upstream(name, config, context.read_secret)
+    context.upstreams = context.compile_section("upstreams", partial(compile_upstream, context))
+    compile_limit_section(context)
+    compiled = compile_policy_section(context)
+    deployments = context.compile_section(
+        "deployments", partial(compile_deployment, context, compiled)
     )
-    targets = TargetCompiler(context)
-    rules = RuleCompiler(context, targets)
-    compiler = DeploymentCompiler(context, targets, rules)
-    deployments = context.compile_section("deployments", compiler.compile)
-    targets.check_prices(deployments)
-    compiler.check_semantic_cache_deployments(deployments)
-    targets.check_unreachable_targets(deployments.values())
-    compiler.check_duplicate_names()
-    key_compiler = KeyCompiler(
-        context, deployments, targets.price_table_date or read_packaged_price_date()
-    )
+    check_prices(context, deployments)
+    check_semantic_cache_deployments(context, deployments)
+    check_unreachable_targets(context, deployments.values())
+    check_duplicate_names(context)
+    table = loaded.policies_with_prices.price_table if context.uses_price_table else None
+    prices_as_of = None if table is None else table.as_of
+    models_date = prices_as_of or read_packaged_price_date()
+    key_compiler = KeyCompiler(context, deployments, models_date)
     keys = context.compile_section("keys", key_compiler.compile)
     credentials = {c.digest: c for c in key_compiler.list_credentials(keys)}
     sticky = [config.sticky for config in policies.deployments.values() if config.sticky]
@@ -68,21 +73,19 @@ def _compile(context: CompileContext) -> Snapshot:
         refuse_caller_tags=policies.caller_tags.otherwise == "refuse",
         deployments=MappingProxyType(deployments),
         locations=MappingProxyType(locations),
-        limit_paths=MappingProxyType(rules.limit_compiler.paths),
-        headers=frozenset(rules.headers | {config.header for config in sticky if config.header}),
+        limit_paths=MappingProxyType(context.limit_paths),
+        headers=frozenset(context.headers | {config.header for config in sticky if config.header}),
         secret_files=frozenset(context.secret_files),
         origins=frozenset(policies.cors.origins),
         has_empty_keys="keys" in document.empty_sections and not keys,
         referenced_names=MappingProxyType(context.referenced_names),
-        unprepared_parts=tuple(rules.guard_compiler.unprepared_parts),
-        prices_as_of=targets.price_table_date,
+        unprepared_parts=tuple(context.unprepared_parts),
+        prices_as_of=prices_as_of,
         passthrough=passthrough[0].merge(passthrough) if passthrough else None,
     )
 
 
 def _compile_tag(_: str, tag: schema.TagConfig) -> TagRule:
-    return TagRule(
-        values=frozenset(tag.values) if tag.values is not None else None,
-        pattern=compile_tag_pattern(tag.pattern) if tag.pattern is not None else None,
-        set_by_clients=tag.caller,
-    )
+    if tag.pattern is not None:
+        return TagRule(compile_tag_pattern(tag.pattern), tag.caller)
+    return TagRule(list_values(tag.values or ["true"]), tag.caller)

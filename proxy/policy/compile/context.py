@@ -1,4 +1,4 @@
-"""State that the compilers of all sections share: the policies, their problems, and secrets."""
+"""State that compiling shares: the policies, their problems, secrets, and compiled parts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from proxy.policy.files.cloud_tokens import CloudTokens, is_token_reference
 from proxy.policy.files.load import LoadedFolder, read_secret
 from proxy.policy.files.source import KeyPath
 from proxy.policy.files.validation import describe_forbidden_tag_value, describe_unknown_name
-from proxy.types import Secret, Upstream
+from proxy.types import ScopedLimit, Secret, Target, Upstream
+from proxy.types.guard import Preparable
 
 T = TypeVar("T")
 
 
 class CompileContext:
-    """Shared state of the compilers. Problems are collected, so that one run reports all of them.
+    """Shared state of compiling. Problems are collected, so that one run reports all of them.
 
-    Without an ``environ`` secrets are empty. ``tag_rules`` and ``upstreams`` are set before the
-    sections that refer to them. ``secret_files`` are paths of secrets, and references of tokens.
-    ``referenced_names`` are the names to which other parts refer, by section.
+    Without an ``environ`` secrets are empty. Compiled parts are set before the sections that refer
+    to them. ``limits`` are by path, ``limit_paths`` by name. ``secret_files`` are paths of secrets,
+    and references of tokens. ``headers`` are the request headers that rules read.
+    ``unprepared_parts`` load data before the first call. ``referenced_names`` are the names to
+    which other parts refer, by section.
     """
 
     def __init__(
@@ -32,8 +35,14 @@ class CompileContext:
         self.document = loaded.document
         self.report = loaded.document.report
         self.wrap_errors_in_policy_error = loaded.document.wrap_errors_in_policy_error
+        self.uses_price_table = loaded.has_own_price_table
         self.tag_rules: dict[str, TagRule] = {}
         self.upstreams: dict[str, Upstream] = {}
+        self.targets: dict[KeyPath, Target] = {}
+        self.limits: dict[KeyPath, ScopedLimit] = {}
+        self.limit_paths: dict[str, KeyPath] = {}
+        self.headers: set[str] = set()
+        self.unprepared_parts: list[Preparable] = []
         self.secret_files: set[str] = set()
         self.referenced_names: dict[str, set[str]] = defaultdict(set)
         self._environ = environ
@@ -46,6 +55,11 @@ class CompileContext:
             with self.wrap_errors_in_policy_error((section, name)):
                 compiled[name] = compile_part(name, config)
         return compiled
+
+    def is_shadow(self, path: KeyPath, mode: str) -> bool:
+        """Return True if the mode of a part or the mode of its policy is ``shadow``."""
+        policy = self.policies.policies[str(path[1])] if path[0] == "policies" else None
+        return "shadow" in (mode, policy and policy.mode)
 
     def check_reference(self, path: KeyPath, section: str, kind: str, name: str) -> None:
         """Record that ``path`` refers to a name, and report a name that its section lacks."""
@@ -62,21 +76,18 @@ class CompileContext:
             self.check_reference(path, "tags", "tag", tag)
             return
         for value in values:
-            if not rule.allows(value):
-                self.report(path, describe_forbidden_tag_value(value, rule.values))
+            if not rule.allowed.matches(value):
+                self.report(path, describe_forbidden_tag_value(value, rule.allowed.values))
 
     def read_secret(self, path: KeyPath, ref: str) -> Secret:
         """Return the secret of a reference. Report one that cannot be read."""
         if self._environ is None:
             return Secret("")
-        if ref.startswith("file:") or is_token_reference(ref):
+        is_token = is_token_reference(ref)
+        if ref.startswith("file:") or is_token:
             self.secret_files.add(ref.removeprefix("file:"))
         try:
-            value = (
-                self._tokens.get_token(ref)
-                if is_token_reference(ref)
-                else read_secret(ref, self._environ)
-            )
+            value = self._tokens.get_token(ref) if is_token else read_secret(ref, self._environ)
         except ValueError as error:
             self.report(path, str(error))
             return Secret("")

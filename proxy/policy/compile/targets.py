@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import date
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from urllib.parse import urlencode, urlsplit
 
@@ -22,7 +22,7 @@ from proxy.policy.files.cloud_tokens import is_token_reference
 from proxy.policy.files.source import KeyPath
 from proxy.policy.files.validation import report_errors
 from proxy.policy.schema.upstreams import AZURE, OPENAI_COMPATIBLE
-from proxy.types import Breaker, ScopedLimit, Secret, Target, Timeouts, Upstream
+from proxy.types import Breaker, ScopedLimit, Target, Timeouts, Upstream
 from proxy.types.providers import GATEWAY_NAMES, OPENAI, PROVIDERS
 
 OPENAI_URL = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
@@ -30,10 +30,9 @@ GATEWAY_HOSTS = GATEWAY_NAMES | {"gateway", "helicone", "portkey"}
 """Words in host names that identify gateways."""
 
 
-def compile_upstream(
-    name: str, config: schema.UpstreamConfig, read_secret: Callable[[KeyPath, str], Secret]
-) -> Upstream:
+def compile_upstream(context: CompileContext, name: str, config: schema.UpstreamConfig) -> Upstream:
     path: KeyPath = ("upstreams", name)
+    read_secret = context.read_secret
     key = read_secret((*path, "api_key"), config.api_key) if config.api_key else None
     key_header = "api-key" if config.dialect == AZURE else None
     if key is not None and is_token_reference(config.api_key or ""):
@@ -99,125 +98,114 @@ def find_gateway_reason(config: schema.UpstreamConfig) -> str | None:
 
 
 WeightedTarget = tuple[Target, int | None]
-TargetLists = dict[KeyPath, list[tuple[KeyPath, Target]]]
 UNREACHABLE_ADVICE = "Give all targets a weight, set balance, or move this one to fallback."
 
 
-class TargetCompiler:
-    """Compiles targets, which are in ``by_path`` afterwards."""
-
-    def __init__(self, context: CompileContext) -> None:
-        self._context = context
-        self.by_path: dict[KeyPath, Target] = {}
-        self._uses_table = context.loaded.has_own_price_table
-
-    @property
-    def price_table_date(self) -> date | None:
-        """Date of the price table, or None if it is not used."""
-        if not self._uses_table:
-            return None
-        return self._context.loaded.policies_with_prices.price_table.as_of
-
-    def compile_routes(
-        self, path: KeyPath, configs: Sequence[schema.TargetConfig], is_balanced: bool = False
-    ) -> Routes:
-        targets = (self._compile_target((*path, n), config) for n, config in enumerate(configs))
-        pairs = zip(targets, configs, strict=True)
-        weighted = [(target, config.weight) for target, config in pairs if target is not None]
-        return compile_routes(weighted, is_balanced)
-
-    def compile_targets(
-        self, path: KeyPath, configs: Sequence[schema.TargetConfig]
-    ) -> tuple[Target, ...]:
-        return self.compile_routes(path, configs).targets
-
-    def _compile_target(self, path: KeyPath, config: schema.TargetConfig) -> Target | None:
-        self._context.check_reference((*path, "upstream"), "upstreams", "upstream", config.upstream)
-        upstream = self._context.upstreams.get(config.upstream)
-        if upstream is None:
-            return None
-        target = Target(
-            upstream=upstream,
-            model=config.model,
-            endpoint=config.endpoint,
-            prices=tuple(map(compile_price, config.price))
-            or self._find_prices(upstream, config.model),
-        )
-        self.by_path[path] = target
-        return target
-
-    def _find_prices(self, upstream: Upstream, model: str) -> tuple[usage.Price, ...]:
-        """Return the prices of a model in the table. Rows of other models are not validated."""
-        if upstream.provider is None:
-            return ()
-        rows = self._context.loaded.policies_with_prices.prices.get(upstream.provider, {})
-        name = usage.find_exact_or_wildcard_name(rows, model)
-        if name is None:
-            return ()
-        self._uses_table = True
-        prices = []
-        for index, row in enumerate(schema.iter_price_rows(rows[name])):
-            if isinstance(row, ValidationError):
-                path = ("prices", upstream.provider, name, index)
-                report_errors(self._context.document, row, schema.PriceConfig, path)
-            else:
-                prices.append(compile_price(row))
-        return tuple(prices)
-
-    def check_prices(self, deployments: Mapping[str, Deployment]) -> None:
-        """Report the targets under a limit in USD that lack a price.
-
-        A limit cannot bound a cost that is unknown.
-        """
-        lists: TargetLists = {}
-        for path, target in self.by_path.items():
-            lists.setdefault(path[:-1], []).append((path, target))
-        for name, deployment in deployments.items():
-            own_targets = _list_targets_below(lists, ("deployments", name))
-            detours = deployment.guards.route_targets
-            routed = [p for p in self.by_path.items() if p[1] in detours] if detours else []
-            self._check_prices((*own_targets, *routed), deployment.limits)
-            for rule in deployment.rules:
-                if rule.shadow:
-                    continue
-                if rule.routes is None:
-                    self._check_prices(own_targets, rule.limits)
-                limits = (*deployment.limits, *rule.limits)
-                counting = [s for s in limits if s.limit.name not in rule.without_limits]
-                self._check_prices(_list_targets_below(lists, rule.path), counting)
-
-    def _check_prices(
-        self, targets: Iterable[tuple[KeyPath, Target]], limits: Iterable[ScopedLimit]
-    ) -> None:
-        limit = next((scoped.limit.name for scoped in limits if scoped.needs_prices), None)
-        for path, target in targets if limit is not None else ():
-            missing = target.describe_missing_price()
-            if missing is not None:
-                problem = f"model {quote(target.model)} has {missing}"
-                advice = 'Add "price:" to this target, or set "unpriced: allow" on the limit.'
-                message = f"{problem}, but limit {quote(str(limit))} is in USD. {advice}"
-                self._context.report(path, message)
-
-    def check_unreachable_targets(self, deployments: Iterable[Deployment]) -> None:
-        """Report the targets that no call of any deployment can reach."""
-        is_reachable: dict[int, bool] = {}
-        for deployment in deployments:
-            rule_routes = [rule.routes for rule in deployment.rules if rule.routes is not None]
-            for routes in (deployment.routes, *rule_routes):
-                for target, names in iter_model_only_targets(routes, deployment.names):
-                    is_reachable[id(target)] = is_reachable.get(id(target), False) or bool(names)
-        for path, target in self.by_path.items():
-            if not is_reachable.get(id(target), True):
-                message = "can never be used, because earlier targets have all its names."
-                self._context.report(path, f"{message} {UNREACHABLE_ADVICE}")
+def compile_routes(
+    context: CompileContext,
+    path: KeyPath,
+    configs: Sequence[schema.TargetConfig],
+    balanced: bool = False,
+) -> Routes:
+    targets = (_compile_target(context, (*path, n), config) for n, config in enumerate(configs))
+    pairs = zip(targets, configs, strict=True)
+    weighted = [(target, config.weight) for target, config in pairs if target is not None]
+    return route_by_weight(weighted, balanced)
 
 
-def compile_routes(weighted: Sequence[WeightedTarget], is_balanced: bool) -> Routes:
-    by_name: dict[str, list[WeightedTarget]] = {}
+def _compile_target(
+    context: CompileContext, path: KeyPath, config: schema.TargetConfig
+) -> Target | None:
+    context.check_reference((*path, "upstream"), "upstreams", "upstream", config.upstream)
+    upstream = context.upstreams.get(config.upstream)
+    if upstream is None:
+        return None
+    prices = tuple(map(compile_price, config.price))
+    prices = prices or _find_prices(context, upstream, config.model)
+    target = Target(upstream, config.model, endpoint=config.endpoint, prices=prices)
+    context.targets[path] = target
+    return target
+
+
+def _find_prices(
+    context: CompileContext, upstream: Upstream, model: str
+) -> tuple[usage.Price, ...]:
+    """Return the prices of a model in the table. Rows of other models are not validated."""
+    if upstream.provider is None:
+        return ()
+    rows = context.loaded.policies_with_prices.prices.get(upstream.provider, {})
+    name = usage.find_exact_or_wildcard_name(rows, model)
+    if name is None:
+        return ()
+    context.uses_price_table = True
+    prices = []
+    for index, row in enumerate(schema.iter_price_rows(rows[name])):
+        if isinstance(row, ValidationError):
+            path = ("prices", upstream.provider, name, index)
+            report_errors(context.document, row, schema.PriceConfig, path)
+        else:
+            prices.append(compile_price(row))
+    return tuple(prices)
+
+
+def check_prices(context: CompileContext, deployments: Mapping[str, Deployment]) -> None:
+    """Report the targets under a limit in USD that lack a price.
+
+    A limit cannot bound a cost that is unknown.
+    """
+    by_owner: dict[KeyPath, list[tuple[KeyPath, Target]]] = defaultdict(list)
+    for path, target in context.targets.items():
+        by_owner[path[:-2]].append((path, target))
+    for name, deployment in deployments.items():
+        own_targets = by_owner["deployments", name]
+        detours = deployment.guards.route_targets
+        routed = [p for p in context.targets.items() if p[1] in detours] if detours else []
+        _check_prices(context, (*own_targets, *routed), deployment.limits)
+        for rule in deployment.rules:
+            if rule.shadow:
+                continue
+            if rule.routes is None:
+                _check_prices(context, own_targets, rule.limits)
+            limits = (*deployment.limits, *rule.limits)
+            counting = [scoped for scoped in limits if scoped.name not in rule.without_limits]
+            _check_prices(context, by_owner[rule.path], counting)
+
+
+def _check_prices(
+    context: CompileContext,
+    targets: Iterable[tuple[KeyPath, Target]],
+    limits: Iterable[ScopedLimit],
+) -> None:
+    limit = next((scoped.name for scoped in limits if scoped.needs_prices), None)
+    for path, target in targets if limit is not None else ():
+        missing = target.describe_missing_price()
+        if missing is not None:
+            problem = f"model {quote(target.model)} has {missing}"
+            advice = 'Add "price:" to this target, or set "unpriced: allow" on the limit.'
+            message = f"{problem}, but limit {quote(str(limit))} is in USD. {advice}"
+            context.report(path, message)
+
+
+def check_unreachable_targets(context: CompileContext, deployments: Iterable[Deployment]) -> None:
+    """Report the targets that no call of any deployment can reach."""
+    is_reachable: dict[int, bool] = {}
+    for deployment in deployments:
+        rule_routes = [rule.routes for rule in deployment.rules if rule.routes is not None]
+        for routes in (deployment.routes, *rule_routes):
+            for target, names in iter_model_only_targets(routes, deployment.names):
+                is_reachable[id(target)] = is_reachable.get(id(target), False) or bool(names)
+    for path, target in context.targets.items():
+        if not is_reachable.get(id(target), True):
+            message = "can never be used, because earlier targets have all its names."
+            context.report(path, f"{message} {UNREACHABLE_ADVICE}")
+
+
+def route_by_weight(weighted: Sequence[WeightedTarget], balanced: bool) -> Routes:
+    by_name: dict[str, list[WeightedTarget]] = defaultdict(list)
     for target, weight in weighted:
         for name in target.names if weight != 0 else ():
-            by_name.setdefault(name, []).append((target, weight))
-    by_model = {name: _make_candidates(targets, is_balanced) for name, targets in by_name.items()}
+            by_name[name].append((target, weight))
+    by_model = {name: _make_candidates(targets, balanced) for name, targets in by_name.items()}
     targets = tuple(target for target, _ in weighted)
     return Routes(targets, _make_candidates(weighted, is_balanced), MappingProxyType(by_model))
 
@@ -250,7 +238,3 @@ def compile_price(config: schema.PriceConfig) -> usage.Price:
     fields = config.model_dump(exclude={"tiers"})
     tiers = tuple(usage.Tier(**tier.model_dump()) for tier in config.tiers)
     return usage.Price(**fields, tiers=tiers)
-
-
-def _list_targets_below(lists: TargetLists, path: KeyPath) -> list[tuple[KeyPath, Target]]:
-    return [pair for key in ("targets", "fallback") for pair in lists.get((*path, key), ())]

@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
-from typing import TYPE_CHECKING
+from dataclasses import field, fields, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.errors import InvalidField, NotFound
 from proxy.errors.words import shorten_to_ascii
 from proxy.policy.decide import model_calls as pricing
-from proxy.policy.decide.conditions import collect_facts
-from proxy.policy.decide.model_calls import apply_rules, find_rule_by_effect
-from proxy.policy.decide.provenance import DecidedPlan, DecisionBasis
+from proxy.policy.decide.conditions import Facts
+from proxy.policy.decide.model_calls import RuledModelCall, apply_rules, find_rule_by_effect
 from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits, list_unique
 from proxy.policy.decide.selection import merge_tags, select_deployment, select_models_by_url
-from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
+from proxy.policy.decide.snapshot import Deployment, KeyDeployment, Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
 from proxy.types import NO_OVERRIDES, UNBILLED_ENDPOINTS, Call, ModelCall, Plan, RequestHead
 from proxy.types.guard import NO_GUARDS
@@ -28,6 +27,33 @@ if TYPE_CHECKING:
 
 MAX_PLANS = 4096
 """Maximum number of shared plans of all keys together."""
+PLAN_FIELDS = tuple(f.name for f in fields(Plan) if f.init)
+
+
+class DecisionBasis(NamedTuple):
+    """The objects that decided a call. ``dropped_tags`` are tags that its client may not set."""
+
+    snapshot: Snapshot
+    key: VirtualKey
+    key_deployment: KeyDeployment
+    call: Call
+    dropped_tags: tuple[str, ...]
+    ruled_calls: list[RuledModelCall]
+
+
+@frozen
+class DecidedPlan(Plan):
+    """The plan of a call that a deployment serves, with the objects that decided it.
+
+    ``unpriced`` are the model calls that need a known price and have no target with one.
+    """
+
+    basis: DecisionBasis = field(kw_only=True, repr=False, compare=False)
+    unpriced: tuple[ModelCall, ...] = field(kw_only=True, repr=False, compare=False)
+
+    def drop_basis(self) -> Plan:
+        """Return a plan without references to the call and its texts."""
+        return Plan(**{name: getattr(self, name) for name in PLAN_FIELDS})
 
 
 @frozen
@@ -165,7 +191,7 @@ def _decide_ignoring_stored_state(snapshot: Snapshot, key: VirtualKey, call: Cal
         )
     if len(call.requested_models) > deployment.max_models:
         raise InvalidField("model", f"must have at most {deployment.max_models} models")
-    facts = collect_facts(key.name, call, tags)
+    facts = Facts.from_call(key.name, call, tags)
     models = call.requested_models or (deployment.name,)
     ruled_calls = [apply_rules(key_deployment, call, facts, model) for model in models]
     basis = DecisionBasis(

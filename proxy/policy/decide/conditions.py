@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, tzinfo
 from operator import attrgetter
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
+from proxy.policy.schema.keys import ValueSet
 from proxy.runtime.frozen import frozen
 from proxy.types import Call
+
+NO_NAMES: frozenset[str] = frozenset()
 
 
 class Facts(NamedTuple):
@@ -21,30 +24,29 @@ class Facts(NamedTuple):
     dialect: str
     endpoint: str
     model_names: frozenset[str]
-    stream: bool
+    stream: Literal["true", "false"]
     tags: Mapping[str, str]
     headers: Mapping[str, str]
     received_at: datetime
 
+    @classmethod
+    def from_call(cls, key: str, call: Call, tags: Mapping[str, str]) -> Facts:
+        """Return the facts of a call, without the names of a model."""
+        head = call.head
+        return cls(
+            key=key,
+            dialect=head.dialect,
+            endpoint=head.endpoint,
+            model_names=NO_NAMES,
+            stream="true" if call.stream else "false",
+            tags=tags,
+            headers=head.headers,
+            received_at=head.received_at,
+        )
+
 
 Matcher = Callable[[Facts], bool]
 Fact = Literal["key", "dialect", "endpoint", "model", "tag", "header", "stream", "time"]
-NO_NAMES: frozenset[str] = frozenset()
-
-
-def collect_facts(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
-    """Return the facts of a call, without the names of a model."""
-    head = call.head
-    return Facts(
-        key=key,
-        dialect=head.dialect,
-        endpoint=head.endpoint,
-        model_names=NO_NAMES,
-        stream=call.stream,
-        tags=tags,
-        headers=head.headers,
-        received_at=head.received_at,
-    )
 
 
 @frozen
@@ -73,43 +75,9 @@ class Condition:
         """Return the reason why facts do not match, in a few words."""
         raise NotImplementedError
 
-
-class ValueSet(Protocol):
-    """Allowed values: ``OneOf``, ``Intersection`` or a ``TextPattern``."""
-
-    @property
-    def text(self) -> str: ...
-
-    def build_matcher(self) -> Callable[[str], bool]: ...
-
-
-@frozen
-class OneOf:
-    """Listed values."""
-
-    values: frozenset[str]
-
-    @property
-    def text(self) -> str:
-        return " or ".join(sorted(self.values))
-
-    def build_matcher(self) -> Callable[[str], bool]:
-        return self.values.__contains__
-
-
-@frozen
-class Intersection:
-    """Values that are in several sets."""
-
-    parts: tuple[ValueSet, ...]
-
-    @property
-    def text(self) -> str:
-        return " and ".join(part.text for part in self.parts)
-
-    def build_matcher(self) -> Callable[[str], bool]:
-        matchers = [part.build_matcher() for part in self.parts]
-        return lambda value: all(matches(value) for matches in matchers)
+    def find_mismatch(self, facts: Facts) -> str | None:
+        """Return the reason why facts do not match, or None if they do."""
+        return None if self.build_matcher()(facts) else self.explain_mismatch(facts)
 
 
 @frozen
@@ -124,7 +92,7 @@ class Comparison(Condition):
     name: str = ""
 
     def build_matcher(self) -> Matcher:
-        name, matches = self.name, self.values.build_matcher()
+        name, matches = self.name, self.values.matches
         if self.fact == "model":
             return lambda facts: any(map(matches, facts.model_names))
         if self.fact == "tag":
@@ -136,35 +104,23 @@ class Comparison(Condition):
 
     def evaluate_statically(self, static: StaticFacts) -> bool | None:
         if self.fact == "key":
-            return self.values.build_matcher()(static.key)
+            return self.values.matches(static.key)
         if self.fact != "tag" or self.name in static.client_tags - static.tags.keys():
             return None
-        return self.name in static.tags and self.values.build_matcher()(static.tags[self.name])
+        return self.name in static.tags and self.values.matches(static.tags[self.name])
 
     def explain_mismatch(self, facts: Facts) -> str:
         expected = f"the rule expects {self.values.text}"
         if self.fact == "model":
             return f"model of the call is {' or '.join(sorted(facts.model_names))}, {expected}"
+        if self.fact == "stream":
+            return f"the call is {'streamed' if facts.stream == 'true' else 'not streamed'}"
         if self.fact not in ("tag", "header"):
             return f"{self.fact} of the call is {getattr(facts, self.fact)}, {expected}"
         if self.name not in (facts.tags if self.fact == "tag" else facts.headers):
             return f"{self.fact} {self.name} is not set"
         value = f"is {facts.tags[self.name]}" if self.fact == "tag" else "has another value"
         return f"{self.fact} {self.name} of the call {value}, {expected}"
-
-
-@frozen
-class StreamCondition(Condition):
-    """The response is streamed, or not if ``stream`` is False."""
-
-    stream: bool
-
-    def build_matcher(self) -> Matcher:
-        stream = self.stream
-        return lambda facts: facts.stream is stream
-
-    def explain_mismatch(self, facts: Facts) -> str:
-        return "the call is streamed" if facts.stream else "the call is not streamed"
 
 
 @frozen
@@ -213,7 +169,7 @@ class AllOf(Condition):
         return False if False in results else None if None in results else True
 
     def explain_mismatch(self, facts: Facts) -> str:
-        return next(reason for part in self.parts if (reason := find_mismatch(part, facts)))
+        return next(reason for part in self.parts if (reason := part.find_mismatch(facts)))
 
 
 @frozen
@@ -257,11 +213,6 @@ class Not(Condition):
 ALWAYS = AllOf(())
 
 
-def find_mismatch(condition: Condition, facts: Facts) -> str | None:
-    """Return the reason why facts do not match a condition, or None if they do."""
-    return None if condition.build_matcher()(facts) else condition.explain_mismatch(facts)
-
-
 def iter_used_facts(condition: Condition) -> Iterator[Fact]:
     """Yield the facts that a condition depends on."""
     if isinstance(condition, AllOf | AnyOf):
@@ -272,4 +223,4 @@ def iter_used_facts(condition: Condition) -> Iterator[Fact]:
     elif isinstance(condition, Comparison):
         yield condition.fact
     else:
-        yield "time" if isinstance(condition, TimeOfDay) else "stream"
+        yield "time"

@@ -317,7 +317,7 @@ class _TargetRuleEvaluation:
         if first_rules == all_rules:
             return first_rules
         rules = self._chain.rules
-        later = {name for name in all_rules if rules[name].changes or any(rules[name].guards)}
+        later = {name for name in all_rules if rules[name].changes or rules[name].guards.by_stage}
         return self._chain.sort_rule_names({*first_rules, *later})
 
 
@@ -338,7 +338,7 @@ def explain_price_requirement(deployment: Deployment, limits: Sequence[ScopedLim
         return "this deployment requires one"
     for scoped in limits:
         if scoped.needs_prices and not scoped.limit.shadow:
-            return f'limit "{scoped.limit.name}" is in USD'
+            return f'limit "{scoped.name}" is in USD'
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import lru_cache, partial, reduce
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from proxy.fields.token_bounds import OUTPUT_LIMIT_FIELDS
 from proxy.policy.decide.conditions import (
@@ -34,20 +34,13 @@ from proxy.types import (
     ScopedLimit,
     Target,
 )
-from proxy.types.guard import CostCap, GuardPlan, GuardRule
+from proxy.types.guard import NO_GUARDS, CostCap, GuardPlan, GuardRule
 from proxy.types.target import join_target_ids
 
 MAX_EFFECTS = 256
 """Number of combinations of rules whose effects are cached."""
 Part = TypeVar("Part")
-
-
-class RuleGuards(NamedTuple):
-    """The guards of a policy or a rule."""
-
-    input: tuple[GuardRule, ...] = ()
-    output: tuple[GuardRule, ...] = ()
-    cost_caps: tuple[CostCap, ...] = ()
+Named = TypeVar("Named", bound=ScopedLimit | GuardRule | CostCap)
 
 
 CacheDecision = CacheRule | Literal["off"]
@@ -68,7 +61,7 @@ class Rule:
     limits: tuple[ScopedLimit, ...] = ()
     without_limits: frozenset[str] = frozenset()
     cache: CacheDecision | None = None
-    guards: RuleGuards = RuleGuards()
+    guards: GuardPlan = NO_GUARDS
     without_guards: frozenset[str] = frozenset()
     path: KeyPath = ()
 
@@ -92,9 +85,9 @@ class Rule:
         for kind, values in (("set", self.changes.set), ("cap", self.changes.cap)):
             yield from ((f"{kind} {name}", f"{kind} {name} {v}") for name, v in values.items())
         lists = (
-            ("limit", [scoped.limit.name for scoped in self.limits]),
+            ("limit", [scoped.name for scoped in self.limits]),
             ("no limit", sorted(self.without_limits)),
-            ("guard", [guard.name for guards in self.guards for guard in guards]),
+            ("guard", [guard.name for _, guard in self.guards.by_stage]),
             ("no guard", sorted(self.without_guards)),
         )
         for kind, names in lists:
@@ -124,7 +117,7 @@ class RuleEffects(NamedTuple):
     limits: tuple[ScopedLimit, ...] = ()
     without_limits: frozenset[str] = frozenset()
     cache: CacheDecision | None = None
-    guards: RuleGuards = RuleGuards()
+    guards: GuardPlan = NO_GUARDS
     without_guards: frozenset[str] = frozenset()
     rule_by_effect: Mapping[str, str] = MappingProxyType({})
 
@@ -236,11 +229,7 @@ def combine_effects(
         limits=tuple(scoped for rule in matching for scoped in rule.limits),
         without_limits=frozenset(name for rule in matching for name in rule.without_limits),
         cache=_find_first_not_none(rule.cache for rule in matching),
-        guards=RuleGuards(
-            tuple(guard for rule in matching for guard in rule.guards.input),
-            tuple(guard for rule in matching for guard in rule.guards.output),
-            tuple(cap for rule in matching for cap in rule.guards.cost_caps),
-        ),
+        guards=GuardPlan.join([rule.guards for rule in matching]),
         without_guards=frozenset(name for rule in matching for name in rule.without_guards),
         rule_by_effect=map_effects_to_rules(matching),
     )
@@ -292,43 +281,28 @@ def combine_limits(
     if not (union.limits or union.without_limits):
         return limits
     changes = [(effects.limits, effects.without_limits) for effects in effects_list]
-    return _apply_additions_and_removals(
-        limits, union.limits, changes, lambda scoped: scoped.limit.name
-    )
+    return _apply_additions_and_removals(limits, union.limits, changes)
 
 
 def combine_guards(
     guards: GuardPlan, union: RuleEffects, effects_list: Sequence[RuleEffects]
 ) -> GuardPlan:
-    """Return the guards of a call, from the ``guards`` of its deployment and from its rules.
-
-    ``union`` is the union of ``effects_list``, which has the effects for each model and target.
-    """
-    if not (union.without_guards or any(union.guards)):
+    """Return the guards of a call, from the ``guards`` of its deployment and from its rules."""
+    if not (union.without_guards or union.guards.by_stage):
         return guards
-
-    def name(guard: GuardRule | CostCap) -> str:
-        return guard.name
-
-    inputs = [(effects.guards.input, effects.without_guards) for effects in effects_list]
-    outputs = [(effects.guards.output, effects.without_guards) for effects in effects_list]
-    cost_caps = [(effects.guards.cost_caps, effects.without_guards) for effects in effects_list]
-    return replace(
-        guards,
-        input=_apply_additions_and_removals(guards.input, union.guards.input, inputs, name),
-        output=_apply_additions_and_removals(guards.output, union.guards.output, outputs, name),
-        cost_caps=_apply_additions_and_removals(
-            guards.cost_caps, union.guards.cost_caps, cost_caps, name
-        ),
-    )
+    parts: dict[str, Any] = {}
+    for name in ("input", "output", "cost_caps"):
+        changes = [(getattr(e.guards, name), e.without_guards) for e in effects_list]
+        added = getattr(union.guards, name)
+        parts[name] = _apply_additions_and_removals(getattr(guards, name), added, changes)
+    return replace(guards, **parts)
 
 
 def _apply_additions_and_removals(
-    parts: tuple[Part, ...],
-    additions: tuple[Part, ...],
-    changes: Sequence[tuple[Sequence[Part], frozenset[str]]],
-    name: Callable[[Part], str],
-) -> tuple[Part, ...]:
+    parts: tuple[Named, ...],
+    additions: tuple[Named, ...],
+    changes: Sequence[tuple[Sequence[Named], frozenset[str]]],
+) -> tuple[Named, ...]:
     """Return ``parts`` of the deployment and the ``additions`` of rules, each once.
 
     ``changes`` are the parts that rules add for each model and target, and the names of those that
@@ -339,7 +313,7 @@ def _apply_additions_and_removals(
             part
             for part in dict.fromkeys((*parts, *additions))
             if any(
-                name(part) not in removed and (part in parts or part in added)
+                part.name not in removed and (part in parts or part in added)
                 for added, removed in changes
             )
         ]

@@ -98,7 +98,7 @@ def merge_tags(
     for name, text in head.tags:
         value = "true" if text is None else text
         rule = snapshot.tags.get(name)
-        is_allowed = rule is not None and rule.set_by_clients and rule.allows(value)
+        is_allowed = rule is not None and rule.set_by_clients and rule.allowed.matches(value)
         if is_allowed and tags.get(name, value) == value:
             tags[name] = value
         elif snapshot.refuse_caller_tags:

@@ -15,7 +15,7 @@ from proxy.policy.decide.conditions import StaticFacts, iter_used_facts
 from proxy.policy.decide.routes import Candidates, Routes, StickyRouting
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import KeyPath, SourceLocation
-from proxy.policy.schema.keys import TextPattern
+from proxy.policy.schema.keys import ValueSet
 from proxy.runtime.frozen import empty_cache_field, frozen
 from proxy.types import CacheRule, Plan, RequestHead, Retry, ScopedLimit, Target
 from proxy.types.guard import NO_GUARDS, GuardPlan, Preparable
@@ -27,18 +27,10 @@ if TYPE_CHECKING:
 
 @frozen
 class TagRule:
-    """The allowed values of a tag: listed values, a pattern, or ``true`` for a flag."""
+    """The allowed values of a tag, ``true`` for a flag."""
 
-    values: frozenset[str] | None
-    pattern: TextPattern | None
+    allowed: ValueSet
     set_by_clients: bool
-
-    def allows(self, value: str) -> bool:
-        if self.values is not None:
-            return value in self.values
-        if self.pattern is not None:
-            return self.pattern.matches(value)
-        return value == "true"
 
 
 @frozen
@@ -86,6 +78,16 @@ class Deployment:
     def rules(self) -> Iterator[Rule]:
         """All rules in order of precedence."""
         return (rule for section in self.sections for rule in section.rules)
+
+    @property
+    def guard_plans(self) -> list[GuardPlan]:
+        """Guards of the deployment, and of each of its rules."""
+        return [self.guards, *(rule.guards for rule in self.rules)]
+
+    @property
+    def scoped_limits(self) -> list[ScopedLimit]:
+        """Limits of the deployment and of its rules."""
+        return [*self.limits, *(scoped for rule in self.rules for scoped in rule.limits)]
 
     @property
     def targets(self) -> Iterator[tuple[KeyPath, Target]]:

@@ -22,7 +22,8 @@ from proxy.money.usage import format_usd
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.compare import compare_snapshots
-from proxy.policy.review.explain import CallExplanation, Decision, DecisionState, explain
+from proxy.policy.review.decision import CallExplanation, Decision, DecisionState
+from proxy.policy.review.explain import explain
 from proxy.policy.schema.rules import CapConfig, SetConfig
 from proxy.types import Call, RequestHead, StateRef
 from proxy.types.guard import GuardResults

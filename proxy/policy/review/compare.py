@@ -19,7 +19,8 @@ from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.files.source import Rejection
 from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
-from proxy.policy.review.explain import CallExplanation, Decision, describe_limit
+from proxy.policy.review.decision import CallExplanation, Decision
+from proxy.policy.review.explain import describe_limit
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, ModelCall, Plan, Target
 from proxy.types.target import join_target_ids
@@ -172,18 +173,15 @@ def _describe_model_independent_parts(plan: Plan) -> Iterator[tuple[tuple[Kind, 
     hedge = f"hedge after {plan.hedge_after:g} s" if plan.hedge_after else "no hedge"
     yield ("routing", ""), f"{retries}, {hedge}"
     for scoped in plan.limits:
-        yield ("limits", scoped.limit.name), describe_limit(scoped)
+        yield ("limits", scoped.name), describe_limit(scoped)
     cache = "off"
     if plan.cache is not None:
         cache = f"{plan.cache.ttl:g} s in {plan.cache.store}"
         cache += f", {plan.cache.semantic}" if plan.cache.semantic is not None else ""
     yield ("cache", ""), cache
-    for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
-        for rule in rules:
-            action = f"{'shadow ' if rule.shadow else ''}{rule.action}"
-            yield ("guards", rule.name), f"{stage} {rule.name} {action} {rule.digest[:6]}"
-    for cap in plan.guards.cost_caps:
-        yield ("guards", cap.name), f"input {cap.name} {cap.digest[:6]}"
+    for stage, guard in plan.guards.by_stage:
+        action = f"{'shadow ' if guard.shadow else ''}{guard.action}"
+        yield ("guards", guard.name), f"{stage} {guard.name} {action} {guard.digest[:6]}"
 
 
 def _compare_model_calls(

@@ -5,86 +5,21 @@ Reads the plan that ``decide`` returns and decides nothing itself. Header values
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
 
-from proxy.dialects.requests.upstream_request import translate_request
-from proxy.dialects.vendors.openai import OPENAI
-from proxy.errors import InvalidField, ProxyError, Unauthorized
+from proxy.errors import ProxyError, Unauthorized
 from proxy.errors.words import MAX_LISTED, format_count
 from proxy.limits.claims import estimate_claims, estimate_cost
-from proxy.money.usage import find_price_on, format_usd
-from proxy.policy.decide import decide
-from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
+from proxy.money.usage import format_usd
+from proxy.policy.decide import DecidedPlan, decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
-from proxy.runtime.frozen import frozen
-from proxy.types import NO_OVERRIDES, Call, Json, ParameterOverrides, Plan, ScopedLimit, Target
+from proxy.policy.files.source import KeyPath
+from proxy.policy.review.decision import CallExplanation, Decision, DecisionState, group_decisions
+from proxy.policy.review.explain_model_call import explain_model_call, has_texts
+from proxy.types import Call, Plan, ScopedLimit
 from proxy.types.guard import CostCap, GuardPlan, GuardRule
 from proxy.types.limit import Claim
 from proxy.types.target import join_target_ids
-
-EMPTY_TEXTS: Mapping[str, Json] = {
-    "chat": {"messages": [{"role": "user", "content": ""}]},
-    "completions": {"prompt": ""},
-    "embeddings": {"input": ""},
-    "responses": {"input": ""},
-}
-
-
-DecisionState = Literal["applied", "not_applied", "shadow", "refused"]
-"""Effect of a decision on the call. ``refused`` also means that the call or an attempt failed."""
-
-
-@frozen
-class Decision:
-    """A decision: its subject, its result, the reason, and the ``file:line`` that declares it."""
-
-    subject: str
-    result: str
-    reason: str | None = None
-    source: str | None = None
-    parts: tuple[Decision, ...] = ()
-    state: DecisionState = "applied"
-
-    def to_json(self) -> dict[str, Any]:
-        data = {"about": self.subject, "decided": self.result, "why": self.reason}
-        data |= {"at": self.source, "state": self.state}
-        parts = {"parts": [part.to_json() for part in self.parts]} if self.parts else {}
-        return {name: value for name, value in data.items() if value is not None} | parts
-
-    def format_line(self, parent_subject: str = "") -> str:
-        """Return one line of text. Below ``rules``, the subject ``rule`` is omitted."""
-        subject = "" if f"{self.subject}s" == parent_subject else f"{self.subject}: "
-        reason = f" ({self.reason})" if self.reason else ""
-        source = f"  [{self.source}]" if self.source else ""
-        return f"{subject}{self.result}{reason}{source}"
-
-
-@frozen
-class CallExplanation:
-    """All decisions on a call, in the order in which they are made."""
-
-    revision: str
-    decisions: tuple[Decision, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        decisions = [decision.to_json() for decision in self.decisions]
-        return {"revision": self.revision, "decisions": decisions}
-
-    def format_tree(self) -> str:
-        return "\n".join([f"policy revision {self.revision}", *_draw_tree(self.decisions, "")])
-
-
-def _draw_tree(
-    decisions: Sequence[Decision], indent: str, parent_subject: str = ""
-) -> Iterator[str]:
-    for number, decision in enumerate(decisions, start=1):
-        is_last = number == len(decisions)
-        yield f"{indent}{'└─' if is_last else '├─'} {decision.format_line(parent_subject)}"
-        yield from _draw_tree(
-            decision.parts, f"{indent}{'  ' if is_last else '│ '} ", decision.subject
-        )
 
 
 def explain(
@@ -117,8 +52,7 @@ def _explain_call(
         yield _make_rejection(error, error.message)
         return
     if isinstance(plan, DecidedPlan):
-        reason, source = plan.explain_deployment()
-        yield Decision("deployment", str(plan.deployment), reason, source=source)
+        yield _explain_deployment(plan)
         yield _explain_tags(plan)
         if plan.passthrough is not None and call.head.passthrough is not None:
             method, reason = call.head.method, "retried after a failure"
@@ -126,7 +60,7 @@ def _explain_call(
                 reason = "retried only if the upstream did not receive the request"
             yield Decision("passthrough", f"{method} {plan.passthrough.route}", reason)
         for index in range(len(plan.model_calls[:MAX_LISTED])):
-            yield from _explain_model_call(plan, index, call)
+            yield from explain_model_call(plan, index)
         if hidden_calls := plan.model_calls[MAX_LISTED:]:
             yield Decision("models", f"{len(hidden_calls)} more, not shown")
         yield from (_explain_guards(plan, call), _explain_limits(plan, call), _explain_cache(plan))
@@ -145,10 +79,37 @@ def _make_rejection(error: ProxyError, reason: str) -> Decision:
     return Decision("result", text, reason, state="refused")
 
 
+def _explain_deployment(plan: DecidedPlan) -> Decision:
+    deployment, call = plan.basis.key_deployment.deployment, plan.basis.call
+    if call.head.deployment is not None:
+        reason = "named in a request header"
+    elif call.deployment is not None:
+        reason = "named at the end of the model name"
+    elif call.requested_models and deployment.names.issuperset(call.requested_models):
+        reason = "requested by its name as the model"
+    elif (
+        deployment.is_default
+        and len(plan.basis.key.find_deployments_serving_all(call.requested_models)) > 1
+    ):
+        reason = "the default of this key's deployments that serve the request"
+    else:
+        reason = "the only deployment of this key that serves the request"
+    source = plan.basis.snapshot.find_location("deployments", deployment.name)
+    return Decision("deployment", deployment.name, reason, source=source)
+
+
 def _explain_tags(plan: DecidedPlan) -> Decision:
+    key, deployment = plan.basis.key, plan.basis.key_deployment.deployment
     parts = []
     for tag, value in plan.tags.items():
-        reason, source = plan.explain_tag(tag)
+        reason = "set by the client"
+        path: KeyPath = ("tags", tag)
+        if tag in key.tags:
+            reason, path = "set by the key", ("keys", key.name, "tags", tag)
+        elif tag in deployment.tags:
+            reason = "set by the deployment"
+            path = ("deployments", deployment.name, "tags", tag)
+        source = plan.basis.snapshot.find_location(*path)
         parts.append(Decision("tag", f"{tag}={value}", reason, source=source))
     for tag in plan.basis.dropped_tags:
         rule = plan.basis.snapshot.tags.get(tag)
@@ -159,11 +120,7 @@ def _explain_tags(plan: DecidedPlan) -> Decision:
         else:
             reason = "clients may not set this value, or the key or deployment sets another one"
         parts.append(Decision("tag", f"{tag[:64]!a} dropped", reason, state="not_applied"))
-    return _group_decisions("tags", str(len(plan.tags)), parts)
-
-
-def _group_decisions(subject: str, text: str, parts: Sequence[Decision]) -> Decision:
-    return Decision(subject, text, parts=tuple(parts), state="applied" if parts else "not_applied")
+    return group_decisions("tags", str(len(plan.tags)), parts)
 
 
 def _explain_limits(plan: DecidedPlan, call: Call) -> Decision:
@@ -176,103 +133,7 @@ def _explain_limits(plan: DecidedPlan, call: Call) -> Decision:
         reason = f"this call reserves {limit.kind.format_number(sum(amounts))}" if amounts else None
         state: DecisionState = "shadow" if limit.shadow else "applied"
         parts.append(Decision("limit", describe_limit(scoped), reason, source=source, state=state))
-    return _group_decisions("limits", str(len(parts)), parts)
-
-
-def _explain_model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Decision]:
-    """Yield the decisions for one of the models that the client requested."""
-    model_call = plan.model_calls[index]
-    text = f"{model_call.model[:64]!a}: " if len(plan.model_calls) > 1 else ""
-    rules = tuple(_explain_rule(plan, index, outcome) for outcome in plan.iter_rule_outcomes(index))
-    applied = len(model_call.rules)
-    verb = "applies" if applied == 1 else "apply"
-    yield _group_decisions("rules", f"{text}{applied} of {len(rules)} {verb}", rules)
-    yield from _explain_parameters(plan, index, call, text)
-    targets = []
-    for target, (reason, source) in plan.iter_target_provenance(index):
-        price = find_price_on(target.prices, call.head.received_at.date())
-        if price is None:
-            cost = "price unknown"
-        else:
-            prices = {"input": price.input, "output": price.output}
-            texts = ", ".join(f"{kind} {usd}" for kind, usd in prices.items() if usd is not None)
-            cost = f"USD per million tokens: {texts}"
-        targets.append(Decision("target", target.id, f"{reason}; {cost}", source=source))
-    for target, reason in plan.iter_excluded_targets(index):
-        text = f"{target.id} excluded"
-        targets.append(Decision("target", text, reason, state="not_applied"))
-    yield Decision("targets", f"{text}{len(model_call.targets)}", parts=tuple(targets))
-
-
-def _explain_rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Decision:
-    rule, source, reason = outcome
-    verb = "does not apply"
-    state: DecisionState = "not_applied"
-    if reason is None and rule.shadow:
-        verb, state = "would apply", "shadow"
-        reason = f"shadow mode: {'; '.join(text for _, text in rule.iter_effects())}"
-    elif reason is None:
-        verb, state = "applies", "applied"
-        effects = (
-            (text, plan.find_overruling_reason(index, rule, effect))
-            for effect, text in rule.iter_effects()
-        )
-        reason = "; ".join(f"{text} ({note})" if note else text for text, note in effects)
-    return Decision("rule", f"{rule.name} {verb}", reason, source=source, state=state)
-
-
-def _diff_with_overrides(
-    call: Call, target: Target, changes: ParameterOverrides
-) -> dict[str, tuple[Any, Any]]:
-    """Return the fields of the request to a target that rules change: name, value before, after.
-
-    Members of objects are named ``thinking.budget_tokens``. A missing field is None. Raise
-    ``InvalidField`` if the target's dialect cannot express the call.
-    """
-    if not changes or call.head.endpoint not in OPENAI.fields:
-        return {}
-    before, after = (
-        dict(_flatten_members(translate_request(call, target, overrides).body))
-        for overrides in (NO_OVERRIDES, changes)
-    )
-    return {
-        name: (before.get(name), after.get(name))
-        for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
-    }
-
-
-def _flatten_members(body: Json, path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in body.items():
-        if isinstance(value, dict):
-            yield from _flatten_members(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
-
-
-def _explain_parameters(
-    plan: DecidedPlan, index: int, call: Call, prefix: str
-) -> Iterator[Decision]:
-    """Yield the parameters of the request to the first target that rules change."""
-    target = plan.model_calls[index].targets[0]
-    if not _has_texts(call):
-        call = replace(call, body={**call.body, **EMPTY_TEXTS.get(call.head.endpoint, {})})
-    try:
-        changes = _diff_with_overrides(call, target, plan.model_calls[index].get_overrides(target))
-    except InvalidField as error:
-        text = f"{prefix}not supported by {target.id}"
-        yield Decision("parameters", text, str(error), state="refused")
-        return
-    parts = [
-        Decision(
-            "parameter",
-            f"{name}: {'removed' if new is None else new}",
-            f"without rules: {'not set' if old is None else old}",
-        )
-        for name, (old, new) in changes.items()
-    ]
-    if parts:
-        yield Decision("parameters", f"{prefix}{len(parts)} changed", parts=tuple(parts))
+    return group_decisions("limits", str(len(parts)), parts)
 
 
 def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
@@ -291,7 +152,7 @@ def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
         shadow = ", shadow mode" if cap.shadow else ""
         text = f"input {cap.name}: {cap.action} above {format_usd(cap.max_nano_usd)} USD{shadow}"
         reason = None
-        if _has_texts(call):
+        if has_texts(call):
             cost = estimate_cost(plan, call)
             reason = "the maximum cost of this call is unknown"
             reason = reason if cost is None else f"this call may cost up to {format_usd(cost)} USD"
@@ -299,8 +160,8 @@ def _explain_guards(plan: DecidedPlan, call: Call) -> Decision:
     if rejects_opaque_content(guards):
         reason = "guards cannot inspect them; `opaque: allow` accepts them"
         parts.append(Decision("guard", "images, audio and files: rejected", reason))
-    count = len(guards.input) + len(guards.output) + len(guards.cost_caps)
-    return _group_decisions("guards", str(count), parts)
+    count = len(guards.by_stage)
+    return group_decisions("guards", str(count), parts)
 
 
 def _explain_guard(
@@ -316,14 +177,9 @@ def rejects_opaque_content(guards: GuardPlan) -> bool:
     return not guards.allows_opaque and any(rule.enforces for rule in guards.input)
 
 
-def _has_texts(call: Call) -> bool:
-    """Return True if the call has its texts. The texts of past calls are not stored."""
-    return any(name in call.body for name in ("messages", "prompt", "input"))
-
-
 def _estimate_claims_if_known(plan: Plan, call: Call) -> Sequence[Claim]:
     """Return the claims of a call, or those that do not depend on its texts if it has none."""
-    if _has_texts(call):
+    if has_texts(call):
         return estimate_claims(plan, call)
     if plan.passthrough is None or plan.passthrough.max_cost is None:
         return ()

@@ -223,8 +223,8 @@ def _check_path_max_costs(
     path: KeyPath, deployment: Deployment, paths: PassthroughPaths
 ) -> Iterator[Finding]:
     """Yield paths that exceed a limit in USD, or have no maximum cost under such a limit."""
-    scoped = [*deployment.limits, *(s for rule in deployment.rules for s in rule.limits)]
-    limits = {s.limit.name: s.limit for s in scoped if s.limit.is_budget and not s.limit.shadow}
+    scoped = deployment.scoped_limits
+    limits = {s.name: s.limit for s in scoped if s.limit.is_budget and not s.limit.shadow}
     budgets = dict(sorted(limits.items()))
     for name, limit in budgets.items():
         routes = _join_matching_routes(paths, lambda p: (p.max_cost or 0) > limit.capacity)  # noqa: B023

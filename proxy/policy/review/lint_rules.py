@@ -22,16 +22,13 @@ from proxy.policy.decide.conditions import (
     AnyOf,
     Comparison,
     Condition,
-    Intersection,
     Not,
-    OneOf,
-    ValueSet,
 )
 from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
 from proxy.policy.review.sample_call import build_sample_call, make_chat_body
-from proxy.policy.schema.keys import TextPattern
+from proxy.policy.schema.keys import ValueSet
 from proxy.types import Call, ScopedLimit
 from proxy.types.limit import Claim
 
@@ -129,13 +126,9 @@ def covers(wide: Condition, narrow: Condition) -> bool:
 def _covers_values(wide: ValueSet, narrow: ValueSet) -> bool:
     if wide == narrow:
         return True
-    if isinstance(wide, Intersection):
-        return all(_covers_values(part, narrow) for part in wide.parts)
-    if isinstance(narrow, Intersection):
-        return any(_covers_values(wide, part) for part in narrow.parts)
-    if isinstance(narrow, OneOf):
-        return all(map(wide.build_matcher(), narrow.values))
-    return isinstance(wide, TextPattern) and set(wide.text) == {"*"}
+    if narrow.values is not None:
+        return all(map(wide.matches, narrow.values))
+    return wide.values is None and set(wide.text) == {"*"}
 
 
 def find_exceeded_limits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
@@ -180,7 +173,7 @@ def _make_estimate_key(deployment: Deployment, models: Set[str | None]) -> Hasha
         targets.append((target.upstream.name, target.endpoint, target.prices, model))
     return (
         tuple(section.policy for section in deployment.sections),
-        tuple(scoped.limit.name for scoped in deployment.limits),
+        tuple(scoped.name for scoped in deployment.limits),
         (deployment.refuse_unpriced, deployment.only_passthrough, len(deployment.fallback)),
         (routes.candidates.weights, routes.candidates.is_balanced),
         tuple(targets),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -131,30 +131,33 @@ def is_valid_tag_value(value: str) -> bool:
 
 
 @frozen
-class TextPattern:
-    """A compiled pattern of whole values: RE2 syntax, or a glob with ``*`` and ``?``."""
+class ValueSet:
+    """Allowed values: the listed ``values``, or those that a pattern matches as a whole."""
 
     text: str
     matches: Callable[[str], bool] = field(repr=False, compare=False)
-
-    def build_matcher(self) -> Callable[[str], bool]:
-        return self.matches
+    values: frozenset[str] | None = None
 
 
-def compile_tag_pattern(text: str) -> TextPattern:
+def list_values(values: Iterable[str]) -> ValueSet:
+    unique = frozenset(values)
+    return ValueSet(" or ".join(sorted(unique)) or "no value", unique.__contains__, unique)
+
+
+def compile_tag_pattern(text: str) -> ValueSet:
     """Compile an RE2 pattern of plain values. Raise ``ValueError`` if it is invalid."""
     try:
         matches = _compile_matcher(text)
     except ValueError as error:
         raise ValueError(f"is not a valid RE2 pattern: {error}") from None
-    return TextPattern(text, lambda value: is_valid_tag_value(value) and matches(value))
+    return ValueSet(text, lambda value: is_valid_tag_value(value) and matches(value))
 
 
-def compile_glob(text: str) -> TextPattern:
+def compile_glob(text: str) -> ValueSet:
     """Compile a glob: ``*`` matches any characters, ``?`` one. Every text is valid."""
     parts = {"*": "(?s:.*)", "?": "(?s:.)"}
     pattern = "".join(parts.get(char) or f"\\x{{{ord(char):x}}}" for char in text)
-    return TextPattern(text, _compile_matcher(pattern))
+    return ValueSet(text, _compile_matcher(pattern))
 
 
 def _compile_matcher(pattern: str) -> Callable[[str], bool]:

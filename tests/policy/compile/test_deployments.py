@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from proxy.dialects import ROUTES, RequestContext, parse_request_head
 from proxy.errors import InvalidField
 from proxy.policy.compile import compile_policies
-from proxy.policy.compile.targets import compile_routes
+from proxy.policy.compile.targets import route_by_weight
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.load import load_policies_with_problems
@@ -217,7 +217,7 @@ def test_check_lists_unreachable_targets(deployment: Json, name: str, weighted: 
         placed = {error.path for error in errors}
 
     models = {name, "unknown", *(word for item in targets for word in target_of(item).names)}
-    routes = compile_routes([(target_of(item), item.get("weight")) for item in targets], False)
+    routes = route_by_weight([(target_of(item), item.get("weight")) for item in targets], False)
     deployment_item = Deployment(
         name=name, names=frozenset({name}), tags={}, routes=routes, fallback=()
     )

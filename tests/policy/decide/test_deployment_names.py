@@ -11,7 +11,6 @@ import pytest
 
 from proxy.errors import InvalidField
 from proxy.policy.decide import decide
-from proxy.policy.decide.provenance import DecidedPlan
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.compare import compare_decisions, decide_call
 from proxy.policy.review.explain import explain
@@ -248,10 +247,10 @@ def plan_of(policies: Snapshot, path: str, body: Json, header: str = "") -> Plan
 def test_default_deployment_takes_ambiguous_calls(tmp_path: Path) -> None:
     policies = defaults_snapshot(tmp_path, "first")
     for name, (path, body) in AMBIGUOUS.items():
-        plan = plan_of(policies, path, body)
-        assert isinstance(plan, DecidedPlan)
-        assert plan.deployment == "first", name
-        assert "the default of" in str(plan.explain_deployment().reason), name
+        assert plan_of(policies, path, body).deployment == "first", name
+        call = build_sample_call(body, {}, NOW, path, passthrough=policies.passthrough)
+        _, decision, *_ = explain(policies, policies.keys["widget"], call).decisions
+        assert "the default of" in str(decision.reason), name
 
 
 def test_default_deployment_takes_no_call_of_another(tmp_path: Path) -> None:

@@ -159,6 +159,7 @@ def test_explain_shows_omitted_targets_and_refusal(snapshot: Snapshot) -> None:
 
     assert "openai/spare (fallback; USD per million tokens: input 1, output 2)" in spared
     assert "openai/smol excluded (its price is unknown)" in spared
+    assert "─ targets: 1\n" in spared
     assert "openai/smol (not tried; price unknown)" in never
     assert "rejected with 403 by rule unpriced" in never
 

@@ -10,7 +10,6 @@ import pytest
 
 from proxy.dialects.requests.translation import apply_parameter_overrides
 from proxy.fields.token_bounds import OUTPUT_LIMIT_FIELDS
-from proxy.policy.decide import decide
 from proxy.policy.decide.conditions import (
     ALWAYS,
     AllOf,
@@ -19,14 +18,14 @@ from proxy.policy.decide.conditions import (
     Condition,
     Facts,
     Not,
-    OneOf,
     StaticFacts,
-    StreamCondition,
 )
-from proxy.policy.decide.provenance import DecidedPlan
 from proxy.policy.decide.routes import Candidates, Routes
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleEffects, compile_chain, evaluate_rules
+from proxy.policy.review.decision import Decision
+from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import build_sample_call
+from proxy.policy.schema.keys import list_values
 from proxy.policy.store import read_folder
 from proxy.types import Endpoint, ParameterOverrides, RuleRefusal, Target, Upstream
 from tests.for_each import for_each
@@ -36,11 +35,11 @@ NEAR_ROUTES, FAR_ROUTES = (
     Routes((Target(UP, name),), Candidates((Target(UP, name),)), {}) for name in ("here", "there")
 )
 SPARE = (Target(UP, "spare"),)
-NEVER = StreamCondition(stream=True)
+NEVER = Comparison("stream", list_values(["true"]))
 NOT_NOW = RuleRefusal("d", "not now", 403)
 KNOWN_VALUES = StaticFacts("k", {"team": "support"}, frozenset({"beta"}))
 FACTS = Facts(
-    "k", "openai", "chat", frozenset({"m"}), False, {}, {}, datetime(2026, 1, 1, tzinfo=UTC)
+    "k", "openai", "chat", frozenset({"m"}), "false", {}, {}, datetime(2026, 1, 1, tzinfo=UTC)
 )
 
 
@@ -119,11 +118,11 @@ def test_rule_with_targets_also_decides_the_fallback(
     assert effects.rule_by_effect.get("fallback") == by
 
 
-KEY = Comparison("key", OneOf(frozenset({"k"})))
-OTHER_VALUE = Comparison("key", OneOf(frozenset({"other"})))
-TEAM = Comparison("tag", OneOf(frozenset({"support"})), "team")
-BETA = Comparison("tag", OneOf(frozenset({"true"})), "beta")
-NOBODYS = Comparison("tag", OneOf(frozenset({"prod"})), "env")
+KEY = Comparison("key", list_values(["k"]))
+OTHER_VALUE = Comparison("key", list_values(["other"]))
+TEAM = Comparison("tag", list_values(["support"]), "team")
+BETA = Comparison("tag", list_values(["true"]), "beta")
+NOBODYS = Comparison("tag", list_values(["prod"]), "env")
 
 
 @for_each(
@@ -200,15 +199,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def decide_plan(folder: Path, model: str = "chat", **headers: Any) -> DecidedPlan:
+def explained(folder: Path, model: str = "chat", **headers: Any) -> dict[str, Decision]:
+    """Return the decisions on a call by their subject."""
     snapshot = read_folder(folder, {})
     target = {name.replace("_", "-"): value for name, value in headers.items()}
     call = build_sample_call(
         {"model": model, "prompt": "Hi"}, target, datetime(2026, 6, 1, tzinfo=UTC)
     )
-    plan = decide(snapshot, snapshot.keys["widget"], call)
-    assert isinstance(plan, DecidedPlan)
-    return plan
+    decisions = explain(snapshot, snapshot.keys["widget"], call).decisions
+    return {decision.subject: decision for decision in decisions}
 
 
 @pytest.mark.parametrize(
@@ -221,7 +220,7 @@ def decide_plan(folder: Path, model: str = "chat", **headers: Any) -> DecidedPla
 def test_reason_of_deployment_is_explained(
     model: str, headers: dict[str, str], why: str, folder: Path
 ) -> None:
-    assert decide_plan(folder, model, **headers).explain_deployment().reason == why
+    assert explained(folder, model, **headers)["deployment"].reason == why
 
 
 @pytest.mark.parametrize(
@@ -239,12 +238,11 @@ def test_explanation_names_the_basis_of_a_draw(
     text = POLICIES.replace("tags: {env: prod}", f"sticky: {sticky}")
     (folder / "p.yaml").write_text(text)
 
-    (_, (why, _)), *_ = decide_plan(folder, **headers).iter_target_provenance(0)
-
-    assert fixed_for in str(why)
+    assert fixed_for in str(explained(folder, **headers)["targets"].parts[0].reason)
 
 
 def test_only_target_of_a_model_is_not_explained_as_drawn(folder: Path) -> None:
-    ((_, origin), *_) = decide_plan(folder, "m").iter_target_provenance(0)
+    target, *_ = explained(folder, "m")["targets"].parts
 
-    assert origin == ("the only target to choose from", "p.yaml:19")
+    assert str(target.reason).startswith("the only target to choose from;")
+    assert target.source == "p.yaml:19"

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.explain import CallExplanation, Decision, explain
+from proxy.policy.review.decision import CallExplanation, Decision
+from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import build_sample_call, make_chat_body
 from proxy.policy.store import read_folder
 from tests.for_each import for_each

@@ -270,7 +270,7 @@ def test_covering_condition_matches_whenever_the_other_does(
         "openai",
         "chat",
         frozenset({model, f"up/{model}"}),
-        stream,
+        "true" if stream else "false",
         {"team": "support"},
         {"x-region": model} if region else {},
         DEFAULT_TIME,
