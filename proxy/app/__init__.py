@@ -263,9 +263,8 @@ def _open_policies(
 ) -> tuple[PolicyStore, FolderWatch, CloudTokens]:
     """Load the policies. Return their store, the watch of their folder, and the cloud tokens."""
     folder = context.settings.policies
-    tokens = CloudTokens(
-        context.settings.environ, partial(telemetry.log_cloud_token_failure, context)
-    )
+    warn = partial(context.log.warning, "token.not_renewed")  # the old token is used meanwhile
+    tokens = CloudTokens(context.settings.environ, lambda ref, why: warn(ref=ref, reason=why))
     states = read_all_file_states(folder)  # before reading, so that no change is missed
     enforcement = telemetry.PolicyActivator(
         partial(telemetry.iter_activation_steps, context.settings, context.metrics, context.log)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 
 from proxy import server
 from proxy.app import telemetry
@@ -88,10 +89,10 @@ async def open_admin_handler(
             console = _open_console(context, parts, recent, series, readiness)
             opened.enter_context(closing(console))
             await opened.enter_async_context(background_task(_sample_series(context, series)))
-        gauges = telemetry.LimitGauges(context.metrics, parts.counters, unix_time_s)
+        update_gauges = partial(telemetry.update_limit_gauges, context.metrics, parts.counters)
         sources = AdminSources(
             emit_pending=parts.emitters.emit_pending,
-            update_gauges=gauges.update,
+            update_gauges=update_gauges,
             render_metrics=context.metrics.render,
             levels=context.levels,
             calls=parts.calls.history,

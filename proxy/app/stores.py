@@ -307,13 +307,10 @@ def open_ledger(context: Context) -> Ledger | None:
     """Open the ledger if one is configured. It closes after the last call has ended."""
     if context.settings.ledger is None:
         return None
-    dropped = partial(context.metrics.count_dropped, "ledger")
-    failed = partial(context.on_writer_error, "ledger")
-    replaced = partial(context.metrics.count, "headrace_files_replaced_total", "ledger")
-    sink = ledger.open_ledger(
-        context.settings.ledger, proxy.__version__, dropped, failed, replaced, context.log
+    location, callbacks = (
+        context.settings.ledger,
+        telemetry.list_writer_callbacks(context, "ledger"),
     )
-    pending_count = partial(getattr, sink, "pending_count")
-    context.metrics.add_gauge("headrace_telemetry_queue_length", "ledger", read=pending_count)
-    context.opened.push_async_callback(asyncio.to_thread, sink.close)
+    sink = ledger.open_ledger(location, proxy.__version__, *callbacks, context.log)
+    telemetry.own_writer(context, "ledger", sink)
     return sink

@@ -13,7 +13,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 import proxy
-from proxy.app.context import Context
+from proxy.app.context import Context, unix_time_s
+from proxy.ledger.writer import Ledger
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.catalog import (
     list_deployments_by_cache_store,
@@ -23,7 +24,6 @@ from proxy.policy.catalog import (
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import ReloadResult
 from proxy.ports import EventLog
-from proxy.runtime.frozen import frozen
 from proxy.settings import Address, BadSetting, Settings
 from proxy.telemetry import RecordSink
 from proxy.telemetry.chain import InvalidChain
@@ -33,6 +33,7 @@ from proxy.telemetry.metrics import Metrics
 from proxy.types.limit import Claim, CounterState
 
 LOG_EVERY_S = 60.0
+WriterCallbacks = tuple[Callable[..., None], Callable[..., None], Callable[..., None]]
 
 
 def open_decision_log(context: Context) -> tuple[DecisionLog, ...]:
@@ -40,17 +41,28 @@ def open_decision_log(context: Context) -> tuple[DecisionLog, ...]:
     path = context.settings.log.decisions
     if path is None:
         return ()
-    dropped = partial(context.metrics.count_dropped, "decisions")
-    failed = partial(context.on_writer_error, "decisions")
-    replaced = partial(context.metrics.count, "headrace_files_replaced_total", "decisions")
     try:
-        decision_log = DecisionLog(path, dropped, failed, replaced, context.log)
+        decision_log = DecisionLog(path, *list_writer_callbacks(context, "decisions"), context.log)
     except InvalidChain as error:
         raise BadSetting(f"HEADRACE_DECISION_LOG: {error}") from None
-    pending_count = partial(getattr, decision_log, "pending_count")
-    context.metrics.add_gauge("headrace_telemetry_queue_length", "decisions", read=pending_count)
-    context.opened.push_async_callback(asyncio.to_thread, decision_log.close)
+    own_writer(context, "decisions", decision_log)
     return (decision_log,)
+
+
+def list_writer_callbacks(context: Context, name: str) -> WriterCallbacks:
+    """Return what a writer calls after a dropped record, a failed write, and a replaced file."""
+    return (
+        partial(context.metrics.count_dropped, name),
+        partial(context.on_writer_error, name),
+        partial(context.metrics.count, "headrace_files_replaced_total", name),
+    )
+
+
+def own_writer(context: Context, name: str, writer: Ledger | DecisionLog) -> None:
+    """Export the queue length of a writer, and close it after the last call."""
+    read = partial(getattr, writer, "pending_count")
+    context.metrics.add_gauge("headrace_telemetry_queue_length", name, read=read)
+    context.opened.push_async_callback(asyncio.to_thread, writer.close)
 
 
 def open_otel_sinks(context: Context) -> tuple[RecordSink, ...]:
@@ -69,11 +81,6 @@ def open_otel_sinks(context: Context) -> tuple[RecordSink, ...]:
         *tracing.build_trace_sinks(context, otel),
         *tracing.build_otlp_metric_sinks(context, otel),
     )
-
-
-def log_cloud_token_failure(context: Context, ref: str, reason: str) -> None:
-    """Warn that a cloud token was not renewed. The previous token is used until it expires."""
-    context.log.warning("token.not_renewed", ref=ref, reason=reason)
 
 
 def iter_activation_steps(
@@ -212,21 +219,13 @@ def route_library_logs(context: Context) -> None:
 READ_TIMEOUT_S = 1.0
 
 
-@frozen
-class LimitGauges:
-    """Gauges of limits, read when metrics are scraped. ``utc`` returns seconds since 1970."""
-
-    metrics: Metrics
-    store: CounterStore
-    utc: Callable[[], float]
-
-    async def update(self) -> None:
-        """Read the counters within ``READ_TIMEOUT_S``. After a timeout the previous values stay."""
-        claims = [Claim(limit, scope, 0) for limit, scope in self.metrics.catalog.counters]
-        with suppress(TimeoutError, StoreUnavailable):
-            async with asyncio.timeout(READ_TIMEOUT_S):
-                standings = await self.store.read(claims) if claims else ()
-                self.metrics.set_limit_gauges(standings, self.utc())
+async def update_limit_gauges(metrics: Metrics, store: CounterStore) -> None:
+    """Read the counters within ``READ_TIMEOUT_S``. After a timeout the previous values stay."""
+    claims = [Claim(limit, scope, 0) for limit, scope in metrics.catalog.counters]
+    with suppress(TimeoutError, StoreUnavailable):
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            states = await store.read(claims) if claims else ()
+            metrics.set_limit_gauges(states, unix_time_s())
 
 
 def set_secret_fingerprints(metrics: Metrics, settings: Settings) -> None:
@@ -235,15 +234,13 @@ def set_secret_fingerprints(metrics: Metrics, settings: Settings) -> None:
     texts = {"ids": ids[0] if ids else "", "accepted": "\0".join(sorted(ids))}
     if settings.redis is not None:
         texts["cache"] = settings.cache_secret or ""
-    metrics.set_secret_fingerprints({use: _fingerprint(text) for use, text in texts.items()})
-
-
-def _fingerprint(secret: str) -> str:
-    """Return a digest of 32 bits, which distinguishes secrets and does not reveal them."""
-    if not secret:
-        return "none"
-    text = secret.encode("utf-8", "surrogateescape")
-    return blake2b(text, digest_size=4, person=b"headrace print").hexdigest()
+    fingerprints = dict.fromkeys(texts, "none")
+    for use, secret in texts.items():
+        if secret:  # 32 bits distinguish secrets and do not reveal them
+            text = secret.encode("utf-8", "surrogateescape")
+            digest = blake2b(text, digest_size=4, person=b"headrace print")
+            fingerprints[use] = digest.hexdigest()
+    metrics.set_secret_fingerprints(fingerprints)
 
 
 class PolicyActivator:

@@ -60,13 +60,12 @@ def refresh_command(policies: Path, check_only: bool) -> None:
         prefix = "" if isinstance(error, PolicyError) else "Error: "
         click.echo(f"{prefix}{error}", err=True)
         raise SystemExit(UNREADABLE_EXIT) from None
-    changes = new_prices.changes
-    for change, names in (("added", changes.added), ("changed", changes.changed)):
-        for name in names:
-            click.echo(f"{change} {name}")
-    if changes.missing:
-        models = format_count(len(changes.missing), "model")
-        click.echo(f"kept {models} that genai-prices does not contain")
+    changes = sorted(new_prices.changes.items(), key=lambda change: change[1])
+    missing = [name for name, change in changes if change == "missing"]
+    for name, change in changes[: len(changes) - len(missing)]:
+        click.echo(f"{change} {name}")
+    if missing:
+        click.echo(f"kept {format_count(len(missing), 'model')} that genai-prices does not contain")
     if new_prices.is_current:
         click.echo("no changes")
     elif check_only:

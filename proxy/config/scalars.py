@@ -192,8 +192,8 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
     REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = ()
     """Conditions on several keys, in addition to those of the base classes."""
-    SHORT_FORMS: ClassVar[tuple[JsonSchemaValue, ...]] = ()
-    """JSON Schemas of values that may replace the mapping."""
+    SHORT_FORMS: ClassVar[tuple[tuple[type | str, str], ...]] = ()
+    """Values that stand for one key: the type of its values, or a word that sets it to true."""
 
     @classmethod
     def list_requirements(cls) -> list[Requirement]:
@@ -212,7 +212,19 @@ class Section(BaseModel):
             schema["properties"][key]["description"] = description
         if required := [r.condition.schema(cls) for r in cls.list_requirements()]:
             schema["allOf"] = required
-        return {"anyOf": [*cls.SHORT_FORMS, schema]} if cls.SHORT_FORMS else schema
+        short_forms = [
+            {"const": form} if isinstance(form, str) else _get_value_schema(schema, key)
+            for form, key in cls.SHORT_FORMS
+        ]
+        return {"anyOf": [*short_forms, schema]} if short_forms else schema
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_short_form(cls, value: Any) -> Any:
+        for form, key in cls.SHORT_FORMS:
+            if value == form or type(value) is form:
+                return {key: value == form or value}
+        return value
 
     @model_validator(mode="after")
     def _check_requirements(self) -> Self:
@@ -225,18 +237,20 @@ class Section(BaseModel):
         yield from (r.message for r in self.list_requirements() if not r.condition.test(self))
 
 
+def _get_value_schema(schema: JsonSchemaValue, key: str) -> JsonSchemaValue:
+    """Return the schema of a key without its description and without null."""
+    value = schema["properties"][key]
+    value = next((part for part in value.get("anyOf", ()) if part != {"type": "null"}), value)
+    return {name: part for name, part in value.items() if name != "description"}
+
+
 class Switchable(Section):
     """A section that the word ``off`` turns off."""
 
     off: bool = False
     """Turns it off. Short form: `off`."""
 
-    SHORT_FORMS = ({"const": "off"},)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_short_form(cls, value: Any) -> Any:
-        return {"off": True} if value == "off" else value
+    SHORT_FORMS = (("off", "off"),)
 
 
 HEADER_NAME = "[a-z0-9-]{1,64}"
@@ -324,9 +338,23 @@ Url = Annotated[
 ]
 
 
-def make_item_or_list_schema(item: JsonSchemaValue, **keywords: Any) -> JsonSchemaValue:
-    return {"anyOf": [item, {"type": "array", "items": item} | keywords]}
-
-
 def wrap_in_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
+
+
+class ItemOrList:
+    """Annotation of a list that may be written as its only item."""
+
+    def __init__(self, **keywords: Any) -> None:
+        self._keywords = keywords
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(wrap_in_list, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler(core)
+        return {"anyOf": [schema["items"], schema | self._keywords]}

@@ -60,12 +60,7 @@ class ScriptedAnswer(Section):
     fault: Literal["connect", "silent", "garbled", "cut"] | None = None
     """`connect`: unreachable; `silent`: no response; `garbled`: not JSON; `cut`: ends early."""
 
-    SHORT_FORMS = ({"type": "string"},)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_short_form(cls, value: Any) -> Any:
-        return {"text": value} if isinstance(value, str) else value
+    SHORT_FORMS = ((str, "text"),)
 
     @property
     def text_chunks(self) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from typing import Literal
 
 from proxy.policy import schema
 from proxy.runtime.frozen import frozen
@@ -30,13 +31,8 @@ Table = Mapping[str, Mapping[str, Rows]]
 """Rows by provider and name, the earliest first."""
 
 
-@frozen
-class TableChanges:
-    """Names (``provider name``) that a new table adds, changes or lacks. Missing rows are kept."""
-
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
+TableChanges = Mapping[str, Literal["added", "changed", "missing"]]
+"""Names (``provider name``) that a new table adds, changes or lacks. Missing rows are kept."""
 
 
 def make_row(price: schema.PriceConfig) -> PriceRow:
@@ -56,7 +52,7 @@ def format_yaml_members(amounts: Mapping[str, object]) -> str:
 def merge_tables(old: Table, new: Table, today: date) -> tuple[Table, TableChanges]:
     """Return a table with the prices of both. A price that differs starts ``today``."""
     table: dict[str, dict[str, Rows]] = {}
-    added, changed, missing = [], [], []
+    changes: dict[str, Literal["added", "changed", "missing"]] = {}
     for provider in dict.fromkeys((*old, *new)):
         old_names, new_names = old.get(provider, {}), new.get(provider, {})
         names = table[provider] = {}
@@ -68,12 +64,12 @@ def merge_tables(old: Table, new: Table, today: date) -> tuple[Table, TableChang
             )
             full_name = f"{provider} {name}"
             if not old_rows:
-                added.append(full_name)
+                changes[full_name] = "added"
             elif not new_rows:
-                missing.append(full_name)
+                changes[full_name] = "missing"
             elif names[name] != old_rows:
-                changed.append(full_name)
-    return table, TableChanges(tuple(added), tuple(changed), tuple(missing))
+                changes[full_name] = "changed"
+    return table, changes
 
 
 def _merge_rows(old_rows: Rows, new_rows: Rows, today: date) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,9 +20,22 @@ from proxy.policy.schema.deployments import PassthroughPathConfig
 from tests.for_each import for_each
 
 
-def draft(*models: dict[str, Any], **sections: Any) -> Draft:
-    items = [{"model_name": "m", "litellm_params": params} for params in models]
-    return convert_config({"model_list": items, **sections}, "config", {})
+def draft(
+    *models: dict[str, Any],
+    info: dict[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    **sections: Any,
+) -> Draft:
+    """Convert models, each of which is named ``m`` or by its member ``name``."""
+    items = [
+        {
+            "model_name": params.get("name", "m"),
+            "litellm_params": {key: params[key] for key in params if key != "name"},
+            "model_info": info or {},
+        }
+        for params in models
+    ]
+    return convert_config({"model_list": items, **sections}, "config", environ or {})
 
 
 def test_equal_targets_share_an_upstream() -> None:
@@ -69,13 +83,10 @@ def test_malformed_configuration_has_no_target(config: Any) -> None:
 
 
 def test_aliases_become_deployment_names() -> None:
-    items = [
-        {"model_name": name, "litellm_params": {"model": "openai/a"}} for name in ("Big One", "b")
-    ]
+    models = [{"model": "openai/a", "name": name} for name in ("Big One", "b")]
     aliases = {"gpt-4": "b", "four": {"model": "b"}, "Big One": "b", "none": "c"}
 
-    router = {"model_group_alias": aliases}
-    converted = convert_config({"model_list": items, "router_settings": router}, "c", {})
+    converted = draft(*models, router_settings={"model_group_alias": aliases})
 
     names = {name: item.get("also_known_as") for name, item in converted.deployments.items()}
     assert names == {"big-one": ["Big One"], "b": ["gpt-4", "four"]}
@@ -114,12 +125,9 @@ def keys_of(result: Draft) -> list[str | None]:
     ],
 )
 def test_keys_have_separate_upstreams(keys: list[Any], variables: list[str]) -> None:
-    items = [
-        {"model_name": f"m{place}", "litellm_params": {"model": "gpt-4o", "api_key": key}}
-        for place, key in enumerate(keys)
-    ]
+    models = [{"model": "gpt-4o", "api_key": key, "name": f"m{n}"} for n, key in enumerate(keys)]
 
-    converted = convert_config({"model_list": items}, "c", {})
+    converted = draft(*models)
 
     assert keys_of(converted) == [f"${{{name}}}" for name in variables]
     assert list(converted.exports) == list(dict.fromkeys(variables))
@@ -138,12 +146,8 @@ AZURE = {"model": "azure/mine", "api_base": "os.environ/AZURE_API_BASE", "api_ke
 
 
 def test_url_variables_are_resolved() -> None:
-    config = {"model_list": [{"model_name": "m", "litellm_params": AZURE}]}
-
-    converted = convert_config(
-        config, "c", {"AZURE_API_BASE": "https://me:sk-1@eu.openai.azure.com/"}
-    )
-    incomplete = convert_config(config, "c", {})
+    environ = {"AZURE_API_BASE": "https://me:sk-1@eu.openai.azure.com/"}
+    converted, incomplete = draft(AZURE, environ=environ), draft(AZURE)
 
     assert converted.upstreams["azure"] == {
         "dialect": "azure",
@@ -157,15 +161,13 @@ def test_url_variables_are_resolved() -> None:
 @pytest.mark.parametrize("setup", ["os.environ/OUR_GATEWAY", "sk-live-1", "gateway.test/v1"])
 def test_invalid_url_is_not_copied(setup: str) -> None:
     params = {"model": "openai/a", "api_base": setup}
-    config = {"model_list": [{"model_name": "m", "litellm_params": params}]}
-
-    converted = convert_config(config, "c", {"OUR_GATEWAY": "sk-live-2"})
+    converted = draft(params, environ={"OUR_GATEWAY": "sk-live-2"})
 
     assert (converted.upstreams, converted.skipped_count) == ({}, 1)
     assert "not an http or https URL" in converted.notes[0]
     assert "sk-live" not in "".join(converted.notes)
 
-    unset = convert_config(config, "c", {})
+    unset = draft(params)
     assert (unset.upstreams, unset.skipped_count) == ({}, 1)
 
 
@@ -185,17 +187,11 @@ def test_invalid_url_is_not_copied(setup: str) -> None:
     ],
 )
 def test_mode_becomes_endpoint_or_paths(mode: str, provider: str, expected: dict[str, Any]) -> None:
-    item = {"model_name": "m", "litellm_params": {"model": f"{provider}/a"}}
-
-    converted = convert_config(
-        {"model_list": [{**item, "model_info": {"mode": mode}}] * 2}, "c", {}
-    )
+    converted = draft(*[{"model": f"{provider}/a"}] * 2, info={"mode": mode})
 
     [deployment] = converted.deployments.values()
     result = {**deployment["targets"][0], **deployment}
-    assert {
-        name: result[name] for name in ("endpoint", "passthrough") if name in result
-    } == expected
+    assert {key: result[key] for key in ("endpoint", "passthrough") if key in result} == expected
     assert converted.notes == []
 
 
@@ -204,9 +200,7 @@ def test_mode_becomes_endpoint_or_paths(mode: str, provider: str, expected: dict
     [("audio_transcription", "must send the model a"), ("realtime", "realtime is not supported")],
 )
 def test_mode_with_client_changes_is_noted(mode: str, words: str) -> None:
-    item = {"model_name": "m", "litellm_params": {"model": "openai/a"}}
-
-    converted = convert_config({"model_list": [{**item, "model_info": {"mode": mode}}]}, "c", {})
+    converted = draft({"model": "openai/a"}, info={"mode": mode})
 
     assert [words in note for note in converted.notes] == [True]
 
@@ -240,10 +234,10 @@ def test_shared_cache_requires_its_setting() -> None:
 )
 @for_each("part", ["model_info", "litellm_params"])
 def test_base_model_sets_price(part: str, model: str, base_model: str, output: int | None) -> None:
-    item = {"litellm_params": {"model": model, "api_base": "https://mine.example"}}
-    item[part] = {**item.get(part, {}), "base_model": base_model}
+    params, base = {"model": model, "api_base": "https://mine.example"}, {"base_model": base_model}
+    in_info = part == "model_info"
 
-    converted = convert_config({"model_list": [{"model_name": "m", **item}]}, "c", {})
+    converted = draft(params if in_info else params | base, info=base if in_info else None)
 
     [target] = converted.deployments["m"]["targets"]
     assert target.get("price", {}).get("output") == output
@@ -254,14 +248,8 @@ def test_base_model_sets_price(part: str, model: str, base_model: str, output: i
 
 
 def test_explicit_price_per_token_overrides_base_model() -> None:
-    converted = draft(
-        {
-            "model": "openai/mine",
-            "input_cost_per_token": 1.5e-7,
-            "output_cost_per_token": "6e-7",
-            "base_model": "gpt-4o",
-        }
-    )
+    prices = {"input_cost_per_token": 1.5e-7, "output_cost_per_token": "6e-7"}
+    converted = draft({"model": "openai/mine", "base_model": "gpt-4o", **prices})
 
     assert converted.notes == []
     assert converted.deployments["m"]["targets"][0]["price"] == {"input": 0.15, "output": 0.6}
@@ -282,6 +270,4 @@ def test_each_mode_is_handled() -> None:
     assert SUPPORTED_MODES.isdisjoint(MODE_PATHS)
     assert ENDPOINT_BY_MODE.keys() <= SUPPORTED_MODES
     assert MODE_PATHS.keys() >= FORM_UPLOAD_MODES
-    assert [list_passthrough_paths(mode, "openai") for mode in SUPPORTED_MODES] == [[]] * len(
-        SUPPORTED_MODES
-    )
+    assert not any(list_passthrough_paths(mode, "openai") for mode in SUPPORTED_MODES)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 from proxy.policy.compile import compile_policies
 from proxy.policy.files.load import load_policies
-from proxy.prices.listing import PriceListing, format_json, format_table, list_prices
+from proxy.prices.listing import format_json, format_table, list_prices
 
 POLICIES = """\
 upstreams:
@@ -34,16 +35,16 @@ prices:
 """.replace("AAAA", "0" * 64)
 
 
-def listing(folder: Path, day: str, model: str | None = None) -> PriceListing:
+def listing(folder: Path, day: str, model: str | None = None) -> dict[str, Any]:
     (folder / "p.yaml").write_text(POLICIES)
     loaded = load_policies(folder)
     return list_prices(loaded, compile_policies(loaded, None), date.fromisoformat(day), model)
 
 
-def inputs(expected: PriceListing) -> list[tuple[str, str | None, str]]:
+def inputs(expected: dict[str, Any]) -> list[tuple[str, str | None, str]]:
     return [
-        (line.model, line.source, str(line.price.input) if line.price else "-")
-        for line in expected.lines
+        (line["model"], line["by"], line["price"]["input"] if line["price"] else "-")
+        for line in expected["prices"]
     ]
 
 

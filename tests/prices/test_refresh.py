@@ -52,7 +52,7 @@ def test_changed_price_gets_a_row(tmp_path: Path) -> None:
     renewed = refresh.prepare_refresh(tmp_path, TODAY)
     refresh.write_refresh(tmp_path, renewed)
 
-    assert renewed.changes.changed == ("openai gpt-4o-mini",)
+    assert renewed.changes["openai gpt-4o-mini"] == "changed"
     rows = load_policies(tmp_path).policies.prices["openai"]["gpt-4o-mini"]
     assert [(str(row.get("from")), row["input"]) for row in rows] == [
         ("2026-12-24", 0.15),

@@ -85,11 +85,11 @@ def test_changes_are_listed() -> None:
 
     result, changes = merge_tables(old, new, TODAY)
 
-    assert (changes.added, changes.changed, changes.missing) == (
-        ("openai comes",),
-        ("openai moves",),
-        ("openai goes",),
-    )
+    assert changes == {
+        "openai comes": "added",
+        "openai goes": "missing",
+        "openai moves": "changed",
+    }
     assert list(result["openai"]) == ["comes", "goes", "moves", "stays"]
 
 

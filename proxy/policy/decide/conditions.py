@@ -114,7 +114,7 @@ class Comparison(Condition):
         if self.fact == "model":
             return f"model of the call is {' or '.join(sorted(facts.model_names))}, {expected}"
         if self.fact == "stream":
-            return f"the call is {'streamed' if facts.stream == 'true' else 'not streamed'}"
+            return "the call is streamed" if facts.stream == "true" else "the call is not streamed"
         if self.fact not in ("tag", "header"):
             return f"{self.fact} of the call is {getattr(facts, self.fact)}, {expected}"
         if self.name not in (facts.tags if self.fact == "tag" else facts.headers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import MAXYEAR, UTC, datetime
@@ -28,6 +29,8 @@ KIND_BY_SECTION = {
 MAX_EXAMPLES = 3
 REPLAYED_ENDPOINTS = ("chat", "completions", "responses", "embeddings")
 MAX_VALUE_CHARS = 80
+NO_CALL, UNKNOWN_KEY = "not a call", "OLD does not accept the key"
+UNSUPPORTED = f"the log has no model, or an endpoint other than {', '.join(REPLAYED_ENDPOINTS)}"
 
 
 def list_changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
@@ -151,18 +154,12 @@ def _format_value(value: Any) -> str:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """Result of a replay.
-
-    ``invalid`` counts lines that are no calls. ``unsupported`` counts calls without a model or
-    of another endpoint, ``unknown_key`` calls with a key that OLD lacks.
-    """
+    """Result of a replay. ``skipped`` counts lines by the reason why they were not replayed."""
 
     calls: int = 0
     changed: int = 0
-    invalid: int = 0
-    unsupported: int = 0
     without_parameters: int = 0
-    unknown_key: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
     tally: ChangeTally = field(default_factory=lambda: ChangeTally(MAX_EXAMPLES))
 
     def format_lines(self) -> Iterator[str]:
@@ -175,34 +172,25 @@ class ReplayResult:
         if self.without_parameters:
             lines = format_count(self.without_parameters, "line has", "lines have")
             yield f"{lines} no parameters, so changes by set and cap are not compared"
-        if self.invalid:
-            yield format_count(
-                self.invalid, "line is no call, skipped", "lines are no calls, skipped"
-            )
-        if self.unsupported:
-            calls = format_count(self.unsupported, "call was", "calls were")
-            reason = "the log has no model, or an endpoint other than"
-            yield f"{calls} skipped: {reason} {', '.join(REPLAYED_ENDPOINTS)}"
-        if self.unknown_key:
-            calls = format_count(self.unknown_key, "call was", "calls were")
-            yield f"{calls} skipped: OLD does not accept the key"
+        for reason, number in self.skipped.items():
+            yield f"{format_count(number, 'line was', 'lines were')} skipped: {reason}"
 
 
 def replay_calls(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> ReplayResult:
     """Decide the calls of a call log under two snapshots."""
     result = ReplayResult()
-    for line in lines:
+    for line in filter(bytes.strip, lines):
         recorded = parse_recorded_call(line)
         if recorded is None:
-            result.invalid += bool(line.strip())
+            result.skipped[NO_CALL] += 1
             continue
         if not recorded.models or recorded.endpoint not in REPLAYED_ENDPOINTS:
-            result.unsupported += 1
+            result.skipped[UNSUPPORTED] += 1
             continue
         key = old.find_key(recorded.key)
         reasons = [s.find_rejection_reason(str(recorded.key), recorded.time) for s in (old, new)]
         if key is None or None not in reasons:
-            result.unknown_key += 1
+            result.skipped[UNKNOWN_KEY] += 1
             continue
         result.calls += 1
         call = recorded.build_call(old, key)

@@ -82,16 +82,9 @@ def build_json_schema() -> dict[str, Any]:
     that need the whole folder, a guard's detector, or more than JSON Schema can express.
     """
     schema = build_schema(PoliciesConfig, "Headrace policies")
-    price = PriceConfig.model_json_schema(ref_template="#/$defs/{model}")
-    schema["$defs"] |= _remove_titles_and_defaults(price.pop("$defs", {})) | {
-        "PriceConfig": _remove_titles_and_defaults(price)
-    }
     ref = {"$ref": "#/$defs/PriceConfig"}
     one_or_more = {"anyOf": [ref, {"type": "array", "items": ref}]}
     schema["properties"]["prices"]["additionalProperties"]["additionalProperties"] = one_or_more
-    target_price = schema["$defs"]["TargetConfig"]["properties"]["price"]
-    target_price |= one_or_more
-    del target_price["items"], target_price["type"]
     return schema
 
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     Field,
     StringConstraints,
     ValidationInfo,
-    model_validator,
 )
 
 from proxy.config.scalars import (
     CREDENTIAL_PATTERN,
     Duration,
     HeaderName,
+    ItemOrList,
     Model,
     Name,
     OneOfWords,
@@ -52,14 +51,6 @@ from proxy.types.endpoints import ABOUT_STATE, TargetEndpoint
 from proxy.types.passthrough import PassthroughPath
 
 
-def _as_price_list(value: Any) -> Any:
-    if isinstance(value, list):
-        return value
-    if not isinstance(value, dict):
-        raise ValueError("must be USD per million tokens, such as {input: 0.15, output: 0.6}")  # noqa: TRY004  # pydantic's error
-    return [value]
-
-
 class TargetConfig(Section):
     """An upstream and one of its models."""
 
@@ -71,9 +62,7 @@ class TargetConfig(Section):
     """Relative share of the calls that several targets can serve."""
     endpoint: TargetEndpoint | None = None
     """The only API that the model supports; other calls are translated."""
-    price: Annotated[list[PriceConfig], BeforeValidator(_as_price_list)] = Field(
-        default_factory=list
-    )
+    price: Annotated[list[PriceConfig], ItemOrList()] = Field(default_factory=list)
     """Price of this target, or a list of dated prices. Overrides the price table."""
 
 
@@ -166,9 +155,6 @@ class CacheConfig(Switchable):
     """Responses to similar prompts."""
 
 
-STICKY_MESSAGE = "must be key, user or {header: name}"
-
-
 class StickyConfig(Section):
     """Keeps calls of one key, one user, or one header value at the same target."""
 
@@ -177,15 +163,12 @@ class StickyConfig(Section):
     header: HeaderName | None = None
     """Request header. Calls with the same value go to the same target."""
 
-    SHORT_FORMS = ({"enum": ["key", "user"]},)
-    REQUIREMENTS = (Requirement(one_of(is_not_null("by"), is_not_null("header")), STICKY_MESSAGE),)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_short_form(cls, value: Any) -> Any:
-        if isinstance(value, str) and value not in ("key", "user"):
-            raise ValueError(STICKY_MESSAGE)
-        return {"by": value} if isinstance(value, str) else value
+    SHORT_FORMS = ((str, "by"),)
+    REQUIREMENTS = (
+        Requirement(
+            one_of(is_not_null("by"), is_not_null("header")), "must be key, user or {header: name}"
+        ),
+    )
 
 
 MIB = 1024 * 1024
@@ -280,12 +263,7 @@ class PassthroughPathConfig(Section):
     """Maximum cost of one call in USD. Limits in USD reserve it before the call, and charge it if
     the response does not report usage."""
 
-    SHORT_FORMS = ({"type": "string", "pattern": f"^(?:{_ROUTE_PATTERN})$"},)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_short_form(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
+    SHORT_FORMS = ((str, "path"),)
 
 
 class DeploymentConfig(Section):

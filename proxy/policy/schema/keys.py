@@ -15,18 +15,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     WithJsonSchema,
     field_validator,
-    model_validator,
 )
 
 from proxy.config.scalars import (
-    MOMENT_SCHEMA,
     NAME_PATTERN,
     VISIBLE_PATTERN,
     Digest,
+    ItemOrList,
     Moment,
     Name,
     Section,
@@ -37,22 +35,6 @@ from proxy.config.shapes import Requirement, equals, is_not_null, one_of
 from proxy.guards.matching.re2set import compile_pattern as compile_re2
 from proxy.runtime.frozen import frozen
 
-DIGEST_PATTERN = "[0-9a-f]{64}"
-_DIGEST_SCHEMA = {"type": "string", "pattern": f"^{DIGEST_PATTERN}$"}
-_CREDENTIAL_SCHEMA = {
-    "type": "object",
-    "properties": {"digest": _DIGEST_SCHEMA, "until": MOMENT_SCHEMA},
-    "required": ["digest"],
-    "additionalProperties": False,
-}
-_ANY_CREDENTIAL = {"anyOf": [_DIGEST_SCHEMA, _CREDENTIAL_SCHEMA]}
-
-
-def _expand_credentials(value: Any) -> Any:
-    """Return a list of credentials for one digest, or for a list of digests or credentials."""
-    digests = value if isinstance(value, list) else [value]
-    return [item if isinstance(item, dict) else {"digest": item} for item in digests]
-
 
 class CredentialConfig(Section):
     """One secret of a virtual key."""
@@ -62,18 +44,13 @@ class CredentialConfig(Section):
     until: Moment = None
     """End of validity: a day (inclusive, UTC) or a time. Default: no end."""
 
+    SHORT_FORMS = ((str, "digest"),)
+
 
 class KeyConfig(Section):
     """A virtual key, stored as the SHA-256 of its secrets."""
 
-    sha256: Annotated[
-        list[CredentialConfig],
-        BeforeValidator(_expand_credentials),
-        Field(min_length=1),
-        WithJsonSchema(
-            {"anyOf": [_DIGEST_SCHEMA, {"type": "array", "minItems": 1, "items": _ANY_CREDENTIAL}]}
-        ),
-    ]
+    sha256: Annotated[list[CredentialConfig], Field(min_length=1), ItemOrList()]
     """SHA-256 of the secret, created by `headrace key NAME`. Use a list during rotation, with plain
     digests or `{digest: ..., until: 2026-12-31}`."""
     expires: Moment = None
@@ -203,20 +180,13 @@ class TagConfig(Section):
     caller: bool = False
     """Whether clients may set the tag in a header."""
 
-    SHORT_FORMS = ({"type": "array", "items": TAG_VALUE_SCHEMA, "minItems": 1}, {"const": "flag"})
+    SHORT_FORMS = ((list, "values"), ("flag", "flag"))
     REQUIREMENTS = (
         Requirement(
             one_of(is_not_null("values"), is_not_null("pattern"), equals("flag", True)),
             "must have exactly one of values, pattern and flag",
         ),
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_short_forms(cls, value: Any) -> Any:
-        if isinstance(value, list):
-            return {"values": value}
-        return {"flag": True} if value == "flag" else value
 
     @field_validator("pattern")
     @classmethod

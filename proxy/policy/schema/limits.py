@@ -16,12 +16,11 @@ from pydantic import (
 
 from proxy.config import units
 from proxy.config.scalars import (
+    ItemOrList,
     Name,
     Section,
     Zone,
-    make_item_or_list_schema,
     make_pattern_annotations,
-    wrap_in_list,
 )
 from proxy.config.shapes import (
     Requirement,
@@ -144,16 +143,9 @@ class LimitConfig(_Amounts):
         ),
     )
 
-    per: Annotated[
-        list[ScopePart],
-        BeforeValidator(wrap_in_list),
-        AfterValidator(_check_unique),
-        WithJsonSchema(
-            make_item_or_list_schema(
-                {"type": "string", "pattern": f"^({SCOPE_PATTERN})$"}, uniqueItems=True
-            )
-        ),
-    ] = Field(default_factory=list)
+    per: Annotated[list[ScopePart], AfterValidator(_check_unique), ItemOrList(uniqueItems=True)] = (
+        Field(default_factory=list)
+    )
     """Scope of the counter: key, deployment, model, user, tag.NAME, or a combination. Values that
     clients may set (user, tags with `caller: true`) are counted per key."""
     across: Literal["keys"] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from proxy.config import scalars
 from proxy.config.shapes import (
@@ -35,20 +35,26 @@ TimeSpan = Annotated[
 ]
 
 
+def _write_bool(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+BoolText = Annotated[
+    str, BeforeValidator(_write_bool), WithJsonSchema({"type": ["string", "boolean"]})
+]
+
+
 class MatchConfig(scalars.Section):
     """Comparison of one value. All given conditions must match."""
 
-    equals: str | None = None
+    equals: BoolText | None = None
     """The exact value."""
     in_: Annotated[list[str], Field(min_length=1)] | None = Field(None, alias="in")
     """Possible values."""
     glob: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     """Pattern. * matches any text, ? matches one character."""
 
-    SHORT_FORMS = (
-        {"type": ["string", "boolean"]},
-        {"type": "array", "items": {"type": "string"}, "minItems": 1},
-    )
+    SHORT_FORMS = ((bool, "equals"), (str, "equals"), (list, "in"))
     REQUIREMENTS = (
         Requirement(
             any_of(*map(is_not_null, ("equals", "in", "glob"))), "must have equals, in or glob"
@@ -59,15 +65,6 @@ class MatchConfig(scalars.Section):
     def values(self) -> list[str]:
         """Values that match exactly."""
         return [*([] if self.equals is None else [self.equals]), *(self.in_ or [])]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_short_forms(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            return {"equals": str(value).lower()}
-        if isinstance(value, str):
-            return {"equals": value}
-        return {"in": value} if isinstance(value, list) else value
 
 
 class HoursConfig(scalars.Section):
@@ -189,12 +186,7 @@ class RefusalConfig(scalars.Section):
     status: Annotated[int, Field(ge=400, le=499)] = 403
     """HTTP status. Default 403."""
 
-    SHORT_FORMS = ({"type": "string", "minLength": 1, "maxLength": 500},)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand_short_form(cls, value: Any) -> Any:
-        return {"message": value} if isinstance(value, str) else value
+    SHORT_FORMS = ((str, "message"),)
 
 
 class WithoutConfig(scalars.Section):
@@ -297,15 +289,7 @@ class PolicyConfig(scalars.Section):
 
     description: str = ""
     """Description for readers."""
-    extends: Annotated[
-        list[scalars.Name],
-        BeforeValidator(scalars.wrap_in_list),
-        WithJsonSchema(
-            scalars.make_item_or_list_schema(
-                {"type": "string", "pattern": f"^{scalars.NAME_PATTERN}$"}
-            )
-        ),
-    ] = Field(default_factory=list)
+    extends: Annotated[list[scalars.Name], scalars.ItemOrList()] = Field(default_factory=list)
     """Policies whose rules follow these rules."""
     mode: EnforcementMode = "enforce"
     """`shadow` puts all its rules, limits and guards into shadow mode."""

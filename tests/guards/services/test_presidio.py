@@ -15,7 +15,7 @@ from proxy.guards.services.presidio import MAX_REQUESTS, Presidio
 from proxy.guards.services.webhook import MAX_FINDINGS, Webhook
 from proxy.guards.services.wire import BadAnswer, NoAnswer
 from proxy.types import Secret, Upstream
-from proxy.types.guard import Finding
+from proxy.types.guard import Finding, ServiceDetector
 from tests.doubles import ReceivedRequest, ScriptedUpstream, Wire, respond
 from tests.guards.guard_clients import UNASKED, ScriptedPiece, guard_clients
 
@@ -30,38 +30,33 @@ def presidio(upstream: ScriptedUpstream) -> Presidio:
     return Presidio(upstream.url, ("PERSON", "LOCATION"), "de", 0.4)
 
 
+async def ask(guard: ServiceDetector, *texts: str) -> list[list[Finding]]:
+    pieces = [ScriptedPiece(text) for text in texts]
+    async with guard_clients() as client:
+        return [list(found) for found in await guard.find_all(pieces, UNASKED, client)]
+
+
 async def test_each_text_is_analyzed_for_policy_entities(upstream: ScriptedUpstream) -> None:
     async def by_text(request: ReceivedRequest, wire: Wire) -> None:
         entities = [result("PERSON", 4, 8)] if "Jörg" in request.json["text"] else []
         await respond(entities)(request, wire)
 
     upstream.answer_with(by_text)
-    async with guard_clients() as client:
-        texts = [ScriptedPiece("Ich, Jörg."), ScriptedPiece("  "), ScriptedPiece("Hallo")]
-        results = await presidio(upstream).find_all(texts, UNASKED, client)
+    results = await ask(presidio(upstream), "Ich, Jörg.", "  ", "Hallo")
 
-    assert [list(findings) for findings in results] == [[Finding(4, 8, "person", 0.85)], [], []]
+    assert results == [[Finding(4, 8, "person", 0.85)], [], []]
     requests = sorted(upstream.requests, key=lambda request: len(request.body), reverse=True)
+    options = {"language": "de", "entities": ["PERSON", "LOCATION"], "score_threshold": 0.4}
     assert [(request.path, request.json) for request in requests] == [
-        (
-            "/analyze",
-            {
-                "text": text,
-                "language": "de",
-                "entities": ["PERSON", "LOCATION"],
-                "score_threshold": 0.4,
-            },
-        )
-        for text in ("Ich, Jörg.", "Hallo")
+        ("/analyze", {"text": text, **options}) for text in ("Ich, Jörg.", "Hallo")
     ]
 
 
 async def test_unrequested_entity_is_reported_as_other(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(respond([result("DRUG_NAME", 0, 2), result("PERSON", 1, 3, 0.9)]))
-    async with guard_clients() as client:
-        [finding] = await presidio(upstream).find_all([ScriptedPiece("abc")], UNASKED, client)
+    [findings] = await ask(presidio(upstream), "abc")
 
-    assert list(finding) == [Finding(0, 1, "other", 0.85), Finding(1, 3, "person", 0.9)]
+    assert findings == [Finding(0, 1, "other", 0.85), Finding(1, 3, "person", 0.9)]
 
 
 @pytest.mark.parametrize(
@@ -78,18 +73,14 @@ async def test_unrequested_entity_is_reported_as_other(upstream: ScriptedUpstrea
 )
 async def test_impossible_result_is_invalid(reply: Any, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(respond(reply))
-    async with guard_clients() as client:
-        with pytest.raises(BadAnswer):
-            await presidio(upstream).find_all([ScriptedPiece("abc")], UNASKED, client)
+    with pytest.raises(BadAnswer):
+        await ask(presidio(upstream), "abc")
 
 
 async def test_one_failed_text_fails_the_guard(upstream: ScriptedUpstream) -> None:
     upstream.then(respond([]), respond({"error": "language"}, 500))
-    async with guard_clients() as client:
-        with pytest.raises(NoAnswer):
-            await presidio(upstream).find_all(
-                [ScriptedPiece("abc"), ScriptedPiece("def")], UNASKED, client
-            )
+    with pytest.raises(NoAnswer):
+        await ask(presidio(upstream), "abc", "def")
 
 
 async def test_number_of_requests_at_once_is_bounded(upstream: ScriptedUpstream) -> None:
@@ -106,10 +97,7 @@ async def test_number_of_requests_at_once_is_bounded(upstream: ScriptedUpstream)
         await respond([])(request, wire)
 
     upstream.answer_with(slowly)
-    async with guard_clients() as client:
-        await presidio(upstream).find_all(
-            [ScriptedPiece(str(n)) for n in range(20)], UNASKED, client
-        )
+    await ask(presidio(upstream), *map(str, range(20)))
 
     assert (highest, len(upstream.requests)) == (MAX_REQUESTS, 20)
 
@@ -229,10 +217,7 @@ async def ask_moderation(
 ) -> list[list[Finding]]:
     upstream.answer_with(respond(reply))
     openai = Upstream("openai", "openai", upstream.url, Secret("sk-1"))
-    guard = Moderation(openai, "omni", categories)
-    async with guard_clients() as client:
-        findings = await guard.find_all([ScriptedPiece(text) for text in texts], UNASKED, client)
-    return [list(item) for item in findings]
+    return await ask(Moderation(openai, "omni", categories), *texts)
 
 
 async def test_nonblank_texts_share_one_request(upstream: ScriptedUpstream) -> None:
@@ -249,9 +234,8 @@ async def test_nonblank_texts_share_one_request(upstream: ScriptedUpstream) -> N
 async def test_many_texts_are_sent_in_several_requests(upstream: ScriptedUpstream) -> None:
     upstream.then(respond(answered(*[moderated()] * MAX_TEXTS)))
 
-    findings = await ask_moderation(
-        upstream, answered(moderated("hate")), ["x"] * (MAX_TEXTS + 1), {}
-    )
+    last = answered(moderated("hate"))
+    findings = await ask_moderation(upstream, last, ["x"] * (MAX_TEXTS + 1), {})
 
     assert [len(request.json["input"]) for request in upstream.requests] == [MAX_TEXTS, 1]
     assert [bool(request) for request in findings] == [False] * MAX_TEXTS + [True]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load_policies
-from proxy.policy.review.diff import ReplayResult, list_changes, replay_calls
+from proxy.policy.review.diff import NO_CALL, UNKNOWN_KEY, ReplayResult, list_changes, replay_calls
 from proxy.policy.store import read_folder
 from proxy.telemetry.log import build_call_line
 from tests.conftest import Proxy, policies_for
@@ -114,7 +114,7 @@ policies:
     results = replay_calls(old, new, [*lines, b"", b"{", b'{"event": "listening"}'])
 
     assert (report.calls, report.changed) == (3, 0)
-    assert (results.calls, results.changed, results.invalid) == (3, 2, 2)
+    assert (results.calls, results.changed, results.skipped) == (3, 2, {NO_CALL: 2})
     assert calls_by_change(results) == {
         ("refusal", "default/help"): 1,
         ("parameters", "default/short"): 1,
@@ -130,7 +130,7 @@ def test_removed_key_diverges_and_unknown_key_does_not(tmp_path: Path) -> None:
 
     report = replay_calls(old, new, lines)
 
-    assert (report.calls, report.changed, report.unknown_key) == (1, 1, 1)
+    assert (report.calls, report.changed, report.skipped) == (1, 1, {UNKNOWN_KEY: 1})
     assert calls_by_change(report) == {("key", ""): 1}
 
 
@@ -255,7 +255,7 @@ def test_line_of_invalid_types_is_replayed_or_skipped(
     old, new = snapshots
     result = replay_calls(old, new, [orjson.dumps(LINE), json.dumps(line).encode()])
 
-    assert result.calls + result.invalid + result.unsupported + result.unknown_key == 2
+    assert result.calls + result.skipped.total() == 2
     assert list(result.format_lines())
 
 
@@ -272,7 +272,7 @@ async def test_unauthorized_calls_are_skipped(proxy: Proxy, tmp_path: Path) -> N
     assert results.output.splitlines() == [
         "no changes",
         "0 of 0 calls would have another result",
-        "1 call was skipped: the log has no model, or an endpoint other than "
+        "1 line was skipped: the log has no model, or an endpoint other than "
         "chat, completions, responses, embeddings",
     ]
 
@@ -301,7 +301,7 @@ def test_command_prints_changes_and_divergences(tmp_path: Path) -> None:
         '    targets.one/s: {"upstream":"one","model":"s"} (removed)',
         '    targets.one/t: {"upstream":"one","model":"t"} (added)',
         "0 of 0 calls would have another result",
-        "1 line is no call, skipped",
+        "1 line was skipped: not a call",
         f"Error: {tmp_path / 'calls.jsonl'} contains no calls; it must be a call log in JSON lines",
     ]
     assert (result.exit_code, changed.exit_code) == (0, 1)
