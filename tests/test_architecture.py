@@ -59,7 +59,6 @@ UNTESTED = {
     "proxy/limits/kinds/usd.py": "tests/limits/test_claims.py claims every mix of tokens",
     "proxy/policy/compile/context.py": "tests/policy/compile/test_init.py compiles with it",
     "proxy/policy/decide/model_calls.py": "tests/adversary/test_spellings_of_models.py",
-    "proxy/policy/review/decision.py": "tests/policy/review/test_explain.py formats it",
     "proxy/policy/decide/selection.py": "tests/policy/decide/test_init.py selects deployments",
     "proxy/policy/schema/deployments.py": "tests/policy/files/test_load.py has a case per rule",
     "proxy/policy/schema/limits.py": "tests/policy/files/test_load.py has a case per rule",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Self, TypeVar
@@ -125,23 +126,22 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
     case_run = CaseRun(record)
     http = _SimulatedUpstreams(list(setup.answers), case_run.requests)
     health = Health(loop.time, lambda target, endpoint, state: None)
-    upstreams = Upstreams(http=http, via=REQUEST_ID, health=health)
     policies = _FixedPolicy(snapshot, setup.key)
     store = MemoryStore(loop.time, lambda: setup.at.timestamp() + loop.time())
-    limiter = Limiter(store, lambda state: None)
-    emitters = Emitters((), _raise_error)
-    guards = _LocalGuards(PolicyGuards(Engine(loop.time)))
     pipeline = Pipeline(
         policies=policies,
-        limits=limiter,
-        guards=guards,
+        limits=Limiter(store, lambda state: None),
+        guards=_LocalGuards(PolicyGuards(Engine(loop.time))),
         cache=NullCache(),
-        upstreams=upstreams,
-        emitter=emitters,
+        upstreams=Upstreams(http=http, via=REQUEST_ID, health=health),
+        emitter=Emitters((), _raise_error),
         start_record=lambda: record,
     )
     exchange = _SimulatedExchange(setup, case_run, policies.snapshot.passthrough)
-    claims = await _estimate_claims(policies, exchange)
+    claims: Sequence[Claim] = ()
+    with suppress(ProxyError):
+        call = await exchange.read_call(exchange.read_head())
+        claims = estimate_claims(policies.identify(call.head).decide(call), call)
     used = [replace(claim, amount=_get_used_amount(setup, claim.limit)) for claim in claims]
     await store.admit("before", [claim for claim in used if claim.amount])
     await pipeline.run(exchange)
@@ -149,14 +149,6 @@ async def run_case(snapshot: Snapshot, setup: Given) -> CaseRun:
         limit, charged = state.limit, state.used - _get_used_amount(setup, state.limit)
         case_run.charged[limit.name] = Decimal(charged) / limit.kind.scale
     return case_run
-
-
-async def _estimate_claims(policies: _FixedPolicy, exchange: _SimulatedExchange) -> Sequence[Claim]:
-    try:
-        call = await exchange.read_call(exchange.read_head())
-        return estimate_claims(policies.identify(call.head).decide(call), call)
-    except ProxyError:
-        return ()
 
 
 def _get_used_amount(setup: Given, limit: Limit) -> int:
@@ -250,19 +242,15 @@ class _SimulatedExchange:
         self._writer = make_response_writer(self._call, head, record.list_guard_results)
 
     async def send(self, frames: Sequence[Frame]) -> None:
+        record = self._case_run.record
         for frame in frames:
-            self._send(frame)
+            written = self._writer.feed(frame)
+            if not self._started and (self._head.streamed or frame.last):
+                self._set_head(*make_status_and_headers(record, self._head, self._client, frame))
+            self._case_run.body += written
 
     def try_send(self, frames: Sequence[Frame]) -> bool:
         return False
-
-    def _send(self, frame: Frame) -> None:
-        written = self._writer.feed(frame)
-        if not self._started and (self._head.streamed or frame.last):
-            record = self._case_run.record
-            answer = make_status_and_headers(record, self._head, self._client, frame)
-            self._set_head(*answer)
-        self._case_run.body += written
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
         refusal = families.make_client_error_response(
@@ -272,8 +260,7 @@ class _SimulatedExchange:
         if self._started:
             self._case_run.body += self._writer.encode_error(body)
             return
-        fields = make_error_headers(record, error) | dict(refusal.headers)
-        self._set_head(refusal.status, fields)
+        self._set_head(refusal.status, make_error_headers(record, error) | dict(refusal.headers))
         self._case_run.body = body
 
     def _set_head(self, status: int, fields: dict[str, str]) -> None:

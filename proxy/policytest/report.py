@@ -119,12 +119,9 @@ def _find_result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Diff
             missing = _describe_missing_value(guard for guard, _ in results)
             yield f"guards.{name}", verdict, verdicts[-1] if verdicts else missing
     for name, amount in (expect.charged or {}).items():
-        if amount != case_run.charged.get(name):
-            yield (
-                f"charged.{name}",
-                amount,
-                case_run.charged.get(name, _describe_missing_value(case_run.charged)),
-            )
+        charged = case_run.charged.get(name, _describe_missing_value(case_run.charged))
+        if amount != charged:
+            yield f"charged.{name}", amount, charged
 
 
 def _describe_missing_value(names: Iterable[str]) -> str:
@@ -140,9 +137,8 @@ def _find_body_differences(expect: Expect, case_run: CaseRun) -> Iterator[Differ
             yield "upstream.text", expect.upstream.text, join_request_text(body)
     if expect.client is not None:
         yield from _compare_values("client.headers", expect.client.headers, case_run.headers)
-        yield from _compare_values(
-            "client.body", expect.client.body or {}, _parse_document(case_run.body)
-        )
+        body = _parse_document(case_run.body)
+        yield from _compare_values("client.body", expect.client.body or {}, body)
         if expect.client.text is not None and expect.client.text != join_response_text(case_run):
             yield "client.text", expect.client.text, join_response_text(case_run)
 

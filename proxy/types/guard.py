@@ -375,17 +375,6 @@ class GuardPlan:
         )
         object.__setattr__(self, "digest", digest)
 
-    @classmethod
-    def join(cls, plans: Sequence[GuardPlan]) -> GuardPlan:
-        """Return the guards of several plans, in order. The first capture applies."""
-        return cls(
-            input=tuple(rule for plan in plans for rule in plan.input),
-            output=tuple(rule for plan in plans for rule in plan.output),
-            allows_opaque=any(plan.allows_opaque for plan in plans),
-            cost_caps=tuple(cap for plan in plans for cap in plan.cost_caps),
-            capture=next((plan.capture for plan in plans if plan.capture is not None), None),
-        )
-
     @property
     def by_stage(self) -> list[tuple[Stage, GuardRule | CostCap]]:
         """All guards, each after its stage."""

@@ -16,7 +16,7 @@ from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.guards import compile_capture, compile_guards
 from proxy.policy.compile.targets import compile_routes
 from proxy.policy.decide import conditions
-from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule
+from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, join_guards
 from proxy.policy.files.source import KeyPath
 from proxy.policy.files.validation import describe_unknown_name
 from proxy.policy.schema.keys import ValueSet, compile_glob, list_values
@@ -115,7 +115,7 @@ def compile_policy_section(context: CompileContext) -> dict[str, CompiledPolicy]
             sections=tuple(section for part in parts for section in part.sections),
             limits=tuple(scoped for part in parts for scoped in part.limits),
             cache=next((part.cache for part in parts if part.cache is not None), None),
-            guards=GuardPlan.join([part.guards for part in parts]),
+            guards=join_guards([part.guards for part in parts]),
         )
     return policies
 

@@ -229,9 +229,20 @@ def combine_effects(
         limits=tuple(scoped for rule in matching for scoped in rule.limits),
         without_limits=frozenset(name for rule in matching for name in rule.without_limits),
         cache=_find_first_not_none(rule.cache for rule in matching),
-        guards=GuardPlan.join([rule.guards for rule in matching]),
+        guards=join_guards([rule.guards for rule in matching]),
         without_guards=frozenset(name for rule in matching for name in rule.without_guards),
         rule_by_effect=map_effects_to_rules(matching),
+    )
+
+
+def join_guards(plans: Sequence[GuardPlan]) -> GuardPlan:
+    """Return the guards of several plans, in order. The first capture applies."""
+    return GuardPlan(
+        input=tuple(rule for plan in plans for rule in plan.input),
+        output=tuple(rule for plan in plans for rule in plan.output),
+        allows_opaque=any(plan.allows_opaque for plan in plans),
+        cost_caps=tuple(cap for plan in plans for cap in plan.cost_caps),
+        capture=_find_first_not_none(plan.capture for plan in plans),
     )
 
 

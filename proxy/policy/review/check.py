@@ -43,6 +43,11 @@ PROVIDER_BY_HOST = {
     if not provider.is_openai_compatible or provider.endpoints != ENDPOINTS
 }
 """Providers that lack features of OpenAI."""
+UNUSED_MESSAGES = {
+    "upstreams": "is not used by any deployment or rule. Use it in a target, or remove it.",
+    "deployments": "cannot be called: no key lists it under deployments",
+    "policies": 'is not used by any deployment. Set it under "policy:" there, or remove it.',
+}
 MAX_PLAUSIBLE_USD = 1_000  # per million tokens; the dearest models cost a few hundred
 
 
@@ -58,16 +63,14 @@ def list_warnings(loaded: LoadedFolder, snapshot: Snapshot, now: datetime) -> li
         for name, deployment in snapshot.deployments.items()
     ]
     lints += [
-        (("upstreams",), _find_unused_upstreams(policies, snapshot)),
+        (("upstreams",), _find_unused_parts(policies, snapshot)),
         (("upstreams",), _check_upstream_urls_and_headers(policies)),
-        (("deployments",), _find_unused_deployments(snapshot)),
         (("tags",), _check_tags_and_limit_scopes(policies)),
         (("keys",), _find_ambiguous_models(snapshot)),
         (("keys",), _find_unusable_keys_and_revocations(policies, snapshot, now)),
         (("prices",), _check_price_table_rows(loaded)),
         (("policies",), lint_rules.find_exceeded_limits(snapshot, now)),
         (("policies",), lint_guards.lint_guard_calls(policies, snapshot)),
-        (("policies",), lint_rules.find_unused_policies(policies, snapshot)),
         (("policies",), lint_rules.lint_rules(snapshot)),
     ]
     problems: set[Problem] = set()
@@ -80,12 +83,11 @@ def list_warnings(loaded: LoadedFolder, snapshot: Snapshot, now: datetime) -> li
     return sorted(problems)
 
 
-def _find_unused_upstreams(
-    policies: schema.PoliciesConfig, snapshot: Snapshot
-) -> Iterator[Finding]:
-    for name in policies.upstreams.keys() - snapshot.referenced_names["upstreams"]:
-        message = "is not used by any deployment or rule. Use it in a target, or remove it."
-        yield ("upstreams", name), message
+def _find_unused_parts(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
+    for section, message in UNUSED_MESSAGES.items():
+        for name in getattr(policies, section).keys() - snapshot.referenced_names[section]:
+            if section != "policies" or policies.policies[name].rules:
+                yield (section, name), message
 
 
 def _check_upstream_urls_and_headers(policies: schema.PoliciesConfig) -> Iterator[Finding]:
@@ -118,11 +120,6 @@ def iter_gateway_notes(policies: schema.PoliciesConfig) -> Iterator[str]:
                 f"upstreams.{name}: is a gateway ({sign}). Clients can set only the request fields "
                 'of its API and those under "accepts"; others are dropped, and so is "metadata".'
             )
-
-
-def _find_unused_deployments(snapshot: Snapshot) -> Iterator[Finding]:
-    for name in snapshot.deployments.keys() - snapshot.referenced_names["deployments"]:
-        yield ("deployments", name), "cannot be called: no key lists it under deployments"
 
 
 def _check_tags_and_limit_scopes(policies: schema.PoliciesConfig) -> Iterator[Finding]:

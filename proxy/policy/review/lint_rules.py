@@ -14,7 +14,6 @@ from datetime import datetime
 from proxy.errors import ProxyError
 from proxy.errors.words import quote
 from proxy.limits.claims import estimate_claims
-from proxy.policy import schema
 from proxy.policy.decide import decide
 from proxy.policy.decide.conditions import (
     ALWAYS,
@@ -29,7 +28,7 @@ from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding
 from proxy.policy.review.sample_call import build_sample_call, make_chat_body
 from proxy.policy.schema.keys import ValueSet
-from proxy.types import Call, ScopedLimit
+from proxy.types import Call
 from proxy.types.limit import Claim
 
 
@@ -56,13 +55,6 @@ def lint_rules(snapshot: Snapshot) -> Iterator[Finding]:
             ):
                 message = f"no deployment of this policy serves model {quote(model)}"
                 yield (*rule.path, "model"), message
-
-
-def find_unused_policies(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
-    for name, policy in policies.policies.items():
-        if policy.rules and name not in snapshot.referenced_names["policies"]:
-            message = 'is not used by any deployment. Set it under "policy:" there, or remove it.'
-            yield ("policies", name), message
 
 
 def _find_dead_rule_reasons(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
@@ -193,16 +185,15 @@ def _make_sample_calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
 
 
 def _make_rule_variants(deployment: Deployment) -> Iterator[Deployment]:
-    """Yield a deployment with only the rules that always apply, and with each other rule added."""
+    """Yield a deployment with only the rules that always apply, and with each other rule added.
+
+    Yield none without a limit on amounts that are estimated before the call.
+    """
     always = {rule.name for rule in deployment.rules if rule.when == ALWAYS}
-    scoped = [s for rule in deployment.rules if rule.name in always for s in rule.limits]
-    is_limited = _has_estimated_limit(*deployment.limits, *scoped)
+    if not any(scoped.limit.kind.is_usage_based for scoped in deployment.scoped_limits):
+        return
     other_rules = (rule for rule in deployment.rules if rule.name not in always)
     for other_rule in (None, *other_rules):
-        if not (
-            is_limited or (other_rule is not None and _has_estimated_limit(*other_rule.limits))
-        ):
-            continue
         sections = [
             replace(
                 section,
@@ -215,11 +206,6 @@ def _make_rule_variants(deployment: Deployment) -> Iterator[Deployment]:
             for section in deployment.sections
         ]
         yield replace(deployment, sections=tuple(sections))
-
-
-def _has_estimated_limit(*limits: ScopedLimit) -> bool:
-    """Return True if a limit counts amounts that are estimated before the call."""
-    return any(scoped.limit.kind.is_usage_based for scoped in limits)
 
 
 def _estimate_claims_of_calls(
