@@ -6,6 +6,7 @@ These are label values, limit counters, budgets, and state that several keys sha
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -76,19 +77,17 @@ def _group_keys_by_deployment(snapshot: Snapshot) -> dict[str, KeyDeployments]:
     for key in snapshot.keys.values():
         for name, deployment in key.deployments.items():
             key_deployments[name][key.name] = deployment
+    calls: list[tuple[str, str]] = []
     for caller in snapshot.deployments.values():
-        calls = [
-            (make_internal_key_name("guard", guard), name)
-            for guard, name in iter_guard_and_called_deployment(caller)
-        ]
-        calls += [
-            (make_internal_key_name("cache", caller.name), cache.semantic.embeddings)
-            for cache in _list_cache_rules(caller)
-            if cache.semantic is not None
-        ]
-        for key_name, name in calls:
-            target = snapshot.deployments[name]
-            key_deployments[name][key_name] = KeyDeployment(target, target.tags)
+        for guard, name in iter_guard_and_called_deployment(caller):
+            calls.append((make_internal_key_name("guard", guard), name))
+        for cache in _list_cache_rules(caller):
+            if cache.semantic is not None:
+                key_name = make_internal_key_name("cache", caller.name)
+                calls.append((key_name, cache.semantic.embeddings))
+    for key_name, name in calls:
+        target = snapshot.deployments[name]
+        key_deployments[name][key_name] = KeyDeployment(target, target.tags)
     return key_deployments
 
 
@@ -178,23 +177,23 @@ def list_budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     ``BudgetQuery.deployments`` are the deployments whose calls a budget counts, or None if rules
     decide which calls it counts.
     """
-    scopes: dict[str, set[str]] = {}
+    scopes: dict[str, set[str]] = defaultdict(set)
     for limit, scope in iter_limits_and_known_scopes(snapshot, budgets_only=True):
-        scopes.setdefault(limit.name, set()).add(scope)
+        scopes[limit.name].add(scope)
     rules = [rule for deployment in snapshot.deployments.values() for rule in deployment.rules]
     by_name = {scoped.name: scoped for rule in rules for scoped in rule.limits}
     by_rule = by_name.keys() | {name for rule in rules for name in rule.without_limits}
-    deployments: dict[str, set[str]] = {}
+    deployments: dict[str, set[str]] = defaultdict(set)
     for name, deployment in snapshot.deployments.items():
         for scoped in deployment.limits:
-            deployments.setdefault(scoped.name, set()).add(name)
+            deployments[scoped.name].add(name)
             by_name[scoped.name] = scoped
     return {
         name: BudgetQuery(
             limit=scoped.limit,
             per=scoped.per,
             deployments=None if name in by_rule else frozenset(deployments[name]),
-            scopes=frozenset(scopes.get(name, ())),
+            scopes=frozenset(scopes[name]),
         )
         for name, scoped in by_name.items()
         if scoped.limit.is_budget

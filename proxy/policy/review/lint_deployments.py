@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from proxy.errors.words import quote
 from proxy.policy.compile.targets import UNREACHABLE_ADVICE, iter_model_only_targets
@@ -11,8 +11,9 @@ from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Finding, KeyPath
 from proxy.policy.review.lint_rules import find_target_overriding_rule
 from proxy.types.endpoints import MODEL_FREE_METHODS
-from proxy.types.passthrough import PassthroughPath, PassthroughPaths
+from proxy.types.passthrough import PassthroughPath
 
+Paths = Sequence[PassthroughPath]
 STORED_SEGMENTS = frozenset(
     {"assistants", "batches", "containers", "conversations", "evals", "files", "fine_tuning"}
     | {"responses", "skills", "threads", "uploads", "vector_stores", "videos"}
@@ -42,7 +43,7 @@ def lint_deployment(deployment: Deployment, snapshot: Snapshot) -> Iterator[Find
     yield from _check_partly_unused_targets((*path, "targets"), deployment)
     yield from _find_hedge_to_same_target((*path, "hedge"), deployment)
     if deployment.passthrough is not None:
-        paths = deployment.passthrough
+        paths = deployment.passthrough.paths
         yield from _check_stored_data((*path, "passthrough"), deployment, snapshot, paths)
         yield from _check_leaked_credentials_and_bodies((*path, "passthrough"), deployment, paths)
         if not _has_only_free_targets(deployment):
@@ -126,13 +127,13 @@ def _find_hedge_to_same_target(path: KeyPath, deployment: Deployment) -> Iterato
 
 
 def _check_stored_data(
-    path: KeyPath, deployment: Deployment, snapshot: Snapshot, paths: PassthroughPaths
+    path: KeyPath, deployment: Deployment, snapshot: Snapshot, paths: Paths
 ) -> Iterator[Finding]:
     """Yield warnings about data that a provider stores for all users of its account."""
-    stored = [p for p in paths.paths if _accesses_stored_objects(p)]
+    stored = [p for p in paths if _accesses_stored_objects(p)]
     if not stored:
         return
-    routes = _join_matching_routes(paths, _accesses_stored_objects)
+    routes = _join_routes(stored)
     upstreams = _list_upstream_names(deployment)
     if len(upstreams) > 1:
         yield (
@@ -176,7 +177,7 @@ def _check_stored_data(
 
 
 def _check_leaked_credentials_and_bodies(
-    path: KeyPath, deployment: Deployment, paths: PassthroughPaths
+    path: KeyPath, deployment: Deployment, paths: Paths
 ) -> Iterator[Finding]:
     """Yield warnings about credentials in responses, and about bodies that cannot be inspected."""
     if deployment.only_passthrough is None and _has_only_free_targets(deployment):
@@ -185,8 +186,8 @@ def _check_leaked_credentials_and_bodies(
             "also serves chat calls, at a price of 0. If it is only for its passthrough paths, add "
             '"only_passthrough: true", otherwise "only_passthrough: false".',
         )
-    posts = PassthroughPaths(tuple(path for path in paths.paths if "POST" in path.methods))
-    credentials = _join_matching_routes(posts, lambda p: bool(CREDENTIAL_PATH.search(p.route)))
+    posts = (p for p in paths if "POST" in p.methods)
+    credentials = _join_routes(p for p in posts if CREDENTIAL_PATH.search(p.route))
     if credentials:
         yield (
             path,
@@ -195,20 +196,15 @@ def _check_leaked_credentials_and_bodies(
             "Remove these paths unless all their clients are trusted.",
         )
     guards = deployment.guards
-    binary = _join_matching_routes(
-        paths, lambda p: not BINARY_SEGMENTS.isdisjoint(p.route.split("/"))
-    )
-    if (
-        binary
-        and not guards.allows_opaque
-        and any(r.enforces for r in (*guards.input, *guards.output))
-    ):
+    binary = _join_routes(p for p in paths if BINARY_SEGMENTS & {*p.route.split("/")})
+    enforces = any(rule.enforces for rule in (*guards.input, *guards.output))
+    if binary and enforces and not guards.allows_opaque:
         yield (
             path,
             f"rejects bodies at {binary} that are not JSON, because guards cannot inspect them. To "
             'forward them uninspected, add "opaque: allow" to the policy.',
         )
-    undeclared = _join_matching_routes(paths, lambda p: p.fields is None and _uses_model(p))
+    undeclared = _join_routes(p for p in paths if p.fields is None and _uses_model(p))
     gateways = {t.upstream.name for _, t in deployment.targets if t.upstream.is_gateway}
     if undeclared and gateways:
         yield (
@@ -219,19 +215,16 @@ def _check_leaked_credentials_and_bodies(
         )
 
 
-def _check_path_max_costs(
-    path: KeyPath, deployment: Deployment, paths: PassthroughPaths
-) -> Iterator[Finding]:
+def _check_path_max_costs(path: KeyPath, deployment: Deployment, paths: Paths) -> Iterator[Finding]:
     """Yield paths that exceed a limit in USD, or have no maximum cost under such a limit."""
     scoped = deployment.scoped_limits
     limits = {s.name: s.limit for s in scoped if s.limit.is_budget and not s.limit.shadow}
     budgets = dict(sorted(limits.items()))
     for name, limit in budgets.items():
-        routes = _join_matching_routes(paths, lambda p: (p.max_cost or 0) > limit.capacity)  # noqa: B023
-        if routes:
+        if routes := _join_routes(p for p in paths if (p.max_cost or 0) > limit.capacity):
             message = f"most_usd of {routes} exceeds limit {quote(name)}"
             yield path, f"{message}, so every call is rejected"
-    routes = _join_matching_routes(paths, lambda p: p.max_cost is None and _uses_model(p))
+    routes = _join_routes(p for p in paths if p.max_cost is None and _uses_model(p))
     if routes and budgets:
         yield (
             path,
@@ -240,11 +233,9 @@ def _check_path_max_costs(
         )
 
 
-def _join_matching_routes(
-    paths: PassthroughPaths, condition: Callable[[PassthroughPath], bool]
-) -> str:
-    """Return the routes of the paths to which a condition applies, each once."""
-    return ", ".join(dict.fromkeys(p.route for p in paths.paths if condition(p)))
+def _join_routes(paths: Iterable[PassthroughPath]) -> str:
+    """Return the routes of paths, each once."""
+    return ", ".join(dict.fromkeys(path.route for path in paths))
 
 
 def _list_upstream_names(deployment: Deployment) -> set[str]:
