@@ -40,12 +40,12 @@ def compile_deployment(
         context.check_reference((*path, "policy"), "policies", "policy", policy_name)
     policy = policies.get(config.policy or DEFAULT_POLICY, CompiledPolicy())
     cache = compile_cache(config.cache) or policy.cache
-    balanced, retry, sticky = config.balance is not None, config.retry, config.sticky
+    is_balanced, retry, sticky = config.balance is not None, config.retry, config.sticky
     return Deployment(
         name=name,
         names=frozenset({name, *config.also_known_as}),
         tags=MappingProxyType(dict(sorted(config.tags.items()))),
-        routes=compile_routes(context, (*path, "targets"), config.targets, balanced),
+        routes=compile_routes(context, (*path, "targets"), config.targets, is_balanced),
         fallback=compile_routes(context, (*path, "fallback"), config.fallback).targets,
         sticky=StickyRouting(sticky.by or "header", sticky.header or "") if sticky else None,
         retry=Retry(**{**retry.model_dump(), "on": frozenset(retry.on)}) if retry else None,

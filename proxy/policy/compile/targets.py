@@ -105,12 +105,12 @@ def compile_routes(
     context: CompileContext,
     path: KeyPath,
     configs: Sequence[schema.TargetConfig],
-    balanced: bool = False,
+    is_balanced: bool = False,
 ) -> Routes:
     targets = (_compile_target(context, (*path, n), config) for n, config in enumerate(configs))
     pairs = zip(targets, configs, strict=True)
     weighted = [(target, config.weight) for target, config in pairs if target is not None]
-    return route_by_weight(weighted, balanced)
+    return route_by_weight(weighted, is_balanced)
 
 
 def _compile_target(
@@ -200,12 +200,12 @@ def check_unreachable_targets(context: CompileContext, deployments: Iterable[Dep
             context.report(path, f"{message} {UNREACHABLE_ADVICE}")
 
 
-def route_by_weight(weighted: Sequence[WeightedTarget], balanced: bool) -> Routes:
+def route_by_weight(weighted: Sequence[WeightedTarget], is_balanced: bool) -> Routes:
     by_name: dict[str, list[WeightedTarget]] = defaultdict(list)
     for target, weight in weighted:
         for name in target.names if weight != 0 else ():
             by_name[name].append((target, weight))
-    by_model = {name: _make_candidates(targets, balanced) for name, targets in by_name.items()}
+    by_model = {name: _make_candidates(targets, is_balanced) for name, targets in by_name.items()}
     targets = tuple(target for target, _ in weighted)
     return Routes(targets, _make_candidates(weighted, is_balanced), MappingProxyType(by_model))
 

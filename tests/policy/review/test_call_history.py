@@ -16,7 +16,7 @@ from proxy.limits.kinds import KINDS
 from proxy.money.usage import NANO_PER_USD
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review import MAX_CALLS
-from proxy.policy.review.call_history import CallHistory, remove_texts
+from proxy.policy.review.call_history import CallHistory, strip_call
 from proxy.policy.review.decision import CallExplanation
 from proxy.types import Call, RequestHead, Secret
 from proxy.types.guard import GuardResult, Verdict
