@@ -24,7 +24,7 @@ from proxy.cache.sqlite import ForeignFile, SqliteAnswerStore
 from proxy.cache.store import CacheBackend
 from proxy.call.record import new_request_id
 from proxy.dialects.responses.sealing import IdSealer
-from proxy.ledger.spending import NEVER_MS, read_ledger_id, read_spend_unless_per_user
+from proxy.ledger.spending import CallsOfRun, read_ledger_id, read_spend_unless_per_user
 from proxy.ledger.store import LedgerUnusable
 from proxy.ledger.writer import Ledger
 from proxy.limits import Limiter
@@ -114,12 +114,15 @@ async def _build_counter_store(context: Context) -> CounterStore:
 
 
 def _build_ledger_run(context: Context) -> LedgerRun:
-    """Return the ids of the ledger and of this run. Shared counters store them with each charge."""
+    """Return the ids of the ledger and of this run. Shared counters store them with each charge.
+
+    A process whose rows cannot be read is a ledger of its own: it restores what it has settled.
+    """
     location, ledger = context.settings.ledger, context.ledger
     if location is None or ledger is None:
-        return LedgerRun("none")
+        return LedgerRun(secrets.token_hex(8))
     id = read_ledger_id(location.path) if location.kind == "sqlite" else None
-    return LedgerRun(id or "none", ledger.run, lambda: ledger.dead_runs)
+    return LedgerRun(id or ledger.run, ledger.run, lambda: ledger.dead_runs)
 
 
 async def _mark_booked_bills(ledger: Ledger, counters: CounterStore) -> None:
@@ -193,18 +196,18 @@ async def open_budget_backfill(
         on_error=partial(telemetry.log_task_error, context, "recall.failed"),
         monotonic=time.monotonic,
         utc=unix_time_s,
-        ledger=_build_ledger_run(context).id,
     )
     return await context.opened.enter_async_context(asking)
 
 
 async def _read_and_log_spend(
-    context: Context, active_budgets: ActiveBudgets, claim: Claim, before_ms: int | None
+    context: Context, active_budgets: ActiveBudgets, claim: Claim, process_since_ms: int
 ) -> int | None:
     spent_nano_usd = None
+    run = context.ledger.run if context.ledger else ""
     try:
         spent_nano_usd = await _read_window_nano_usd(
-            context.settings.ledger, active_budgets, claim, before_ms
+            context.settings.ledger, active_budgets, claim, CallsOfRun(run, process_since_ms)
         )
     except LedgerUnusable as error:
         raise BackfillUnavailable from error
@@ -219,7 +222,7 @@ async def _read_window_nano_usd(
     location: LedgerLocation | None,
     active_budgets: ActiveBudgets,
     claim: Claim,
-    before_ms: int | None,
+    excluded: CallsOfRun,
 ) -> int | None:
     """Return the nano-USD that the ledger has for a budget's window, None if unknown."""
     if location is None or location.kind != "sqlite":
@@ -228,9 +231,8 @@ async def _read_window_nano_usd(
     if budget is None:
         return None
     since_ms = claim.limit.calendar.get_window_start_ms(unix_time_s())
-    until_ms = NEVER_MS if before_ms is None else before_ms
     scopes = [claim.scope]
-    spend = await read_spend_unless_per_user(location.path, budget, scopes, since_ms, until_ms)
+    spend = await read_spend_unless_per_user(location.path, budget, scopes, since_ms, excluded)
     return None if spend is None else spend[claim.scope]
 
 

@@ -206,17 +206,29 @@ CHARGED_SPEND = """
 SELECT b.scope, SUM(c.cost_nano_usd)
 FROM budgets b CROSS JOIN charges c ON c.budget = b.id
 WHERE b.name = :name AND b.scope IN (SELECT value FROM json_each(:scopes))
-  AND c.started_ms >= :since AND c.started_ms < :before
+  AND c.started_ms >= :since
+  AND (c.started_ms < :run_since OR c.run IS NOT (SELECT id FROM runs WHERE name = :run))
 GROUP BY b.id
 """
 FIRST_CHARGE = "SELECT since_ms FROM charged_since WHERE name = ?"
 UNCHARGED_SPEND = """
 SELECT {columns} COALESCE(SUM(a.cost_nano_usd), 0)
 FROM calls c JOIN attempts a USING (run, seq)
-WHERE c.started_ms >= :since AND c.started_ms < :before
+WHERE c.started_ms >= :since AND c.started_ms < :until
+  AND (c.started_ms < :run_since OR c.run IS NOT (SELECT id FROM runs WHERE name = :run))
   AND c.deployment IN (SELECT value FROM json_each(:deployments)) {grouped}
 """
 NEVER_MS = 2**53
+
+
+class CallsOfRun(NamedTuple):
+    """Calls of one run of a process that started at or after a moment."""
+
+    run: str
+    since_ms: int
+
+
+NO_CALLS = CallsOfRun("", NEVER_MS)
 
 
 def read_ledger_id(path: Path) -> str | None:
@@ -228,38 +240,41 @@ def read_ledger_id(path: Path) -> str | None:
 
 
 async def read_spend_unless_per_user(
-    path: Path, budget: BudgetQuery, scopes: Iterable[str], since_ms: int, before_ms: int = NEVER_MS
+    path: Path,
+    budget: BudgetQuery,
+    scopes: Iterable[str],
+    since_ms: int,
+    excluded: CallsOfRun = NO_CALLS,
 ) -> dict[str, int] | None:
-    """Return the nano-USD by scope of a budget for calls that started in a period, off the loop.
+    """Return the nano-USD by scope of a budget for calls since a moment, off the event loop.
 
     Rows that are not written yet do not count. Returns None for a budget per user, because no row
     names users. Raises ``LedgerUnusable`` if the file cannot be read.
     """
     if "user" in budget.per:
         return None
-    return await asyncio.to_thread(_read_spend, path, budget, tuple(scopes), since_ms, before_ms)
+    return await asyncio.to_thread(_read_spend, path, budget, tuple(scopes), since_ms, excluded)
 
 
 def _read_spend(
-    path: Path, budget: BudgetQuery, scopes: tuple[str, ...], since_ms: int, before_ms: int
+    path: Path, budget: BudgetQuery, scopes: tuple[str, ...], since_ms: int, excluded: CallsOfRun
 ) -> dict[str, int]:
     names = {scope: hash_long_or_unprintable_scope(scope) for scope in scopes}
+    bounds = {"since": since_ms, "run": excluded.run, "run_since": excluded.since_ms}
     with open_for_reading(path) as file:
         parameters = {"name": budget.limit.name, "scopes": json.dumps(list(names.values()))}
-        charged = dict(
-            file.execute(CHARGED_SPEND, {**parameters, "since": since_ms, "before": before_ms})
-        )
+        charged = dict(file.execute(CHARGED_SPEND, {**parameters, **bounds}))
         uncharged: dict[str, int] = {}
         if budget.deployments is not None:
             first_charge = file.execute(FIRST_CHARGE, [budget.limit.name]).fetchone()
-            until_ms = before_ms if first_charge is None else min(before_ms, first_charge[0])
+            until_ms = NEVER_MS if first_charge is None else first_charge[0]
             if until_ms > since_ms:
-                uncharged = dict(_read_uncharged_spend(file, budget, since_ms, until_ms))
+                uncharged = dict(_read_uncharged_spend(file, budget, {**bounds, "until": until_ms}))
     return {scope: charged.get(name, 0) + uncharged.get(scope, 0) for scope, name in names.items()}
 
 
 def _read_uncharged_spend(
-    file: sqlite3.Connection, budget: BudgetQuery, since_ms: int, before_ms: int
+    file: sqlite3.Connection, budget: BudgetQuery, bounds: Mapping[str, object]
 ) -> Iterator[tuple[str, int]]:
     """Yield each scope and the cost of its calls, for a period without charges."""
     per = budget.per
@@ -268,7 +283,6 @@ def _read_uncharged_spend(
         grouped=f"GROUP BY {', '.join(str(n + 1) for n in range(len(per)))}" if per else "",
     )
     deployments = json.dumps(sorted(budget.deployments or ()))
-    bounds = {"since": since_ms, "before": before_ms}
     for *values, cost in file.execute(query, {**bounds, "deployments": deployments}):
         labels = [f"{name}:{value}" for name, value in zip(per, values, strict=True)]
         yield "|".join(labels), int(cost)

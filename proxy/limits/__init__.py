@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import Self, TypeVar
 
@@ -25,11 +26,10 @@ from proxy.limits.claims import (
 from proxy.limits.stores.store import CounterStore
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload
 from proxy.runtime.frozen import frozen
-from proxy.types import Call, Plan
+from proxy.types import EPOCH, Call, Plan
 from proxy.types.guard import UNPRICED_MESSAGE, CostCap, GuardResult, Verdict, is_service
 from proxy.types.limit import (
     FLAGS_INDEX,
-    FRESH_FLAG,
     READING_LENGTH,
     Claim,
     CounterState,
@@ -38,6 +38,7 @@ from proxy.types.limit import (
 )
 
 COST_FINDING = "cost"
+MILLISECOND = timedelta(milliseconds=1)
 T = TypeVar("T")
 
 
@@ -60,11 +61,11 @@ class Limiter:
     def get_reserved_amounts_by_scope(self, limit: Limit, since_ms: int) -> dict[str, int]:
         """Return the amounts of a limit that calls in flight have reserved, by scope.
 
-        Counts calls received since ``since_ms`` (UTC), also under earlier policies.
+        Counts calls started since ``since_ms`` (UTC), also under earlier policies.
         """
         amounts: dict[str, int] = {}
         for reservation in self._in_flight.values():
-            if reservation.received_ms >= since_ms:
+            if reservation.started_ms >= since_ms:
                 for claim in reservation.claims:
                     if claim.limit.key == limit.key:
                         amounts[claim.scope] = amounts.get(claim.scope, 0) + claim.amount
@@ -73,7 +74,8 @@ class Limiter:
     def make_reservation(self, plan: Plan, call: Call, record: Record) -> Reservation:
         """Return a context manager that admits the call on entry."""
         record.hidden_output = partial(estimate_hidden_output, plan, call)
-        return Reservation(limiter=self, plan=plan, call=call, record=record)
+        started_ms = (record.started_at - EPOCH) // MILLISECOND
+        return Reservation(limiter=self, plan=plan, call=call, record=record, started_ms=started_ms)
 
 
 NO_CLAIMS = LimitDecision(admitted=True, claims=(), readings=())
@@ -88,23 +90,21 @@ class Reservation:
 
     A call over its budget is admitted for a cached response only. Its refusal is deferred until the
     cache has no response.
+
+    ``started_ms`` is the start of the call as in its ledger row, in milliseconds of UTC.
     """
 
     limiter: Limiter
     plan: Plan
     call: Call
     record: Record
+    started_ms: int = 0
     _decision: LimitDecision = NO_CLAIMS
     _deferred_refusal: ProxyError | None = None
     _refused_decision: LimitDecision | None = None
     _is_refused: bool = False
     _attempts: int = 0
     _id: str = ""
-
-    @property
-    def received_ms(self) -> int:
-        """Arrival of the call, in milliseconds of UTC."""
-        return int(self.call.head.received_at.timestamp() * 1000)
 
     @property
     def claims(self) -> Sequence[Claim]:
@@ -152,6 +152,8 @@ class Reservation:
             else:
                 usage = list_actual_or_claimed_usage(claims, self.record)
                 self.record.charges = list_non_user_budget_charges(self._decision, usage)
+                if self.limiter.backfill is not None:
+                    self.limiter.backfill.add_spend(self.record.charges, self.started_ms)
                 await store.settle(self._id, usage)
         finally:
             del self.limiter._in_flight[self._id]
@@ -191,7 +193,7 @@ class Reservation:
             return LimitStoreUnavailable(limit.name, refusal.retry_after_s)
         if limit is not refusal.limit:  # a local share of the limit: report the whole limit instead
             refusal = replace(refusal, limit=limit, remaining=None)
-        return limit.kind.make_error(refusal, self.received_ms)
+        return limit.kind.make_error(refusal, self.started_ms)
 
     async def _decide_after_backfill(self, claims: Sequence[Claim]) -> LimitDecision:
         """Request the store's decision, again if a fresh budget has earlier spend in the ledger."""
@@ -200,9 +202,7 @@ class Reservation:
             await backfill.wait_for_earlier_spend(claims)
         decision = await self._request_decision(claims)
         if backfill is not None and decision.admitted:
-            for index, flags in enumerate(decision.readings[FLAGS_INDEX::READING_LENGTH]):
-                if flags & FRESH_FLAG:
-                    backfill.start(decision.claims[index], self.received_ms)
+            backfill.track_budgets(decision, self.started_ms)
             if await backfill.wait_for_earlier_spend(decision.claims):
                 await self.limiter.store.settle_unused(self._id)
                 decision = await self._request_decision(claims)

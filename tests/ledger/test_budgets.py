@@ -19,7 +19,7 @@ from proxy.call.attempts import Attempt, BudgetCharge
 from proxy.call.record import Record
 from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit
-from proxy.ledger.spending import NEVER_MS, read_spend_unless_per_user
+from proxy.ledger.spending import NO_CALLS, CallsOfRun, read_spend_unless_per_user
 from proxy.ledger.store import LedgerUnusable
 from proxy.limits import Limiter
 from proxy.limits.kinds import KINDS
@@ -114,12 +114,11 @@ def call_at(minutes: int, *charges: tuple[str, str, int], team: str = "support")
 
 
 async def of(
-    path: Path, budget: BudgetQuery, since_min: int = 0, before_min: int | None = None
+    path: Path, budget: BudgetQuery, since_min: int = 0, excluded: CallsOfRun = NO_CALLS
 ) -> Mapping[str, int] | None:
-    before_ms = NEVER_MS if before_min is None else NOON_MS + before_min * 60_000
     scopes = (SUPPORT, SEARCH)
     return await read_spend_unless_per_user(
-        path, budget, scopes, NOON_MS + since_min * 60_000, before_ms
+        path, budget, scopes, NOON_MS + since_min * 60_000, excluded
     )
 
 
@@ -135,7 +134,12 @@ async def test_counters_hold_every_charge(budget: BudgetQuery, tmp_path: Path) -
 
     assert await of(path, budget) == {SUPPORT: 2 * COST, SEARCH: 5}
     assert await of(path, budget, since_min=1) == {SUPPORT: COST, SEARCH: 5}
-    assert await of(path, budget, before_min=2) == {SUPPORT: COST, SEARCH: 0}
+    [run] = stored_rows(path, "runs")
+    for name, expected in ((run["name"], [COST, 0]), ("other", [2 * COST, 5])):
+        excluded = CallsOfRun(name, NOON_MS + 2 * 60_000)
+        assert await of(path, budget, excluded=excluded) == dict(
+            zip((SUPPORT, SEARCH), expected, strict=True)
+        )
 
 
 async def test_calls_before_the_first_charge_count(tmp_path: Path) -> None:

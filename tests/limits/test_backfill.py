@@ -26,6 +26,7 @@ from proxy.types import Call, ModelCall, Plan, RequestHead, ScopedLimit, Target,
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from tests.limits.sample_limits import NOON, Clock, claims
+from tests.limits.stores.held_server import HeldServer
 from tests.servers import Server
 
 DEAR = Target(
@@ -50,11 +51,11 @@ class Ledger:
 
     spend: dict[str, int | Exception | None]
     go: asyncio.Event = field(default_factory=asyncio.Event)
-    reads: list[tuple[str, int | None]] = field(default_factory=list)
+    reads: list[tuple[str, int]] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def recall(self, claim: Claim, before_ms: int | None) -> int | None:
-        self.reads.append((claim.limit.name, before_ms))
+    async def recall(self, claim: Claim, process_since_ms: int) -> int | None:
+        self.reads.append((claim.limit.name, process_since_ms))
         self.arrived.set()
         await self.go.wait()
         result = self.spend.get(claim.limit.name, 0)
@@ -131,7 +132,7 @@ async def test_concurrent_calls_share_one_backfill(world: World) -> None:
         [month] = await admission.store.read(claims((MONTH, 0), scope=""))
 
     assert [r for r in results if not isinstance(r, asyncio.CancelledError)] == [None] * 42
-    assert world.ledger.reads == [("month", None)]
+    assert world.ledger.reads == [("month", NOON)]
     assert month.used == REMAINING
 
 
@@ -144,7 +145,7 @@ async def test_calls_of_other_budgets_do_not_wait(world: World) -> None:
         await world.call(admission, calls)
         other_task = asyncio.ensure_future(world.call(admission, DAY))
         await run_pending_tasks()
-        assert world.ledger.reads == [("month", None), ("day", None)]
+        assert world.ledger.reads == [("month", NOON), ("day", NOON)]
         world.ledger.go.set()
         await other_task
         with pytest.raises(BudgetExceeded):
@@ -167,10 +168,10 @@ async def test_failed_backfill_is_retried_without_later_calls(world: World) -> N
         with pytest.raises(BudgetExceeded):
             await world.call(admission, MONTH)
 
-    assert world.ledger.reads == [("month", value_before) for value_before in (None, NOON, NOON)]
+    assert world.ledger.reads == [("month", NOON)] * 3
 
 
-async def test_backfill_is_not_retried_in_the_next_window(world: World) -> None:
+async def test_next_window_counts_from_its_start(world: World) -> None:
     world.ledger.go.set()
     world.ledger.spend = {"day": BackfillUnavailable()}
     async with world.admission() as admission:
@@ -178,7 +179,7 @@ async def test_backfill_is_not_retried_in_the_next_window(world: World) -> None:
         world.clock.ms += 86_400_000
         await world.call(admission, DAY)
 
-    assert world.ledger.reads == [("day", None), ("day", None)]
+    assert world.ledger.reads == [("day", NOON), ("day", NOON + 86_400_000 // 2)]
 
 
 async def test_unexpected_error_is_reported_and_call_admitted(world: World) -> None:
@@ -239,15 +240,13 @@ async def test_each_window_is_backfilled(world: World) -> None:
             world.clock.ms += 86_400_000
 
 
-async def test_repeated_charge_has_the_same_id(world: World) -> None:
+async def test_failed_restore_is_repeated(world: World) -> None:
     world.ledger.go.set()
-    charged: list[str] = []
+    amounts: list[int] = []
 
     class FailingStore(MemoryStore):
-        async def charge(
-            self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
-        ) -> None:
-            charged.append(charge_id)
+        async def restore(self, claims: Sequence[Claim]) -> None:
+            amounts.extend(claim.amount for claim in claims)
             raise StoreUnavailable("away")
 
     store, now = FailingStore(world.clock.seconds, world.clock.seconds), world.clock.seconds
@@ -259,8 +258,7 @@ async def test_repeated_charge_has_the_same_id(world: World) -> None:
         world.clock.ms += int(RETRY_INTERVAL_S * 1000)
         await world.call(admission, MONTH)
 
-    assert len(charged) == 2
-    assert len(set(charged)) == 1
+    assert amounts == [LARGE_BUDGET] * 2
 
 
 SPEND_BY_REPLICA = {"one": 6_000, "two": 5_000, "three": 7_000}
@@ -293,7 +291,7 @@ async def replica(server: Server, name: str, clock: Clock) -> AsyncIterator[Repl
         time_ms=lambda: clock.ms,
         ledger=LedgerRun(name),
     )
-    backfill = BudgetBackfill(store, world.ledger.recall, world.failed.append, now, now, name)
+    backfill = BudgetBackfill(store, world.ledger.recall, world.failed.append, now, now)
     async with store, backfill:
         yield Replica(world, Limiter(store, lambda standing: None, backfill))
 
@@ -319,10 +317,28 @@ async def test_replicas_recall_lost_budget_once(order: tuple[str, ...], server: 
                 assert await used(item) == spend
             for item in replicas:
                 assert await item.call(MONTH)
-                assert item.world.ledger.reads == [("month", None)] * losses
+                assert item.world.ledger.reads == [("month", NOON)] * losses
             assert await used(replicas[0]) == sum(SPEND_BY_REPLICA.values())
 
     assert [item.world.failed for item in replicas] == [[], [], []]
+
+
+async def test_disconnect_during_first_admission_loses_no_spend(server: Server) -> None:
+    clock = Clock()
+    held = HeldServer(create_client(server.at.urls, 5.0, cluster=server.at.cluster))
+    async with replica(server, "one", clock) as single_replica:
+        store = single_replica.admission.store
+        assert isinstance(store, RedisStore)
+        store.server, held.is_holding = held, True
+        first_call = asyncio.ensure_future(single_replica.call(MONTH))
+        await held.wait(1)
+        first_call.cancel()
+        held.is_holding = False
+        held.gates[0].set()
+        await asyncio.wait([first_call])
+
+        assert await single_replica.call(MONTH)
+        assert await used(single_replica) == SPEND_BY_REPLICA["one"]
 
 
 async def test_window_of_an_earlier_version_is_complete(server: Server) -> None:
@@ -334,7 +350,7 @@ async def test_window_of_an_earlier_version_is_complete(server: Server) -> None:
         time_ms=lambda: clock.ms,
     )
     async with store_before, replica(server, "one", clock) as single_replica:
-        await store_before.admit("call", claims((MONTH, 100), scope=""))
+        await store_before.restore(claims((MONTH, 100), scope=""))
         assert await single_replica.call(MONTH)
         assert await used(single_replica) == 100
 

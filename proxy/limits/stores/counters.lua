@@ -9,10 +9,10 @@
 --   call                                          reply
 --   {"admit", ttl_ms, claims, ledger}             level, reset, wait, flags of each claim, in a list
 --   {"read", 0, claims, ledger}                   the same; charges nothing
---   {"settle", 0, claims, actuals}                {1 if the call was charged, otherwise 0}
---   {"again", 0, claims, actuals}                 the same
+--   {"settle", 0, claims, actuals, ledger}        {1 if the call was charged, otherwise 0}
+--   {"again", 0, claims, actuals, ledger}         the same
 --   {"late", ttl_ms, claims, actuals, ledger}     the same
---   {"whole", ttl_ms, claims, actuals, ledger}    the same
+--   {"whole", 0, claims, amounts, ledger}         {1}
 --   {"renew", 0, claims}                          {1 if the leases were renewed, otherwise 0}
 --   {"charged", ttl_ms, owner, dead_runs}         {1 if the owner has the bill, otherwise 0}
 --   {"booked", ttl_ms, owner, dead_runs}          the same
@@ -27,15 +27,12 @@
 --   "settle" charges actual spend.
 --   "again" repeats a settlement whose result is unknown, so it charges nothing.
 --   "late" charges actual spend of a call that may never have been charged, once within ttl_ms.
---   "whole" charges all spend that a ledger has for the window, once within ttl_ms. The counter is
---   not fresh for that ledger afterwards. The ledger also has the spend of "late" calls. While the
---   counter is fresh for the ledger, field START .. "l" .. LEDGER has that spend, and "whole" adds
---   only the difference.
 --
 -- A budget is a hash. START, the start of a window, has its spend. START .. "w" exists once the
--- warning was given. START .. "a" .. LEDGER exists once an instance with that ledger has charged
--- the window: the counter is fresh for the ledger before. Earlier versions write START .. "a" for
--- all ledgers.
+-- warning was given. START .. "a" .. LEDGER exists once "whole" has charged all that the calls of
+-- a ledger have spent in the window. The counter is fresh for the ledger before. Meanwhile START ..
+-- "l" .. LEDGER has what its calls settle, and "whole" adds only the rest. Earlier versions write
+-- START .. "a" for all ledgers.
 --
 -- The key of a bill has "charged RUN SPAN" until the row of the charge is written, then "booked RUN
 -- SPAN". The next owner gets a bill that a dead run has charged and not booked. Earlier versions
@@ -127,11 +124,10 @@ end
 
 function budget.read(key, claim, ledger)
   local window_start, window_end = find_window(claim)
-  local mark_of_all = to_text(window_start) .. 'a'
-  local mark = mark_of_all .. ledger
-  local stored = redis.call('HMGET', key, to_text(window_start), mark_of_all, mark)
+  local name = to_text(window_start)
+  local stored = redis.call('HMGET', key, name, name .. 'a', name .. 'a' .. ledger)
   local state = {level = tonumber(stored[1] or 0), reset = window_end - now, wait = 0, flags = 0}
-  state.window_start, state.window_end, state.mark = window_start, window_end, mark
+  state.window_start, state.window_end = window_start, window_end
   if not (stored[2] or stored[3]) then state.flags = FRESH end
   if claim[1] > claim[4] then
     state.wait = NEVER
@@ -154,7 +150,6 @@ function budget.charge(key, claim, state)
   local name = to_text(state.window_start)
   if state.flags == FRESH then
     add_spend(key, state.window_start, state.window_end, claim[1], claim[6])
-    redis.call('HSET', key, state.mark, 1)
   else
     redis.call('HINCRBY', key, name, to_text(claim[1]))
   end
@@ -165,12 +160,15 @@ function budget.charge(key, claim, state)
   return state.window_start
 end
 
-function budget.settle(key, claim, window_start, charged_at, actual)
+function budget.settle(key, claim, window_start, charged_at, actual, id, ledger)
   local name = to_text(window_start)
-  local spend = redis.call('HGET', key, name)
-  if spend and actual ~= claim[1] then
-    spend = math.max(0, math.min(MAX_AMOUNT, spend + actual - claim[1]))
+  local stored = redis.call('HMGET', key, name, name .. 'a', name .. 'a' .. ledger)
+  if stored[1] and actual ~= claim[1] then
+    local spend = math.max(0, math.min(MAX_AMOUNT, stored[1] + actual - claim[1]))
     redis.call('HSET', key, name, to_text(spend))
+  end
+  if stored[1] and actual > 0 and not (stored[2] or stored[3]) then
+    redis.call('HINCRBY', key, name .. 'l' .. ledger, to_text(actual))
   end
 end
 
@@ -240,48 +238,52 @@ local function admit(first_key, call, should_charge)
   return reply
 end
 
--- Return the spend to add to a counter, without what a backfill of the ledger adds or has added.
-local function exclude_ledger_spend(key, window_start, call, spend)
-  local ledger = call[5]
-  local late = window_start .. 'l' .. ledger
-  if call[1] == 'whole' then
-    spend = spend - tonumber(redis.call('HGET', key, late) or 0)
-    redis.call('HDEL', key, late)
-    redis.call('HSET', key, window_start .. 'a' .. ledger, 1)
-  elseif spend > 0 then
-    local marks = redis.call('HMGET', key, window_start .. 'a', window_start .. 'a' .. ledger)
-    if not (marks[1] or marks[2]) then redis.call('HINCRBY', key, late, to_text(spend)) end
-  end
-  return spend
-end
-
 local function charge_budgets(first_key, call)
   for n, claim in ipairs(call[3]) do
     local key, spend = KEYS[first_key + n], call[4][n]
-    if claim[3] == BUDGET then
-      if call[5] then spend = exclude_ledger_spend(key, to_text(claim[7]), call, spend) end
-      if spend > 0 then add_spend(key, claim[7], claim[8], spend, claim[6]) end
+    if claim[3] == BUDGET and spend > 0 then
+      local name = to_text(claim[7])
+      local marks = redis.call('HMGET', key, name .. 'a', name .. 'a' .. call[5])
+      add_spend(key, claim[7], claim[8], spend, claim[6])
+      if not (marks[1] or marks[2]) then
+        redis.call('HINCRBY', key, name .. 'l' .. call[5], to_text(spend))
+      end
     end
   end
+end
+
+local function restore(first_key, call)
+  for n, claim in ipairs(call[3]) do
+    if claim[3] == BUDGET then
+      local key, name = KEYS[first_key + n], to_text(claim[7])
+      if redis.call('HSETNX', key, name .. 'a' .. call[5], 1) == 1 then
+        local spend = call[4][n] - (redis.call('HGET', key, name .. 'l' .. call[5]) or 0)
+        redis.call('HDEL', key, name .. 'l' .. call[5])
+        add_spend(key, claim[7], claim[8], math.max(0, spend), claim[6])
+      end
+    end
+  end
+  return {1}
 end
 
 local function settle(first_key, call)
   local verb, ttl_ms, claims, actuals, id = call[1], call[2], call[3], call[4], KEYS[first_key]
   local stored = redis.call('GET', id)
-  if stored == '' then return {0} end -- "late" or "whole" has run before
+  if stored == '' then return {0} end -- "late" has run before
   if stored then
     local marks = cmsgpack.unpack(stored)
     for n, claim in ipairs(claims) do
       local mark = marks[n + 1]
       if mark >= 0 then
         local actual = math.max(0, actuals[n])
-        KINDS[claim[3]].settle(KEYS[first_key + n], claim, mark, marks[1], actual, id)
+        local key = KEYS[first_key + n]
+        KINDS[claim[3]].settle(key, claim, mark, marks[1], actual, id, call[5])
       end
     end
   elseif verb ~= 'again' then
     charge_budgets(first_key, call)
   end
-  if verb == 'late' or verb == 'whole' then
+  if verb == 'late' then
     redis.call('SET', id, '', 'PX', ttl_ms)
   elseif stored then
     redis.call('DEL', id)
@@ -322,6 +324,8 @@ for n = 2, #ARGV do
     replies[n - 1] = admit(first_key, call, verb == 'admit')
   elseif verb == 'renew' then
     replies[n - 1] = renew(first_key, call)
+  elseif verb == 'whole' then
+    replies[n - 1] = restore(first_key, call)
   else
     replies[n - 1] = settle(first_key, call)
   end

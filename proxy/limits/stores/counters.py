@@ -106,11 +106,12 @@ class Rate:
 class Budget:
     """Spend by window start. Keeps the last few windows, for calls that end late.
 
-    A window is fresh until a call is charged in it.
+    A window is fresh until it is restored. ``settled`` has what calls have settled before.
     """
 
     spend: dict[int, int] = field(default_factory=dict)
-    used_windows: set[int] = field(default_factory=set)
+    settled: dict[int, int] = field(default_factory=dict)
+    restored_windows: set[int] = field(default_factory=set)
     warned_windows: set[int] = field(default_factory=set)
     bounds: WindowBounds = NO_WINDOW
     calendar: Calendar | None = None
@@ -128,11 +129,13 @@ class Budget:
     def charge(
         self, limit: Limit, amount: int, call_id: str, wall_ms: int, new_readings: list[int]
     ) -> ChargeMark:
-        start, flags = self.bounds[1], 0
-        spend = self.spend[start] + amount if start in self.spend else amount
-        if start not in self.used_windows:
-            self._mark_window_used()
-            flags = FRESH_FLAG
+        start = self.bounds[1]
+        flags = 0 if start in self.restored_windows else FRESH_FLAG
+        if start in self.spend:
+            spend = self.spend[start] + amount
+        else:
+            spend = amount
+            self._drop_old_windows()
         self.spend[start] = spend
         if limit.warn_amount and spend >= limit.warn_amount and start not in self.warned_windows:
             self.warned_windows.add(start)
@@ -140,33 +143,38 @@ class Budget:
         new_readings += (spend, self.bounds[2] - wall_ms, 0, flags)
         return start
 
-    def _mark_window_used(self) -> None:
-        """Mark the current window as used, and drop the windows before the previous one."""
-        oldest, start, _, _ = self.bounds
+    def _drop_old_windows(self) -> None:
+        """Drop the windows before the previous one."""
+        oldest = self.bounds[0]
         self.spend = {window: spend for window, spend in self.spend.items() if window >= oldest}
-        self.used_windows = {window for window in self.used_windows if window >= oldest} | {start}
+        self.settled = {window: spend for window, spend in self.settled.items() if window >= oldest}
+        self.restored_windows = {window for window in self.restored_windows if window >= oldest}
         self.warned_windows = {window for window in self.warned_windows if window >= oldest}
 
-    def add_spend_unchecked(self, claim: Claim, wall_ms: int, *, marks_used: bool) -> None:
-        """Charge a claim even if it exceeds the limit, and mark the window if ``marks_used``."""
+    def restore(self, claim: Claim, wall_ms: int) -> None:
+        """Charge earlier spend, also beyond the limit, without what calls have settled since."""
         self.get_wait_ms(claim.limit, 0, 0, wall_ms)
         start = self.bounds[1]
-        if claim.amount > 0:
-            self.spend[start] = self.spend.get(start, 0) + claim.amount
-        if marks_used:
-            self._mark_window_used()
+        if start not in self.restored_windows:
+            spend = max(0, claim.amount - self.settled.pop(start, 0))
+            self.spend[start] = self.spend.get(start, 0) + spend
+            self.restored_windows.add(start)
 
     def settle(self, limit: Limit, charge: Charge, actual: int, now_ms: int) -> None:
         amount, start, _, _ = charge
-        if actual != amount and start in self.spend:
+        if start not in self.spend:
+            return
+        if actual != amount:
             spend = self.spend[start] + actual - amount
             self.spend[start] = 0 if spend < 0 else MAX_AMOUNT if spend > MAX_AMOUNT else spend
+        if start not in self.restored_windows:
+            self.settled[start] = self.settled.get(start, 0) + actual
 
     def append_reading(
         self, limit: Limit, wait_ms: int, wall_ms: int, new_readings: list[int]
     ) -> None:
         start = self.bounds[1]
-        flags = 0 if start in self.used_windows else FRESH_FLAG
+        flags = 0 if start in self.restored_windows else FRESH_FLAG
         new_readings += (self.spend.get(start, 0), self.bounds[2] - wall_ms, wait_ms, flags)
 
     def can_be_dropped(self, now_ms: int, wall_ms: int) -> bool:

@@ -19,8 +19,9 @@ from proxy.types.limit import (
 RETRY_MS = 1000
 MAX_COUNTERS = 100_000
 CLOCK_TOLERANCE_MS = 1000  # window ends that differ by less belong to the same window
-SharedReading = tuple[int, int, int]
-"""Level and reset as the shared store last reported them, and the time of the report (ms)."""
+SharedReading = tuple[int, int, int, bool]
+"""Level and reset as the shared store last reported them, the time of the report (ms), and True if
+the counter was fresh."""
 
 
 @dataclass(slots=True)
@@ -52,8 +53,9 @@ class LocalFallback:
     def record_decision(self, decision: LimitDecision) -> list[Claim]:
         """Record the readings of a shared store's decision. Return the claims on lost budgets.
 
-        A budget counter is lost if the store reports it as unused after it has reported it as used
-        in the same window. Beyond ``MAX_COUNTERS`` counters the loss of the oldest is not detected.
+        A budget counter is lost if the store reports it as fresh after it has reported it as
+        restored in the same window. Beyond ``MAX_COUNTERS`` counters the loss of the oldest is not
+        detected.
         """
         now_ms, lost_claims = int(self.monotonic() * 1000), list[Claim]()
         for index, claim in enumerate(decision.claims):
@@ -63,19 +65,28 @@ class LocalFallback:
             level, reset, _, flags = decision.readings[
                 index * READING_LENGTH : (index + 1) * READING_LENGTH
             ]
-            is_fresh = claim.limit.is_budget and flags & FRESH_FLAG
+            is_fresh = claim.limit.is_budget and bool(flags & FRESH_FLAG)
             if is_fresh and key in self._reports:
-                _, window_left, reported_ms = self._reports[key]
-                if now_ms < reported_ms + window_left - CLOCK_TOLERANCE_MS:
+                _, window_left, reported_ms, was_fresh = self._reports[key]
+                is_same_window = now_ms < reported_ms + window_left - CLOCK_TOLERANCE_MS
+                if is_same_window and not was_fresh:
                     lost_claims.append(claim)
             if decision.admitted or not is_fresh:
-                self._reports[key] = level, reset, now_ms
+                self._reports[key] = level, reset, now_ms, is_fresh
             self._seeded.discard(key)
             self.local.drop_counter(key)
         if len(self._reports) > MAX_COUNTERS:
             for key in list(self._reports)[: MAX_COUNTERS // 10]:
                 del self._reports[key]
         return lost_claims
+
+    def record_restored(self, claims: Iterable[Claim]) -> None:
+        """Record that the shared store has restored the budgets of ``claims``."""
+        for claim in claims:
+            key = claim.limit.key, claim.scope
+            if key in self._reports:
+                level, reset, reported_ms, _ = self._reports[key]
+                self._reports[key] = level, reset, reported_ms, False
 
     def record_settlement(
         self, decision: LimitDecision, decided_at_ms: int, actuals: Sequence[int]
@@ -88,10 +99,10 @@ class LocalFallback:
             ]
             if not limit.is_budget or wait or key not in self._reports:
                 continue
-            level, window_left, reported_ms = self._reports[key]
+            level, window_left, reported_ms, is_fresh = self._reports[key]
             if abs(reported_ms + window_left - decided_at_ms - reset) < CLOCK_TOLERANCE_MS:
                 level = max(0, level + actual - claim.amount)
-                self._reports[key] = level, window_left, reported_ms
+                self._reports[key] = level, window_left, reported_ms, is_fresh
 
     def restore_leases(self, request_id: str, claims: Iterable[Claim]) -> None:
         """Hold the leases of a call that the shared store has admitted, until it is settled."""
@@ -125,13 +136,13 @@ class LocalFallback:
             readings += reading
         return replace(build_limit_decision(shares, readings), is_store_unavailable=is_closed)
 
-    async def charge(self, claims: Sequence[Claim], *, is_backfill: bool) -> None:
-        """Charge claims locally, against this instance's share of their limits.
+    async def restore(self, claims: Sequence[Claim]) -> None:
+        """Restore budgets locally, against this instance's share of their limits.
 
         Claims of limits with another ``on_store_error`` are ignored.
         """
         shares = [*map(self._divide_limit_by_replicas, filter(_has_local_fallback, claims))]
-        await self.local.charge("", shares, is_backfill=is_backfill)
+        await self.local.restore(shares)
 
     def preview(self, claims: Sequence[Claim]) -> LimitDecision:
         """Return the decision by this instance's shares without charging."""
@@ -168,7 +179,7 @@ class LocalFallback:
         if report is None or key in self._seeded:
             return
         self._seeded.add(key)
-        level, reset, reported_ms = report
+        level, reset, reported_ms, _ = report
         elapsed_ms = int(self.monotonic() * 1000) - reported_ms
         if limit.is_budget:
             used = level if elapsed_ms < reset else 0

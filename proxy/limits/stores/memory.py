@@ -141,7 +141,7 @@ class MemoryStore:
         for entry, actual in zip(charges, actuals or [0] * len(charges), strict=True):
             if entry is not None:
                 counter, limit, charge = entry
-                if actual != charge[0] or limit.is_leased:
+                if actual != charge[0] or limit.is_leased or limit.is_budget:
                     counter.settle(limit, charge, actual if actual > 0 else 0, now_ms)
 
     async def renew(self) -> None:
@@ -151,20 +151,22 @@ class MemoryStore:
                 if entry is not None and isinstance(entry[0], Leases):
                     entry[0].renew(entry[1], entry[2], now_ms)
 
-    async def charge(
-        self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
-    ) -> None:
-        """Charge budgets. ``charge_id`` is ignored, because no charge in memory is repeated."""
-        _, wall_ms = self._read_clocks()
+    async def restore(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
-            key = (claim.limit.key, claim.scope)
-            counter = self._counters.setdefault(key, make_counter(claim.limit))
-            if isinstance(counter, Budget):
-                counter.add_spend_unchecked(claim, wall_ms, marks_used=is_backfill)
+            self._restore_budget(claim)
+
+    def _restore_budget(self, claim: Claim) -> None:
+        key = (claim.limit.key, claim.scope)
+        counter = self._counters.setdefault(key, make_counter(claim.limit))
+        if isinstance(counter, Budget):
+            counter.restore(claim, int(self.utc() * 1000))
 
     def charge_unchecked(self, claim: Claim) -> None:
-        """Charge a rate or a budget even beyond its capacity."""
-        self._force_charge("", claim, *self._read_clocks())
+        """Charge a rate even beyond its capacity, or restore a budget."""
+        if claim.limit.is_budget:
+            self._restore_budget(claim)
+        else:
+            self._force_charge("", claim, *self._read_clocks())
 
     def restore_leases(self, request_id: str, claims: Sequence[Claim]) -> None:
         """Hold the leases of a call admitted elsewhere, even beyond the capacity.

@@ -37,16 +37,19 @@ MAX_BILLS = 10_000
 CALL_TTL_MS = 86_400_000
 CHARGE_TTL_MS = 600_000
 BillState = Literal["charged", "booked"]
-ChargeState = Literal["charged", "perhaps_settled", "perhaps_charged"]
+ChargeVerb = Literal["settle", "again", "late", "whole"]
 
 
 @frozen
 class UnsettledCall:
-    """A call that is not settled, with its Redis keys and its claims as JSON."""
+    """A call that is not settled, with its Redis keys and its claims as JSON.
+
+    ``settle_verb`` is "again" after a failed settlement, "late" after a failed admission.
+    """
 
     keys: tuple[str, ...]
     claims: str
-    state: ChargeState
+    settle_verb: ChargeVerb
     has_lease: bool
 
 
@@ -54,8 +57,8 @@ class UnsettledCall:
 class RedisStore:
     """A ``CounterStore``. Enter it before use. Every failure raises ``StoreUnavailable``.
 
-    The instance that admits a call must settle it. A new budget is reported as fresh once to each
-    ``ledger``. ``time_ms`` replaces the server's clock in tests.
+    The instance that admits a call must settle it. A budget is reported as fresh to each ``ledger``
+    until it is restored. ``time_ms`` replaces the server's clock in tests.
     """
 
     server: RedisServer
@@ -82,12 +85,12 @@ class RedisStore:
         keys = self._encoder.encode_keys(request_id, claims)
         text = self._encoder.encode_claims(claims)
         has_lease = any(claim.limit.is_leased for claim in claims)
-        call = UnsettledCall(keys, text, state="charged", has_lease=has_lease)
+        call = UnsettledCall(keys, text, settle_verb="settle", has_lease=has_lease)
         admission = to_call_json("admit", CALL_TTL_MS, text, f'"{self.ledger.id}"')
         try:
             readings = await self._batcher.submit(ScriptCall(keys, admission))
         except (StoreUnavailable, asyncio.CancelledError):
-            self._add_call(request_id, replace(call, state="perhaps_charged"))
+            self._add_call(request_id, replace(call, settle_verb="late"))
             raise
         decision = build_limit_decision(claims, readings)
         if decision.admitted and request_id not in self._calls:
@@ -98,7 +101,7 @@ class RedisStore:
         """Settle a call. After ``StoreUnavailable`` it may be repeated until it succeeds.
 
         If the store has lost the charge, actual spend is charged to the budgets. A settlement that
-        may have succeeded before charges nothing then: the ledger has the row of the call.
+        may have succeeded before charges nothing then: ``restore`` includes the call.
         """
         call = self._calls.pop(request_id, None)
         if call is None:
@@ -127,15 +130,9 @@ class RedisStore:
         except StoreUnavailable as full:
             callback(full)
 
-    def _make_settlement(self, call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
-        if call.state == "perhaps_charged":
-            return self._make_charge(call.keys, call.claims, actuals, is_backfill=False)
-        verb = "settle" if call.state == "charged" else "again"
-        return ScriptCall(call.keys, to_call_json(verb, 0, call.claims, to_json_list(actuals)))
-
     def _restore_unsettled_call(self, request_id: str, call: UnsettledCall) -> None:
-        state = "perhaps_settled" if call.state == "charged" else call.state
-        self._add_call(request_id, replace(call, state=state))
+        verb: ChargeVerb = "late" if call.settle_verb == "late" else "again"
+        self._add_call(request_id, replace(call, settle_verb=verb))
 
     async def settle_unused(self, request_id: str) -> None:
         call = self._calls.get(request_id)
@@ -162,20 +159,19 @@ class RedisStore:
             if not await self._record_bill(name, owner, state) or state == "booked":
                 self._unbooked_bills.pop(name, None)
 
-    async def charge(
-        self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
-    ) -> None:
-        keys = self._encoder.encode_keys(charge_id, claims)
-        text, amounts = self._encoder.encode_claims(claims), [claim.amount for claim in claims]
-        await self._batcher.submit(self._make_charge(keys, text, amounts, is_backfill=is_backfill))
+    async def charge(self, id: str, claims: Sequence[Claim], verb: ChargeVerb = "late") -> None:
+        """Charge budgets even beyond their amount, once per ``id`` within 10 minutes."""
+        keys = self._encoder.encode_keys(id, claims)
+        charge = UnsettledCall(keys, self._encoder.encode_claims(claims), verb, has_lease=False)
+        amounts = [claim.amount for claim in claims]
+        await self._batcher.submit(self._make_settlement(charge, amounts))
 
-    def _make_charge(
-        self, keys: tuple[str, ...], claims: str, amounts: Sequence[int], *, is_backfill: bool
-    ) -> ScriptCall:
-        verb, ledger = "whole" if is_backfill else "late", f'"{self.ledger.id}"'
-        return ScriptCall(
-            keys, to_call_json(verb, CHARGE_TTL_MS, claims, to_json_list(amounts), ledger)
-        )
+    async def restore(self, claims: Sequence[Claim]) -> None:
+        await self.charge("", claims, "whole")
+
+    def _make_settlement(self, call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
+        parts = call.claims, to_json_list(actuals), f'"{self.ledger.id}"'
+        return ScriptCall(call.keys, to_call_json(call.settle_verb, CHARGE_TTL_MS, *parts))
 
     async def claim_bill(self, name: str, owner: str) -> bool:
         """Return True if ``owner`` is the first to bill ``name``.

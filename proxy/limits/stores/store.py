@@ -92,13 +92,12 @@ class CounterStore(Protocol):
     async def renew(self) -> None:
         """Renew the leases of calls in flight. Call it every ``RENEW_S`` seconds."""
 
-    async def charge(
-        self, charge_id: str, claims: Sequence[Claim], *, is_backfill: bool = False
-    ) -> None:
-        """Charge budgets even beyond their amount, once per ``charge_id`` within 10 minutes.
+    async def restore(self, claims: Sequence[Claim]) -> None:
+        """Charge fresh budgets, even beyond their amount, with earlier spend.
 
-        A backfill is all spend that the ledger of this process has for the window. The counter is
-        not fresh for that ledger afterwards.
+        Each claim has all that calls settled before have spent in the window under the ledger of
+        this process. What they have settled while the counter was fresh is not charged again. The
+        counter is not fresh for that ledger afterwards.
         """
 
     async def claim_bill(self, name: str, owner: str) -> bool:

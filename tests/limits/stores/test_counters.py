@@ -154,18 +154,19 @@ def test_backward_clock_does_not_reopen_a_window() -> None:
     assert not admit(store, "again", limit).admitted
 
 
-def test_budget_warns_once_and_is_fresh_once_per_window() -> None:
+def test_budget_warns_once_per_window_and_is_fresh_until_restored() -> None:
     clock = Clock()
     store, limit = clock.memory(), replace(MONTH, warn_at=0.8)
-    states = [
-        admit(store, f"call-{n}", limit, part).counter_states[0]
-        for n, part in enumerate([79, 1, 1])
-    ]
+    states = []
+    for number, amount in enumerate([79, 1, 1]):
+        states.append(admit(store, f"call-{number}", limit, amount).counter_states[0])
+        if number == 1:
+            run_sync(store.restore(claims((limit, 0))))
     clock.ms += 31 * DAY_MS
     states.append(admit(store, "next", limit, 80).counter_states[0])
 
     assert [standing.is_warned for standing in states] == [False, True, False, True]
-    assert [standing.is_fresh for standing in states] == [True, False, False, True]
+    assert [standing.is_fresh for standing in states] == [True, True, False, True]
 
 
 def test_lease_ends_by_settlement_or_expiry() -> None:

@@ -21,7 +21,7 @@ from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import NO_LEDGER, LedgerRun, StoreUnavailable
 from proxy.runtime.background import background_task
-from proxy.types.limit import Claim, Limit, LimitDecision, OnStoreError
+from proxy.types.limit import Claim, CounterState, Limit, LimitDecision, OnStoreError
 from proxy.types.windows import Calendar
 from tests.for_each import for_each
 from tests.limits.conftest import shared
@@ -211,22 +211,50 @@ async def test_empty_store_learns_cost_of_running_calls(server: Server) -> None:
 
 
 async def test_ledger_spend_counts_during_outage(server: Server) -> None:
-    """Failed charges are repeated after the outage. Others are not."""
+    """The shared store gets it from a later call."""
     async with instance(server) as node:
-        await node.store.admit("call", claims((BUDGET, 1)))
         server.signal(signal.SIGSTOP)
-        await node.store.charge("recalled", claims((BUDGET, 70)), is_backfill=True)
         await node.degrade()
-        await node.store.charge("recalled later", claims((MONTH, 60)), is_backfill=True)
+        await node.store.restore(claims((MONTH, 60)))
 
-        outcome = await node.store.admit("alone", claims((BUDGET, 0), (MONTH, 40)))
-        assert [standing.used for standing in outcome.counter_states] == [71, 100]
-        assert not any(standing.is_fresh for standing in outcome.counter_states)
+        outcome = await node.store.admit("alone", claims((MONTH, 40)))
+        assert outcome.counter_states[0].used == 100
+        assert not outcome.counter_states[0].is_fresh
         await node.store.settle_unused("alone")
         server.signal(signal.SIGCONT)
         await node.recovered()
-        standings = await node.store.read(claims((BUDGET, 0), (MONTH, 0)))
-        assert [standing.used for standing in standings] == [71, 0]
+        [standing] = await node.store.read(claims((MONTH, 0)))
+        assert (standing.used, standing.is_fresh) == (0, True)
+
+
+async def test_budget_stays_fresh_until_settlements_are_sent(server: Server) -> None:
+    async with shared(server) as remote:
+        store = failover(remote, [])  # nothing sends what is pending
+        await store.admit("call", claims((BUDGET, 10)))
+        server.kill()
+        await store.settle("call", [7])
+        await eventually(lambda: store.pending_count > 0)
+        server.start()
+
+        readings: list[CounterState] = []
+        for _ in range(2):
+            await store.restore(claims((BUDGET, 7)))
+            readings += await store.read(claims((BUDGET, 0)))
+            await store.close()
+
+    assert [(state.used, state.is_fresh) for state in readings] == [(0, True), (7, False)]
+
+
+async def test_loss_of_a_restored_budget_is_reported_once(server: Server) -> None:
+    async with instance(server) as node:
+        for number in range(6):
+            if number == 3:
+                server.admin.flushall()
+            await node.store.admit(f"call-{number}", claims((BUDGET, 1)))
+            if number in (0, 5):
+                await node.store.restore(claims((BUDGET, 1)))
+
+        assert node.lost_claims == claims((BUDGET, 1))
 
 
 async def test_two_instances_share_a_budget_during_an_outage(server: Server) -> None:
@@ -352,14 +380,14 @@ class Flaky:
         return ask
 
 
-@for_each("description", ["claim_bill", "charge", "read", "renew"])
+@for_each("description", ["claim_bill", "restore", "read", "renew"])
 async def test_error_replies_do_not_mark_the_store_unavailable(description: str) -> None:
     transitions: list[str] = []
     remote = Flaky()
     store = failover(remote, transitions)
     asking: dict[str, Callable[[int], Awaitable[object]]] = {
         "claim_bill": lambda number: store.claim_bill(f"name-{number}", "one"),
-        "charge": lambda number: store.charge(f"charge-{number}", claims((BUDGET, 1))),
+        "restore": lambda number: store.restore(claims((BUDGET, 1))),
         "read": lambda _: store.read(claims((BUDGET, 0))),
         "renew": lambda _: store.renew(),
     }

@@ -193,8 +193,8 @@ async def test_flush_keeps_running_spend_and_reports_loss(server: Server) -> Non
         assert [standing.used for standing in standings] == [7, 0, 0]
         decision_after = await store.admit("after", call_claims)
         assert decision_after.counter_states[0].is_fresh
-        await store.charge("ledger", claims((MONTH, 8)), is_backfill=True)
-        await store.charge("ledger", claims((MONTH, 8)), is_backfill=True)
+        await store.restore(claims((MONTH, 15)))
+        await store.restore(claims((MONTH, 15)))
         assert (await store.read(call_claims))[0].used == 25
 
 
@@ -219,7 +219,7 @@ async def test_spend_of_an_outage_is_counted_once(
         ledger, call = store.ledger.id, uuid4().hex
         decided = await store.admit(call, claims((MONTH, amount)))
         if decided.counter_states[0].is_fresh:
-            await store.charge(uuid4().hex, claims((MONTH, rows[ledger])), is_backfill=True)
+            await store.restore(claims((MONTH, rows[ledger])))
         await store.settle(call, [amount])
         rows[ledger] += amount
 

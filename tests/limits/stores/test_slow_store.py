@@ -155,7 +155,7 @@ async def test_cacheable_call_over_budget_leaves_no_debt(server: Server) -> None
     async with slow_wire(server.port) as wire, instance(wire) as node:
         store = node.store
         [claim] = [item for item in estimate_claims(plan, Call(head, {})) if item.limit is limit]
-        await store.charge("before", [replace(claim, amount=50)])
+        await store.restore([replace(claim, amount=50)])
         admission = Limiter(store, lambda standing: None)
         pause = asyncio.ensure_future(wire.pause(TIMEOUT_S + 0.02))
         await asyncio.sleep(0)

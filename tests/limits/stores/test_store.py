@@ -148,7 +148,7 @@ async def test_negative_claim_is_refused(instances: Instances, limit: Limit) -> 
 
     refused = await store.admit("negative", claims((limit, -2)))
     unseen = await store.admit("in-shadow", claims((shadow, -2)))
-    await store.charge("from-ledger", claims((limit, -2), (shadow, -2)))
+    await store.restore(claims((limit, -2), (shadow, -2)))
     await store.settle("in-shadow", [0])
 
     assert not refused.admitted
@@ -175,11 +175,17 @@ async def test_exactly_one_call_reaches_the_warning(instances: Instances) -> Non
     outcomes = await instances.admit_all(claims((limit, 2)))
 
     assert sum(outcome.counter_states[0].is_warned for outcome in outcomes) == 1
-    assert sum(outcome.counter_states[0].is_fresh for outcome in outcomes) == 1
 
 
-async def test_backfilled_spend_is_added_and_budget_not_fresh(instances: Instances) -> None:
-    await instances.stores[0].charge("from-ledger", claims((BUDGET, 9950)), is_backfill=True)
+async def test_budget_is_fresh_until_restored(instances: Instances) -> None:
+    """Spend that was settled before is part of the restored amount."""
+    store = instances.stores[0]
+    for number, spend in enumerate((20, 30)):
+        outcome = await store.admit(f"early-{number}", claims((BUDGET, 100)))
+        assert outcome.counter_states[0].is_fresh
+        await store.settle(f"early-{number}", [spend])
+    for amount in (9950, 20_000):
+        await store.restore(claims((BUDGET, amount)))
 
     outcomes = await instances.admit_all(claims((BUDGET, 10)))
 
