@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from proxy.errors import UpstreamInvalid
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
-from proxy.types.events import FamilyName, Frame, Kind
+from proxy.types.events import Attach, AttachName, Event, FamilyName, Frame, Kind, Part
 from proxy.types.guard import GuardResults
 
 
@@ -147,6 +147,12 @@ class Family:
     """None if requests are chats or legacy completions."""
     shown_as: Mapping[Kind, Kind] = field(default_factory=dict)
     """Kinds of text that clients show as another kind. Guards read both as one text."""
+
+
+def find_attached(events: Sequence[Event], part: Part, name: AttachName) -> Any:
+    """Return the value of this name that is attached to a part, None without one."""
+    attached = (event for event in events if type(event) is Attach and event.part is part)
+    return next((event.value for event in attached if event.name == name), None)
 
 
 Check = Callable[[Any], bool]

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.dialects.responses.state_refs import make_unstored_response_hint
 from tests.conftest import KEY, Proxy, running_proxy
 from tests.dialects.vendors.test_anthropic import events_of
 from tests.doubles import (
@@ -129,7 +128,9 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[S
 
 def is_unknown(status: int, body: Json, text: str) -> bool:
     words = f"Previous response with id '{text[:200]}' not found."
-    words += make_unstored_response_hint(text, "resp_")
+    if text and not text.startswith("resp_"):
+        words += " Responses whose id does not begin with resp_ are not stored. Send the whole "
+        words += "conversation in input instead."
     error = body["error"]
     return (status, error["message"], error["param"]) == (404, words, "previous_response_id")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +11,7 @@ from proxy.dialects.chat.tool_calls import (
     CALL_TEXT_MEMBERS,
     ToolCallNumbering,
     add_tool_call_id,
+    get_call_type_and_object,
     get_thought_signature,
     serialize_arguments,
 )
@@ -25,7 +27,7 @@ from proxy.dialects.family import (
     is_text,
     make_word_check,
 )
-from proxy.dialects.wire.strict_json import MAX_VALUES, is_null_or_word
+from proxy.dialects.wire.strict_json import MAX_VALUES, as_text, is_null_or_word
 from proxy.errors import ResponseTooLarge
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -48,7 +50,7 @@ from proxy.types.events import (
 CHOICES: Final = "choices"
 """Member of a document with the list of its choices."""
 MAX_PARTS: Final = 16_384
-"""Parts of one response. More are an error in a split stream, and have no events in others."""
+"""Maximum number of parts of a stream."""
 IDENTITY_MEMBERS: Final = ("id", "object", "created", "model", "system_fingerprint")
 """Members that each chunk of a response repeats."""
 PADDING_MEMBER: Final = "obfuscation"
@@ -82,11 +84,11 @@ class TextLayout:
 
 _REASONING: Final[dict[str, Kind]] = dict.fromkeys(REASONING_MEMBERS, "reasoning")
 _CHAT_TEXTS: Final[dict[str, Kind]] = {**_REASONING, "content": "text", "refusal": "refusal"}
-_WHOLE_CHAT: Final = TextLayout("chat", "message", _CHAT_TEXTS)
-CHAT: Final = TextLayout("chat", "delta", _CHAT_TEXTS, whole=_WHOLE_CHAT)
-COMPLETIONS: Final = TextLayout(
-    "completions", "", {**_REASONING, "text": "text", "refusal": "refusal"}
+_COMPLETION_TEXTS: Final[dict[str, Kind]] = {**_REASONING, "text": "text", "refusal": "refusal"}
+CHAT: Final = TextLayout(
+    "chat", "delta", _CHAT_TEXTS, whole=TextLayout("chat", "message", _CHAT_TEXTS)
 )
+COMPLETIONS: Final = TextLayout("completions", "", _COMPLETION_TEXTS)
 
 SILENT_MEMBERS: Final[Shape] = {
     **dict.fromkeys(
@@ -149,7 +151,7 @@ class ChoiceReader:
     """Reads the choices of one response.
 
     ``options.inspect``: find members without an event. ``options.is_translated``: give each tool
-    call an id. With either, more than ``MAX_PARTS`` parts raise ``ResponseTooLarge``.
+    call an id. Raises ``ResponseTooLarge`` for too many parts.
     """
 
     def __init__(self, layout: TextLayout, options: ReadOptions) -> None:
@@ -162,15 +164,10 @@ class ChoiceReader:
         # A whole document has a bound of its own.
         self._max_parts = MAX_VALUES if self._is_whole else MAX_PARTS
         self._parts: dict[tuple[int, object], Part] = {}
-        self._counts: dict[int, int] = {}  # number of parts, by choice
-        self._numbers: dict[int, ToolCallNumbering] = {}
+        self.part_counts: dict[int, int] = {}  # by choice
+        self._numbers: defaultdict[int, ToolCallNumbering] = defaultdict(ToolCallNumbering)
         self.finished: set[int] = set()
         self._homes: dict[tuple[int, Kind], Slot] = {}  # member that had the first text of a kind
-
-    @property
-    def begun_choices(self) -> set[int]:
-        """The numbers of the choices that have parts."""
-        return {*self._counts}
 
     def claim_text_member(self, part: Part, members: Slot) -> bool:
         """Return True if a text is at the same path of a choice as the first text of its part."""
@@ -206,9 +203,7 @@ class ChoiceReader:
             text = message.get(name)
             if type(text) is not str or not text or self._repeats_reasoning(name, message, number):
                 continue
-            part, begin = self._open_part_within_limit(number, kind, kind)
-            if part is None:
-                continue
+            part, begin = self._open_part(number, kind, kind)
             events: list[Event] = [*begin, Delta(part, text, (*slot, name))]
             if self._split and kind == "text" and value.get("logprobs"):
                 logprobs_slot = (*slot[:2], "logprobs")
@@ -220,9 +215,8 @@ class ChoiceReader:
     ) -> Iterator[MessageUnit]:
         texts: list[tuple[Event, ...]] = []
         for path, text, kind in find_part_texts(parts):
-            part, begin = self._open_part_within_limit(number, kind, kind)
-            if part is not None:
-                texts.append((*begin, Delta(part, text, (*slot, "content", *path))))
+            part, begin = self._open_part(number, kind, kind)
+            texts.append((*begin, Delta(part, text, (*slot, "content", *path))))
         if texts:
             yield MessageUnit("content", None, parts, texts=texts)
 
@@ -234,94 +228,53 @@ class ChoiceReader:
         for position, call in enumerate(calls if type(calls) is list else ()):
             if type(call) is dict:
                 place = (number, position, (*slot, "tool_calls", position))
-                unit = self._try_read_tool_call(call, place, indexes, response_id)
-                if unit is not None:
-                    yield unit
+                yield self._read_tool_call(call, place, indexes, response_id)
         if type(old_call) is dict:
-            id_ = add_tool_call_id({}, response_id, 0)["id"] if self._is_translated else ""
-            tool = _make_tool_call(id_, old_call, "function")
+            fragment = serialize_arguments({"function": old_call})
+            is_changed = not self._inspect and fragment["function"] is not old_call
             key = number, "function_call"
-            inner = serialize_arguments({"function": old_call})["function"]
-            events = self._try_make_events(key, inner, "function", (*slot, "function_call"), tool)
-            if events is not None:
-                is_changed = not self._inspect and inner is not old_call
-                yield MessageUnit(
-                    "function_call", None, old_call, texts=[events], is_changed=is_changed
-                )
+            if self._is_translated:
+                fragment = add_tool_call_id(fragment, response_id, 0)
+            events = self._make_tool_call_events(key, fragment, (*slot, "function_call"))
+            yield MessageUnit(key[1], None, old_call, texts=[events], is_changed=is_changed)
 
-    def _try_read_tool_call(
+    def _read_tool_call(
         self,
         call: Json,
         place: tuple[int, int, Slot],
         indexes: set[object],
         response_id: object,
-    ) -> MessageUnit | None:
-        """Read a fragment of a tool call. Return None if the response has too many parts.
+    ) -> MessageUnit:
+        """Read a fragment of a tool call.
 
         ``place`` is the number of its choice, its position in the list of calls, and its slot.
         """
         number, position, slot = place
-        numbered = call if self._is_whole else self._try_renumber(call, number, position, indexes)
-        if numbered is None:
-            return None
-        index = position if self._is_whole else numbered["index"]
+        numbered, index = call, position
+        if not self._is_whole:
+            numbered = self._numbers[number].renumber_fragment(call, position, indexes)
+            index = numbered["index"]
         indexes.add(index)
         fragment = serialize_arguments(numbered)
-        is_new = (number, index) not in self._parts
-        if is_new and self._is_translated:
+        if self._is_translated and (number, index) not in self._parts:
             fragment = add_tool_call_id(fragment, response_id, index)
-        kind = next(
-            (kind for kind in CALL_TEXT_MEMBERS if type(fragment.get(kind)) is dict), "function"
-        )
-        inner = fragment.get(kind)
-        if type(inner) is not dict:
-            inner = {}
-        tool = _make_tool_call(str(fragment.get("id") or ""), inner, kind) if is_new else None
-        signature = get_thought_signature(call) if is_new and self._is_translated else None
-        events = self._try_make_events((number, index), inner, kind, (*slot, kind), tool, signature)
-        if events is None:
-            return None
+        slot = (*slot, get_call_type_and_object(fragment)[0])
+        events = self._make_tool_call_events((number, index), fragment, slot)
         is_changed = (numbered if self._inspect else fragment) is not call
         return MessageUnit("tool_calls", position, numbered, texts=[events], is_changed=is_changed)
 
-    def _try_renumber(
-        self, call: Json, number: int, position: int, indexes: set[object]
-    ) -> Json | None:
-        """Return a fragment of a tool call with the index of its call. None above the bound."""
-        numbers = self._numbers.get(number)
-        if numbers is None:
-            if len(self._numbers) >= self._max_parts and not self._split:
-                return None
-            numbers = self._numbers[number] = ToolCallNumbering(MAX_PARTS)
-        try:
-            return numbers.renumber_fragment(call, position, indexes)
-        except ResponseTooLarge:
-            if self._split:
-                raise
-            return None
-
-    def _try_make_events(
-        self,
-        key: tuple[int, object],
-        inner: Json,
-        kind: str,
-        slot: Slot,
-        tool: ToolCall | None,
-        signature: str | None = None,
-    ) -> tuple[Event, ...] | None:
-        """Return the events of a tool call fragment ``inner``, None above the bound of parts."""
-        member = CALL_TEXT_MEMBERS[kind]
-        part, events = self._open_part_within_limit(
-            *key, member, tool=tool, slot=(*slot, "name"), closing="json"
-        )
-        if part is None:
-            return None
+    def _make_tool_call_events(
+        self, key: tuple[int, object], fragment: Json, slot: Slot
+    ) -> tuple[Event, ...]:
+        kind, inner = get_call_type_and_object(fragment)
+        member, name = CALL_TEXT_MEMBERS[kind], as_text(inner.get("name"))
+        call = ToolCall(str(fragment.get("id") or ""), name, kind)
+        part, events = self._open_part(*key, member, call, (*slot, "name") if name else ())
+        signature = get_thought_signature(fragment) if events and self._is_translated else None
         if signature:
             events = (*events, Attach(part, "signature", signature))
-        text = inner.get(member)
-        if text and type(text) is str:
-            return (*events, Delta(part, text, (*slot, member)))
-        return events
+        text = as_text(inner.get(member))
+        return (*events, Delta(part, text, (*slot, member))) if text else events
 
     def _repeats_reasoning(self, name: str, message: Json, number: int) -> bool:
         """Return True for reasoning that the message repeats under another name."""
@@ -359,39 +312,28 @@ class ChoiceReader:
             return name in _MAY_BE_EMPTY
         return not self._layout.holder and name in SILENT_CHOICE_MEMBERS
 
-    def _open_part_within_limit(
-        self,
-        number: int,
-        key: object,
-        kind: Kind,
-        *,
-        tool: ToolCall | None = None,
-        slot: Slot = (),
-        closing: Closing = "implicit",
-    ) -> tuple[Part | None, tuple[Event, ...]]:
-        """Return a part and, if it is new, its ``PartStart``. Above ``MAX_PARTS`` None or raise."""
+    def _open_part(
+        self, number: int, key: object, kind: Kind, call: ToolCall | None = None, slot: Slot = ()
+    ) -> tuple[Part, tuple[Event, ...]]:
+        """Return a part and, if it is new, its ``PartStart``."""
         part = self._parts.get((number, key))
         if part is not None:
             return part, ()
         if len(self._parts) >= self._max_parts:
-            if self._split:
-                raise ResponseTooLarge("The upstream sent too many parts.")
-            return None, ()
-        position = self._counts.get(number, 0)
-        self._counts[number] = position + 1
+            raise ResponseTooLarge("The upstream sent too many parts.")
+        position = self.part_counts.get(number, 0)
+        self.part_counts[number] = position + 1
+        closing: Closing = "implicit" if call is None else "json"
         part = Part(self._shown_as.get(kind, kind), position, choice=number, closing=closing)
         self._parts[number, key] = part
-        return part, (PartStart(part, tool, slot if tool is not None and tool.name else ()),)
+        return part, (PartStart(part, call, slot),)
 
     def _make_finish_event(self, value: Json, number: int) -> Finish | None:
         reason = value.get("finish_reason")
-        if not reason or len(self.finished) >= self._max_parts:  # some servers send ""
+        if not reason:  # some servers send ""
             return None
+        if len(self.finished) >= self._max_parts:
+            raise ResponseTooLarge("The upstream sent too many choices.")
         self.finished.add(number)
         native = str(reason)
         return Finish(number, FINISH_REASONS.get(native, "other"), native)
-
-
-def _make_tool_call(id_: str, inner: Json, kind: str) -> ToolCall:
-    name = inner.get("name")
-    return ToolCall(id_, name if type(name) is str else "", kind)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ legacy completions too. An invalid form is kept or removed.
 
 from __future__ import annotations
 
-import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -33,18 +33,14 @@ def merge_chunks(chunks: Iterable[Json]) -> Json:
     """Return the whole response, with id, time and model of the first chunk."""
     response: Json = {}
     choices: dict[int, Any] = {}
-    numbers: dict[int, ToolCallNumbering] = {}
+    numbers: defaultdict[int, ToolCallNumbering] = defaultdict(ToolCallNumbering)
     for chunk in chunks:
         added = chunk.get("choices")
         for position, choice in enumerate(added if isinstance(added, list) else ()):
             if isinstance(choice, dict):
-                calls = numbers.setdefault(
-                    get_index(choice, position), ToolCallNumbering(sys.maxsize)
-                )
                 index = as_int(choice.get("index"))
-                choices[index] = _merge_values(
-                    "choice", choices.get(index), _renumber_tool_calls(choice, calls)
-                )
+                renumbered = _renumber_tool_calls(choice, numbers[get_index(choice, position)])
+                choices[index] = _merge_values("choice", choices.get(index), renumbered)
         for name, value in chunk.items():
             is_new = name != "choices" and response.get(name) is None
             if is_new or (name == "usage" and value is not None):

@@ -104,7 +104,7 @@ class ChatReader:
         if not has_done_marker and not finished:
             raise make_incomplete_stream_error()
         frames = self._release_held_arguments()
-        missing = sorted(self._choices.begun_choices - finished) or ([] if finished else [0])
+        missing = sorted(self._choices.part_counts.keys() - finished) or ([] if finished else [0])
         events = [Finish(number, "stop") for number in missing if self._is_started]
         return [*frames, self._make_frame((*events, RESPONSE_END))]
 

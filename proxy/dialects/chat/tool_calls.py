@@ -20,14 +20,14 @@ from operator import is_
 from typing import Any, Literal
 
 from proxy.dialects.frames.sequencer import JSON_SPACE, JsonEndDetector
-from proxy.dialects.wire.strict_json import dump
-from proxy.errors import ResponseTooLarge
+from proxy.dialects.wire.strict_json import as_object, as_text, dump
 from proxy.types import Json
 from proxy.types.events import get_index
 
 EMPTY_ARGUMENTS = "{}"
 """Placeholder that some servers send as arguments in the first fragment of a call."""
-CALL_TEXT_MEMBERS: Mapping[str, Literal["arguments", "input"]] = {
+CallType = Literal["function", "custom"]
+CALL_TEXT_MEMBERS: Mapping[CallType, Literal["arguments", "input"]] = {
     "function": "arguments",
     "custom": "input",
 }
@@ -38,14 +38,17 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _Id = str | int
 
 
-def get_text_member_and_text(call: Json) -> tuple[str, str]:
-    """Return the name and the text of a tool call's member with its arguments or input."""
-    for kind, member in CALL_TEXT_MEMBERS.items():
-        inner = call.get(kind)
-        if isinstance(inner, dict):
-            text = inner.get(member)
-            return member, text if isinstance(text, str) else ""
-    return "arguments", ""
+def get_call_type_and_object(call: Json) -> tuple[CallType, Json]:
+    """Return the type of a tool call, and its object with the name and the text; {} without it."""
+    for kind in CALL_TEXT_MEMBERS:
+        if isinstance(inner := call.get(kind), dict):
+            return kind, inner
+    return "function", {}
+
+
+def _get_text_member_and_text(call: Json) -> tuple[str, str]:
+    kind, inner = get_call_type_and_object(call)
+    return CALL_TEXT_MEMBERS[kind], as_text(inner.get(CALL_TEXT_MEMBERS[kind]))
 
 
 def add_tool_call_id(call: Json, response_id: object, number: int) -> Json:
@@ -59,18 +62,15 @@ def add_tool_call_id(call: Json, response_id: object, number: int) -> Json:
 
 def serialize_arguments(call: Json) -> Json:
     """Return a fragment whose arguments are JSON text. Some servers send the object itself."""
-    function = call.get("function")
-    arguments = function.get("arguments") if isinstance(function, dict) else None
-    if not isinstance(arguments, dict):
-        return call
-    return _set_tool_call_text(call, dump(arguments, 0).decode())
+    arguments = as_object(call.get("function")).get("arguments")
+    return (
+        _set_tool_call_text(call, dump(arguments, 0).decode()) if type(arguments) is dict else call
+    )
 
 
 def _set_tool_call_text(call: Json, text: str) -> Json:
-    kind = next(
-        (kind for kind in CALL_TEXT_MEMBERS if isinstance(call.get(kind), dict)), "function"
-    )
-    return {**call, kind: {**(call.get(kind) or {}), CALL_TEXT_MEMBERS[kind]: text}}
+    kind, inner = get_call_type_and_object(call)
+    return {**call, kind: {**inner, CALL_TEXT_MEMBERS[kind]: text}}
 
 
 def _to_comparable_id(value: object) -> _Id | None:
@@ -81,11 +81,7 @@ def _to_comparable_id(value: object) -> _Id | None:
 
 
 def _get_comparable_name(call: Json) -> _Id | None:
-    for kind in CALL_TEXT_MEMBERS:
-        inner = call.get(kind)
-        if isinstance(inner, dict):
-            return _to_comparable_id(inner.get("name"))
-    return None
+    return _to_comparable_id(get_call_type_and_object(call)[1].get("name"))
 
 
 @dataclass(slots=True)
@@ -113,8 +109,7 @@ class ToolCallNumbering:
     the call is complete or has a fragment in the same chunk.
     """
 
-    def __init__(self, max_calls: int) -> None:
-        self._max_calls = max_calls
+    def __init__(self) -> None:
         self._latest: dict[int, _ToolCallState] = {}  # latest call, by the upstream's index
         self._by_id: dict[tuple[int | None, _Id], _ToolCallState] = {}
         self._count = 0
@@ -123,19 +118,16 @@ class ToolCallNumbering:
         """Return a fragment with the number of its call as ``index``.
 
         ``position`` is its place in the chunk, ``numbers`` are the call numbers of earlier
-        fragments in the chunk. Raises ``ResponseTooLarge`` for more than ``max_calls``.
+        fragments in the chunk.
         """
         index, id_ = get_index(fragment, position), _to_comparable_id(fragment.get("id"))
-        text = get_text_member_and_text(fragment)[1].strip(JSON_SPACE)
+        text = _get_text_member_and_text(fragment)[1].strip(JSON_SPACE)
         call, part = self._find_call_to_continue(fragment, index, id_), fragment
         if call is not None:
             call, part = _continue_call(call, fragment, id_, text, call.number in numbers)
         if call is None:
-            if self._count >= self._max_calls:
-                raise ResponseTooLarge("The upstream sent too many tool calls.")
-            call = self._latest[index] = _ToolCallState(
-                self._count, id_, _get_comparable_name(part)
-            )
+            name = _get_comparable_name(part)
+            call = self._latest[index] = _ToolCallState(self._count, id_, name)
             call.has_placeholder = text == EMPTY_ARGUMENTS
             self._count += 1
         elif text:
@@ -143,7 +135,7 @@ class ToolCallNumbering:
         if id_ is not None and call.id in (None, id_):
             call.id = id_
             self._by_id[index, id_] = self._by_id[None, id_] = call
-        call.end.feed(*get_text_member_and_text(part))
+        call.end.feed(*_get_text_member_and_text(part))
         is_same = type(fragment.get("index")) is int and call.number == fragment["index"]
         return fragment if is_same and part is fragment else {**part, "index": call.number}
 
@@ -165,7 +157,7 @@ def _continue_call(
         if not (call.is_name_repeated and text):
             return call, fragment
         with_name = {**fragment, "function": {"name": call.name}}
-        return None, _set_tool_call_text(with_name, get_text_member_and_text(fragment)[1])
+        return None, _set_tool_call_text(with_name, _get_text_member_and_text(fragment)[1])
     if _begins_another_call(call, id_, name, text, is_in_chunk):
         return None, fragment
     if id_ is None and call.end.is_object_complete and isinstance(name, str):

@@ -19,7 +19,7 @@ from proxy.dialects.chat.merging import (
     merge_chunks,
 )
 from proxy.dialects.chat.splitting import copy_with_only_text
-from proxy.dialects.chat.tool_calls import CALL_TEXT_MEMBERS
+from proxy.dialects.chat.tool_calls import CALL_TEXT_MEMBERS, CallType
 from proxy.dialects.family import FamilyWriter, WriteOptions
 from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER, drop_shadow_results
 from proxy.dialects.wire import sse
@@ -146,7 +146,7 @@ class ChunkMaker:
         if template is not None:
             yield self._make_chunk(part.choice, replace_at_slot(*template, text), logprobs)
         elif part in self._calls:
-            kind = "custom" if part.kind == "input" else "function"
+            kind: CallType = "custom" if part.kind == "input" else "function"
             yield self._make_tool_call_chunk(part, {kind: {CALL_TEXT_MEMBERS[kind]: text}})
         elif part.kind in TEXT_MEMBERS and text:
             tokens = {"content": logprobs} if type(logprobs) is list else logprobs

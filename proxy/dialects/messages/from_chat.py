@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES, parse_tool_arguments
-from proxy.dialects.wire.strict_json import MAX_RESPONSE_DEPTH
+from proxy.dialects.wire.strict_json import MAX_RESPONSE_DEPTH, as_object, as_text
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, describe_unsupported_type
 from proxy.fields.field_table import Conversions, convert_to_api
@@ -78,34 +78,27 @@ def _drop_unsigned_thinking(message: Json) -> Json:
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    blocks = [
-        block
-        for block in content
-        if not isinstance(block, dict) or block.get("type") != "thinking" or block.get("signature")
-    ]
-    return message if len(blocks) == len(content) or not blocks else {**message, "content": blocks}
+    blocks = [b for b in content if as_object(b).get("type") != "thinking" or b.get("signature")]
+    return {**message, "content": blocks} if blocks else message
 
 
 def _convert_chat_fields(body: Json) -> Json:
     form = body.get("response_format")
-    is_schema = isinstance(form, dict) and form.get("type") == "json_schema"
+    is_schema = as_object(form).get("type") == "json_schema"
     other_form = {} if is_schema or form is None else {"response_format": form}
     thinking = {"thinking": {"type": "disabled"}} if body.get("reasoning_effort") == "none" else {}
     return {**convert_to_api(body, "messages", CONVERSIONS), **other_form, **thinking}
 
 
 def _convert_response_format(response_format: Any) -> Json | None:
-    if not isinstance(response_format, dict) or response_format.get("type") != "json_schema":
+    if as_object(response_format).get("type") != "json_schema":
         return None
-    inner = response_format.get("json_schema")
-    schema = inner.get("schema") if isinstance(inner, dict) else None
+    schema = as_object(response_format.get("json_schema")).get("schema")
     return {"type": "json_schema", "schema": schema}
 
 
 def _convert_reasoning_effort(effort: Any) -> str | None:
-    return (
-        EFFORT_NAMES.get(effort, effort) if isinstance(effort, str) and effort != "none" else None
-    )
+    return None if as_text(effort) in ("", "none") else EFFORT_NAMES.get(effort, effort)
 
 
 CONVERSIONS: Conversions = {
@@ -135,14 +128,14 @@ def _convert_tool_choice(choice: Any) -> Json | None:
         return None
     if isinstance(choice, str) and choice in TOOL_CHOICES:
         return {"type": TOOL_CHOICES[choice]}
-    function = choice.get("function") if isinstance(choice, dict) else None
+    function = as_object(choice).get("function")
     if not isinstance(function, dict) or choice.get("type") != "function":
         raise InvalidField("tool_choice", NOT_SUPPORTED)
     return {"type": "tool", "name": function.get("name")}
 
 
 def _convert_tool(index: int, tool: Any) -> Json:
-    kind = tool.get("type") if isinstance(tool, dict) else None
+    kind = as_object(tool).get("type")
     function = tool.get("function") if kind == "function" else None
     if not isinstance(function, dict):
         problem = NOT_SUPPORTED if kind in (None, "function") else describe_unsupported_type(kind)
@@ -178,13 +171,11 @@ def _convert_messages(chat_messages: Any) -> tuple[Any, list[Json]]:
 
 def _add_tool_result(messages: list[Json], result: Json) -> None:
     """Add a tool result, to the previous message if that has only tool results."""
-    previous = messages[-1] if messages else {}
-    if previous.get("role") == "user" and isinstance(previous["content"], list):
-        kinds = {block.get("type") for block in previous["content"]}
-        if kinds == {"tool_result"}:
-            previous["content"].append(result)
-            return
-    messages.append({"role": "user", "content": [result]})
+    content = messages[-1]["content"] if messages and messages[-1]["role"] == "user" else None
+    if isinstance(content, list) and all(block.get("type") == "tool_result" for block in content):
+        content.append(result)
+    else:
+        messages.append({"role": "user", "content": [result]})
 
 
 def _convert_assistant_content(message: Json, place: str) -> Any:
@@ -202,7 +193,7 @@ def _convert_assistant_content(message: Json, place: str) -> Any:
 
 
 def _convert_tool_call(call: Any, place: str) -> Json:
-    function = call.get("function") if isinstance(call, dict) else None
+    function = as_object(call).get("function")
     if not isinstance(function, dict):
         raise InvalidField(place, NOT_SUPPORTED)
 
@@ -226,7 +217,7 @@ def _convert_content(content: Any, place: str) -> list[Json]:
 
 
 def _convert_part(part: Any, place: str) -> Json:
-    kind = part.get("type") if isinstance(part, dict) else None
+    kind = as_object(part).get("type")
     if kind == "text" and isinstance(part.get("text"), str):
         return dict(part)
     if kind == "refusal" and isinstance(part.get("refusal"), str):

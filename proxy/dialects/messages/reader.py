@@ -9,7 +9,7 @@ from typing import Any
 from proxy.dialects.family import ReadOptions, Shape, has_shape, make_incomplete_stream_error
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import USUAL_EVENTS, make_stream_events
-from proxy.dialects.wire.strict_json import as_object, dump, is_null_or_word
+from proxy.dialects.wire.strict_json import as_object, as_text, dump, get_int, is_null_or_word
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.money.usage import USAGE_GROUPS, read_chat_usage
 from proxy.types import Json
@@ -33,7 +33,7 @@ from proxy.types.events import (
 )
 
 MAX_BLOCKS = 4096
-"""Maximum number of open blocks, and of all blocks in a stream that is inspected or converted."""
+"""Maximum number of open blocks, and of ended ones in a stream that is inspected or converted."""
 _BLOCK_EVENTS = frozenset({schema.BLOCK_START, schema.BLOCK_DELTA, schema.BLOCK_STOP})
 _TRANSLATED_KINDS = frozenset({"text", "reasoning", "arguments"})
 _ATTACHMENT_MEMBERS: Mapping[str, AttachName] = {
@@ -95,11 +95,8 @@ class MessageReader:
         if kind == schema.MESSAGE_STOP:
             return self._read_message_stop(doc, raw)
         if kind in _BLOCK_EVENTS and not self._has_finished:
-            if (
-                self._options.inspect
-                and get_block_index(doc) is None
-                and doc.get("index") is not None
-            ):
+            index = doc.get("index")
+            if self._options.inspect and index is not None and type(index) is not int:
                 raise UpstreamInvalid("The upstream sent a content block with an invalid index.")
             if kind == schema.BLOCK_START:
                 return self._read_block_start(doc, raw)
@@ -167,10 +164,8 @@ class MessageReader:
         events += self._make_usage_events(is_final=True)
         if self._options.inspect and self._usage:
             doc = {**doc, "usage": dict(self._usage)}
-        return [
-            *frames,
-            *self._make_document_frames(events, doc, raw, USUAL_EVENTS[schema.MESSAGE_DELTA]),
-        ]
+        usual_shape = USUAL_EVENTS[schema.MESSAGE_DELTA]
+        return frames + self._make_document_frames(events, doc, raw, usual_shape)
 
     def _read_message_stop(self, doc: Json, raw: bytes) -> list[Frame]:
         frames: list[Frame] = []
@@ -221,23 +216,20 @@ class MessageReader:
         return not self._options.is_translated or part.kind in _TRANSLATED_KINDS
 
     def _begin_block(self, index: int | None, part: Part) -> tuple[Event, ...]:
-        """Open a block. Return the start of the message, and the ends of blocks that it closes."""
+        """Open a block. Return the start of the message, and the end of a block that it closes."""
         events = self._make_missing_start_events()
-        if self._splits:
-            if index in self._open:
-                raise UpstreamInvalid("The upstream started a content block that had not ended.")
-            if len(self._open) >= MAX_BLOCKS:
-                raise ResponseTooLarge("The upstream sent too many content blocks.")
-        closed = [self._open.pop(index)] if index in self._open else []
+        closed = self._open.pop(index, None)
+        if closed is not None and self._splits:
+            raise UpstreamInvalid("The upstream started a content block that had not ended.")
         if len(self._open) >= MAX_BLOCKS:
-            closed.append(self._open.pop(next(iter(self._open))))
+            raise ResponseTooLarge("The upstream sent too many content blocks.")
         self._open[index] = part
         self._ended.discard(index)
         self._part = None
-        return (*events, *map(PartEnd, closed))
+        return events if closed is None else (*events, PartEnd(closed))
 
     def _read_block_start(self, doc: Json, raw: bytes) -> list[Frame]:
-        index, block = get_block_index(doc), as_object(doc.get("content_block"))
+        index, block = get_int(doc, "index"), as_object(doc.get("content_block"))
         kind = block.get("type")
         block_type = kind if kind.__class__ is str and kind in schema.BLOCK_KINDS else ""
         number = len(self._open) if index is None else index
@@ -249,10 +241,9 @@ class MessageReader:
         if part.kind == "arguments":
             return self._read_tool_call_start(part, doc, raw, events)
         events += (PartStart(part),)
-        member = schema.BLOCK_TEXT_MEMBERS.get(block_type, "")
-        text = block.get(member)
-        if text.__class__ is str and text:
-            events += (Delta(part, text, ("content_block", member)),)
+        text = as_text(block.get(block_type)) if part.kind in VISIBLE_KINDS else ""
+        if text:
+            events += (Delta(part, text, ("content_block", block_type)),)
         signature = block.get("signature")
         if signature and not self._options.is_translated:
             events += (Attach(part, "signature", signature, slot=("content_block", "signature")),)
@@ -262,17 +253,15 @@ class MessageReader:
         self, part: Part, doc: Json, raw: bytes, events: tuple[Event, ...]
     ) -> list[Frame]:
         block = doc["content_block"]
-        name, arguments = block.get("name"), block.get("input")
-        call = ToolCall(part.id, name if name.__class__ is str else "")
+        call, arguments = ToolCall(part.id, as_text(block.get("name"))), block.get("input")
         events += (PartStart(part, call, ("content_block", "name") if call.name else ()),)
         usual_shape = schema.USUAL_BLOCKS["tool_use"]
         if not arguments:
             return self._make_document_frames(events, doc, raw, usual_shape)
         text = dump(arguments, 0).decode()
         if not self._splits:
-            return [
-                self._make_frame((*events, Delta(part, text, ("content_block", "input"))), doc, raw)
-            ]
+            events += (Delta(part, text, ("content_block", "input")),)
+            return [self._make_frame(events, doc, raw)]
         start = {**doc, "content_block": {**block, "input": {}}}
         inner = {"type": "input_json_delta", "partial_json": text}
         delta = {"type": schema.BLOCK_DELTA, "index": doc.get("index"), "delta": inner}
@@ -284,7 +273,7 @@ class MessageReader:
         return [frame._replace(raw=None) for frame in frames]
 
     def _read_block_delta(self, doc: Json, raw: bytes) -> list[Frame]:
-        index, delta = get_block_index(doc), as_object(doc.get("delta"))
+        index, delta = get_int(doc, "index"), as_object(doc.get("delta"))
         kind = delta.get("type")
         kind = kind if kind.__class__ is str else ""
         member, part_kind = schema.DELTA_TYPES.get(kind, ("", "opaque"))
@@ -327,7 +316,7 @@ class MessageReader:
         return self._members.setdefault(part, member) == member
 
     def _read_block_stop(self, doc: Json, raw: bytes) -> list[Frame]:
-        index = get_block_index(doc)
+        index = get_int(doc, "index")
         part = self._open.pop(index, None)
         if part is not None:
             self._members.pop(part, None)
@@ -370,9 +359,3 @@ def _set_whole_message_slot(event: Event) -> Event:
     if isinstance(event, Delta) and event.part.kind in VISIBLE_KINDS:
         return event._replace(slot=("content", event.part.number, event.slot[-1]))
     return event._replace(slot=()) if isinstance(event, PartStart | Delta | Attach) else event
-
-
-def get_block_index(event: Json) -> int | None:
-    """Return the index of an event's block, None for a value that is not an integer."""
-    index = event.get("index")
-    return index if type(index) is int else None

@@ -13,6 +13,8 @@ import orjson
 from proxy.dialects.family import Shape, is_empty, is_null_or_number, is_text, make_word_check
 from proxy.dialects.wire.strict_json import (
     MAX_RESPONSE_DEPTH,
+    as_object,
+    get_int,
     is_null_or_word,
     wrap_in_writer_levels,
 )
@@ -37,9 +39,6 @@ BLOCK_KINDS: Mapping[str, Kind] = {
 }
 """Kinds of text by block type. Other blocks are opaque."""
 
-BLOCK_TEXT_MEMBERS: Mapping[str, str] = {"text": "text", "thinking": "thinking"}
-"""The member with the text of a block, by block type."""
-
 DELTA_TYPES: Mapping[str, tuple[str, Kind]] = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "reasoning"),
@@ -48,10 +47,8 @@ DELTA_TYPES: Mapping[str, tuple[str, Kind]] = {
 """By delta type: the member with the text, and the kind of the block if its start is missing."""
 
 DELTA_MEMBERS: Mapping[Kind, str] = {
-    "text": "text",
-    "reasoning": "thinking",
     "arguments": "partial_json",
-    "server_arguments": "partial_json",
+    **{kind: member for member, kind in DELTA_TYPES.values()},
 }
 """The member with the text of a delta, by kind."""
 
@@ -75,13 +72,11 @@ STOP_REASONS: Mapping[FinishReason, str] = {
 }
 """Stop reasons by finish reason of other families."""
 
+_INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _INDEX: Shape = is_null_or_number
 _COUNT: Shape = is_null_or_number
 USAGE_CHECKS: Mapping[str, Shape] = {
-    **dict.fromkeys(
-        ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
-        _COUNT,
-    ),
+    **dict.fromkeys((*_INPUT_COUNTS, "output_tokens"), _COUNT),
     "cache_creation": {"ephemeral_1h_input_tokens": _COUNT, "ephemeral_5m_input_tokens": _COUNT},
     "output_tokens_details": {"thinking_tokens": _COUNT},
     "server_tool_use": {"web_fetch_requests": _COUNT, "web_search_requests": _COUNT},
@@ -132,8 +127,6 @@ USUAL_BLOCKS: Mapping[str, Shape] = {
 
 # Usage
 
-_INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-
 
 def to_chat_usage(usage: Any) -> Json | None:
     """Return usage in chat format, whose prompt includes cached tokens. None if not an object."""
@@ -148,12 +141,9 @@ def to_chat_usage(usage: Any) -> Json | None:
         result["total_tokens"] = fresh + read + written + output
     if read or written:
         result["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
-    for name in USAGE_GROUPS:
-        if isinstance(usage.get(name), dict):
-            result[name] = usage[name]
-    details = usage.get("output_tokens_details")
-    thinking = details.get("thinking_tokens") if isinstance(details, dict) else None
-    if type(thinking) is int:
+    result |= {name: usage[name] for name in USAGE_GROUPS if isinstance(usage.get(name), dict)}
+    thinking = get_int(as_object(usage.get("output_tokens_details")), "thinking_tokens")
+    if thinking is not None:
         result["completion_tokens_details"] = {"reasoning_tokens": thinking}
     return result
 

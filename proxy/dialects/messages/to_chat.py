@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES
+from proxy.dialects.wire.strict_json import as_object
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, describe_unsupported_type
 from proxy.fields.checks import (
@@ -156,8 +157,7 @@ class _MessagesToChatConversion:
         return EFFORT_NAMES.get(effort, effort)
 
     def _add_effort_from_thinking_budget(self, chat: Json) -> None:
-        thinking = self._body.get("thinking")
-        thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
+        thinking = as_object(self._body.get("thinking")) or {"type": "disabled"}
         budget = thinking.get("budget_tokens")
         if not self._is_reasoning:
             self.dropped |= {"thinking"} if thinking.get("type") != "disabled" else set()
@@ -236,7 +236,7 @@ class _MessagesToChatConversion:
         thoughts: list[str] = []
         calls: list[Json] = []
         for block in content:
-            kind = _get_block_type(block)
+            kind = as_object(block).get("type")
             thought = block.get("thinking") if kind == "thinking" else None
             if self._keeps_thoughts and isinstance(thought, str):
                 thoughts.append(thought)
@@ -257,7 +257,7 @@ class _MessagesToChatConversion:
     def _convert_user_blocks(self, role: str, content: Iterator[Any]) -> Iterator[Json]:
         parts: list[Json] = []
         for block in content:
-            if _get_block_type(block) == "tool_result":
+            if as_object(block).get("type") == "tool_result":
                 yield self._convert_tool_result(block, parts)
             else:
                 parts += self._convert_block(block)
@@ -281,7 +281,7 @@ class _MessagesToChatConversion:
         return {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": text}
 
     def _convert_block(self, block: Any) -> list[Json]:
-        kind = _get_block_type(block)
+        kind = as_object(block).get("type")
         if kind == "text" and isinstance(block.get("text"), str):
             self._record_dropped_members(block, {"type", "text"})
             return [_make_text_part(block["text"])]
@@ -308,8 +308,7 @@ class _MessagesToChatConversion:
         return [part for block in content or () for part in self._convert_block(block)]
 
     def _convert_document(self, block: Json) -> list[Json]:
-        source = block.get("source")
-        source = source if isinstance(source, dict) else {}
+        source = as_object(block.get("source"))
         kind, titles = source.get("type"), self._convert_to_title_parts(block, "title", "context")
         if kind == "text" and isinstance(source.get("data"), str):
             return [*titles, _make_text_part(source["data"])]
@@ -329,17 +328,13 @@ class _MessagesToChatConversion:
         return [_make_text_part(title) for title in titles]
 
     def _make_source_url(self, source: Any) -> str:
-        source = source if isinstance(source, dict) else {}
+        source = as_object(source)
         kind, media_type, data = (source.get(name) for name in ("type", "media_type", "data"))
         if kind == "base64" and isinstance(media_type, str) and isinstance(data, str):
             return f"data:{media_type};base64,{data}"
         if kind == "url" and isinstance(source.get("url"), str):
             return str(source["url"])
         raise self._make_unsupported_error()
-
-
-def _get_block_type(block: Any) -> Any:
-    return block.get("type") if isinstance(block, dict) else None
 
 
 def _make_text_part(text: str) -> Json:

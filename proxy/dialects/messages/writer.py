@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects.chat.tool_calls import make_client_call_id
+from proxy.dialects.family import find_attached
 from proxy.dialects.messages import schema
 from proxy.dialects.messages.schema import parse_tool_arguments
 from proxy.dialects.wire.sse import encode_named_event
@@ -15,7 +16,6 @@ from proxy.dialects.wire.strict_json import dump
 from proxy.types import Json
 from proxy.types.events import (
     TOOL_CALL_KINDS,
-    Attach,
     Delta,
     Event,
     Finish,
@@ -140,16 +140,9 @@ class MessageComposer:
     def _begin_tool_call(self, event: PartStart, frame: Frame) -> None:
         self._has_calls = True
         part, call = event.part, event.call
-        attached = (item for item in frame.events if isinstance(item, Attach))
-        signature = next((item.value for item in attached if item.name == "signature"), None)
         call_id, name = (part.id, "") if call is None else (call.id, call.name)
-        block = {
-            "type": "tool_use",
-            "id": make_client_call_id(call_id, signature),
-            "name": name,
-            "input": {},
-        }
-        self._begin_block(part, block)
+        call_id = make_client_call_id(call_id, find_attached(frame.events, part, "signature"))
+        self._begin_block(part, {"type": "tool_use", "id": call_id, "name": name, "input": {}})
 
     def _add_text_delta(self, part: Part, text: str) -> None:
         block_type, delta_type, member = _BLOCKS.get(part.kind, ("", "", ""))

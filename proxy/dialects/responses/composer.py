@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
 from proxy.dialects.chat.merging import to_chat_logprobs
 from proxy.dialects.chat.tool_calls import make_client_call_id
+from proxy.dialects.family import find_attached
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.schema import (
     EventEncoder,
@@ -21,9 +20,6 @@ from proxy.money.usage import Tokens
 from proxy.types import Call, Json
 from proxy.types.events import (
     RESPONSE_END,
-    TOOL_CALL_KINDS,
-    Attach,
-    AttachName,
     Delta,
     Event,
     Finish,
@@ -107,11 +103,7 @@ class ResponseComposer:
             return self._write_delta(event, frame.events)
         if isinstance(event, ResponseStart):
             return self._start_response(event)
-        if (
-            isinstance(event, PartStart)
-            and event.part.kind in TOOL_CALL_KINDS
-            and event.call is not None
-        ):
+        if isinstance(event, PartStart) and event.call is not None:
             return self._begin_tool_call(event.part, event.call, frame.events)
         if isinstance(event, Finish):
             self._reason = event.reason
@@ -145,14 +137,10 @@ class ResponseComposer:
         out = b""
         if part is not self._part:
             kind = "reasoning" if part.kind == "summary" else part.kind
-            if (
-                kind not in schema.TEXT_BY_KIND
-                or kind in TOOL_CALL_KINDS
-                or part.choice
-                or not text
-            ):
+            text_type = schema.TEXT_BY_KIND.get(kind)
+            if text_type is None or not text_type.part_type or part.choice or not text:
                 return b""
-            out = self._open_text(schema.TEXT_BY_KIND[kind])
+            out = self._open_text(text_type)
             self._part = part
         opened = self._open
         if not text or opened is None:
@@ -162,7 +150,7 @@ class ResponseComposer:
         if opened.type.kind == "text":
             logprobs: list[Json] = []
             if events:
-                value = to_chat_logprobs(_find_attached_value(part, events, "logprobs"))
+                value = to_chat_logprobs(find_attached(events, part, "logprobs"))
                 logprobs = as_objects(value.get("content") if isinstance(value, dict) else value)
                 opened.logprobs += logprobs
             suffix = b',"logprobs":%b}\n\n' % (orjson.dumps(logprobs) if logprobs else b"[]")
@@ -200,7 +188,7 @@ class ResponseComposer:
             return b""
         out = self._close_item()
         text_type = schema.TEXT_BY_KIND[part.kind]
-        signature = _find_attached_value(part, events, "signature")
+        signature = find_attached(events, part, "signature")
         item: Json = {
             "id": "ctc" if call.type == "custom" else "fc",
             "type": text_type.item_type,
@@ -258,10 +246,3 @@ class ResponseComposer:
         usage = make_response_usage(self._tokens)
         self.response = {**self.response, **status, "output": self._items, "usage": usage}
         return out + self._out.encode(f"response.{status['status']}", {"response": self.response})
-
-
-def _find_attached_value(part: Part, events: tuple[Event, ...], name: AttachName) -> Any:
-    for event in events:
-        if isinstance(event, Attach) and event.part is part and event.name == name:
-            return event.value
-    return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from weakref import proxy
 
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.schema import TextType
-from proxy.dialects.wire.strict_json import as_object, as_text
+from proxy.dialects.wire.strict_json import as_object, as_text, get_int
 from proxy.errors import ResponseTooLarge, UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import TOOL_CALL_KINDS, Event, Part, PartEnd, PartStart, ToolCall
@@ -18,6 +19,7 @@ MAX_ITEMS = 4096
 """Maximum number of items in a stream, and of texts in the open items."""
 
 
+@dataclass(slots=True)
 class OpenText:
     """A text of an item.
 
@@ -25,13 +27,11 @@ class OpenText:
     the part or item, until the first delta.
     """
 
-    __slots__ = ("beginning", "has_delta", "has_ended", "part", "type")
-
-    def __init__(self, part: Part, text_type: TextType) -> None:
-        self.part = part
-        self.type = text_type
-        self.has_delta = self.has_ended = False
-        self.beginning = ""
+    part: Part
+    type: TextType
+    has_delta: bool = False
+    has_ended: bool = False
+    beginning: str = ""
 
     def prepend_unrepeated_beginning(self, delta: str) -> str:
         """Return a delta preceded by the beginning, unless the delta repeats the beginning."""
@@ -75,8 +75,8 @@ class OpenItem:
 class OpenItems:
     """The items of a stream. Appends events that begin and end parts to ``events``.
 
-    In an inspected or translated stream, an item that begins twice raises ``UpstreamInvalid``, and
-    too many items raise ``ResponseTooLarge``. A translated stream omits items of unknown types.
+    Too many items raise ``ResponseTooLarge``. In an inspected or translated stream, an item that
+    begins twice raises ``UpstreamInvalid``. A translated stream omits items of unknown types.
     """
 
     def __init__(self, events: list[Event], options: ReadOptions) -> None:
@@ -120,12 +120,10 @@ class OpenItems:
                 raise UpstreamInvalid(f"The upstream began the output item {index} twice.")
             if (replaced := self._items[index]) is not None:
                 self.end_item(index, replaced)
-        event = make_part_start_event(item, index)
-        open_item = OpenItem(event.part, self)
-        if len(self._items) < MAX_ITEMS:
-            self._items[index] = open_item
-        elif self._is_strict:
+        if len(self._items) >= MAX_ITEMS:
             raise ResponseTooLarge("The upstream sent too many output items.")
+        event = make_part_start_event(item, index)
+        open_item = self._items[index] = OpenItem(event.part, self)
         if event.call is not None:
             self.has_calls = True
             slot = ("item", "name") if is_added and isinstance(item.get("name"), str) else ()
@@ -137,7 +135,7 @@ class OpenItems:
     def begin_part(self, part: Part) -> Part:
         """Begin a part of the kind that clients show, and return it."""
         self._part_count += 1
-        if self._is_strict and self._part_count > MAX_ITEMS:
+        if self._part_count > MAX_ITEMS:
             raise ResponseTooLarge("The upstream sent too many parts of output items.")
         part.kind = self._shown_as.get(part.kind, part.kind)
         self.events.append(PartStart(part))
@@ -150,8 +148,7 @@ class OpenItems:
         if not (self._is_translated and item.part.kind == "opaque"):
             self.events.append(PartEnd(item.part))
         self._part_count -= len(item.texts) + len(item.other_parts)
-        if index in self._items:
-            self._items[index] = None
+        self._items[index] = None
 
     def end_all_items(self) -> None:
         for index, item in [*self._items.items()]:
@@ -179,30 +176,17 @@ MAX_IDS = 2 * MAX_NUMBERED_ITEMS
 MAX_ID_LENGTH = 512
 MAX_NUMBER = 2**53
 """Above it, JSON parsers round integers."""
+_TEXT_EVENTS: Mapping[str, TextType] = {**schema.TEXT_BY_DELTA, **schema.TEXT_BY_DONE}
 _INDEX: Mapping[str, str] = {
     schema.ANNOTATION_ADDED: "content_index",
     **schema.PART_INDEX,
-    **{kind: text.index_member for kind, text in schema.TEXT_BY_DELTA.items() if text.index_member},
-    **{kind: text.index_member for kind, text in schema.TEXT_BY_DONE.items() if text.index_member},
+    **{kind: text.index_member for kind, text in _TEXT_EVENTS.items() if text.index_member},
 }
 """The member with the index of a part, by event type."""
-_BEGINS_PART = frozenset(kind for kind in schema.PART_INDEX if kind.endswith(".added"))
-_ENDS_PART = (
-    frozenset(kind for kind in schema.PART_INDEX if kind.endswith(".done"))
-    | schema.TEXT_BY_DONE.keys()
-)
-_ITEM_EVENTS = (
-    frozenset({schema.ITEM_ADDED, schema.ITEM_DONE})
-    | schema.TEXT_BY_DELTA.keys()
-    | schema.TEXT_BY_DONE.keys()
-    | _INDEX.keys()
-)
+_ITEM_EVENTS = {schema.ITEM_ADDED, schema.ITEM_DONE} | _TEXT_EVENTS.keys() | _INDEX.keys()
 _ITEM_TYPES: Mapping[str, str] = {
     schema.ANNOTATION_ADDED: "message",
-    **{
-        kind: text.item_type
-        for kind, text in (*schema.TEXT_BY_DELTA.items(), *schema.TEXT_BY_DONE.items())
-    },
+    **{kind: text.item_type for kind, text in _TEXT_EVENTS.items()},
 }
 
 
@@ -235,11 +219,11 @@ class _NumberedItem:
         current, ended = self.parts.get(index_member, (-1, frozenset()))
         if index is None:
             follows = bool(ended) if kind in schema.TEXT_BY_DELTA else kind in ended
-            if current < 0 or kind in _BEGINS_PART or follows:
+            if current < 0 or kind.endswith("part.added") or follows:
                 current, ended = _increment_number(current), frozenset()
         elif index != current:
             current, ended = index, frozenset()
-        self.parts[index_member] = current, ended | {kind} if kind in _ENDS_PART else ended
+        self.parts[index_member] = current, ended | {kind} if kind.endswith(".done") else ended
         return current
 
 
@@ -258,19 +242,19 @@ class EventNumbering:
 
         Raises ``UpstreamInvalid`` if an index is missing and the stream has too many items.
         """
-        kind, sequence = event.get("type"), _as_integer(event.get(schema.SEQUENCE_NUMBER))
+        kind, sequence = event.get("type"), get_int(event, schema.SEQUENCE_NUMBER)
         if not isinstance(kind, str) or not kind.isprintable():
             return None
         missing: dict[str, int] = {}
         if kind in _ITEM_EVENTS or isinstance(event.get(schema.ITEM_ID), str):
-            index = _as_integer(event.get(schema.OUTPUT_INDEX))
+            index = get_int(event, schema.OUTPUT_INDEX)
             item = self._find_or_begin_item(kind, event, index)
             if kind == schema.ITEM_DONE:
                 self._open.pop(item.index, None)
             if index is None:
                 missing[schema.OUTPUT_INDEX] = item.index
             if (index_member := _INDEX.get(kind)) is not None:
-                part_index = _as_integer(event.get(index_member))
+                part_index = get_int(event, index_member)
                 current = item.assign_part_index(index_member, kind, part_index)
                 if part_index is None:
                     missing[index_member] = current
@@ -311,12 +295,8 @@ class EventNumbering:
         for item_id in ids:
             item = self._by_id.get(item_id)
             if item is not None and not item.can_be(item_type):
-                candidates = (
-                    candidate for candidate in self._open.values() if item_id in candidate.ids
-                )
-                item = next(
-                    (candidate for candidate in candidates if candidate.can_be(item_type)), item
-                )
+                others = (other for other in self._open.values() if item_id in other.ids)
+                item = next((other for other in others if other.can_be(item_type)), item)
             if item is not None:
                 return item
         return None
@@ -331,9 +311,8 @@ class EventNumbering:
         items = [item for item in self._open.values() if item.can_be(item_type)]
         if ids:
             items = [item for item in items if not item.is_claimed]
-            without_alias = (item for item in items if not item.has_alias)
-            return next(without_alias, items[-1] if items else None)
-        return items[-1] if items else None
+        last_item = items[-1] if items else None
+        return next((item for item in items if ids and not item.has_alias), last_item)
 
 
 class ItemIdMap:
@@ -348,8 +327,7 @@ class ItemIdMap:
 
         If texts of another index use that id, the index is appended.
         """
-        kind = as_text(event.get("type"))
-        text_type = schema.TEXT_BY_DELTA.get(kind) or schema.TEXT_BY_DONE.get(kind)
+        text_type = _TEXT_EVENTS.get(as_text(event.get("type")))
         if text_type is None:
             return event
         id_, index = event.get(schema.ITEM_ID), event[schema.OUTPUT_INDEX]
@@ -359,10 +337,6 @@ class ItemIdMap:
             self._by_index[key] = id_ if owner == index else f"{id_}_{index}"
         known = self._by_index.get(key, id_)
         return event if known == id_ else {**event, schema.ITEM_ID: known}
-
-
-def _as_integer(value: object) -> int | None:
-    return value if type(value) is int else None
 
 
 def _increment_number(number: int) -> int:

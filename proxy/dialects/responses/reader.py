@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from proxy.dialects.family import ReadOptions, make_incomplete_stream_error
 from proxy.dialects.responses import schema
 from proxy.dialects.responses.items import EventNumbering, ItemIdMap, OpenItem, OpenItems, OpenText
-from proxy.dialects.responses.schema import TextType, is_textless_member, is_textless_object
+from proxy.dialects.responses.schema import TextType, is_textless_object
 from proxy.dialects.wire.strict_json import as_object, as_text, dump
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
@@ -75,20 +75,16 @@ class ResponsesReader:
         self._has_started = self._has_stopped = False
 
     def read(self, doc: Json, raw: bytes) -> Sequence[Frame]:
+        if self._inspects and schema.OBFUSCATION in doc:
+            doc = {name: value for name, value in doc.items() if name != schema.OBFUSCATION}
         shape = self._shape
         if shape is not None and doc.keys() == shape.keys:
             text, sequence = doc["delta"], doc[schema.SEQUENCE_NUMBER]
             is_plain = type(text) is str and type(sequence) is int and not doc.get("logprobs")
             if is_plain and shape.matches(doc, exact=self._inspects):
                 self._numbers.sequence = sequence
-                if self._inspects and schema.OBFUSCATION in doc:
-                    doc = doc.copy()
-                    del doc[schema.OBFUSCATION]
-                events = (Delta(shape.part, text, _DELTA),)
-                shown_raw = None if self._inspects else raw
-                return (
-                    Frame(events, schema.FAMILY, doc, raw=shown_raw, model_call=self._model_call),
-                )
+                self._raw = None if self._inspects else raw
+                return (self._make_frame((Delta(shape.part, text, _DELTA),), doc),)
         return self.read_event(doc, raw)
 
     def end(self, *, has_done_marker: bool = False) -> Sequence[Frame]:
@@ -120,10 +116,6 @@ class ResponsesReader:
         self._doc = doc
         self._events.clear()
         self._dispatch_event(kind)
-        if self._inspects and schema.OBFUSCATION in self._doc:
-            self._doc = {
-                name: value for name, value in self._doc.items() if name != schema.OBFUSCATION
-            }
         if self._is_translated:
             self._events[:] = [event for event in self._events if type(event) is not Unmapped]
         elif not self._events:
@@ -167,12 +159,10 @@ class ResponsesReader:
                 frames.append(self._make_frame_before_document(frame_events))
                 frame_events = []
         final_events = tuple(frame_events if self._splits else events)
-        frames.append(
-            Frame(
-                final_events, schema.FAMILY, self._doc, raw=self._raw, model_call=self._model_call
-            )
-        )
-        return frames
+        return [*frames, self._make_frame(final_events, self._doc)]
+
+    def _make_frame(self, events: tuple[Event, ...], doc: Json) -> Frame:
+        return Frame(events, schema.FAMILY, doc, raw=self._raw, model_call=self._model_call)
 
     def _make_frame_before_document(self, events: list[Event]) -> Frame:
         bare = [event._replace(slot=()) if type(event) is PartStart else event for event in events]
@@ -180,11 +170,8 @@ class ResponsesReader:
 
     def _add_unmapped_unless_covered(self, item: OpenItem | None, *covered_members: str) -> None:
         """Add ``Unmapped`` for text outside of ``covered_members``, or if there is no event."""
-        is_silent_doc = not self._inspects or all(
-            [
-                name in covered_members or is_textless_member(name, value)
-                for name, value in self._doc.items()
-            ]
+        is_silent_doc = not self._inspects or is_textless_object(
+            {name: value for name, value in self._doc.items() if name not in covered_members}
         )
         if not (self._events and is_silent_doc):
             self._events.append(Unmapped(None if item is None else item.part))
@@ -207,7 +194,7 @@ class ResponsesReader:
         self._events.append(Delta(text.part, delta, _DELTA))
         if self._splits and doc.get("logprobs"):
             self._events.append(Attach(text.part, "logprobs", doc["logprobs"], slot=("logprobs",)))
-        self._add_unmapped_unless_covered(item, "delta", "logprobs", schema.OBFUSCATION)
+        self._add_unmapped_unless_covered(item, "delta", "logprobs")
         is_plain = text.has_delta and type(self._events[-1]) is not Unmapped
         if is_plain and type(doc.get(schema.SEQUENCE_NUMBER)) is int:
             locate = itemgetter("type", *[name for name in _LOCATION if name in doc])
@@ -228,9 +215,8 @@ class ResponsesReader:
     def _read_content_part(self, kind: str, part: Json) -> None:
         doc = self._doc
         text_type = schema.TEXT_BY_PART.get(as_text(part.get("type")))
-        index, item = doc[schema.OUTPUT_INDEX], None
-        if text_type is not None:
-            item = self._items.open_item_for_text(index, text_type)
+        index = doc[schema.OUTPUT_INDEX]
+        item = text_type and self._items.open_item_for_text(index, text_type)
         if item is None or text_type is None:
             self._add_unmapped_unless_covered(self._items.get_open_item(index))
             return
@@ -324,15 +310,11 @@ class ResponsesReader:
         if kind in schema.END_EVENTS:
             output = response.get("output")
             items = output if isinstance(output, list) else []
-            inspected = {
-                **response,
-                "output": [self._read_final_item(n, item) for n, item in enumerate(items)],
-            }
+            items = [self._read_final_item(index, item) for index, item in enumerate(items)]
+            inspected = {**response, "output": items}
             self._items.end_all_items()
-            self._events += [
-                *schema.make_end_events(response, has_calls=self._items.has_calls),
-                RESPONSE_END,
-            ]
+            self._events += schema.make_end_events(response, has_calls=self._items.has_calls)
+            self._events.append(RESPONSE_END)
             self._has_stopped = True
         if not self._inspects:
             return
@@ -391,4 +373,4 @@ class ResponsesReader:
                     parts[key] = self._items.begin_part(part)
                 self._events.append(Delta(parts[key], text, slot))
         is_text = all([isinstance(text, str) for text in texts.values()])
-        self._add_unmapped_unless_covered(item, schema.OBFUSCATION, "delta" if is_text else "")
+        self._add_unmapped_unless_covered(item, "delta" if is_text else "")

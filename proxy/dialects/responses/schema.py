@@ -30,12 +30,8 @@ UNFINISHED_STATUSES = ("queued", "in_progress")
 CANCELLED = "cancelled"
 FAILED_STATUSES = ("failed", CANCELLED)
 """Statuses of a response that has no result."""
-SEQUENCE_NUMBER, OUTPUT_INDEX, ITEM_ID, OBFUSCATION = (
-    "sequence_number",
-    "output_index",
-    "item_id",
-    "obfuscation",
-)
+SEQUENCE_NUMBER, OUTPUT_INDEX = "sequence_number", "output_index"
+ITEM_ID, OBFUSCATION = "item_id", "obfuscation"
 
 
 class TextType(NamedTuple):
@@ -76,13 +72,9 @@ TEXT_BY_CALL: Mapping[str, TextType] = {
     text.item_type: text for text in TEXT_TYPES if not text.part_type
 }
 """Types of the items that are calls of a client's tool."""
+_PARTS = {"content_part": "content_index", "reasoning_summary_part": "summary_index"}
 PART_INDEX: Mapping[str, str] = {
-    f"response.{part}.{step}": index
-    for part, index in (
-        ("content_part", "content_index"),
-        ("reasoning_summary_part", "summary_index"),
-    )
-    for step in ("added", "done")
+    f"response.{part}.{step}": _PARTS[part] for part in _PARTS for step in ("added", "done")
 }
 """The member with the number of a part, by event type."""
 ITEM_KINDS: Mapping[str, Kind] = {
@@ -107,16 +99,8 @@ ECHOED_MEMBERS: Mapping[str, object] = {
 }
 """Members of a response that repeat texts of the request, and their defaults."""
 
-_EVENT_TYPES = frozenset(
-    {
-        *RESPONSE_EVENTS,
-        ITEM_ADDED,
-        ITEM_DONE,
-        ANNOTATION_ADDED,
-        *PART_INDEX,
-        *TEXT_BY_DELTA,
-        *TEXT_BY_DONE,
-    }
+_EVENT_TYPES = RESPONSE_EVENTS.union(
+    {ITEM_ADDED, ITEM_DONE, ANNOTATION_ADDED}, PART_INDEX, TEXT_BY_DELTA, TEXT_BY_DONE
 )
 SILENT_WORDS: Mapping[str, frozenset[str]] = {
     "type": _EVENT_TYPES | TEXT_BY_PART.keys() | ITEM_KINDS.keys() | {"web_search_call"},
@@ -139,14 +123,7 @@ TEXT_MEMBERS = frozenset({"text", "refusal", "arguments", "input", "name", "encr
 SILENT_MEMBERS = (
     SILENT_WORDS.keys()
     | NAME_MEMBERS
-    | {
-        SEQUENCE_NUMBER,
-        OUTPUT_INDEX,
-        "content_index",
-        "summary_index",
-        "annotation_index",
-        "created_at",
-    }
+    | {SEQUENCE_NUMBER, OUTPUT_INDEX, *_PARTS.values(), "annotation_index", "created_at"}
     | {"completed_at", "response", "item", "part", "output", "content", "annotations", "logprobs"}
     | {"usage", "error", "incomplete_details", "parallel_tool_calls", "temperature", "top_p"}
     | {"top_logprobs", "max_output_tokens", "max_tool_calls", "background", "store", "reasoning"}
@@ -180,7 +157,6 @@ def is_textless_object(value: Json) -> bool:
 
 # Requests
 
-NOT_STREAMED = "requires stream: false. Retrieve the response by its id later."
 NOT_STORED = "cannot be combined with store: false, because the response could not be retrieved"
 NO_CONVERSATION = "cannot be combined with conversation, as its usage cannot be charged"
 
@@ -207,7 +183,8 @@ def check_background_conflicts(body: Json) -> None:
     """Raise ``InvalidField`` for ``background`` with ``stream``, ``conversation`` or no storage."""
     if body.get("background"):
         if body.get("stream"):
-            raise InvalidField("background", NOT_STREAMED)
+            problem = "requires stream: false. Retrieve the response by its id later."
+            raise InvalidField("background", problem)
         if body.get("store") is False:
             raise InvalidField("background", NOT_STORED)
         if body.get("conversation") is not None:
@@ -242,10 +219,8 @@ def echo_request_members(call: Call) -> Json:
     members = {name: call.body.get(name, default) for name, default in ECHOED_MEMBERS.items()}
     ref = call.state_ref
     if ref is not None and ref.id:
-        if ref.is_conversation:
-            members[CONVERSATION] = {"id": ref.client_id}
-        else:
-            members[PREVIOUS_RESPONSE_ID] = ref.client_id
+        value = {CONVERSATION: {"id": ref.client_id}}
+        members |= value if ref.is_conversation else {PREVIOUS_RESPONSE_ID: ref.client_id}
     return members
 
 
@@ -311,18 +286,13 @@ def to_chat_usage(response: Json) -> Json | None:
     usage = response.get("usage")
     if not isinstance(usage, dict):
         return None
-    result: Json = {
-        "prompt_tokens": usage.get("input_tokens"),
-        "completion_tokens": usage.get("output_tokens"),
-    }
-    if "total_tokens" in usage:
-        result["total_tokens"] = usage["total_tokens"]
+    result: Json = {"total_tokens": usage["total_tokens"]} if "total_tokens" in usage else {}
     for name, chat_name in (("input", "prompt"), ("output", "completion")):
+        result[f"{chat_name}_tokens"] = usage.get(f"{name}_tokens")
         if isinstance(usage.get(f"{name}_tokens_details"), dict):
             result[f"{chat_name}_tokens_details"] = usage[f"{name}_tokens_details"]
-    searches = as_object(as_object(response.get("tool_usage")).get("web_search")).get(
-        "num_requests"
-    )
+    web_search = as_object(as_object(response.get("tool_usage")).get("web_search"))
+    searches = web_search.get("num_requests")
     if type(searches) is not int:
         searches = sum(
             item.get("type") == "web_search_call"
@@ -369,11 +339,9 @@ def find_failure(doc: Json) -> Json | None:
     if error_type in (None, "error"):
         is_server_error = code is None or STATUS_OF_WORD.get(str(code), 400) >= 429
         error_type = "server_error" if is_server_error else "invalid_request_error"
-    details = {name: error.get(name) for name in ("message", "param")}
-    return {
-        "error": {**details, "code": code, "type": error_type},
-        "usage": to_chat_usage(response),
-    }
+    details = {"message": error.get("message"), "param": error.get("param")}
+    details |= {"code": code, "type": error_type}
+    return {"error": details, "usage": to_chat_usage(response)}
 
 
 _FAILURE_EVENTS = tuple(f"response.{status}" for status in FAILED_STATUSES)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from proxy.dialects.responses.schema import (
     CONVERSATION,
@@ -27,6 +27,7 @@ from proxy.dialects.responses.sealing import (
     ITEMS,
     RESPONSES,
     IdSealer,
+    StateKind,
 )
 from proxy.errors import InvalidField, NotFound
 from proxy.errors.field_problems import (
@@ -76,19 +77,13 @@ def resolve_state_refs(call: Call, sealer: IdSealer | None) -> Call:
 
 def resolve_response_id(call: Call, sealer: IdSealer | None) -> Call:
     """Resolve the id of a response in the path or in ``previous_response_id``."""
-    head = call.head
-    is_stored = head.endpoint == "stored"
-    client_id: Any = head.get_url_parameter("id") if is_stored else call.body[PREVIOUS_RESPONSE_ID]
-    if sealer is None:
-        raise InvalidField("response_id" if is_stored else PREVIOUS_RESPONSE_ID, NOT_SEALED)
-    ref = sealer.open(client_id, call.scheduling_key)
-    if ref is None:
-        raise make_unknown_id_error(head, client_id)
-    if is_stored:
-        models, deployment = (ref.target,), ref.deployment
-        return replace(call, requested_models=models, deployment=deployment, state_ref=ref)
-    body = {name: value for name, value in call.body.items() if name != PREVIOUS_RESPONSE_ID}
-    return use_stored_state(replace(call, body=body), ref)
+    if call.head.endpoint != "stored":
+        ref = open_state_id(call, sealer, call.body[PREVIOUS_RESPONSE_ID])
+        body = {name: value for name, value in call.body.items() if name != PREVIOUS_RESPONSE_ID}
+        return use_stored_state(replace(call, body=body), ref)
+    ref = open_state_id(call, sealer, call.head.get_url_parameter("id"))
+    models, deployment = (ref.target,), ref.deployment
+    return replace(call, requested_models=models, deployment=deployment, state_ref=ref)
 
 
 def _resolve_conversation_id(call: Call, sealer: IdSealer | None) -> Call:
@@ -98,13 +93,29 @@ def _resolve_conversation_id(call: Call, sealer: IdSealer | None) -> Call:
     client_id = conversation.get("id") if isinstance(conversation, dict) else conversation
     if not isinstance(client_id, str):
         raise InvalidField(f"{CONVERSATION}.id", describe_missing_field("a string"))
-    if sealer is None:
-        raise InvalidField(CONVERSATION, NOT_SEALED)
-    ref = sealer.open(client_id, call.scheduling_key, CONVERSATIONS)
-    if ref is None:
-        raise make_unknown_id_error(call.head, client_id, CONVERSATION)
+    ref = open_state_id(call, sealer, client_id, CONVERSATIONS, CONVERSATION)
     body = {name: value for name, value in call.body.items() if name != CONVERSATION}
     return use_stored_state(replace(call, body=body), replace(ref, param=CONVERSATION))
+
+
+def open_state_id(
+    call: Call,
+    sealer: IdSealer | None,
+    client_id: Any,
+    kind: StateKind = RESPONSES,
+    param: str | None = None,
+) -> StateRef:
+    """Return the reference in a sealed id of stored state.
+
+    ``param`` is the place of an id of an item or a conversation. Raises ``InvalidField`` without a
+    secret, and ``NotFound``.
+    """
+    if sealer is None:
+        raise InvalidField(_get_place_and_label(call.head, param)[0], NOT_SEALED)
+    ref = sealer.open(client_id, call.scheduling_key, kind)
+    if ref is None:
+        raise make_unknown_id_error(call.head, client_id, param)
+    return ref
 
 
 def use_stored_state(call: Call, ref: StateRef) -> Call:
@@ -135,12 +146,6 @@ def resolve_item_ids(call: Call, items: list[Json], sealer: IdSealer | None) -> 
     return _replace_item_ids(call, items, refs) if refs else call
 
 
-def _check_no_item_references(items: list[Json]) -> None:
-    for index, item in enumerate(items):
-        if is_item_reference(item):
-            raise InvalidField(f"input.{index}", f"{STORED_AT_PROVIDER}. {SEND_ITEM}")
-
-
 def _merge_refs(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRef:
     if call_ref is None:
         return replace(ref, id="", param=place)
@@ -149,21 +154,20 @@ def _merge_refs(call_ref: StateRef | None, ref: StateRef, place: str) -> StateRe
     return call_ref
 
 
-class ItemId(NamedTuple):
-    """An id, its JSON path, and whether it refers to a stored item."""
-
-    path: str
-    id: str
-    is_reference: bool
+def _check_no_item_references(items: list[Json]) -> None:
+    for index, item in enumerate(items):
+        if is_item_reference(item):
+            raise InvalidField(f"input.{index}", f"{STORED_AT_PROVIDER}. {SEND_ITEM}")
 
 
-def _find_item_ids(items: list[Json]) -> Iterator[ItemId]:
+def _find_item_ids(items: list[Json]) -> Iterator[tuple[str, str, bool]]:
+    """Yield the JSON path of each id, the id, and True if it refers to a stored item."""
     for index, item in enumerate(items):
         is_ref = is_item_reference(item)
         for name in ITEM_MEMBERS:
             text = item.get(name)
             if isinstance(text, str) and (text or is_ref):
-                yield ItemId(f"input.{index}.{name}", text, is_ref and name == "id")
+                yield f"input.{index}.{name}", text, is_ref and name == "id"
             elif is_ref and name == "id":
                 raise InvalidField(f"input.{index}.{name}", describe_missing_field("a string"))
 
@@ -172,10 +176,9 @@ def _replace_item_ids(call: Call, items: list[Json], refs: dict[str, StateRef | 
     # Encrypted content is bound to its id, so an item with it loses an id that was not sealed.
     key = call.scheduling_key
     names = {client_id: f"item_{index}" for index, client_id in enumerate(refs)}
-    sealed_names = {client_id: names[client_id] if ref else None for client_id, ref in refs.items()}
+    sealed = {client_id: names[client_id] if ref else None for client_id, ref in refs.items()}
     renamed = [
-        _replace_ids(item, sealed_names if item.get("encrypted_content") else names)
-        for item in items
+        _replace_ids(item, sealed if item.get("encrypted_content") else names) for item in items
     ]
     provider_ids = tuple(
         (client_id, ref.id if ref else _replace_unsealed_item_id(key, client_id))
@@ -214,9 +217,10 @@ def _replace_ids(item: Json, new_ids: Mapping[str, str | None]) -> Json:
 def resolve_page_cursor(call: Call, sealer: IdSealer | None) -> Call:
     """Insert the provider's item id in the query parameter ``after``, if the target stores it."""
     cursor, call_ref = call.head.get_url_parameter(CURSOR_NAME), call.state_ref
-    key = call.scheduling_key
-    ref = None if cursor is None or sealer is None else sealer.open(cursor, key, ITEMS)
-    if ref is None or call_ref is None or not call_ref.can_share_target(ref):
+    if cursor is None or sealer is None or call_ref is None:
+        return call
+    ref = sealer.open(cursor, call.scheduling_key, ITEMS)
+    if ref is None or not call_ref.can_share_target(ref):
         return call
     parameters = tuple(
         (name, ref.id if (name, value) == (CURSOR_NAME, cursor) else value)
@@ -237,20 +241,17 @@ def make_unknown_id_error(head: RequestHead, client_id: str, param: str | None =
 
     ``param`` is the place of an id of an item or a conversation.
     """
-    path_param, label = _PATH_IDS.get(head.endpoint, (PREVIOUS_RESPONSE_ID, "Previous response"))
-    if param is not None:
-        label = "Conversation" if param == CONVERSATION else "Item"
+    place, label = _get_place_and_label(head, param)
     message = f"{label} with id '{shorten_to_ascii(client_id, MAX_ID)}' not found."
-    if param is None and head.endpoint == "responses":
-        message += make_unstored_response_hint(client_id, RESPONSES.prefix)
-    return NotFound(message, param=param or path_param)
+    if place == PREVIOUS_RESPONSE_ID and client_id and not client_id.startswith(RESPONSES.prefix):
+        message += (
+            f" Responses whose id does not begin with {RESPONSES.prefix} are not stored. Send the "
+            "whole conversation in input instead."
+        )
+    return NotFound(message, param=place)
 
 
-def make_unstored_response_hint(client_id: str, prefix: str) -> str:
-    """Return a hint for the id of a response that no provider stores."""
-    if not client_id or client_id.startswith(prefix):
-        return ""
-    return (
-        f" Responses whose id does not begin with {prefix} are not stored. Send the whole "
-        "conversation in input instead."
-    )
+def _get_place_and_label(head: RequestHead, param: str | None) -> tuple[str, str]:
+    if param is not None:
+        return param, "Conversation" if param == CONVERSATION else "Item"
+    return _PATH_IDS.get(head.endpoint, (PREVIOUS_RESPONSE_ID, "Previous response"))

@@ -22,6 +22,7 @@ from proxy.dialects.responses.sealing import CONVERSATIONS, ITEMS, IdSealer
 from proxy.dialects.responses.state_refs import (
     NOT_SEALED,
     make_unknown_id_error,
+    open_state_id,
     resolve_item_ids,
     resolve_page_cursor,
     use_stored_state,
@@ -144,10 +145,7 @@ def input_error_renaming() -> Iterator[None]:
     try:
         yield
     except (InvalidField, NotFound) as error:
-        name = error.param or ""
-        if name != "input" and not name.startswith(("input.", "input[")):
-            raise
-        name = "items" + name.removeprefix("input")
+        name = re.sub(r"^input(?=[.[]|$)", "items", error.param or "")
         if isinstance(error, InvalidField):
             raise InvalidField(name, error.problem) from None
         raise NotFound(error.message, param=name) from None
@@ -156,17 +154,15 @@ def input_error_renaming() -> Iterator[None]:
 def resolve_conversation_call(call: Call, sealer: IdSealer | None) -> Call:
     """Return a call with references to the stored conversation and items that it uses."""
     head = call.head
+    client_id, item_id = head.get_url_parameter("id"), head.get_url_parameter("item")
     if sealer is None:
         raise InvalidField("conversation_id", NOT_SEALED)
-    client_id, item_id = head.get_url_parameter("id"), head.get_url_parameter("item")
     if client_id is not None:
-        ref = sealer.open(client_id, call.scheduling_key, CONVERSATIONS)
-        if ref is None:
-            raise make_unknown_id_error(head, client_id)
+        ref = open_state_id(call, sealer, client_id, CONVERSATIONS)
         call = use_stored_state(call, ref)
         if item_id is not None:
-            item_ref = sealer.open(item_id, call.scheduling_key, ITEMS)
-            if item_ref is None or not ref.can_share_target(item_ref):
+            item_ref = open_state_id(call, sealer, item_id, ITEMS, "item_id")
+            if not ref.can_share_target(item_ref):
                 raise make_unknown_id_error(head, item_id, "item_id")
             call = replace(call, item_ids=((item_id, item_ref.id),))
         call = resolve_page_cursor(call, sealer)

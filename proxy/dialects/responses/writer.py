@@ -83,9 +83,8 @@ class ResponsesWriter:
         events, doc = frame.events, frame.doc
         if frame.family == schema.FAMILY and doc is not None:
             if self._options.whole and "type" not in doc:
-                return frame.raw or dump(
-                    {**doc, **echo_request_members(self._options.call)}, frame.size
-                )
+                echoed = echo_request_members(self._options.call)
+                return frame.raw or dump({**doc, **echoed}, frame.size)
             out = self._write_native_event(frame, doc)
         elif not (events or doc is not None or frame.last):
             if not self._response:  # SDKs require `response.created` to be the first event
@@ -95,11 +94,9 @@ class ResponsesWriter:
         elif self._is_native or frame.family == schema.FAMILY:
             out = self._write_composed_events(frame)
         else:
-            composer = self._composer = self._composer or ResponseComposer(
-                self._options.call, self._out
-            )
-            out = composer.feed(frame)
-            self._response = composer.response
+            self._composer = self._composer or ResponseComposer(self._options.call, self._out)
+            out = self._composer.feed(frame)
+            self._response = self._composer.response
         if not self._options.whole:
             return out
         self._size += frame.size
@@ -111,13 +108,11 @@ class ResponsesWriter:
         """Return two events for an error: SDKs raise the first, Codex reads the second."""
         error = orjson.loads(document).get("error", {})
         details = {name: error.get(name) for name in ("code", "message", "param")}
-        head = {
-            name: value for name, value in self._response.items() if name not in ("output", "usage")
-        }
-        failed: Json = {"object": "response", **head, "status": "failed"}
-        failed["error"] = {name: details[name] for name in ("code", "message")}
-        if details["code"] == GuardBlocked.code:
-            failed["error"]["code"] = "invalid_prompt"  # Codex retries other codes
+        # Codex retries other codes.
+        code = "invalid_prompt" if details["code"] == GuardBlocked.code else details["code"]
+        failed: Json = {"object": "response", **self._response, "status": "failed"}
+        failed["error"] = {"code": code, "message": details["message"]}
+        failed = {n: value for n, value in failed.items() if n not in ("output", "usage")}
         out = self._out.encode("error", {**details, "error": error})
         return out + self._out.encode("response.failed", {"response": failed})
 
@@ -167,9 +162,8 @@ class ResponsesWriter:
     def _store_sent_texts(self, events: tuple[Event, ...]) -> None:
         for event in events:
             if isinstance(event, Delta):
-                text = self._text_by_part.get(event.part)
-                if text is not None and event.text:
-                    text.pieces.append(event.text)
+                if event.text and event.part in self._text_by_part:
+                    self._text_by_part[event.part].pieces.append(event.text)
             elif isinstance(event, PartStart):
                 part = event.part
                 if part.kind in schema.TEXT_BY_KIND:
@@ -233,11 +227,9 @@ class ResponsesWriter:
 
     def _insert_part_text(self, part: Any, index: int, part_index: int) -> Any:
         text_type = schema.TEXT_BY_PART.get(as_text(as_object(part).get("type")))
-        return (
-            part
-            if text_type is None
-            else self._insert_sent_text(part, text_type, index, part_index)
-        )
+        if text_type is None:
+            return part
+        return self._insert_sent_text(part, text_type, index, part_index)
 
     def _insert_sent_text(
         self, value: Json, text_type: TextType, index: int, part_index: int

@@ -158,6 +158,12 @@ def as_int(value: Any) -> int:
     return value if type(value) is int else 0
 
 
+def get_int(value: Json, name: str) -> int | None:
+    """Return a member, None unless it is an integer."""
+    member = value.get(name)
+    return member if type(member) is int else None
+
+
 def is_null_or_word(value: Any) -> bool:
     """Return True for null, and for a string without white space of at most 128 characters."""
     if value.__class__ is not str:

@@ -267,18 +267,15 @@ def test_done_completes_a_stream_without_a_finish_reason() -> None:
     assert written("chat", frames).count(b"finish_reason") == 1
 
 
-def test_too_many_parts_are_an_error_only_if_separated() -> None:
-    def read_many(**options: Any) -> None:
-        reader = FAMILIES["chat"].reader(ReadOptions(call_for(), **options))
-        for number in range(MAX_PARTS + 2):
-            calls = [call(0, "{}", "f", id=f"id{number}")]
-            reader.read(chunk({"tool_calls": calls}), b"")
-            choice = {"index": number, "delta": {"content": "a"}, "finish_reason": "stop"}
-            reader.read({**HEAD, "choices": [choice]}, b"")
-
-    read_many()
+@for_each(("options", "has_calls"), [({}, False), ({}, True), ({"inspect": True}, True)], ids=str)
+def test_parts_and_choices_are_bounded(options: Any, has_calls: bool) -> None:
+    reader = FAMILIES["chat"].reader(ReadOptions(call_for(), **options))
     with pytest.raises(ResponseTooLarge):
-        read_many(inspect=True)
+        for number in range(MAX_PARTS + 1):
+            delta = {"tool_calls": [call(0, "{}", "f", id=f"id{number}")]}
+            choice = {"index": number, "delta": {}, "finish_reason": "stop"}
+            choices = [{"index": 0, "delta": delta}] if has_calls else [choice]
+            reader.read({**HEAD, "choices": choices}, b"")
 
 
 def test_whole_response_is_one_frame_or_a_stream() -> None:

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +25,6 @@ from proxy.dialects.chat.tool_calls import (
     remove_signatures,
 )
 from proxy.dialects.frames.sequencer import JsonEndDetector
-from proxy.errors import ResponseTooLarge
 from tests.doubles import Json
 from tests.for_each import for_each
 
@@ -36,8 +34,8 @@ def part(arguments: str = "", name: str | None = None, **options: Any) -> Json:
     return {"function": {**by_name, "arguments": arguments}, **options}
 
 
-def numbers(*fragments: Json, max_calls: int = 100) -> list[int]:
-    calls = ToolCallNumbering(max_calls)
+def numbers(*fragments: Json) -> list[int]:
+    calls = ToolCallNumbering()
     return [calls.renumber_fragment(fragment, 0, ())["index"] for fragment in fragments]
 
 
@@ -53,7 +51,7 @@ def test_repeated_name_begins_a_call_with_its_arguments() -> None:
 
     assert numbers(document, repeated, part(" ", index=0)) == [0, 0, 0]
     assert numbers(document, repeated, part("{}", index=0)) == [0, 0, 1]
-    calls = ToolCallNumbering(100)
+    calls = ToolCallNumbering()
     [*_, last_document] = [
         calls.renumber_fragment(fragment, 0, ())
         for fragment in (document, repeated, part("{}", index=0))
@@ -78,11 +76,6 @@ def test_other_name_without_id_is_another_call() -> None:
 )
 def test_call_without_id_gets_one(id_: object, answer: object, output: str) -> None:
     assert add_tool_call_id({"id": id_}, answer, 2)["id"] == output
-
-
-def test_calls_are_bounded() -> None:
-    with pytest.raises(ResponseTooLarge):
-        numbers(*(part(index=index) for index in range(4)), max_calls=3)
 
 
 VALUES = st.recursive(
