@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from proxy.dialects import request_headers
@@ -72,8 +73,6 @@ CHECKED_FIELDS: dict[str, dict[Endpoint, Fields]] = {
     for name, dialect in DIALECTS.items()
 }
 """Types of the request fields that are checked when a request is parsed."""
-
-
 HEADER_PREFIXES: dict[str, Dialect] = {
     dialect.client.header_prefix: dialect
     for dialect in DIALECTS.values()
@@ -90,19 +89,15 @@ DIALECTS_BY_HEADER: dict[str, dict[str, Dialect]] = {
     for name, dialect in DIALECTS.items()
 }
 """For each dialect: dialects with the same routes, keyed by the prefix of their headers."""
-_KNOWN_BY_HEADERS = {
-    other.name for sharing in DIALECTS_BY_HEADER.values() for other in sharing.values()
-}
-_BY_PATH = [dialect for dialect in DIALECTS.values() if dialect.name not in _KNOWN_BY_HEADERS]
+_BY_HEADERS = [dialect for sharing in DIALECTS_BY_HEADER.values() for dialect in sharing.values()]
+_BY_PATH = [dialect for dialect in DIALECTS.values() if dialect not in _BY_HEADERS]
 ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {}
 for _dialect in _BY_PATH:
     for _route, _endpoint in _dialect.client.routes.items():
         ROUTES.setdefault(_route, (_dialect.name, _endpoint))
 """Served routes by method and path, each with its first dialect and its endpoint."""
 DIALECTS_OF_PATH: dict[str, tuple[str, ...]] = {
-    path: tuple(
-        dialect.name for dialect in _BY_PATH if path in {path for _, path in dialect.client.routes}
-    )
+    path: tuple(d.name for d in _BY_PATH if path in {path for _, path in d.client.routes})
     for _, path in ROUTES
 }
 """Dialects of each path, except dialects that only headers identify. The first is the default."""
@@ -171,16 +166,12 @@ def read_api_key(names: tuple[str, ...], headers: Headers) -> Secret | None:
 def _find_dialect_name(path: str, headers: Headers) -> str:
     """Return a dialect's name by the path, a prefix of it, or a client's header, in this order."""
     routes = (route for route, pattern in PATH_PATTERNS.items() if pattern.fullmatch(path))
-    names = DIALECTS_OF_PATH.get(path) or DIALECTS_OF_PATH.get(next(routes, ""))
-    if names is not None:
-        return _choose_dialect_by_headers(names, headers)
-    for known_path, names in DIALECTS_OF_PATH.items():
-        if path.startswith(known_path + "/"):
-            return _choose_dialect_by_headers(names, headers)
-    by_header = (
-        name for name, dialect in DIALECTS.items() if dialect.client.identifying_header in headers
-    )
-    return next(by_header, "openai")
+    prefixes = (known_path for known_path in DIALECTS_OF_PATH if path.startswith(known_path + "/"))
+    for route in chain([path], routes, prefixes):
+        if route in DIALECTS_OF_PATH:
+            return _choose_dialect_by_headers(DIALECTS_OF_PATH[route], headers)
+    names = (name for name, d in DIALECTS.items() if d.client.identifying_header in headers)
+    return next(names, "openai")
 
 
 def _choose_dialect_by_headers(names: tuple[str, ...], headers: Headers) -> str:
@@ -224,15 +215,14 @@ def parse_request_head(
         endpoint = PLAIN_ROUTES[method, path]
     else:
         route, endpoint, parameters = _match_route(method, path, context.get_passthrough_paths)
-    if context.query:
-        parameters += read_query_parameters(
-            context.query, QUERY_PARAMETERS.get(endpoint, frozenset())
-        )
+    names = QUERY_PARAMETERS.get(endpoint, frozenset()) if context.query else frozenset()
+    if names:
+        parameters += read_query_parameters(context.query, names)
     dialect, joined_names = context.matched_dialect or find_dialect_and_joined_names(path, headers)
     client = dialect.client
     is_gemini = endpoint == "passthrough" and GEMINI_KEY in headers
-    names = (*client.key_headers, GEMINI_KEY) if is_gemini else client.key_headers
-    credential = read_api_key(names, headers)
+    key_headers = (*client.key_headers, GEMINI_KEY) if is_gemini else client.key_headers
+    credential = read_api_key(key_headers, headers)
     head = RequestHead(
         dialect.name,
         endpoint,
@@ -246,14 +236,10 @@ def parse_request_head(
         method="GET" if method == "HEAD" else method,
     )
     if endpoint == "passthrough":
-        head = replace(
-            head, passthrough=PassthroughRequest(to_openai_path(path, parameters), context.query)
-        )
+        request = PassthroughRequest(to_openai_path(path, parameters), context.query)
+        head = replace(head, passthrough=request)
     elif context.query:
-        dropped = list_dropped_parameter_warnings(
-            context.query, QUERY_PARAMETERS.get(endpoint, frozenset())
-        )
-        head = replace(head, warnings=dropped)
+        head = replace(head, warnings=list_dropped_parameter_warnings(context.query, names))
     if request_headers.HEADRACE_PREFIX in joined_names or "traceparent" in headers:
         head = request_headers.read_common_headers(headers, head)
     if client.read_headers is not None:
@@ -306,12 +292,9 @@ def _find_passthrough_route(
 def _drop_credentials(headers: Headers, credential: Secret | None) -> Headers:
     # Headers of properties may have any name, such as ``max-tokens``.
     result = dict(headers)
-    for name in headers:
-        if (
-            name not in USUAL_HEADERS
-            and _CREDENTIAL.search(name) is not None
-            and not name.startswith(other_gateways.PROPERTY_PREFIX)
-        ):
+    for name in headers.keys() - USUAL_HEADERS:
+        is_property = name.startswith(other_gateways.PROPERTY_PREFIX)
+        if _CREDENTIAL.search(name) is not None and not is_property:
             del result[name]
     secret = "" if credential is None else credential.reveal()
     if secret and secret in "\n".join(result.values()):
@@ -336,9 +319,9 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
             head = replace(head, user=client.read_end_user(body))
         head, body = other_gateways.move_metadata_tags(head, body)
     model: Any = body["model"]
-    model, deployment = (
-        (model, None) if client.split_off_deployment is None else client.split_off_deployment(model)
-    )
+    deployment = None
+    if client.split_off_deployment is not None:
+        model, deployment = client.split_off_deployment(model)
     models = tuple(model) if type(model) is list else (model,)
     signatures: dict[str, str] = {}
     member = CALL_LISTS.get(DIALECTS[head.dialect].families.get(endpoint, ""), "")
@@ -360,10 +343,8 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
         stream="stream" in body and body["stream"] is True and endpoint not in UNSTREAMED_ENDPOINTS,
         wants_usage=client.always_sends_usage
         or (body.get("stream_options") or {}).get("include_usage") is True,
-        timeout_s=min(timeouts_s) if timeouts_s else None,
-        warnings=warnings
-        if chat is body
-        else (*warnings, *_list_dropped_field_warnings(client, body, chat)),
+        timeout_s=min(timeouts_s, default=None),
+        warnings=(*warnings, *_list_dropped_field_warnings(client, body, chat)),
         size=size,
         field_quarters=estimate_field_quarters(chat) if size > LARGE_BYTES else {},
         field_aliases=SYNONYMS.intersection(body),

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from proxy.dialects.family import ReadOptions
-from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER
-from proxy.dialects.wire.strict_json import dump
+from proxy.dialects.findings import make_finding_events
+from proxy.dialects.wire.strict_json import as_object, dump
 from proxy.errors import UpstreamInvalid
+from proxy.money.usage import read_chat_usage
 from proxy.types import Json
 from proxy.types.events import (
     RESPONSE_END,
     Event,
-    Extension,
     FamilyName,
     Frame,
     ResponseStart,
@@ -41,6 +41,12 @@ ReadDocumentUsage = Callable[[Json, ReadOptions], DocumentUsage]
 """Reads a document. Raises ``UpstreamInvalid`` for one of another kind."""
 
 
+def read_chat_usage_report(doc: Json) -> UsageReport | None:
+    """Return the usage of a document in the format of chat, None if it reports none."""
+    usage = doc.get("usage")
+    return None if usage is None else UsageReport(read_chat_usage(usage), as_object(usage))
+
+
 def make_document_frame(
     doc: Json,
     raw: bytes | None = None,
@@ -51,9 +57,7 @@ def make_document_frame(
     """Return the only frame of a whole response."""
     model = doc.get("model")
     events: list[Event] = [ResponseStart(None, model if type(model) is str else None, None)]
-    events += [
-        Extension(name, doc[name]) for name in (DETECTIONS_MEMBER, HOOKS_MEMBER) if name in doc
-    ]
+    events += make_finding_events(doc)
     if usage.report is not None:
         events.append(usage.report)
     return Frame(

@@ -22,14 +22,9 @@ from proxy.dialects.document import (
     DocumentUsage,
     PassthroughWriter,
     ReadDocumentUsage,
+    read_chat_usage_report,
 )
-from proxy.dialects.family import (
-    Family,
-    FamilyWriter,
-    ReadOptions,
-    RequestConversion,
-    WriteOptions,
-)
+from proxy.dialects.family import Family, FamilyWriter, ReadOptions, RequestConversion, WriteOptions
 from proxy.dialects.findings import drop_shadow_results, has_upstream_finding
 from proxy.dialects.messages import from_chat, to_chat
 from proxy.dialects.messages.reader import MessageReader, WholeMessageReader
@@ -40,17 +35,9 @@ from proxy.dialects.responses.schema import find_failure
 from proxy.dialects.responses.whole import WholeResponseReader
 from proxy.dialects.responses.writer import ResponsesWriter
 from proxy.errors import ProxyError, UpstreamInvalid
-from proxy.money.usage import read_chat_usage
 from proxy.types import Call, Endpoint, Json, ResponseHead
 from proxy.types.events import Extension, FamilyName, Frame, UsageReport
 from proxy.types.guard import GuardResults
-
-
-def _read_embeddings_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
-    usage = doc.get("usage")
-    if usage is None:
-        return DocumentUsage()
-    return DocumentUsage(UsageReport(read_chat_usage(usage), usage if type(usage) is dict else {}))
 
 
 def _check_token_count(doc: Json, options: ReadOptions) -> DocumentUsage:
@@ -117,7 +104,10 @@ RESPONSES: Final = Family(
     ),
 )
 EMBEDDINGS: Final = _make_document_family(
-    "embeddings", _read_embeddings_usage, result_list="data", has_vectors=True
+    "embeddings",
+    lambda doc, options: DocumentUsage(read_chat_usage_report(doc)),
+    result_list="data",
+    has_vectors=True,
 )
 DOCUMENT: Final = _make_document_family("document", _check_token_count)
 STORED: Final = _make_document_family(
@@ -174,7 +164,7 @@ def choose_status(
     """
     if client.choose_status is None:
         return 200
-    flagged = flagged or (data is not None and has_upstream_finding(data))
+    flagged = flagged or has_upstream_finding(data or {})
     return client.choose_status(drop_shadow_results(results), flagged)
 
 

@@ -8,13 +8,16 @@ errors get names and flags only, because details may quote the text.
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from proxy.dialects.wire.strict_json import as_object, as_objects, as_text
 from proxy.errors import UpstreamFinding
 from proxy.types import Json
 from proxy.types.detections import BuildDetails, DetectionFormat, DetectorFindings, get_counts
+from proxy.types.events import Event, Extension
 from proxy.types.guard import GuardResult, GuardResults, Stage
 
 DETECTIONS_MEMBER, HOOKS_MEMBER = "enkrypt_policy_detections", "hook_results"
@@ -43,9 +46,12 @@ def merge_findings(findings: Iterable[UpstreamFinding]) -> tuple[UpstreamFinding
         key = finding.stage, finding.detector
         if key in merged or len(merged) < MAX_FINDINGS:
             merged[key] = merged.get(key, False) or finding.found
-    return tuple(
-        UpstreamFinding(stage, detector, is_found) for (stage, detector), is_found in merged.items()
-    )
+    return tuple(UpstreamFinding(*key, found=is_found) for key, is_found in merged.items())
+
+
+def make_finding_events(doc: Json) -> list[Event]:
+    """Return the findings in an upstream's document as they are."""
+    return [Extension(name, doc[name]) for name in (DETECTIONS_MEMBER, HOOKS_MEMBER) if name in doc]
 
 
 def has_upstream_finding(data: Json) -> bool:
@@ -54,8 +60,9 @@ def has_upstream_finding(data: Json) -> bool:
 
 
 def _read_enkrypt_detections(data: Json) -> Iterator[UpstreamFinding]:
+    detections = as_object(data.get(DETECTIONS_MEMBER))
     for stage, name, _ in _STAGES:
-        summary = _get_mapping(_get_mapping(_get_mapping(data, DETECTIONS_MEMBER), name), "summary")
+        summary = as_object(as_object(detections.get(name)).get("summary"))
         for detector, value in islice(summary.items(), MAX_NAMES):
             if _NAME.fullmatch(detector):
                 is_found = not value if detector in LOW_IS_BAD else bool(value)
@@ -64,16 +71,11 @@ def _read_enkrypt_detections(data: Json) -> Iterator[UpstreamFinding]:
 
 def _read_portkey_hooks(data: Json) -> Iterator[UpstreamFinding]:
     for stage, _, name in _STAGES:
-        hooks = _get_mapping(data, HOOKS_MEMBER).get(name)
-        for hook in islice(hooks if isinstance(hooks, list) else (), MAX_NAMES):
-            detector = hook.get("id") if isinstance(hook, dict) else None
-            if isinstance(detector, str) and _NAME.fullmatch(detector):
+        hooks = as_objects(as_object(data.get(HOOKS_MEMBER)).get(name))
+        for hook in hooks[:MAX_NAMES]:
+            detector = as_text(hook.get("id"))
+            if _NAME.fullmatch(detector):
                 yield UpstreamFinding(stage, detector, hook.get("verdict") is False)
-
-
-def _get_mapping(data: Any, name: str) -> Json:
-    value = data.get(name) if isinstance(data, dict) else None
-    return value if isinstance(value, dict) else {}
 
 
 # Upstream findings joined with results of the proxy's guards
@@ -83,15 +85,14 @@ def merge_enkrypt_detections(
     data: Json, findings: Iterable[UpstreamFinding], results: Json
 ) -> Json:
     """Return the upstream's detections and findings joined with the proxy's detections."""
-    upstream = data.get(DETECTIONS_MEMBER)
-    joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
+    joined = dict(as_object(data.get(DETECTIONS_MEMBER)))
     findings = [*_read_portkey_hooks(data), *findings]
     for stage, name, _ in _STAGES:
         summary = {item.detector: int(item.found) for item in findings if item.stage == stage}
         converted: Json = {"summary": summary, "details": {detector: {} for detector in summary}}
-        parts = [_get_mapping(joined, name), converted, results[name]]
+        parts = [as_object(joined.get(name)), converted, results[name]]
         joined[name] = {
-            member: _merge_worst_values([_get_mapping(part, member) for part in parts])
+            member: _merge_worst_values([as_object(part.get(member)) for part in parts])
             for member in ("summary", "details")
         }
     return joined
@@ -99,8 +100,7 @@ def merge_enkrypt_detections(
 
 def merge_portkey_hooks(data: Json, findings: Iterable[UpstreamFinding], results: Json) -> Json:
     """Return the upstream's hook results and findings, followed by the proxy's hooks."""
-    upstream = data.get(HOOKS_MEMBER)
-    joined: Json = dict(upstream) if isinstance(upstream, dict) else {}
+    joined = dict(as_object(data.get(HOOKS_MEMBER)))
     findings = [*_read_enkrypt_detections(data), *findings]
     for stage, _, name in _STAGES:
         hooks, converted = joined.get(name), list[Json]()
@@ -137,9 +137,8 @@ def _merge_worst_values(parts: Iterable[Json]) -> Json:
     joined: Json = {}
     for part in parts:
         for name, value in part.items():
-            joined[name] = (
-                _choose_worse_value(name, joined[name], value) if name in joined else value
-            )
+            is_new = name not in joined
+            joined[name] = value if is_new else _choose_worse_value(name, joined[name], value)
     return joined
 
 
@@ -228,38 +227,26 @@ def make_enkrypt_detections(results: GuardResults) -> Json:
 
 
 def _make_stage_detections(results: Iterable[GuardResult]) -> Json:
-    findings_by_kind: dict[str, DetectorFindings] = {}
+    by_kind: defaultdict[str, DetectorFindings] = defaultdict(lambda: DetectorFindings({}, 0.0))
     formats: dict[str, tuple[DetectionFormat, ...]] = {}
     for result in results:
         if result.verdict not in ("failed", "not_applicable"):
             kind = result.kind
             findings = DetectorFindings(result.findings, result.score)
-            findings_by_kind[kind] = _merge_detector_findings(findings_by_kind.get(kind), findings)
+            by_kind[kind] = _merge_detector_findings(by_kind[kind], findings)
             formats[kind] = result.detections or (DetectionFormat(kind, kind),)
-    by_summary_name: dict[str, tuple[DetectorFindings, DetectionFormat]] = {}
+    by_name: defaultdict[str, DetectorFindings] = defaultdict(by_kind.default_factory)
+    summary: Json = {}
     details: Json = {}
-    for kind, findings in findings_by_kind.items():
-        for detector in formats[kind]:
-            previous, _ = by_summary_name.get(detector.summary_name, (None, detector))
-            by_summary_name[detector.summary_name] = (
-                _merge_detector_findings(previous, findings),
-                detector,
-            )
-            name = detector.name
-            details[name] = {**details.get(name, {}), **detector.details(findings)}
-    summary = {
-        summary_name: detector.summary(findings)
-        for summary_name, (findings, detector) in by_summary_name.items()
-    }
+    for kind, detectors in formats.items():
+        for detector in detectors:
+            name, findings = detector.summary_name, by_kind[kind]
+            by_name[name] = _merge_detector_findings(by_name[name], findings)
+            summary[name] = detector.summary(by_name[name])
+            details.setdefault(detector.name, {}).update(detector.details(findings))
     return {"summary": summary, "details": details}
 
 
-def _merge_detector_findings(
-    first_findings: DetectorFindings | None, second: DetectorFindings
-) -> DetectorFindings:
-    if first_findings is None:
-        return second
-    merged = dict(first_findings.findings)
-    for kind, count in second.findings.items():
-        merged[kind] = merged.get(kind, 0) + count
-    return DetectorFindings(merged, max(first_findings.score, second.score))
+def _merge_detector_findings(one: DetectorFindings, other: DetectorFindings) -> DetectorFindings:
+    counts = Counter(one.findings) + Counter(other.findings)
+    return DetectorFindings(counts, max(one.score, other.score))

@@ -30,8 +30,7 @@ ACCOUNT_SUFFIX = "-id"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _MARK = re.compile(r"\b[0-9a-f]{16}\b")
 _NUMBER = re.compile(r"[0-9]{1,8}(?:\.[0-9]{1,6})?")
-_TRUE = frozenset({"true", "1"})
-_FALSE = frozenset({"false", "0", ""})
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
 def make_header_error(name: str, problem: str) -> BadRequest:
@@ -59,11 +58,9 @@ def select_forwarded_headers(
 def read_boolean_header(name: str, headers: Headers) -> bool:
     """Read a header with true, false, 1, 0 or nothing. Raises ``BadRequest`` for other values."""
     value = headers.get(name, "").strip().lower()
-    if value in _TRUE:
-        return True
-    if value in _FALSE:
-        return False
-    raise make_header_error(name, "must be true or false")
+    if value not in _BOOLEANS:
+        raise make_header_error(name, "must be true or false")
+    return _BOOLEANS[value]
 
 
 def parse_timeout_s(name: str, text: str, units_per_s: int) -> float:
@@ -83,12 +80,9 @@ def parse_timeout_s(name: str, text: str, units_per_s: int) -> float:
 
 def read_tag_header(name: str, headers: Headers) -> tuple[Tag, ...]:
     """Read ``k=v,k2=v2`` or labels without values. Raises ``BadRequest``."""
-    pairs: list[Tag] = []
-    for part in headers.get(name, "").split(","):
-        key, equals, value = part.partition("=")
-        if key.strip():
-            pairs.append((key.strip(), value.strip() if equals else None))
-    return check_tags(name, pairs)
+    parts = (part.partition("=") for part in headers.get(name, "").split(","))
+    tags = [(key.strip(), value.strip() if sign else None) for key, sign, value in parts]
+    return check_tags(name, [tag for tag in tags if tag[0]])
 
 
 def check_tags(name: str, pairs: Sequence[Tag]) -> tuple[Tag, ...]:
@@ -159,10 +153,8 @@ def is_route_pattern(route: str) -> bool:
 def compile_route(route: str) -> re.Pattern[str]:
     """Return the pattern of a route, with a group for each parameter in its path."""
     pieces = _PATH_PARAMETER.split(route)
-    for index, piece in enumerate(pieces):
-        pieces[index] = (
-            f"(?P<{piece}>{_SEGMENT_PATTERNS.get(piece, '.+')})" if index % 2 else re.escape(piece)
-        )
+    pieces[::2] = map(re.escape, pieces[::2])
+    pieces[1::2] = [f"(?P<{name}>{_SEGMENT_PATTERNS.get(name, '.+')})" for name in pieces[1::2]]
     return re.compile("".join(pieces))
 
 
@@ -173,8 +165,6 @@ def read_path_parameters(match: re.Match[str]) -> Parameters:
 
 def read_query_parameters(query: str, names: frozenset[str]) -> Parameters:
     """Return the query parameters with one of the ``names``, in the order of the query."""
-    if not query or not names:
-        return ()
     pairs = parse_qsl(query, keep_blank_values=True)
     return tuple((name, value) for name, value in pairs if name in names)
 
@@ -236,9 +226,7 @@ def list_key_headers(client: ClientDialect) -> list[str]:
 def describe_unknown_path(path: str, known_paths: Collection[str]) -> str:
     """Return the message for an unknown path."""
     hint = _suggest_path_correction(path, known_paths)
-    served = ", ".join(
-        sorted(known_path for known_path in known_paths if known_path.startswith("/v1/"))
-    )
+    served = ", ".join(sorted(known for known in known_paths if known.startswith("/v1/")))
     return f"Unknown path. {hint} Available paths include {served}."
 
 
@@ -249,9 +237,7 @@ def redact_path(path: str) -> str:
 
 
 def _suggest_path_correction(path: str, known_paths: Collection[str]) -> str:
-    end = max(
-        (known_path for known_path in known_paths if path.endswith(known_path)), key=len, default=""
-    )
+    end = max(filter(path.endswith, known_paths), key=len, default="")
     if not end.startswith("/v1/"):
         for begin, hint in OTHER_API_HINTS:
             if path.startswith(begin):

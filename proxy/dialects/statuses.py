@@ -15,6 +15,7 @@ import orjson
 
 from proxy import errors
 from proxy.dialects.findings import read_upstream_findings
+from proxy.dialects.wire.strict_json import as_objects
 from proxy.errors.words import MAX_TEXT
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
@@ -141,9 +142,8 @@ def make_client_error(meaning: Meaning, error: ErrorBody, status: int | None) ->
         if is_quota or meaning == "forbidden":
             result.set_api_error(error.code, error.type)
     elif meaning == "denied":
-        result = errors.BlockedByUpstream(upstream_status=status).set_api_error(
-            None, None, error.message
-        )
+        result = errors.BlockedByUpstream(upstream_status=status)
+        result.set_api_error(None, None, error.message)
     elif meaning == "request":
         result = errors.UpstreamRejected(upstream_status=status or 400, param=error.param)
         result.set_api_error(error.code, error.type, error.message)
@@ -159,9 +159,8 @@ def make_client_error(meaning: Meaning, error: ErrorBody, status: int | None) ->
 
 def is_account_error(error: ErrorBody) -> bool:
     """Return True if an error is about the proxy's key or credit, whatever its status."""
-    if error.code in _ACCOUNT_CODES or error.type in _ACCOUNT_CODES:
-        return True
-    return _ACCOUNT_MESSAGE.match(error.message or "") is not None
+    has_message = _ACCOUNT_MESSAGE.match(error.message or "") is not None
+    return has_message or not _ACCOUNT_CODES.isdisjoint((error.code, error.type))
 
 
 def is_request_above_rate_limit(error: ErrorBody) -> bool:
@@ -180,18 +179,15 @@ def parse_error_body(data: Any) -> ErrorBody:
     if not isinstance(data, dict):
         return ErrorBody()
     inner: Any = data.get("error") or data.get("detail") or data
-    if isinstance(inner, dict):
-        error = _parse_error_object(inner)
+    if isinstance(inner, list):
+        error = _parse_first_fastapi_problem(inner)
     else:
-        error = (
-            _parse_first_fastapi_problem(inner)
-            if isinstance(inner, list)
-            else _parse_error_message(inner)
-        )
+        parse = _parse_error_object if isinstance(inner, dict) else _parse_error_message
+        error = parse(inner)
     if error.code == CONTEXT_EXCEEDED or _TOO_LONG.match(error.message or ""):
         error = replace(error, code=CONTEXT_EXCEEDED, type="invalid_request_error")
-    elif {QUOTA_EXCEEDED, "billing_error"} & {error.code, error.type} or _LOW_CREDIT.match(
-        error.message or ""
+    elif {QUOTA_EXCEEDED, "billing_error"} & {error.code, error.type} or (
+        _LOW_CREDIT.match(error.message or "")
     ):
         error = replace(error, code=QUOTA_EXCEEDED, type=QUOTA_EXCEEDED)
     return replace(error, findings=read_upstream_findings(data))
@@ -199,7 +195,7 @@ def parse_error_body(data: Any) -> ErrorBody:
 
 def _parse_first_fastapi_problem(problems: list[Any]) -> ErrorBody:
     """Read the first of FastAPI's problems."""
-    problem = next((item for item in problems if isinstance(item, dict)), {})
+    problem = next(iter(as_objects(problems)), {})
     message, place = problem.get("msg"), problem.get("loc")  # ["body", "messages", 0, "role"]
     steps = [str(step) for step in place] if isinstance(place, list) else []
     steps = steps[1:] if steps[:1] == ["body"] else steps
@@ -215,16 +211,9 @@ def _parse_error_object(error: Json) -> ErrorBody:
     status: Any = int(code) if isinstance(code, str) and _STATUS.fullmatch(code) else code
     if type(status) is not int or not 400 <= status < 600:
         status = STATUS_OF_WORD.get(word or "") or STATUS_OF_WORD.get(kind or "")
-    inner = (
-        ErrorBody(message=message) if isinstance(message, str) else _parse_error_message(message)
-    )
-    return ErrorBody(
-        message=inner.message,
-        param=param if isinstance(param, str) else inner.param,
-        code=word,
-        type=kind,
-        status=status,
-    )
+    inner = ErrorBody(message) if isinstance(message, str) else _parse_error_message(message)
+    param = param if isinstance(param, str) else inner.param
+    return ErrorBody(inner.message, param, word, type=kind, status=status)
 
 
 def _parse_error_message(message: Any) -> ErrorBody:

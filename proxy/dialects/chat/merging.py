@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.chat.requests import move_texts_to_members
 from proxy.dialects.chat.tool_calls import ToolCallNumbering
 from proxy.dialects.family import WriteOptions
-from proxy.dialects.wire.strict_json import as_int, as_objects
+from proxy.dialects.wire.strict_json import as_int, as_object, as_objects, as_text
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import FamilyName, get_index
@@ -56,18 +57,17 @@ def merge_chunks(chunks: Iterable[Json]) -> Json:
 
 
 def _renumber_tool_calls(choice: Json, numbers: ToolCallNumbering) -> Json:
-    delta = choice.get("delta")
-    calls = delta.get("tool_calls") if isinstance(delta, dict) else None
+    delta = as_object(choice.get("delta"))
+    calls = delta.get("tool_calls")
     if not isinstance(calls, list):
         return choice
     renumbered: list[Any] = []
     indexes: set[object] = set()
     for position, call in enumerate(calls):
-        if isinstance(call, dict):
-            call = numbers.renumber_fragment(call, position, indexes)  # noqa: PLW2901
-        renumbered.append(call)
-        indexes.add(call["index"] if isinstance(call, dict) else None)
-    return {**choice, "delta": {**(delta or {}), "tool_calls": renumbered}}
+        is_call = isinstance(call, dict)
+        renumbered.append(numbers.renumber_fragment(call, position, indexes) if is_call else call)
+        indexes.add(renumbered[-1]["index"] if is_call else None)
+    return {**choice, "delta": {**delta, "tool_calls": renumbered}}
 
 
 class _TextPieces(list[str]):
@@ -157,15 +157,11 @@ def _is_continued_part(last_value: Any, part: Any) -> bool:
     """Return True if a part of a text or of thoughts continues the one before it."""
     if not (isinstance(last_value, dict) and isinstance(part, dict)):
         return False
-    kind = part.get("type")
-    members = _JOINED_PARTS.get(kind) if isinstance(kind, str) else None
-    if members is None or last_value.get("type") != kind:
+    kind = as_text(part.get("type"))
+    if last_value.get("type") != kind or kind not in _JOINED_PARTS:
         return False
-    if kind not in _PART_LISTS and not (
-        _is_text(last_value.get(kind)) and _is_text(part.get(kind))
-    ):
-        return False
-    return last_value.keys() <= members and part.keys() <= members
+    is_list = kind in _PART_LISTS or (_is_text(last_value.get(kind)) and _is_text(part.get(kind)))
+    return is_list and (last_value.keys() | part.keys()) <= _JOINED_PARTS[kind]
 
 
 def _to_plain_json(value: Any) -> Any:
@@ -177,9 +173,7 @@ def _to_plain_json(value: Any) -> Any:
 
 
 def _make_whole_choice(choice: Json) -> Json:
-    delta = choice.get("delta")
-    message: Json = {"role": "assistant", "content": None}
-    message |= delta if isinstance(delta, dict) else {}
+    message = {"role": "assistant", "content": None, **as_object(choice.get("delta"))}
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         message["tool_calls"] = [
@@ -275,12 +269,11 @@ class ChatToLegacyConverter(_TextLengths):
         for choice in get_choices(doc):
             message = move_texts_to_members(get_message(choice, is_chunk=is_chunk))
             text = message.get("content") or ""
+            begin = self._advance_text_offset(choice, text)
             legacy = {
                 "index": choice.get("index", 0),
                 "text": text,
-                "logprobs": to_legacy_logprobs(
-                    choice.get("logprobs"), self._advance_text_offset(choice, text)
-                ),
+                "logprobs": to_legacy_logprobs(choice.get("logprobs"), begin),
                 "finish_reason": choice.get("finish_reason"),
             }
             other_members = {k: v for k, v in message.items() if k not in ("role", "content") and v}
@@ -310,14 +303,9 @@ class LegacyToChatConverter:
             if not self._streamed or number not in self._begun:
                 self._begun.add(number)
                 message = {"role": "assistant", **message}
-            choices.append(
-                {
-                    "index": choice.get("index", 0),
-                    holder: message,
-                    "logprobs": to_chat_logprobs(choice.get("logprobs")),
-                    "finish_reason": choice.get("finish_reason"),
-                }
-            )
+            chat = {"index": choice.get("index", 0), holder: message}
+            chat["logprobs"] = to_chat_logprobs(choice.get("logprobs"))
+            choices.append({**chat, "finish_reason": choice.get("finish_reason")})
         return {**doc, "object": kind, "choices": choices}
 
 
@@ -342,26 +330,17 @@ def to_legacy_logprobs(logprobs: Any, begin: int) -> Json | None:
 
     ``begin`` is the position of the first token in the text of the choice.
     """
-    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    content = as_object(logprobs).get("content")
     if not isinstance(content, list):
         return None
     content = as_objects(content)
-    tokens = [item["token"] if isinstance(item.get("token"), str) else "" for item in content]
-    offsets = []
-    for token in tokens:
-        offsets.append(begin)
-        begin += len(token)
+    tokens = [as_text(item.get("token")) for item in content]
+    tops = [as_objects(item.get("top_logprobs")) for item in content]
     return {
         "tokens": tokens,
         "token_logprobs": [item.get("logprob") for item in content],
-        "top_logprobs": [
-            {
-                str(top.get("token")): top.get("logprob")
-                for top in as_objects(item.get("top_logprobs"))
-            }
-            for item in content
-        ],
-        "text_offset": offsets,
+        "top_logprobs": [{str(t.get("token")): t.get("logprob") for t in top} for top in tops],
+        "text_offset": [*accumulate(map(len, tokens[:-1]), initial=begin)] if tokens else [],
     }
 
 
@@ -376,13 +355,8 @@ def to_chat_logprobs(logprobs: Any) -> Any:
     empty = [None] * len(tokens)
     content: list[Json] = []
     for token, logprob, top in zip(tokens, chosen or empty, tops or empty, strict=False):
-        alternatives = top.items() if isinstance(top, dict) else ()
-        content.append(
-            {
-                **_make_token_entry(token, logprob),
-                "top_logprobs": [_make_token_entry(*a) for a in alternatives],
-            }
-        )
+        alternatives = [_make_token_entry(*entry) for entry in as_object(top).items()]
+        content.append({**_make_token_entry(token, logprob), "top_logprobs": alternatives})
     return {"content": content}
 
 

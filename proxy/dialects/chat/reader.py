@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import is_
 from typing import Any
 
@@ -21,11 +22,12 @@ from proxy.dialects.chat.chunk_shape import MAKE_TUPLE, ChunkShape
 from proxy.dialects.chat.merging import split_into_chunks
 from proxy.dialects.chat.splitting import split_document
 from proxy.dialects.chat.tool_calls import EMPTY_ARGUMENTS
+from proxy.dialects.document import read_chat_usage_report
 from proxy.dialects.family import ReadOptions, has_shape, make_incomplete_stream_error
-from proxy.dialects.findings import DETECTIONS_MEMBER, HOOKS_MEMBER
+from proxy.dialects.findings import make_finding_events
 from proxy.dialects.frames.sequencer import JSON_SPACE
+from proxy.dialects.wire.strict_json import as_text, get_int
 from proxy.errors import UpstreamInvalid
-from proxy.money.usage import read_chat_usage
 from proxy.types import Json
 from proxy.types.events import (
     RESPONSE_END,
@@ -33,14 +35,12 @@ from proxy.types.events import (
     Attach,
     Delta,
     Event,
-    Extension,
     Finish,
     Frame,
     Part,
     PartStart,
     ResponseStart,
     Unmapped,
-    UsageReport,
     get_index,
     replace_at_slot,
 )
@@ -87,12 +87,8 @@ class ChatReader:
         if not options.whole:
             return self._read_document(doc, raw)
         if options.stream:
-            frames = [
-                frame
-                for chunk in split_into_chunks(doc)
-                for frame in self._read_document(chunk, None)
-            ]
-            return [*frames, *self.end(has_done_marker=True)]
+            parts = [self._read_document(chunk, None) for chunk in split_into_chunks(doc)]
+            return [*chain(*parts), *self.end(has_done_marker=True)]
         events = self._make_start_events(doc)
         choices = self._read_choices(doc)
         events += [*_collect_choice_events(choices), *_read_usage_and_findings(doc)]
@@ -195,17 +191,11 @@ class ChatReader:
 
     def _make_start_events(self, doc: Json) -> list[Event]:
         """Return the start event at the first document with an id, a choice or usage."""
-        id_, model, created = doc.get("id"), doc.get("model"), doc.get("created")
+        id_, model = as_text(doc.get("id")) or None, as_text(doc.get("model")) or None
         if self._is_started or not (id_ or doc.get("choices") or doc.get("usage") is not None):
             return []
         self._is_started = True
-        return [
-            ResponseStart(
-                id_ if type(id_) is str else None,
-                model if type(model) is str else None,
-                created if type(created) is int else None,
-            )
-        ]
+        return [ResponseStart(id_, model, get_int(doc, "created"))]
 
     def _make_translated_frames(
         self,
@@ -271,15 +261,12 @@ class ChatReader:
         usage = {"usage": doc["usage"]} if "usage" in doc else {}
         last_frame = frames[-1]
         if any(type(event) is Finish for event in last_frame.events):
-            frames[-1] = self._make_frame(
-                (*last_frame.events, *other_events), {**(last_frame.doc or {}), **usage}
-            )
+            end = {**(last_frame.doc or {}), **usage}
+            frames[-1] = self._make_frame((*last_frame.events, *other_events), end)
             return frames
         identity: Json = {name: doc[name] for name in IDENTITY_MEMBERS if name in doc}
-        return [
-            *frames,
-            self._make_frame((*other_events, *natives), {**identity, "choices": [], **usage}),
-        ]
+        end = {**identity, "choices": [], **usage}
+        return [*frames, self._make_frame((*other_events, *natives), end)]
 
     def _move_to_first_member(self, frame: Frame) -> list[Frame]:
         """Return frames with the text in the same member as the first text of its part.
@@ -321,13 +308,8 @@ class ChatReader:
 
 
 def _read_usage_and_findings(doc: Json) -> list[Event]:
-    events: list[Event] = []
-    usage = doc.get("usage")
-    if usage is not None:
-        events.append(UsageReport(read_chat_usage(usage), usage if type(usage) is dict else {}))
-    return events + [
-        Extension(name, doc[name]) for name in (DETECTIONS_MEMBER, HOOKS_MEMBER) if name in doc
-    ]
+    usage = read_chat_usage_report(doc)
+    return [*(() if usage is None else (usage,)), *make_finding_events(doc)]
 
 
 def _collect_choice_events(choices: list[Choice]) -> list[Event]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
+from proxy.dialects.wire.strict_json import as_object, as_text
 from proxy.errors import InvalidField
 from proxy.types import Json
 from proxy.types.events import Kind, Slot
@@ -68,14 +69,9 @@ def convert_legacy_to_chat(body: Json) -> Json:
 
 
 def _require_only_text(message: Json) -> str:
-    content = message.get("content")
-    if content is None:
-        content = ""
-    if isinstance(content, list):
-        parts = [p.get("text") for p in content if isinstance(p, dict) and p.get("type") == "text"]
-        content = (
-            "".join(p for p in parts if isinstance(p, str)) if len(parts) == len(content) else None
-        )
+    content = message.get("content") or ""
+    if isinstance(content, list) and all(as_object(p).get("type") == "text" for p in content):
+        content = "".join(as_text(part.get("text")) for part in content)
     if not isinstance(content, str) or message.get("tool_calls") or message.get("function_call"):
         problem = "must have only text, because the upstream of this model has no chat endpoint"
         raise InvalidField("messages", problem)
@@ -88,10 +84,8 @@ def convert_chat_to_legacy(body: Json) -> Json:
     The prompt has a paragraph ``role: text`` for each message, and ends with ``assistant:``. Raises
     ``InvalidField`` for content that is not text.
     """
-    turns = [
-        f"{message['role']}: {_require_only_text(message)}"
-        for message in body.get("messages") or ()
-    ]
+    messages = body.get("messages") or ()
+    turns = [f"{message['role']}: {_require_only_text(message)}" for message in messages]
     prompt = "\n\n".join([*turns, "assistant:"])
     other_fields = {k: v for k, v in body.items() if k not in ("messages", "max_completion_tokens")}
     if body.get("max_completion_tokens") is not None:
@@ -111,9 +105,7 @@ def adapt_chat_to_provider(body: Json, traits: Provider) -> tuple[Json, tuple[st
             chat[provider_name] = value if limit is None else min(value, limit)
     messages = body.get("messages")
     if isinstance(messages, list):
-        chat["messages"] = [
-            _convert_message_for_provider(message, traits, dropped) for message in messages
-        ]
+        chat["messages"] = [_convert_message_for_provider(m, traits, dropped) for m in messages]
     return chat, tuple(sorted(dropped))
 
 
@@ -154,19 +146,14 @@ def _hash_id_to_nine_characters(value: Json, name: str) -> Json:
     return {**value, name: short}
 
 
-class PartTexts(NamedTuple):
-    """The texts of a list of parts, joined by kind."""
+def read_part_texts(content: list[Any]) -> tuple[str, str, str]:
+    """Return the thoughts, the texts and the refusals in parts, each joined.
 
-    thoughts: str
-    text: str
-    refusal: str
-
-
-def read_part_texts(content: list[Any]) -> PartTexts:
-    """Return the texts of parts. A part of an unknown type counts as its ``text``."""
+    A part of an unknown type counts as its ``text``.
+    """
     texts: dict[str, list[str]] = {"thinking": [], "text": [], "refusal": []}
     for part in content:
-        kind = part.get("type") if isinstance(part, dict) else None
+        kind = as_object(part).get("type")
         if kind == "thinking":
             inner = part.get(kind, part.get("text"))
             texts["thinking"] += map(_read_part_text, inner if isinstance(inner, list) else [inner])
@@ -175,27 +162,24 @@ def read_part_texts(content: list[Any]) -> PartTexts:
         else:
             texts["text"].append(_read_part_text(part))
     thoughts, text, refusal = map("".join, texts.values())
-    return PartTexts(thoughts, text, refusal)
+    return thoughts, text, refusal
 
 
 def _read_part_text(part: Any) -> str:
-    text = part.get("text") if isinstance(part, dict) else part
-    return text if isinstance(text, str) else ""
+    return as_text(part.get("text") if isinstance(part, dict) else part)
 
 
 def find_part_texts(parts: list[Any]) -> Iterator[tuple[Slot, str, Kind]]:
     """Yield the slot, the text and the kind of each text in a list of content parts."""
     for position, item in enumerate(parts):
-        name = item.get("type") if type(item) is dict else None
-        kind = _PART_KINDS.get(name) if type(name) is str else None
-        value = item.get(name) if kind is not None else None
-        if kind is not None and type(value) is str and value:
-            yield (position, str(name)), value, kind
+        name = as_text(as_object(item).get("type"))
+        value = item.get(name) if name in _PART_KINDS else None
+        if type(value) is str and value:
+            yield (position, name), value, _PART_KINDS[name]
         elif name == "thinking" and type(value) is list:
             for inner_position, inner in enumerate(value):
-                text = inner.get("text") if type(inner) is dict else None
-                if type(text) is str and text:
-                    yield (position, "thinking", inner_position, "text"), text, "reasoning"
+                if text := as_text(as_object(inner).get("text")):
+                    yield (position, name, inner_position, "text"), text, "reasoning"
 
 
 def move_texts_to_members(message: Json) -> Json:
@@ -203,14 +187,14 @@ def move_texts_to_members(message: Json) -> Json:
     content = message.get("content")
     if content.__class__ is not list:
         return message
-    texts = read_part_texts(content)
+    thoughts, text, refusal = read_part_texts(content)
     members: Json = {}
-    if texts.thoughts:
-        thoughts = message.get("reasoning_content") or message.get("reasoning")
-        members["reasoning_content"] = _append_unless_equal(thoughts, texts.thoughts)
-    if texts.refusal:
-        members["refusal"] = _append_unless_equal(message.get("refusal"), texts.refusal)
-    return {**message, "content": None if members and not texts.text else texts.text, **members}
+    if thoughts:
+        previous = message.get("reasoning_content") or message.get("reasoning")
+        members["reasoning_content"] = _append_unless_equal(previous, thoughts)
+    if refusal:
+        members["refusal"] = _append_unless_equal(message.get("refusal"), refusal)
+    return {**message, "content": None if members and not text else text, **members}
 
 
 def _append_unless_equal(text: Any, addition: str) -> str:
@@ -224,13 +208,9 @@ def remove_reasoning(body: Json) -> tuple[Json, tuple[str, ...]]:
     Returns the same object if nothing was removed. Messages without other content are removed.
     """
     removed: set[str] = set()
-    messages = [
-        _remove_message_reasoning(message, removed) for message in body.get("messages") or ()
-    ]
-    if not removed:
-        return body, ()
-    messages = [message for message in messages if message is not None]
-    return {**body, "messages": messages}, tuple(sorted(removed))
+    results = (_remove_message_reasoning(m, removed) for m in body.get("messages") or ())
+    messages = [message for message in results if message is not None]
+    return ({**body, "messages": messages} if removed else body), tuple(sorted(removed))
 
 
 def _remove_message_reasoning(message: Any, removed: set[str]) -> Any:
@@ -239,11 +219,7 @@ def _remove_message_reasoning(message: Any, removed: set[str]) -> Any:
     names = {name for name in REASONING_MEMBERS & message.keys() if message[name]}
     content = message.get("content")
     parts = content if isinstance(content, list) else []
-    other_parts = [
-        part
-        for part in parts
-        if not (isinstance(part, dict) and part.get("type") in _THINKING_BLOCKS)
-    ]
+    other_parts = [p for p in parts if as_object(p).get("type") not in _THINKING_BLOCKS]
     has_thoughts = len(other_parts) < len(parts)
     if not (names or has_thoughts):
         return message

@@ -57,9 +57,7 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
                 path, text = paths[number - 1], _find_delta(events).text
                 content = copy_with_only_text(unit.value, path, text)
             member = {unit.name: content if unit.position is None else [content]}
-            split_value = (
-                {**base, holder: {**base[holder], **member}} if holder else {**base, **member}
-            )
+            split_value = base | ({holder: {**base[holder], **member}} if holder else member)
             if any(type(event) is Attach for event in events):
                 split_value["logprobs"] = value["logprobs"]
             yield (

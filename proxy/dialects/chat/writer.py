@@ -114,11 +114,8 @@ class ChunkMaker:
                 reason = event.native or "stop" if event.reason == "other" else event.reason
                 yield self._make_chunk(event.choice, {}, finish=reason)
             elif type(event) is UsageReport and event.final and event.tokens is not None:
-                yield {
-                    **self._head,
-                    "choices": [],
-                    "usage": make_chat_usage(event.tokens, event.native),
-                }
+                usage = make_chat_usage(event.tokens, event.native)
+                yield {**self._head, "choices": [], "usage": usage}
 
     def _store_unusual_message_template(self, frame: Frame, delta: Delta) -> None:
         """Store the message without its text, if the text is in an unusual member."""
@@ -168,11 +165,8 @@ def make_chat_usage(tokens: Tokens, native: Json) -> Json:
     ``native`` holds the token groups of Messages and Responses.
     """
     prompt, completion = tokens.prompt_total, tokens.completion_total
-    usage: Json = {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
+    usage: Json = {"prompt_tokens": prompt, "completion_tokens": completion}
+    usage["total_tokens"] = prompt + completion
     details = {
         "cached_tokens": tokens.cached_input,
         "cache_write_tokens": tokens.cache_write,
@@ -185,25 +179,21 @@ def make_chat_usage(tokens: Tokens, native: Json) -> Json:
     if tokens.web_searches:
         usage["server_tool_use"] = {"web_search_requests": tokens.web_searches}
     groups = {name: native[name] for name in USAGE_GROUPS if type(native.get(name)) is dict}
-    for name, (native_name, counts) in _DETAILS.items():
+    for name, native_name, counts in _DETAILS:
         group = native.get(native_name)
         if type(group) is dict:
             groups[name] = {key: group[key] for key in counts if type(group.get(key)) is int}
     return usage | groups
 
 
-_DETAILS: Final = {
-    "prompt_tokens_details": (
-        "input_tokens_details",
-        ("cached_tokens", "cache_write_tokens", "audio_tokens", "image_tokens", "text_tokens"),
-    ),
-    "completion_tokens_details": (
-        "output_tokens_details",
-        ("reasoning_tokens", "audio_tokens", "image_tokens", "text_tokens"),
-    ),
-}
-"""The groups of counts of Responses and their members, by the group's name in a chat. Other members
-are omitted, because guards do not read them."""
+_MODALITIES: Final = ("audio_tokens", "image_tokens", "text_tokens")
+_DETAILS: Final = (
+    ("prompt_tokens_details", "input_tokens_details",
+     ("cached_tokens", "cache_write_tokens", *_MODALITIES)),
+    ("completion_tokens_details", "output_tokens_details", ("reasoning_tokens", *_MODALITIES)),
+)  # fmt: skip
+"""Groups of counts: their names in a chat and in Responses, and their members. Other members are
+omitted, because guards do not read them."""
 
 
 DONE_EVENT: Final = sse.encode_event(sse.DONE)
@@ -305,9 +295,7 @@ class ChatStreamWriter(_ChatWriter):
             document = self._serialize_text_frame(frame)
             if document is not None:
                 return document
-        return b"".join(
-            [self._serialize_event(document, frame) for document in self.make_documents(frame)]
-        )
+        return b"".join([self._serialize_event(doc, frame) for doc in self.make_documents(frame)])
 
     def _serialize_text_frame(self, frame: Frame) -> bytes | None:
         if len(frame.events) != 1 or self.family != "chat":
@@ -330,9 +318,8 @@ class ChatStreamWriter(_ChatWriter):
         return sse.encode_event(dump(document, frame.size))
 
     def _is_unrequested_usage(self, document: Json) -> bool:
-        if self._wants_usage or document.get("usage") is None:
-            return False
-        return document.get("choices") == []
+        has_usage = document.get("usage") is not None
+        return has_usage and document.get("choices") == [] and not self._wants_usage
 
 
 class ChatWholeWriter(_ChatWriter):
@@ -350,9 +337,8 @@ class ChatWholeWriter(_ChatWriter):
         if not frame.last:
             return b""
         client = self.client
-        responses = self._responses | {
-            model_call: merge_chunks(chunks) for model_call, chunks in self._chunks.items()
-        }
+        merged = {model_call: merge_chunks(chunks) for model_call, chunks in self._chunks.items()}
+        responses = self._responses | merged
         document = responses.get(0, {})
         if client.merge_documents is not None:
             document = client.merge_documents(self._options.call, responses)

@@ -24,6 +24,7 @@ from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.runtime.fair_queue import LARGE_BYTES
 from proxy.types import Json
 from proxy.types.events import (
+    RESPONSE_END,
     Delta,
     Event,
     Finish,
@@ -128,9 +129,7 @@ class FamilyFrameReader:
                 else frame._replace(size=len(raw))
                 for frame in frames
             ]
-        if self._body is not None or (
-            frames and type((frames[-1].events or (None,))[-1]) is ResponseEnd
-        ):
+        if self._body is not None or (frames and RESPONSE_END in frames[-1].events[-1:]):
             self._is_over = True
             return _mark_last_frame(frames)
         return frames
@@ -165,7 +164,10 @@ class FamilyFrameReader:
         """
         family = self._family
         if "error" in doc or family.find_failure is not None:
-            checked = doc if self._joiner is None else replace_surrogates_with_question_marks(doc)
+            checked = doc
+            if self._joiner is not None:  # unpaired surrogates become question marks
+                plain = json.dumps(doc, ensure_ascii=False).encode("utf-8", "replace")
+                checked = orjson.loads(plain)
             raise_reported_error(checked, self._upstream, family)
         if (
             self._body is not None
@@ -248,11 +250,8 @@ class SurrogateJoiner:
             if text != event.text:
                 is_changed = True
                 events[position] = Delta(event.part, text, event.slot)
-                doc = (
-                    replace_at_slot(doc, event.slot, text)
-                    if doc is not None and event.slot
-                    else doc
-                )
+                if doc is not None and event.slot:
+                    doc = replace_at_slot(doc, event.slot, text)
         try:
             orjson.dumps((doc, events), default=lambda v: v.id if isinstance(v, Part) else [*v])
         except TypeError:
@@ -278,13 +277,6 @@ class SurrogateJoiner:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeDecodeError:
             raise _make_invalid_json_error() from None
-
-
-def replace_surrogates_with_question_marks(doc: Json) -> Json:
-    """Return a document with a question mark in place of each unpaired surrogate."""
-    plain = json.dumps(doc, ensure_ascii=False).encode("utf-8", "replace")
-    document: Json = orjson.loads(plain)
-    return document
 
 
 def _make_invalid_json_error() -> UpstreamInvalid:

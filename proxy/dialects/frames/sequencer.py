@@ -139,53 +139,53 @@ class Sequencer:
                 is_open = part is self._child or (part is self._root and self._child is None)
                 if is_open and self._json is None and part not in self._continuations:
                     return [frame if not self._moved else frame._replace(raw=None)]
-        self._order_frame(frame, self._ready)
+        self._order_frame(frame)
         out, self._ready = self._ready, []
         return out
 
     def end(self) -> list[Frame]:
         """Return all waiting frames at the end of the response."""
-        self._release_all_frames(self._ready)
+        self._release_all_frames()
         out, self._ready = self._ready, []
         return out
 
-    def _release_all_frames(self, out: list[Frame]) -> None:
+    def _release_all_frames(self) -> None:
         """Release all waiting frames. End a part that is still open before the next begins."""
-        self._end_open_part_unless_marked(out)
+        self._end_open_part_unless_marked()
         while self._children or self._roots:
             if self._child is not None:
-                out.append(Frame((PartEnd(self._child),)))
+                self._ready.append(Frame((PartEnd(self._child),)))
                 self._child = None
             if self._children:
-                self._release_child_parts(out)
+                self._release_child_parts()
                 continue
             if self._root is not None:
-                out.append(Frame((PartEnd(self._root),)))
+                self._ready.append(Frame((PartEnd(self._root),)))
             self._root = self._json = None
-            self._release_root_parts(out)
-            self._end_open_part_unless_marked(out)
-        self._pass_held_finishes(out)
+            self._release_root_parts()
+            self._end_open_part_unless_marked()
+        self._pass_held_finishes()
 
-    def _order_frame(self, frame: Frame, out: list[Frame]) -> None:
+    def _order_frame(self, frame: Frame) -> None:
         for event in frame.events:
             if type(event) is Finish:
-                self._end_choice_parts(event.choice, out)
+                self._end_choice_parts(event.choice)
             elif type(event) is ResponseEnd:
-                self._release_all_frames(out)
+                self._release_all_frames()
         part = find_innermost_part(frame)
         if part is None:
-            self._pass_partless_frame(frame, out)
+            self._pass_partless_frame(frame)
             return
-        self._pass_or_hold_frame(frame, part, out)
-        self._release_root_parts(out)
+        self._pass_or_hold_frame(frame, part)
+        self._release_root_parts()
 
-    def _pass_or_hold_frame(self, frame: Frame, part: Part, out: list[Frame]) -> None:
+    def _pass_or_hold_frame(self, frame: Frame, part: Part) -> None:
         root = part.parent or part
         if self._root is not None and root is not self._root:
             if self._root.closing != "implicit":
                 self._hold_frame(self._roots, root, frame)
                 return
-            self._end_open_part_unless_marked(out)
+            self._end_open_part_unless_marked()
         if self._root is None and part in self._closed and part.closing == "json":
             if any(type(event) is Delta and event.text.strip(JSON_SPACE) for event in frame.events):
                 raise UpstreamInvalid("The upstream continued a tool call that had ended.")
@@ -193,9 +193,9 @@ class Sequencer:
         if part is not root and self._child is not None and part is not self._child:
             self._hold_frame(self._children, part, frame)
             return
-        self._pass_frame(frame, part, root, out)
+        self._pass_frame(frame, part, root)
 
-    def _pass_frame(self, frame: Frame, part: Part, root: Part, out: list[Frame]) -> None:
+    def _pass_frame(self, frame: Frame, part: Part, root: Part) -> None:
         events = frame.events
         if part in self._closed:  # the text continues after another part
             self._closed.discard(part)
@@ -212,14 +212,14 @@ class Sequencer:
             self._json = JsonEndDetector() if root.closing == "json" else None
         ended = [event.part for event in events if type(event) is PartEnd]
         if root in ended:
-            self._release_child_parts(out, all_of_them=True)
-        out.append(self._replace_continued_parts(frame, events))
+            self._release_child_parts(all_of_them=True)
+        self._ready.append(self._replace_continued_parts(frame, events))
         if self._child in ended:
             self._child = None
         if root in ended:
             self._root = self._child = self._json = None
         elif self._json is not None:
-            self._feed_json_arguments(self._json, part, events, out)
+            self._feed_json_arguments(self._json, part, events)
 
     def _check_index_order(self, events: tuple[Event, ...]) -> None:
         begun = [event.part for event in events if type(event) is PartStart]
@@ -232,15 +232,15 @@ class Sequencer:
             self._indexes[part.kind] = indexes
 
     def _feed_json_arguments(
-        self, json: JsonEndDetector, part: Part, events: tuple[Event, ...], out: list[Frame]
+        self, json: JsonEndDetector, part: Part, events: tuple[Event, ...]
     ) -> None:
         for event in events:
             if type(event) is Delta:
                 json.feed(part.kind, event.text)
         if json.is_object_complete:
-            self._end_open_part_unless_marked(out)
+            self._end_open_part_unless_marked()
 
-    def _end_open_part_unless_marked(self, out: list[Frame]) -> None:
+    def _end_open_part_unless_marked(self) -> None:
         """End the open part unless an event of the upstream will end it."""
         root = self._root
         if root is not None and root.closing == "marked":
@@ -248,26 +248,26 @@ class Sequencer:
         self._root = self._child = self._json = None
         if root is not None:
             self._closed.add(root)
-            out.append(Frame((PartEnd(self._continuations.get(root, root)),)))
+            self._ready.append(Frame((PartEnd(self._continuations.get(root, root)),)))
 
-    def _release_root_parts(self, out: list[Frame]) -> None:
-        self._release_child_parts(out)
+    def _release_root_parts(self) -> None:
+        self._release_child_parts()
         while self._roots and (self._root is None or self._root.closing == "implicit"):
-            self._end_open_part_unless_marked(out)
-            self._replay_root_part(next(iter(self._roots)), out)
-            self._pass_held_finishes(out)
+            self._end_open_part_unless_marked()
+            self._replay_root_part(next(iter(self._roots)))
+            self._pass_held_finishes()
 
-    def _replay_root_part(self, root: Part, out: list[Frame]) -> None:
+    def _replay_root_part(self, root: Part) -> None:
         for frame in self._remove_queue(self._roots, root):
-            self._pass_or_hold_frame(frame, find_innermost_part(frame) or root, out)
-            self._release_child_parts(out)
+            self._pass_or_hold_frame(frame, find_innermost_part(frame) or root)
+            self._release_child_parts()
 
-    def _release_child_parts(self, out: list[Frame], *, all_of_them: bool = False) -> None:
+    def _release_child_parts(self, *, all_of_them: bool = False) -> None:
         while self._children and (self._child is None or all_of_them):
             self._child = None
             part = next(iter(self._children))
             for frame in self._remove_queue(self._children, part):
-                self._pass_or_hold_frame(frame, part, out)
+                self._pass_or_hold_frame(frame, part)
 
     def _remove_queue(self, queues: dict[Part, _PartQueue], part: Part) -> _PartQueue:
         waiting = queues.pop(part)
@@ -277,9 +277,7 @@ class Sequencer:
 
     def _hold_frame(self, queues: dict[Part, _PartQueue], part: Part, frame: Frame) -> None:
         self._moved = True
-        waiting = queues.get(part)
-        if waiting is None:
-            waiting = queues[part] = _PartQueue()
+        waiting = queues.setdefault(part, _PartQueue())
         count_before = len(waiting.frames)
         waiting.add_frame(frame)
         added = len(waiting.frames) - count_before
@@ -292,36 +290,32 @@ class Sequencer:
         if self._count > MAX_FRAMES or self._bytes > MAX_BYTES:
             raise ResponseTooLarge("The upstream interleaved too many output items.")
 
-    def _end_choice_parts(self, choice: int, out: list[Frame]) -> None:
+    def _end_choice_parts(self, choice: int) -> None:
         if self._root is not None and self._root.choice == choice:
-            self._end_open_part_unless_marked(out)
+            self._end_open_part_unless_marked()
         while self._root is None or self._root.closing == "implicit":
             root = next((part for part in self._roots if part.choice == choice), None)
             if root is None:
                 return
-            self._end_open_part_unless_marked(out)
-            self._replay_root_part(root, out)
-            self._end_open_part_unless_marked(out)
+            self._end_open_part_unless_marked()
+            self._replay_root_part(root)
+            self._end_open_part_unless_marked()
 
-    def _pass_partless_frame(self, frame: Frame, out: list[Frame]) -> None:
+    def _pass_partless_frame(self, frame: Frame) -> None:
         """Pass a frame without a part; hold a ``Finish`` while parts of its choice wait."""
         for event in frame.events:
             if type(event) is Finish and any(part.choice == event.choice for part in self._roots):
                 self._finishes[event.choice] = frame
                 return
-        out.append(self._replace_continued_parts(frame, frame.events))
+        self._ready.append(self._replace_continued_parts(frame, frame.events))
 
-    def _pass_held_finishes(self, out: list[Frame]) -> None:
+    def _pass_held_finishes(self) -> None:
         for choice in [*self._finishes]:
             if not any(part.choice == choice for part in self._roots):
                 if self._root is not None and self._root.choice == choice:
-                    self._end_open_part_unless_marked(out)
-                out.append(
-                    self._replace_continued_parts(
-                        self._finishes[choice], self._finishes[choice].events
-                    )
-                )
-                del self._finishes[choice]
+                    self._end_open_part_unless_marked()
+                frame = self._finishes.pop(choice)
+                self._ready.append(self._replace_continued_parts(frame, frame.events))
 
     def _replace_continued_parts(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
         """Return a frame in which continuations replace the parts that they continue."""

@@ -81,9 +81,8 @@ class FormUpload:
             raise InvalidField("content-type", problem)
         self._upload = upload
         self._ahead: bytes | None = None
-        self._parts = FormChecker(
-            match[2].encode(), target, declared_fields, requires_model=requires_model
-        )
+        boundary = match[2].encode()
+        self._parts = FormChecker(boundary, target, declared_fields, requires_model=requires_model)
 
     @property
     def length(self) -> int | None:
@@ -264,9 +263,8 @@ def _parse_field(name: str, value: bytes) -> Any:
     if start is None or not (is_long or start[1]):
         return text
     if is_long:
-        raise InvalidField(
-            shorten_to_ascii(name), f"must have at most {MAX_JSON_BYTES} bytes of JSON"
-        )
+        problem = f"must have at most {MAX_JSON_BYTES} bytes of JSON"
+        raise InvalidField(shorten_to_ascii(name), problem)
     try:
         return _decode_json(text[start.start(1) :])
     except RecursionError:
@@ -274,9 +272,8 @@ def _parse_field(name: str, value: bytes) -> Any:
     except ValueError:
         if normalize_name(name) in PLAIN_TEXT_FIELDS:
             return text
-        raise InvalidField(
-            shorten_to_ascii(name), "must be valid JSON if it begins with { or ["
-        ) from None
+        problem = "must be valid JSON if it begins with { or ["
+        raise InvalidField(shorten_to_ascii(name), problem) from None
 
 
 def _keep_repeated_members(pairs: list[tuple[str, Any]]) -> Any:

@@ -115,9 +115,8 @@ def build_passthrough_request(
     query, dropped_query = _drop_undeclared_parameters(request.query, path)
     url, headers = _make_url_and_headers(request, path, upstream)
     is_free = call.head.method in MODEL_FREE_METHODS or path.parameter_names or target.costs_nothing
-    requires_model = (
-        MODEL_PLACEHOLDER not in url and not is_free
-    )  # ``/v1/batches/{id}/cancel`` uses no model
+    # ``/v1/batches/{id}/cancel`` uses no model.
+    requires_model = MODEL_PLACEHOLDER not in url and not is_free
     url = url.replace(MODEL_PLACEHOLDER, quote(target.model, ""))
     if query:
         url += ("&" if "?" in url else "?") + query
@@ -160,14 +159,11 @@ def _drop_undeclared_parameters(query: str, path: PassthroughPath) -> tuple[str,
     """Return the query for the upstream, and whether client parameters were dropped."""
     if not query:
         return "", False
+    maximum = MAX_QUERY_PARAMETERS
     try:
-        pairs = parse_qsl(
-            query, keep_blank_values=True, max_num_fields=MAX_QUERY_PARAMETERS, errors="strict"
-        )
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=maximum, errors="strict")
     except ValueError:
-        message = (
-            f"The query string must be valid UTF-8 with at most {MAX_QUERY_PARAMETERS} parameters."
-        )
+        message = f"The query string must be valid UTF-8 with at most {maximum} parameters."
         raise BadRequest(message, param="query") from None
     for name, value in pairs:
         if name in path.queries and len(value) > MAX_VALUE_CHARS:

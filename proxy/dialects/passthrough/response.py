@@ -10,7 +10,13 @@ import orjson
 from proxy.dialects.document import NON_OBJECT_MEMBER, DocumentUsage, make_document_frame
 from proxy.dialects.frames.reader import MAX_EVENT_BYTES
 from proxy.dialects.wire import sse
-from proxy.dialects.wire.strict_json import Document, DocumentBuffer, DocumentParser
+from proxy.dialects.wire.strict_json import (
+    Document,
+    DocumentBuffer,
+    DocumentParser,
+    as_object,
+    as_objects,
+)
 from proxy.errors import ResponseTooLarge
 from proxy.money.usage import Tokens
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -24,13 +30,6 @@ EVENT_STREAM_TYPE = "text/event-stream"
 DEFAULT_TYPE = "application/octet-stream"
 MAX_HEADER_LENGTH = 256
 _USAGE = b'"usage'  # also finds Gemini's ``usageMetadata``
-
-
-def is_json_media_type(media_type: str) -> bool:
-    """Return True for a media type, without parameters, of JSON."""
-    return media_type == "application/json" or (
-        media_type.startswith("application/") and media_type.endswith("+json")
-    )
 
 
 def parse_passthrough_head(
@@ -47,12 +46,13 @@ def parse_passthrough_head(
     size = headers.get("content-length", "")
     length = int(size) if size.isdecimal() else None
     is_empty = status == 204 or length == 0
+    is_json = media_type.startswith("application/") and media_type.endswith(("/json", "+json"))
     is_short = length is None or length <= max_json_bytes
     return PassthroughHead(
         status=status,
         media_type=header if is_valid and header else DEFAULT_TYPE,
         length=length,
-        parses_json=is_empty or (is_json_media_type(media_type) and is_short),
+        parses_json=is_empty or (is_json and is_short),
     )
 
 
@@ -77,12 +77,8 @@ class PassthroughByteReader:
         self._events = sse.EventReader(MAX_EVENT_BYTES) if is_stream else None
 
     def feed(self, piece: bytes) -> Sequence[Document]:
-        if len(piece) <= MAX_FRAME_BYTES:
-            return (piece,)
-        return [
-            piece[start : start + MAX_FRAME_BYTES]
-            for start in range(0, len(piece), MAX_FRAME_BYTES)
-        ]
+        size = MAX_FRAME_BYTES
+        return [piece[start : start + size] for start in range(0, len(piece), size)]
 
     def close(self) -> Sequence[Document]:
         return ()
@@ -119,15 +115,12 @@ class PassthroughByteReader:
 
 def _read_event_usage(event: bytes) -> Json:
     try:
-        data = orjson.loads(event)
+        data = as_object(orjson.loads(event))
     except ValueError:
         return {}
-    if not isinstance(data, dict):
-        return {}
-    for holder in (data, data.get("response"), data.get("delta")):
+    for holder in as_objects([data, data.get("response"), data.get("delta")]):
         for name in ("usage", "usageMetadata"):
-            usage = holder.get(name) if isinstance(holder, dict) else None
-            if usage and isinstance(usage, dict):
+            if usage := as_object(holder.get(name)):
                 return {name: usage}
     return {}
 

@@ -176,11 +176,8 @@ def _find_restriction(
 
     If the upstream accepts a field and no other rule matches it, its members are inspected.
     """
-    matching = [
-        rule
-        for rule in rules
-        if _matches_path(rule, group) and (not rule.is_text or _has_text(value))
-    ]
+    rules = [rule for rule in rules if not rule.is_text or _has_text(value)]
+    matching = [rule for rule in rules if _matches_path(rule, group)]
     if {rule.verdict for rule in matching} <= ONLY_ACCEPT:
         return None
     if group.outer is None and matching[0].steps == (MODEL,):

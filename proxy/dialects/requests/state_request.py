@@ -33,9 +33,8 @@ def build_state_request(call: Call, target: Target) -> UpstreamRequest:
     if not serves_state and is_conversation and ref is None:
         raise InvalidField("deployment", "has a target that does not support conversations")
     if not serves_state or (ref is None and not is_conversation):
-        raise make_unknown_id_error(
-            head, head.get_url_parameter("id") or "" if ref is None else ref.client_id
-        )
+        client_id = (head.get_url_parameter("id") or "") if ref is None else ref.client_id
+        raise make_unknown_id_error(head, client_id)
     dropped: tuple[str, ...] = ()
     url, headers = make_url_and_headers(target.upstream, stored.make_upstream_path(call))
     if stored.find_operation(head).fields:
@@ -61,9 +60,8 @@ def _make_conversation_body(call: Call, target: Target) -> tuple[Json, tuple[str
     as_response = replace(call, head=replace(call.head, endpoint="responses"))
     with stored.input_error_renaming():
         request = translate_request(as_response, target)
-    body: Json = {
-        name: request.body[name] for name in ("input", "metadata") if name in request.body
-    }
+    names = [name for name in ("input", "metadata") if name in request.body]
+    body: Json = {name: request.body[name] for name in names}
     if "metadata" in call.body and call.body["metadata"] is None:  # null removes the metadata
         body["metadata"] = None
     if "input" in body:

@@ -67,14 +67,10 @@ def translate_body(
     body, left_out = _convert_between_families(families, endpoints, allowed, upstream.traits)
     body, bound = _add_required_output_limit(families, body, upstream)
     body = apply_parameter_overrides(to_endpoint, body, changes, obeyed_fields, accepts_zero=zero)
-    body, unfit = _convert_from_chat(
-        families, to_dialect.server, to_endpoint, body, upstream.traits
-    )
-    dropped += [
-        *left_out,
-        *unfit,
-        *_find_redundant_output_limit(from_endpoint, to_endpoint, allowed),
-    ]
+    server = to_dialect.server
+    body, unfit = _convert_from_chat(families, server, to_endpoint, body, upstream.traits)
+    redundant = _find_redundant_output_limit(from_endpoint, to_endpoint, allowed)
+    dropped += [*left_out, *unfit, *redundant]
     if families[0] != families[1]:
         target_fields = {
             name: field
@@ -82,19 +78,19 @@ def translate_body(
             if not (FIELDS.get(name, UNDECLARED).is_ambiguous and name in client_fields)
         }
     result, unknown = _split_supported_fields(body, client_fields, target_fields, target)
-    dropped += unknown
+    is_assumed = bound is not None and result.get("max_tokens") == bound
+    max_output = 0
+    if from_endpoint not in UNGENERATED_ENDPOINTS:
+        max_output = token_bounds.count_prompts(
+            result
+        ) * token_bounds.estimate_max_output_per_prompt(result, obeyed_fields, accepts_zero=zero)
     return TranslatedRequest(
         body=result,
-        dropped_fields=tuple(dropped),
-        default_fields=(f"max_tokens {bound}",)
-        if bound and result.get("max_tokens") == bound
-        else (),
+        dropped_fields=(*dropped, *unknown),
+        default_fields=(f"max_tokens {bound}",) if is_assumed else (),
         supported_fields=obeyed_fields,
         accepts_zero_bound=zero,
-        max_output_tokens=0
-        if from_endpoint in UNGENERATED_ENDPOINTS
-        else token_bounds.estimate_max_output_per_prompt(result, obeyed_fields, accepts_zero=zero)
-        * token_bounds.count_prompts(result),
+        max_output_tokens=max_output,
     )
 
 
@@ -109,12 +105,11 @@ def _split_supported_fields(
         row = FIELDS.get(name, UNDECLARED)
         default = client_fields[name].default if name in client_fields else None
         if name in target_fields:
-            problem = None if value is None else target_fields[name].check(value)
+            field = target_fields[name]
+            problem = None if value is None else field.check(value)
             if problem is None:
                 result[name] = value
-            elif not _is_neutral_value(
-                value, target_fields[name].default, default, *row.neutral_values
-            ):
+            elif not _is_neutral_value(value, field.default, default, *row.neutral_values):
                 raise InvalidField(name, f"{problem} for the upstream that serves this model")
         elif name in upstream.accepts or not (name in client_fields or upstream.is_gateway):
             result[name] = value
@@ -222,10 +217,9 @@ def _find_redundant_output_limit(
     from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json
 ) -> list[str]:
     """Return the output limit to drop if a chat sets two: legacy completions have only one."""
-    bounds = body.get("max_tokens"), body.get("max_completion_tokens")
+    bounds = {body.get("max_tokens"), body.get("max_completion_tokens")} - {None}
     to_legacy = from_endpoint in _CONVERSATION_ENDPOINTS and to_endpoint == "completions"
-    is_legacy_target = to_legacy and None not in bounds
-    return ["max_tokens"] if is_legacy_target and bounds[0] != bounds[1] else []
+    return ["max_tokens"] if to_legacy and len(bounds) > 1 else []
 
 
 def _is_neutral_value(value: object, *neutral_values: object) -> bool:
@@ -275,9 +269,8 @@ def apply_parameter_overrides(
 
 
 def _set_parameter(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
-    is_known = (
-        name in OPENAI.fields[endpoint] or endpoint in FIELDS.get(name, UNDECLARED).path_by_api
-    )
+    by_api = FIELDS.get(name, UNDECLARED).path_by_api
+    is_known = name in OPENAI.fields[endpoint] or endpoint in by_api
     if not is_known and name not in token_bounds.OUTPUT_LIMIT_FIELDS:
         return body
 
@@ -287,10 +280,10 @@ def _set_parameter(endpoint: Endpoint, body: Json, name: str, value: Any) -> Jso
         return min(old, value) if field in token_bounds.MIN_OUTPUT_FIELDS else None
 
     body = _change_number_fields(body, name, change)
-    if name in token_bounds.OUTPUT_LIMIT_FIELDS:
-        bound = _choose_output_limit_name(endpoint, body, name)
-        return body if bound is None else body | {bound: value}
-    return body | {name: value}
+    if name not in token_bounds.OUTPUT_LIMIT_FIELDS:
+        return body | {name: value}
+    bound = _choose_output_limit_name(endpoint, body, name)
+    return body if bound is None else body | {bound: value}
 
 
 def _cap_parameter(
@@ -307,23 +300,14 @@ def _cap_parameter(
             return _cap_reasoning_budget(old, maximum)
         if field not in token_bounds.OUTPUT_LIMIT_FIELDS:
             return min(old, maximum)
-        return (
-            min(max(old, minimum), maximum)
-            if old >= token_bounds.OUTPUT_LIMIT_FIELDS[field]
-            else maximum
-        )
+        is_bound = old >= token_bounds.OUTPUT_LIMIT_FIELDS[field]
+        return min(max(old, minimum), maximum) if is_bound else maximum
 
     body = _change_number_fields(body, name, change)
-    bound = (
-        _choose_output_limit_name(endpoint, body, name)
-        if name in token_bounds.OUTPUT_LIMIT_FIELDS
-        else None
-    )
-    if bound is None:
+    bound = _choose_output_limit_name(endpoint, body, name)
+    obeyed = [body.get(name) for name in token_bounds.OUTPUT_LIMIT_FIELDS if name in obeyed_fields]
+    if bound is None or any(value is not None for value in obeyed):
         return body
-    for field in token_bounds.OUTPUT_LIMIT_FIELDS.keys() & body.keys():
-        if field in obeyed_fields and body[field] is not None:
-            return body
     return body | {bound: _compute_lowest_output_limit(endpoint, body, maximum)}
 
 
@@ -350,7 +334,9 @@ def _change_number_fields(body: Json, name: str, change: Change, path: str = "")
 
 
 def _choose_output_limit_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
-    """Return the name of an endpoint's output limit, None if the endpoint has no output."""
+    """Return an endpoint's name of an output limit, None if it has no output or no such limit."""
+    if name not in token_bounds.OUTPUT_LIMIT_FIELDS:
+        return None
     if endpoint == "completions":
         return "max_tokens"
     if endpoint == "responses":
@@ -368,16 +354,12 @@ def _compute_lowest_output_limit(endpoint: Endpoint, body: Json, maximum: float)
     It is the lowest of ``maximum``, the limits in the request and the default of legacy
     completions, but at least 1.
     """
-    lowest = (
-        min(maximum, token_bounds.DEFAULT_LEGACY_MAX_TOKENS)
-        if endpoint == "completions"
-        else maximum
-    )
-    for path, group in token_bounds.list_body_and_option_groups(body):
-        for name in token_bounds.OUTPUT_LIMIT_FIELDS.keys() & group.keys():
-            if (
-                group[name] is not None
-                and token_bounds.unify_budget_name(path, name) in token_bounds.OUTPUT_LIMIT_FIELDS
-            ):
-                lowest = min(lowest, group[name])
-    return max(1, lowest)
+    names = token_bounds.OUTPUT_LIMIT_FIELDS
+    bounds: list[float] = [
+        group[name]
+        for path, group in token_bounds.list_body_and_option_groups(body)
+        for name in names.keys() & group.keys()
+        if group[name] is not None and token_bounds.unify_budget_name(path, name) in names
+    ]
+    default = [token_bounds.DEFAULT_LEGACY_MAX_TOKENS] if endpoint == "completions" else []
+    return max(1, min([maximum, *default, *bounds]))

@@ -7,7 +7,9 @@ fields are forwarded unchanged, the usual case, need no further translation.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -142,15 +144,9 @@ def choose_target_endpoint(client_endpoint: Endpoint, target: Target) -> Endpoin
         return client_endpoint
     if client_endpoint != "embeddings" and target.endpoint is not None:
         return target.endpoint
-    endpoints = _get_supported_endpoints(target)
-    return next(
-        (
-            endpoint
-            for endpoint in ENDPOINT_ALTERNATIVES.get(client_endpoint, ())
-            if endpoint in endpoints
-        ),
-        client_endpoint,
-    )
+    alternatives, supported = ENDPOINT_ALTERNATIVES, _get_supported_endpoints(target)
+    endpoints = (name for name in alternatives.get(client_endpoint, ()) if name in supported)
+    return next(endpoints, client_endpoint)
 
 
 def _get_supported_endpoints(target: Target) -> frozenset[Endpoint]:
@@ -252,15 +248,11 @@ def compute_changed_fields(
         if type(value) is not int:
             return None
     numbers = model, tuple(fields.items())
-    cached = (
-        changes.changed.setdefault(route, {})
-        if changes.set or changes.cap
-        else route.fields_without_rules
-    )
-    try:
+    cached = route.fields_without_rules
+    if changes.set or changes.cap:
+        cached = changes.changed.setdefault(route, {})
+    with suppress(KeyError):
         return cached[numbers]  # one operation, because threads may clear the cache
-    except KeyError:
-        pass
     result = apply_parameter_overrides(
         route.endpoint,
         {"model": model, **fields},
@@ -276,17 +268,16 @@ def compute_changed_fields(
         for name, value in changed.items()
         if name in route.checks and value is not None
     )
-    bound = (
-        estimate_max_output_per_prompt(
+    changed_fields = None
+    if is_fit:
+        bound = estimate_max_output_per_prompt(
             changed, route.supported_fields, accepts_zero=route.accepts_zero_bound
         )
-        if is_fit
-        else 0
-    )
+        changed_fields = ChangedFields(changed, bound)
     if len(cached) >= MAX_CACHED:
         cached.clear()
-    cached[numbers] = ChangedFields(changed, bound) if is_fit else None
-    return cached[numbers]
+    cached[numbers] = changed_fields
+    return changed_fields
 
 
 def apply_overrides(call: Call, target: Target, changes: ParameterOverrides) -> Json:
@@ -339,14 +330,13 @@ def build_request(
         forwarded = select_forwarded_headers(client_headers, server, target.upstream.accepts)
         headers = {**server.default_headers, **forwarded, **headers}
     if dropped:
-        aliases = (
-            alias for name in dropped for alias in find_client_field_names(name, call.field_aliases)
-        )
-        dropped = tuple(dict.fromkeys(aliases))
+        names = [find_client_field_names(name, call.field_aliases) for name in dropped]
+        dropped = tuple(dict.fromkeys(chain(*names)))
+    url = route.url
+    if MODEL_PLACEHOLDER in url:
+        url = url.replace(MODEL_PLACEHOLDER, quote(target.model, ""))
     return UpstreamRequest(
-        route.url.replace(MODEL_PLACEHOLDER, quote(target.model, ""))
-        if MODEL_PLACEHOLDER in route.url
-        else route.url,
+        url,
         headers,
         raw,
         endpoint=route.endpoint,

@@ -159,9 +159,8 @@ class ResponseComposer:
         name, number = opened.type.event.encode(), self._out.number
         self._out.number += 1
         head = b'event: %b.delta\ndata: {"type":"%b.delta","sequence_number":%d'
-        return b"".join(
-            [out, head % (name, name, number), opened.middle, dump(text, len(text)), suffix]
-        )
+        head %= (name, name, number)
+        return b"".join([out, head, opened.middle, dump(text, len(text)), suffix])
 
     def _open_text(self, text_type: TextType) -> bytes:
         opened = self._open
@@ -213,11 +212,10 @@ class ResponseComposer:
         opened, self._part = self._open, None
         if opened is None:
             return b""
-        out = self._out.encode(
-            f"{opened.type.event}.done", {**opened.location, **opened.whole_text_members}
-        )
+        members = opened.whole_text_members
+        out = self._out.encode(f"{opened.type.event}.done", {**opened.location, **members})
         if not opened.type.part_type:
-            opened.item |= opened.whole_text_members
+            opened.item |= members
             return out
         part = opened.item["content"][opened.part_index] = opened.content_part
         event = {**opened.location, "part": part}
@@ -230,9 +228,8 @@ class ResponseComposer:
         self._open = None
         if "status" in opened.item:
             opened.item["status"] = "completed"
-        return out + self._out.encode(
-            schema.ITEM_DONE, {schema.OUTPUT_INDEX: opened.index, "item": opened.item}
-        )
+        event = {schema.OUTPUT_INDEX: opened.index, "item": opened.item}
+        return out + self._out.encode(schema.ITEM_DONE, event)
 
     def _end_response(self) -> bytes:
         if self._has_ended:

@@ -30,6 +30,8 @@ CONVERTED_FIELDS = {
 """Fields with another format in a chat. All others keep their names."""
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
 TOOL_CHOICES = frozenset({"auto", "none", "required"})
+ITEM_TYPES = {"function": ("function_call", "arguments"), "custom": ("custom_tool_call", "input")}
+"""The item type of a tool call, and the member with its text, by the type of the tool."""
 
 
 def convert_to_chat(body: Json, *, keeps_thoughts: bool) -> tuple[Json, tuple[str, ...]]:
@@ -66,9 +68,8 @@ class _ResponsesToChatConversion:
             self.dropped.add("store")  # a stored chat has no response id
         elif body.get("store") is False:
             chat["store"] = False
-        renamed, dropped = convert_from_api(
-            body, "responses", {"response_format": _convert_text_format}
-        )
+        conversions = {"response_format": _convert_text_format}
+        renamed, dropped = convert_from_api(body, "responses", conversions)
         self.dropped |= dropped
         chat |= self._convert_tools() | renamed | self._convert_logprobs()
         bound = body.get("max_output_tokens")
@@ -133,8 +134,8 @@ class _ResponsesToChatConversion:
 
     def add_tool_call(self, item: Json, place: str) -> None:
         """Add a tool call to the last assistant message, or to a new one."""
-        is_custom = item["type"] == "custom_tool_call"
-        kind, argument = ("custom", "input") if is_custom else ("function", "arguments")
+        kind = "custom" if item["type"] == "custom_tool_call" else "function"
+        _, argument = ITEM_TYPES[kind]
         inner = {"name": item.get("name"), argument: item.get(argument)}
         previous = self._messages[-1] if self._messages else {}
         call = {"id": _read_tool_call_id(item, place), "type": kind, kind: inner}
@@ -203,23 +204,18 @@ def _group_tool_results(messages: Sequence[Json]) -> list[Json]:
 
 
 def _convert_text_format(text_format: Any) -> Json | None:
-    kind = text_format.get("type") if isinstance(text_format, dict) else None
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        return {"type": kind}
+    kind = as_object(text_format).get("type")
+    if kind in ("text", "json_object"):
+        return None if kind == "text" else {"type": kind}
     if kind != "json_schema":
         raise InvalidField("text.format", NOT_SUPPORTED)
-    schema = {
-        name: value for name, value in text_format.items() if name != "type" and value is not None
-    }
+    schema = {name: value for name, value in text_format.items() if value is not None}
+    del schema["type"]
     return {"type": kind, "json_schema": schema}
 
 
 def _convert_input_parts(parts: list[Any], place: str) -> list[Json]:
-    return [
-        _convert_input_part(as_object(part), f"{place}.{index}") for index, part in enumerate(parts)
-    ]
+    return [_convert_input_part(as_object(p), f"{place}.{n}") for n, p in enumerate(parts)]
 
 
 def _convert_input_part(part: Json, place: str) -> Json:
@@ -257,10 +253,8 @@ def convert_from_chat(body: Json) -> Json:
         request["include"] = [INCLUDE_LOGPROBS]
     tools, choice = request.get("tools"), request.get("tool_choice")
     if tools:
-        tools = tools if isinstance(tools, list) else [tools]
-        request["tools"] = [
-            _flatten_tool(tool, f"tools.{index}") for index, tool in enumerate(tools)
-        ]
+        tools = enumerate(tools if isinstance(tools, list) else [tools])
+        request["tools"] = [_flatten_tool(tool, f"tools.{index}") for index, tool in tools]
     if isinstance(choice, dict):
         request["tool_choice"] = _flatten_tool(choice, "tool_choice")
     return rename_chat_fields(request)
@@ -276,7 +270,7 @@ def rename_chat_fields(body: Json) -> Json:
 
 
 def _convert_response_format(response_format: Any) -> Json:
-    kind = response_format.get("type") if isinstance(response_format, dict) else None
+    kind = as_object(response_format).get("type")
     if kind in ("text", "json_object"):
         return {"type": kind}
     schema = response_format.get("json_schema") if kind == "json_schema" else None
@@ -286,7 +280,7 @@ def _convert_response_format(response_format: Any) -> Json:
 
 
 def _flatten_tool(tool: Any, place: str) -> Json:
-    kind = tool.get("type") if isinstance(tool, dict) else None
+    kind = as_object(tool).get("type")
     inner = tool.get(kind) if kind in ("function", "custom") else None
     if not isinstance(inner, dict):
         raise InvalidField(place, NOT_SUPPORTED)
@@ -337,11 +331,9 @@ def _convert_tool_calls(message: Json, place: str) -> list[Json]:
         inner = call.get(kind) if kind in ("function", "custom") else None
         if not isinstance(inner, dict):
             raise InvalidField(f"{place}.tool_calls.{index}", NOT_SUPPORTED)
-        item = {"type": f"{kind}_call", "call_id": call.get("id"), "name": inner.get("name")}
-        if kind == "custom":
-            items.append({**item, "type": "custom_tool_call", "input": inner.get("input")})
-        else:
-            items.append({**item, "arguments": inner.get("arguments")})
+        item_type, argument = ITEM_TYPES[str(kind)]
+        item = {"type": item_type, "call_id": call.get("id"), "name": inner.get("name")}
+        items.append({**item, argument: inner.get(argument)})
     return items
 
 
@@ -352,7 +344,7 @@ def _make_input_parts(content: Any, role: str, place: str) -> list[Json]:
 
 
 def _make_input_part(part: Any, role: str, place: str) -> Json:
-    kind = part.get("type") if isinstance(part, dict) else None
+    kind = as_object(part).get("type")
     if kind == "text" and isinstance(part.get("text"), str):
         text_type = "output_text" if role == "assistant" else "input_text"
         return {"type": text_type, "text": part["text"]}
@@ -366,6 +358,6 @@ def _make_input_part(part: Any, role: str, place: str) -> Json:
     if kind == "image_url":
         image = {"type": "input_image", "image_url": inner.get("url")}
         return {**image, "detail": inner.get("detail") or "auto"}
-    return (
-        {**inner, "type": "input_file"} if kind == "file" else {"type": kind, "input_audio": inner}
-    )
+    if kind == "file":
+        return {**inner, "type": "input_file"}
+    return {"type": kind, "input_audio": inner}

@@ -222,7 +222,7 @@ class DocumentSealer:
         provider_id = document.get("id")
         if not isinstance(provider_id, str):
             return None
-        return {**document, "id": self._seal_conversation_id(provider_id)}
+        return {**document, "id": self._seal_id(provider_id, CONVERSATIONS)}
 
     def _seal_page(self, document: Json) -> Json | None:
         members = self._seal_id_members(document, EVENT_MEMBERS)
@@ -238,28 +238,24 @@ class DocumentSealer:
         for name in ("id", PREVIOUS_RESPONSE_ID):
             provider_id = response.get(name)
             if isinstance(provider_id, str):
-                members[name] = self._find_client_id(provider_id) or self.id_sealer.seal(
-                    self.key_name, self.deployment, self.target, provider_id
-                )
+                members[name] = self._seal_id(provider_id)
         output = response.get("output")
         if isinstance(output, list) and (items := self._seal_items(output)) is not output:
             members["output"] = items
         conversation = response.get(CONVERSATION)
         if isinstance(conversation, dict) and isinstance(conversation.get("id"), str):
-            sealed_id = self._seal_conversation_id(conversation["id"])
+            sealed_id = self._seal_id(conversation["id"], CONVERSATIONS)
             members[CONVERSATION] = {**conversation, "id": sealed_id}
         elif isinstance(conversation, str):
-            members[CONVERSATION] = self._seal_conversation_id(conversation)
+            members[CONVERSATION] = self._seal_id(conversation, CONVERSATIONS)
         return {**response, **members} if members else None
 
-    def _find_client_id(self, provider_id: str) -> str | None:
+    def _seal_id(self, provider_id: str, kind: StateKind = RESPONSES) -> str:
         ref = self.state_ref
-        return ref.client_id if ref is not None and provider_id and provider_id == ref.id else None
-
-    def _seal_conversation_id(self, provider_id: str) -> str:
-        return self._find_client_id(provider_id) or self.id_sealer.seal(
-            self.key_name, self.deployment, self.upstream, provider_id, CONVERSATIONS
-        )
+        if ref is not None and kind is not ITEMS and provider_id and provider_id == ref.id:
+            return ref.client_id
+        target = self.upstream if kind is CONVERSATIONS else self.target
+        return self.id_sealer.seal(self.key_name, self.deployment, target, provider_id, kind)
 
     def _seal_items(self, items: list[Any]) -> list[Any]:
         """Return items with sealed ids, the same list if nothing changes."""
@@ -277,11 +273,7 @@ class DocumentSealer:
         for name in names:
             provider_id = document.get(name)
             if provider_id and isinstance(provider_id, str):
-                sealed = self.sealed_items.get(provider_id)
-                if sealed is None:
-                    sealed = self.id_sealer.seal(
-                        self.key_name, self.deployment, self.target, provider_id, ITEMS
-                    )
-                    self.sealed_items[provider_id] = sealed
-                members[name] = sealed
+                if provider_id not in self.sealed_items:
+                    self.sealed_items[provider_id] = self._seal_id(provider_id, ITEMS)
+                members[name] = self.sealed_items[provider_id]
         return members

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.responses import schema
@@ -34,9 +35,7 @@ class WholeResponseReader:
             raise UpstreamInvalid("The upstream sent a response that is not complete.")
         if options.stream:
             reader = ResponsesReader(options)
-            return [
-                frame for event in _make_stream_events(doc) for frame in reader.read_event(event)
-            ]
+            return [*chain(*map(reader.read_event, _make_stream_events(doc)))]
         events: list[Event] = [make_start_event(doc), *self._make_item_events(items)]
         if not is_unfinished:
             events += [*make_end_events(doc), RESPONSE_END]

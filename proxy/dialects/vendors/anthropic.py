@@ -10,13 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from proxy import errors
-from proxy.dialects.base import (
-    ClientDialect,
-    Dialect,
-    ErrorResponse,
-    Headers,
-    UpstreamDialect,
-)
+from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, Headers, UpstreamDialect
 from proxy.dialects.messages.to_chat import check_content_blocks
 from proxy.dialects.statuses import (
     CONTEXT_EXCEEDED,
@@ -26,6 +20,7 @@ from proxy.dialects.statuses import (
     QUOTA_EXCEEDED,
 )
 from proxy.dialects.vendors import openai
+from proxy.dialects.wire.strict_json import as_object
 from proxy.errors.field_problems import BAD_NAME
 from proxy.errors.words import MAX_NAME, MAX_TEXT
 from proxy.fields.checks import Fields, token_count
@@ -39,8 +34,7 @@ PATHS: Mapping[Endpoint, str] = {
 }
 ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     *(("POST", path, endpoint) for endpoint, path in PATHS.items()),
-    ("GET", "/models", "models"),
-    ("GET", "/models/{model}", "models"),
+    *openai.MODEL_ROUTES,
 )
 API_VERSION = "2023-06-01"
 MAX_PAGE_MODELS = 1000
@@ -64,8 +58,7 @@ BLOCKED_OUTPUT = " (Output blocked by content filtering policy)"
 
 def read_end_user(body: Json) -> str | None:
     """Return the end user in the metadata. Raises ``InvalidField``."""
-    metadata = body.get("metadata")
-    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    user = as_object(body.get("metadata")).get("user_id")
     if user is not None and not (isinstance(user, str) and len(user) <= MAX_NAME):
         raise errors.InvalidField("metadata.user_id", BAD_NAME)
     return user
@@ -78,8 +71,7 @@ def check_page_and_echo_id(headers: Headers, head: RequestHead) -> RequestHead:
 
 def check_thinking_budget_is_positive(body: Json) -> None:
     """Raise ``InvalidField`` for an invalid thinking budget."""
-    thinking = body.get("thinking")
-    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    budget = as_object(body.get("thinking")).get("budget_tokens")
     problem = None if budget is None else token_count(1).check(budget)
     if problem is not None:
         raise errors.InvalidField("thinking.budget_tokens", problem)
@@ -110,9 +102,8 @@ def make_error_response(
     if isinstance(error, errors.InvalidField) and error.param == "thread":
         inner["details"] = THREADS_UNSUPPORTED
     body = {"type": "error", "error": inner, "request_id": request_id}
-    return ErrorResponse(
-        status, body, ((REQUEST_ID, request_id), *openai.make_retry_headers(error))
-    )
+    headers = (REQUEST_ID, request_id), *openai.make_retry_headers(error)
+    return ErrorResponse(status, body, headers)
 
 
 def check_page_size(head: RequestHead) -> None:
@@ -177,11 +168,7 @@ ANTHROPIC = Dialect(
     lenient_fields={"chat": LENIENT_MESSAGES, "count_tokens": COUNT_TOKENS},
     families={"chat": "messages", "count_tokens": "messages"},
     client=ClientDialect(
-        routes={
-            (method, prefix + path): endpoint
-            for prefix in ("/v1", "")
-            for method, path, endpoint in ROUTES
-        },
+        routes=openai.add_prefixes(("/v1", ""), ROUTES),
         key_headers=("x-api-key", "authorization"),
         make_error_response=make_error_response,
         read_headers=check_page_and_echo_id,

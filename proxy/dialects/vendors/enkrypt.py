@@ -29,12 +29,8 @@ FIELDS: dict[Endpoint, Fields] = {
 
 
 def add_guard_results(data: Json, results: GuardResults, findings: base.Findings = ()) -> Json:
-    return {
-        **data,
-        DETECTIONS_MEMBER: merge_enkrypt_detections(
-            data, findings, make_enkrypt_detections(results)
-        ),
-    }
+    detections = merge_enkrypt_detections(data, findings, make_enkrypt_detections(results))
+    return {**data, DETECTIONS_MEMBER: detections}
 
 
 def read_enkrypt_headers(headers: base.Headers, head: RequestHead) -> RequestHead:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from proxy.dialects.base import ClientDialect, Dialect, UpstreamDialect
 from proxy.dialects.vendors import openai
+from proxy.dialects.wire.strict_json import as_int, as_object, as_objects, get_int
 from proxy.errors import InvalidField
 from proxy.fields.field_table import get_fields
 from proxy.types import Call, Endpoint, Json
@@ -52,19 +52,12 @@ def from_chat(endpoint: Endpoint, body: Json) -> Json:
     return {k: v for k, v in body.items() if k not in absent} | changed
 
 
-def _read_integer(usage: Any, name: str) -> int | None:
-    count = usage.get(name) if isinstance(usage, dict) else None
-    return count if type(count) is int else None
-
-
 def _make_choice(model: str, document: Json) -> Json:
-    choices = document.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else {}
-    choice = choice if isinstance(choice, dict) else {}
-    usage: Json = {name: _read_integer(document.get("usage"), name) for name in _COUNTS}
-    reported_ms = _read_integer(document.get("usage"), "prediction_time_ms")
-    measured_ms = _read_integer(document, "prediction_time_ms") or 0
-    usage["prediction_time_ms"] = measured_ms if reported_ms is None else reported_ms
+    [choice, *_] = as_objects(document.get("choices")) or [{}]
+    native = as_object(document.get("usage"))
+    usage: Json = {name: get_int(native, name) for name in _COUNTS}
+    reported_ms, measured_ms = (get_int(doc, "prediction_time_ms") for doc in (native, document))
+    usage["prediction_time_ms"] = (measured_ms or 0) if reported_ms is None else reported_ms
     result: Json = {
         "text": choice.get("text") or "",
         "created": document.get("created") or int(datetime.now(UTC).timestamp()),
@@ -80,9 +73,8 @@ def compose_response(call: Call, documents: Mapping[int, Json]) -> Json:
 
     ``prediction_time_ms`` is the maximum, because models run concurrently.
     """
-    choices = [
-        _make_choice(model, documents[index]) for index, model in enumerate(call.requested_models)
-    ]
+    models = enumerate(call.requested_models)
+    choices = [_make_choice(model, documents[index]) for index, model in models]
     usages = [choice["usage"] for choice in choices if "error" not in choice]
     totals: Json = {}
     for name in _COUNTS:
@@ -104,14 +96,13 @@ FINISH_REASONS = {"stop token reached": "stop", "timeout": "length"}
 
 def convert_to_legacy_completion(data: Json) -> Json:
     """Return a response as a legacy completion."""
-    choices = [c for c in data.get("choices") or () if isinstance(c, dict)]
-    usage = data.get("usage")
-    created = choices[0].get("created") if choices else None
+    choices = as_objects(data.get("choices"))
+    usage, first = data.get("usage"), choices[0] if choices else {}
     return {
         "id": data.get("id"),
         "object": "text_completion",
-        "created": created if type(created) is int else 0,
-        "model": choices[0].get("model") if choices else None,
+        "created": as_int(first.get("created")),
+        "model": first.get("model"),
         "choices": [
             {
                 "index": index,

@@ -5,7 +5,7 @@ Sources: OpenAI's API reference for legacy completions, chat completions and emb
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from proxy.dialects.base import ClientDialect, Dialect, ErrorResponse, UpstreamDialect
 from proxy.dialects.responses import schema, stored
@@ -52,12 +52,8 @@ RULED_FIELDS = frozenset({"best_of", "stream_options", "top_logprobs"})
 
 
 def make_error_object(error: ProxyError) -> Json:
-    body: Json = {
-        "message": error.message,
-        "type": error.client_type,
-        "param": error.param,
-        "code": error.client_code,
-    }
+    body: Json = {"message": error.message, "type": error.client_type}
+    body |= {"param": error.param, "code": error.client_code}
     if isinstance(error, GuardBlocked):
         body["guard"] = {"name": error.guard, "kind": error.kind}
     return body
@@ -67,9 +63,8 @@ def make_error_response(
     error: ProxyError, request_id: str, *, ends_stream: bool = False
 ) -> ErrorResponse:
     """Return the ``error`` object that SDKs read."""
-    return ErrorResponse(
-        error.status, {"error": make_error_object(error)}, make_retry_headers(error)
-    )
+    body = {"error": make_error_object(error)}
+    return ErrorResponse(error.status, body, make_retry_headers(error))
 
 
 def make_retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
@@ -86,36 +81,15 @@ def make_retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
 
 def make_routes(*prefixes: str) -> dict[tuple[str, str], Endpoint]:
     """Return the routes of this API under each prefix."""
-    return {
-        (method, prefix + path): endpoint
-        for prefix in prefixes
-        for method, path, endpoint in _ROUTES
-    }
+    return add_prefixes(prefixes, _ROUTES)
 
 
-_ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
-    ("POST", "/completions", "completions"),
-    ("POST", "/chat/completions", "chat"),
-    ("POST", "/embeddings", "embeddings"),
-    ("GET", "/models", "models"),
-    ("GET", "/models/{model}", "models"),
-)
+def add_prefixes(
+    prefixes: Iterable[str], routes: Sequence[tuple[str, str, Endpoint]]
+) -> dict[tuple[str, str], Endpoint]:
+    """Return routes (method, path and endpoint) under each prefix."""
+    return {(method, p + path): endpoint for p in prefixes for method, path, endpoint in routes}
 
-AZURE_PREFIX = "/openai/deployments/{deployment}"
-AZURE_ROUTES: dict[tuple[str, str], Endpoint] = {
-    ("POST", AZURE_PREFIX + "/chat/completions"): "chat",
-    ("POST", AZURE_PREFIX + "/completions"): "completions",
-    ("POST", AZURE_PREFIX + "/embeddings"): "embeddings",
-    ("GET", "/openai/models"): "models",
-    ("GET", "/openai/models/{model}"): "models",
-}
-"""Routes of Azure's clients. The first match counts, so chat precedes completions."""
-
-RESPONSES_ROUTES: dict[tuple[str, str], Endpoint] = {
-    (method, prefix + path): endpoint
-    for prefix in ("/v1", "", "/openai/v1", "/openai")
-    for method, path, endpoint in (("POST", "/responses", "responses"), *stored.ROUTES)
-}
 
 PATHS: dict[Endpoint, str] = {
     "completions": "/completions",
@@ -123,7 +97,26 @@ PATHS: dict[Endpoint, str] = {
     "responses": "/responses",
     "embeddings": "/embeddings",
 }
+MODEL_ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("GET", "/models", "models"),
+    ("GET", "/models/{model}", "models"),
+)
+_ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    *(("POST", path, endpoint) for endpoint, path in PATHS.items() if endpoint != "responses"),
+    *MODEL_ROUTES,
+)
 
+AZURE_PREFIX = "/openai/deployments/{deployment}"
+AZURE_ROUTES: dict[tuple[str, str], Endpoint] = {
+    **{
+        ("POST", AZURE_PREFIX + PATHS[name]): name for name in ("chat", "completions", "embeddings")
+    },
+    **add_prefixes(["/openai"], MODEL_ROUTES),
+}
+"""Routes of Azure's clients. The first match counts, so chat precedes completions."""
+RESPONSES_ROUTES: dict[tuple[str, str], Endpoint] = add_prefixes(
+    ("/v1", "", "/openai/v1", "/openai"), (("POST", "/responses", "responses"), *stored.ROUTES)
+)
 
 RESPONSES: dict[Endpoint, FamilyName] = {"responses": "responses"}
 

@@ -20,7 +20,7 @@ import orjson
 
 from proxy.dialects.base import Headers
 from proxy.dialects.request_headers import Tag, check_tags, make_header_error, parse_timeout_s
-from proxy.dialects.wire.strict_json import parse_rejecting_duplicates
+from proxy.dialects.wire.strict_json import as_object, parse_rejecting_duplicates
 from proxy.errors.words import (
     MAX_ID,
     MAX_NAME,
@@ -79,14 +79,9 @@ def read_other_gateway_headers(headers: Headers, head: RequestHead) -> RequestHe
 
     Properties are read from ``head.headers``, without credentials, because they are logged.
     """
-    ignored = sorted(
-        name
-        for name in headers
-        if name.startswith(WARNED_PREFIXES)
-        and not (
-            name in HEADER_MEANINGS or name in PROPERTY_NAMES or name.startswith(PROPERTY_PREFIX)
-        )
-    )
+    known = HEADER_MEANINGS.keys() | PROPERTY_NAMES.keys()
+    unknown = sorted(name for name in headers.keys() - known if name.startswith(WARNED_PREFIXES))
+    ignored = [name for name in unknown if not name.startswith(PROPERTY_PREFIX)]
     headers = head.headers
     meanings = {name: HEADER_MEANINGS[name] for name in headers if name in HEADER_MEANINGS}
     warning = f"headers ignored because the policy decides: {join_names(ignored)}"
@@ -160,10 +155,8 @@ def _iter_properties(headers: Headers, meanings: dict[str, Meaning]) -> Iterator
         if name in PROPERTY_NAMES:
             yield BoundedText(PROPERTY_NAMES[name]), shorten(value, MAX_NAME)
         elif name.startswith(PROPERTY_PREFIX) and name != PROPERTY_PREFIX:
-            yield (
-                shorten_to_ascii(name.removeprefix(PROPERTY_PREFIX), MAX_WORD),
-                shorten(value, MAX_NAME),
-            )
+            property_name = name.removeprefix(PROPERTY_PREFIX)
+            yield shorten_to_ascii(property_name, MAX_WORD), shorten(value, MAX_NAME)
         elif meanings.get(name) == "metadata":
             yield from _parse_metadata_header(value)
 
@@ -174,7 +167,7 @@ def _parse_metadata_header(header: str) -> Iterator[Property]:
         members = parse_rejecting_duplicates(header.encode())
     except ValueError:
         return
-    for name, value in first_items(members.items() if isinstance(members, dict) else ()):
+    for name, value in first_items(as_object(members).items()):
         if name.strip() and isinstance(value, (str, int, float)):
             text = value if isinstance(value, str) else orjson.dumps(value).decode()
             yield shorten_to_ascii(name, MAX_WORD), shorten(text, MAX_NAME)

@@ -26,7 +26,7 @@ from proxy.dialects.findings import (
 from proxy.dialects.request_headers import Tag, make_header_error, parse_timeout_s
 from proxy.dialects.statuses import DEFAULT_STATUSES, DENIAL_CODES
 from proxy.dialects.vendors import openai, other_gateways
-from proxy.dialects.wire.strict_json import parse_rejecting_duplicates
+from proxy.dialects.wire.strict_json import as_object, parse_rejecting_duplicates
 from proxy.errors import GuardBlocked, GuardUnavailable, ProxyError
 from proxy.errors.words import MAX_NAME, join_names
 from proxy.types import Json, RequestHead
@@ -116,18 +116,15 @@ def _choose_weighted_targets(
     config: dict[str, Any], targets: list[Any], call_id: str
 ) -> tuple[str, ...]:
     # A hash of ``call_id`` decides which target is the first.
-    strategy = config.get("strategy")
-    mode = strategy.get("mode") if isinstance(strategy, dict) else None
-    if mode != "loadbalance":
+    if as_object(config.get("strategy")).get("mode") != "loadbalance":
         problem = (
             "several targets require the strategy mode loadbalance. Set fallbacks in the policy."
         )
         raise make_header_error(CONFIG_HEADER, problem)
     refused = sorted(config.keys() - _IGNORED_KEYS - {"strategy", "targets"})
     if refused:
-        raise make_header_error(
-            CONFIG_HEADER, f"must not set {join_names(refused)} together with targets"
-        )
+        problem = f"must not set {join_names(refused)} together with targets"
+        raise make_header_error(CONFIG_HEADER, problem)
     if len(targets) > MAX_TARGETS:
         raise make_header_error(CONFIG_HEADER, f"must have at most {MAX_TARGETS} targets")
     weights = [_read_weight(index, target) for index, target in enumerate(targets)]
@@ -141,10 +138,9 @@ def _choose_weighted_targets(
 
 def _read_weight(index: int, target: Any) -> float:
     place = f"targets[{index}]"
-    if not isinstance(target, dict) or not isinstance(target.get("virtual_key"), str):
-        raise make_header_error(
-            CONFIG_HEADER, f"{place}.virtual_key must be the name of a deployment"
-        )
+    if not isinstance(as_object(target).get("virtual_key"), str):
+        problem = f"{place}.virtual_key must be the name of a deployment"
+        raise make_header_error(CONFIG_HEADER, problem)
     refused = sorted(target.keys() - {"virtual_key", "weight"})
     if refused:
         raise make_header_error(CONFIG_HEADER, f"{place} may not set {join_names(refused)}")
@@ -238,11 +234,8 @@ def _make_hook(result: GuardResult) -> Json:
     }
     if result.error is not None:
         check["error"] = {"name": "Check error", "message": "The guard could not inspect the text."}
-    is_skipped = result.verdict == "not_applicable"
-    is_block = result.action == "block"
-    return make_portkey_hook(
-        result.guard, check, verdict=has_passed, deny=is_block, skip=is_skipped
-    )
+    deny, skip = result.action == "block", result.verdict == "not_applicable"
+    return make_portkey_hook(result.guard, check, verdict=has_passed, deny=deny, skip=skip)
 
 
 PORTKEY = base.Dialect(

@@ -96,22 +96,14 @@ def make_error_response(
     error: ProxyError, request_id: str, *, ends_stream: bool = False
 ) -> ErrorResponse:
     """Return OpenAI's error object, with FastAPI's ``detail`` and status 422 for a field."""
-    body: Json = {"error": openai.make_error_object(error)}
-    if isinstance(error, InvalidField):
-        return ErrorResponse(
-            422, {"detail": _make_error_detail(error.param, error.problem), **body}
-        )
-    if isinstance(error, UpstreamRejected) and error.status == 422 and error.param:
-        message = error.message.removeprefix(f"{error.param}: ")
-        return ErrorResponse(422, {"detail": _make_error_detail(error.param, message), **body})
-    return ErrorResponse(
-        error.status, {"detail": error.message, **body}, openai.make_retry_headers(error)
-    )
-
-
-def _make_error_detail(param: str | None, message: str) -> list[Json]:
-    place = ["body", *(param or "").split(".")]
-    return [{"loc": place, "msg": message, "type": "value_error"}]
+    body: Json = {"detail": error.message, "error": openai.make_error_object(error)}
+    is_rejected = isinstance(error, UpstreamRejected) and error.status == 422 and error.param
+    if not isinstance(error, InvalidField) and not is_rejected:
+        return ErrorResponse(error.status, body, openai.make_retry_headers(error))
+    message = error.message.removeprefix(f"{error.param}: ")
+    place = ["body", *(error.param or "").split(".")]
+    body["detail"] = [{"loc": place, "msg": message, "type": "value_error"}]
+    return ErrorResponse(422, body)
 
 
 SCALE = Dialect(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # typeshed lacks it
 from typing import Any
@@ -37,9 +37,7 @@ _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 def decode_large_utf8(raw: bytes, size: int = PIECE_BYTES) -> str:
     """Return UTF-8 as text, decoded in pieces. Raises ``ValueError``."""
     decoder = getincrementaldecoder("utf-8")()
-    pieces = [
-        decoder.decode(raw[position : position + size]) for position in range(0, len(raw), size)
-    ]
+    pieces = [decoder.decode(raw[start : start + size]) for start in range(0, len(raw), size)]
     return "".join([*pieces, decoder.decode(b"", final=True)])
 
 
@@ -119,10 +117,9 @@ class LargeJsonReader:
 
     def _read_short_value(self, position: int) -> tuple[Any, int] | None:
         """Return an object or a list of a few bytes, None if it is longer or malformed."""
+        text = self.text[position : position + min(SHORT_LENGTH, self.size)]
         try:
-            value, end = self.decoder.raw_decode(
-                self.text[position : position + min(SHORT_LENGTH, self.size)]
-            )
+            value, end = self.decoder.raw_decode(text)
         except (ValueError, RecursionError, BadRequest):
             return None
         return value, position + end
@@ -260,35 +257,25 @@ class _JsonWriter:
             self._write_text(value)
         elif isinstance(value, dict | list) and depth < MAX_DEPTH and _is_short_and_flat(value):
             self.emit(orjson.dumps(value))
-        elif isinstance(value, dict):
-            self._write_items(b"{", value.items(), b"}", self._write_member, depth + 1)
-        elif isinstance(value, list | tuple):
-            self._write_items(b"[", value, b"]", self.write, depth + 1)
+        elif isinstance(value, dict | list | tuple):
+            self._write_items(value, depth + 1)
         else:
             self.emit(orjson.dumps(value))
 
-    def _write_items(
-        self,
-        begin: bytes,
-        items: Iterable[Any],
-        end: bytes,
-        write: Callable[[Any, int], None],
-        depth: int,
-    ) -> None:
+    def _write_items(self, container: Any, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise TypeError("too deep")
+        is_object = isinstance(container, dict)
+        begin, end = (b"{", b"}") if is_object else (b"[", b"]")
         mark = begin
-        for item in items:
+        for item in container:
             self.emit(mark)
-            write(item, depth)
+            if is_object:
+                self._write_text(item)
+                self.emit(b":")
+            self.write(container[item] if is_object else item, depth)
             mark = b","
         self.emit(end if mark is not begin else begin + end)
-
-    def _write_member(self, member: tuple[str, Any], depth: int) -> None:
-        name, value = member
-        self._write_text(name)
-        self.emit(b":")
-        self.write(value, depth)
 
     def _write_text(self, text: str) -> None:
         if len(text) <= self.size:

@@ -108,9 +108,8 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> Json:
     result = dict(pairs)
     if len(result) < len(pairs):
         [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise BadRequest(
-            f'The body contains the field "{shorten_to_ascii(name)}" twice in one object.'
-        )
+        name = shorten_to_ascii(name)
+        raise BadRequest(f'The body contains the field "{name}" twice in one object.')
     return result
 
 
@@ -174,11 +173,8 @@ def is_null_or_word(value: Any) -> bool:
 def dump(value: Any, estimated_bytes: int) -> bytes:
     """Return a value as JSON, written in pieces if large. Half a surrogate pair stays escaped."""
     try:
-        return (
-            orjson.dumps(value)
-            if estimated_bytes <= large_json.PIECE_BYTES
-            else large_json.serialize_large(value)
-        )
+        is_large = estimated_bytes > large_json.PIECE_BYTES
+        return large_json.serialize_large(value) if is_large else orjson.dumps(value)
     except TypeError:
         return json.dumps(value).encode()
 
@@ -222,9 +218,8 @@ def read_json(raw: bytes) -> Json:
     """
     try:
         if len(raw) > LARGE_BYTES:
-            document = large_json.LargeJsonReader(
-                large_json.decode_large_utf8(raw), _request_decoder
-            ).read()
+            text = large_json.decode_large_utf8(raw)
+            document = large_json.LargeJsonReader(text, _request_decoder).read()
             large_json.check_serializable(document)
         else:
             document = _parse_small_body(raw)
@@ -328,17 +323,13 @@ class DocumentParser:
             orjson.dumps(wrap_in_writer_levels(document))
         else:
             budget = large_json.ValueBudget(self.max_values) if self.allows_vectors else None
-            document = large_json.LargeJsonReader(
-                large_json.decode_large_utf8(raw), _response_decoder, budget=budget
-            ).read()
+            text = large_json.decode_large_utf8(raw)
+            document = large_json.LargeJsonReader(text, _response_decoder, budget=budget).read()
             large_json.check_serializable(wrap_in_writer_levels(document))
         if count > self.max_values:
-            members = document.values() if isinstance(document, dict) else ()
-            items = [item for member in members if isinstance(member, list) for item in member]
-            logprobs = [item["logprobs"] for item in items if "logprobs" in as_object(item)]
-            if (
-                count_parsed_values(document) - sum(map(count_parsed_values, logprobs))
-                > self.max_values
-            ):
+            items = [item for member in as_object(document).values() for item in as_objects(member)]
+            logprobs = [item["logprobs"] for item in items if "logprobs" in item]
+            count = count_parsed_values(document) - sum(map(count_parsed_values, logprobs))
+            if count > self.max_values:
                 raise large_json.make_too_many_values_error()
         return document

@@ -12,7 +12,6 @@ from proxy.dialects.chat.merging import (
     to_legacy_logprobs,
 )
 from proxy.dialects.chat.requests import (
-    PartTexts,
     move_texts_to_members,
     read_part_texts,
     remove_reasoning,
@@ -31,18 +30,20 @@ TEXT = {"type": "text", "text": "Paris."}
 @for_each(
     ("parts", "texts"),
     [
-        ([], PartTexts("", "", "")),
-        ([THINKING, TEXT], PartTexts("One capital.", "Paris.", "")),
-        ([TEXT, TEXT], PartTexts("", "Paris.Paris.", "")),
-        ([{"type": "thinking", "thinking": "Hm."}], PartTexts("Hm.", "", "")),
-        ([{"type": "thinking", "text": "Hm."}], PartTexts("Hm.", "", "")),
-        ([{"type": "refusal", "refusal": "No."}], PartTexts("", "", "No.")),
-        (["Par", {"text": "is."}], PartTexts("", "Paris.", "")),
-        ([{"type": "reference", "reference_ids": [1]}, TEXT], PartTexts("", "Paris.", "")),
-        ([{"type": "unheard-of", "text": "Paris.", "x": "y"}], PartTexts("", "Paris.", "")),
+        ([], ("", "", "")),
+        ([THINKING, TEXT], ("One capital.", "Paris.", "")),
+        ([TEXT, TEXT], ("", "Paris.Paris.", "")),
+        ([{"type": "thinking", "thinking": "Hm."}], ("Hm.", "", "")),
+        ([{"type": "thinking", "text": "Hm."}], ("Hm.", "", "")),
+        ([{"type": "refusal", "refusal": "No."}], ("", "", "No.")),
+        (["Par", {"text": "is."}], ("", "Paris.", "")),
+        ([{"type": "reference", "reference_ids": [1]}, TEXT], ("", "Paris.", "")),
+        ([{"type": "unheard-of", "text": "Paris.", "x": "y"}], ("", "Paris.", "")),
     ],
 )
-def test_parts_contain_thoughts_texts_and_refusals(parts: list[Any], texts: PartTexts) -> None:
+def test_parts_contain_thoughts_texts_and_refusals(
+    parts: list[Any], texts: tuple[str, ...]
+) -> None:
     assert read_part_texts(parts) == texts
 
 
@@ -52,7 +53,7 @@ def test_only_strings_of_invalid_parts_are_read(odd: Any) -> None:
 
     texts = read_part_texts([*parts, {"type": "text", "text": odd}, {"type": odd}])
 
-    assert all(isinstance(text, str) for text in (texts.thoughts, texts.text, texts.refusal))
+    assert all(isinstance(text, str) for text in texts)
 
 
 @for_each(
