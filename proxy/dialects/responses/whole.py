@@ -35,7 +35,7 @@ class WholeResponseReader:
             raise UpstreamInvalid("The upstream sent a response that is not complete.")
         if options.stream:
             reader = ResponsesReader(options)
-            return [*chain(*map(reader.read_event, _make_stream_events(doc)))]
+            return [*chain(*map(reader.read_event, make_stream_events(doc)))]
         events: list[Event] = [make_start_event(doc), *self._make_item_events(items)]
         if not is_unfinished:
             events += [*make_end_events(doc), RESPONSE_END]
@@ -100,7 +100,8 @@ def _find_item_texts(item: Json, index: int) -> Iterator[ItemText]:
         yield text_type, 0, text, ("output", index, text_type.member)
 
 
-def _make_stream_events(response: Json) -> Iterator[Json]:
+def make_stream_events(response: Json) -> Iterator[Json]:
+    """Yield the stream events of a whole response, without numbers."""
     started = {**response, "status": "in_progress", "output": [], "usage": None}
     for kind in ("created", "in_progress"):
         yield {"type": f"response.{kind}", "response": started}

@@ -150,20 +150,20 @@ def test_reordered_frames_precede_the_end(end: bytes, fault: str | None) -> None
     assert frames[-1].last == (fault is None)
 
 
-@pytest.mark.parametrize("sequencer", [None, LastWord()], ids=["bare", "ordered"])
-def test_frames_before_an_error_are_returned(sequencer: LastWord | None) -> None:
-    frames, fault = read(stream_reader(sequencer=sequencer), [TEXTS + event(b"{oops")])
-
-    assert (texts(frames), fault) == (["Par", "is.", ""], "upstream_invalid_response")
-
-
-@pytest.mark.parametrize("sequencer", [None, LastWord()], ids=["bare", "ordered"])
-def test_incomplete_character_at_the_end_is_invalid(sequencer: LastWord | None) -> None:
-    wire = event(b'{"text": "a\\ud83d"}') + DONE
-
+@for_each("sequencer", [None, LastWord()], ids=["bare", "ordered"])
+@for_each(
+    ("wire", "expected"),
+    [
+        (TEXTS + event(b"{oops"), ["Par", "is.", ""]),
+        (event(b'{"text": "a\\ud83d"}') + DONE, ["a"]),  # an incomplete character
+    ],
+)
+def test_frames_before_an_error_are_returned(
+    wire: bytes, expected: list[str], sequencer: LastWord | None
+) -> None:
     frames, fault = read(stream_reader(sequencer=sequencer), [wire])
 
-    assert (texts(frames), fault) == (["a"], "upstream_invalid_response")
+    assert (texts(frames), fault) == (expected, "upstream_invalid_response")
 
 
 def test_error_at_done_is_raised_at_once() -> None:
@@ -184,24 +184,21 @@ def test_raw_bytes_have_no_line_breaks() -> None:
     assert frame.raw == b'{"text":"Paris"}'
 
 
-def test_error_document_ends_a_stream_with_its_error() -> None:
-    error = event(b'{"error": {"message": "overloaded", "code": 503}, "usage": {"a": 1}}')
+@for_each(
+    ("error", "end", "usage"),
+    [
+        (b'{"error": {"message": "overloaded", "code": 503}, "usage": {"a": 1}}', b"d", {"a": 1}),
+        (b'{"error": {"message": "overloaded \\ud83d", "param": "\\ud83d"}}', b"d ?", None),
+    ],
+)
+def test_error_document_ends_a_stream_with_its_error(error: bytes, end: bytes, usage: Any) -> None:
     reader = stream_reader()
-    [document] = reader.feed(error)
+    [document] = reader.feed(event(error))
 
     with pytest.raises(UpstreamError, match="overloaded") as caught:
         reader.read(document)
-    assert caught.value.usage == {"a": 1}
-
-
-def test_error_message_may_end_in_an_incomplete_character() -> None:
-    error = event(b'{"error": {"message": "overloaded \\ud83d", "param": "\\ud83d"}}')
-    reader = stream_reader()
-    [document] = reader.feed(error)
-
-    with pytest.raises(UpstreamError) as caught:
-        reader.read(document)
-    assert caught.value.message.encode().endswith(b"overloaded ?")
+    assert caught.value.message.encode().endswith(end)
+    assert caught.value.usage == usage
 
 
 def test_large_document_has_size_and_estimate() -> None:
@@ -219,43 +216,20 @@ def test_document_without_response_is_invalid(wire: bytes) -> None:
 
 
 SHAPE = {"id": is_null_or_word, "usage": {"tokens": is_null_or_number}}
+SHAPES: list[tuple[Shape, list[Any], list[Any]]] = [
+    (is_null_or_word, ["msg_1", "", None], ["a" * 129, "a b", " a", 5]),
+    (is_null_or_number, [5], ["5", [5]]),
+    (is_text, ["a b"], [None]),
+    (is_empty, ["", None, [], {}], [0, ["a"]]),
+    (make_word_check("a"), ["a", None], ["b", ["a"]]),
+    (SHAPE, [{}, {"id": "x", "usage": {"tokens": 5}}],
+        [{"usage": {"tokens": 5, "more": 5}}, {"id": "x", "more": None}, {"usage": 5}, []]),
+]  # fmt: skip
 
 
-@for_each(
-    ("shape", "value", "fit"),
-    [
-        (is_null_or_word, "msg_1", True),
-        (is_null_or_word, "", True),
-        (is_null_or_word, None, True),
-        (is_null_or_word, "a" * 129, False),
-        (is_null_or_word, "a b", False),
-        (is_null_or_word, " a", False),
-        (is_null_or_word, 5, False),
-        (is_null_or_number, 5, True),
-        (is_null_or_number, "5", False),
-        (is_null_or_number, [5], False),
-        (is_text, "a b", True),
-        (is_text, None, False),
-        (is_empty, "", True),
-        (is_empty, None, True),
-        (is_empty, [], True),
-        (is_empty, {}, True),
-        (is_empty, 0, False),
-        (is_empty, ["a"], False),
-        (make_word_check("a"), "a", True),
-        (make_word_check("a"), None, True),
-        (make_word_check("a"), "b", False),
-        (make_word_check("a"), ["a"], False),
-        (SHAPE, {}, True),
-        (SHAPE, {"id": "x", "usage": {"tokens": 5}}, True),
-        (SHAPE, {"usage": {"tokens": 5, "more": 5}}, False),
-        (SHAPE, {"id": "x", "more": None}, False),
-        (SHAPE, {"usage": 5}, False),
-        (SHAPE, [], False),
-    ],
-)
-def test_value_matches_a_shape(shape: Shape, value: Any, fit: bool) -> None:
-    assert has_shape(value, shape) is fit
+@for_each(("shape", "fitting", "others"), SHAPES)
+def test_value_matches_a_shape(shape: Shape, fitting: list[Any], others: list[Any]) -> None:
+    assert [value for value in (*fitting, *others) if has_shape(value, shape)] == fitting
 
 
 OTHER_PART = Part("text", 1)
@@ -281,14 +255,10 @@ def test_surrogate_pair_is_joined_in_the_second_delta() -> None:
     ]
 
 
-def test_surrogates_of_two_parts_are_not_joined() -> None:
-    frames = delta(HIGH), delta("x", OTHER_PART), delta(LOW)
+def test_surrogates_of_one_part_are_joined() -> None:
+    frames = delta(HIGH), delta("x", OTHER_PART), delta(LOW), delta(HIGH + LOW)
 
-    assert [text for text, *_ in fed(*frames)] == ["", "x", "\U0001f600"]
-
-
-def test_surrogates_in_one_text_are_joined() -> None:
-    assert fed(delta(HIGH + LOW))[0][0] == "\U0001f600"
+    assert [text for text, *_ in fed(*frames)] == ["", "x", "\U0001f600", "\U0001f600"]
 
 
 @for_each(

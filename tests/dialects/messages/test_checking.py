@@ -14,9 +14,9 @@ from proxy.dialects.messages.schema import (
     to_chat_usage,
 )
 from proxy.dialects.messages.to_chat import check_content_blocks
-from proxy.errors import InvalidField
 from proxy.money.usage import read_chat_usage
 from proxy.types import Json
+from tests.dialects.refused import refused_param
 from tests.for_each import for_each
 
 HELLO = {"role": "user", "content": "Hello"}
@@ -68,18 +68,14 @@ WRONG = [
 
 @for_each(("messages", "place"), WRONG)
 def test_error_names_the_invalid_part(messages: list[Any], place: str) -> None:
-    with pytest.raises(InvalidField) as refused:
-        check(*messages)
-
-    assert refused.value.param == place
-    assert str(refused.value).startswith(f"{place}: ")
+    assert refused_param(check, *messages) == place
 
 
 def test_system_prompt_is_validated() -> None:
-    with pytest.raises(InvalidField) as refused:
-        check(HELLO, system=[TEXT, {"type": "text"}])
+    assert refused_param(check, HELLO, system=[TEXT, {"type": "text"}]) == "system.1.text"
 
-    assert refused.value.param == "system.1.text"
+
+OTHER_CALL = {**CALL, "id": "t2"}
 
 
 @for_each(
@@ -89,12 +85,8 @@ def test_system_prompt_is_validated() -> None:
         [user({"type": "unheard_of", "new": 1})],
         [assistant(CALL), user(RESULT)],
         [assistant(CALL), user({"type": "tool_result", "tool_use_id": "t1"})],
-        [assistant(CALL), assistant({**CALL, "id": "t2"}), user(RESULT)],
-        [
-            assistant(CALL, {**CALL, "id": "t2"}),
-            user(RESULT),
-            user({**RESULT, "tool_use_id": "t2"}),
-        ],
+        [assistant(CALL), assistant(OTHER_CALL), user(RESULT)],
+        [assistant(CALL, OTHER_CALL), user(RESULT), user({**RESULT, "tool_use_id": "t2"})],
         [{"role": "system", "content": [TEXT]}, HELLO],
         [assistant({"type": "thinking", "thinking": "", "signature": ""})],
     ],
@@ -124,9 +116,8 @@ def test_usage_of_another_type_is_none(usage: Any) -> None:
 
 @for_each("count", [None, "5", 1.5, [5], {}])
 def test_invalid_count_is_ignored(count: Any) -> None:
-    assert (
-        read_chat_usage(to_chat_usage({"input_tokens": count or None, "output_tokens": 3})) is None
-    )
+    usage = {"input_tokens": count or None, "output_tokens": 3}
+    assert read_chat_usage(to_chat_usage(usage)) is None
 
 
 @for_each(

@@ -12,6 +12,7 @@ from proxy.dialects.messages.from_chat import (
     rename_chat_fields,
 )
 from proxy.errors import InvalidField
+from tests.dialects.refused import refused_param
 from tests.for_each import for_each
 
 FUNCTION = {"name": "look_up", "parameters": {"type": "object"}, "description": "d"}
@@ -36,17 +37,13 @@ def test_system_messages_become_the_system_field() -> None:
 
 
 def test_tool_loop_is_converted() -> None:
-    call = {"id": "c1", "type": "function"}
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "look_up", "arguments": arguments}}
+        for name, arguments in (("c1", '{"a": 1}'), ("c2", ""))
+    ]
     document = to_messages(
         HELLO,
-        {
-            "role": "assistant",
-            "content": "Let me see.",
-            "tool_calls": [
-                {**call, "function": {"name": "look_up", "arguments": '{"a": 1}'}},
-                {**call, "id": "c2", "function": {"name": "look_up", "arguments": ""}},
-            ],
-        },
+        {"role": "assistant", "content": "Let me see.", "tool_calls": calls},
         {"role": "tool", "tool_call_id": "c1", "content": "one"},
         {"role": "tool", "tool_call_id": "c2", "content": "two"},
         tools=[TOOL],
@@ -59,11 +56,8 @@ def test_tool_loop_is_converted() -> None:
     assert [block["input"] for block in assistant["content"][1:]] == [{"a": 1}, {}]
     assert [block["content"] for block in results["content"]] == ["one", "two"]
     assert document["tools"][0]["input_schema"] == {"type": "object"}
-    assert document["tool_choice"] == {
-        "type": "tool",
-        "name": "look_up",
-        "disable_parallel_tool_use": True,
-    }
+    choice = {"type": "tool", "name": "look_up", "disable_parallel_tool_use": True}
+    assert document["tool_choice"] == choice
 
 
 def test_pictures_and_files_become_sources() -> None:
@@ -105,12 +99,8 @@ def test_options_are_renamed() -> None:
 def test_dropped_fields_are_named() -> None:
     expected = {"metadata": {"a": "b"}, "service_tier": "flex", "tool_choice": "required"}
 
-    assert find_lost_fields({**expected, "parallel_tool_calls": False}) == [
-        "metadata",
-        "service_tier",
-        "parallel_tool_calls",
-        "tool_choice",
-    ]
+    names = ["metadata", "service_tier", "parallel_tool_calls", "tool_choice"]
+    assert find_lost_fields({**expected, "parallel_tool_calls": False}) == names
     assert to_messages(HELLO, **expected).keys() == {"model", "messages", "max_tokens"}
 
 
@@ -142,17 +132,14 @@ def wrong(*messages: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_untranslatable_part_is_refused_with_its_path(field: str, options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidField) as refused:
-        convert_from_chat({"model": "m", "messages": [HELLO], **options})
-
-    assert refused.value.param == field
+    assert refused_param(convert_from_chat, {"messages": [HELLO], **options}) == field
 
 
-@pytest.mark.parametrize("effort", [5, True])
+@for_each("effort", [5, True])
 def test_invalid_effort_is_dropped_and_named(effort: object) -> None:
-    assert find_lost_fields({"messages": [HELLO], "reasoning_effort": effort}) == [
-        "reasoning_effort"
-    ]
+    body = {"messages": [HELLO], "reasoning_effort": effort}
+
+    assert find_lost_fields(body) == ["reasoning_effort"]
     assert "output_config" not in to_messages(HELLO, reasoning_effort=effort)
 
 
@@ -166,21 +153,15 @@ def test_arguments_of_another_type_are_refused() -> None:
 def test_messages_request_loses_only_unsigned_thoughts() -> None:
     signed = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
     unsigned = {**signed, "signature": ""}
-    request = {
-        "model": "m",
-        "unheard": [1],
-        "messages": [HELLO, {"role": "assistant", "content": [unsigned, signed]}],
-    }
+    messages = [HELLO, {"role": "assistant", "content": [unsigned, signed]}]
+    bounds = {"max_completion_tokens": 5, "max_tokens": 9}
 
     document = rename_chat_fields(
-        {**request, "max_completion_tokens": 5, "max_tokens": 9, "stop": ["."], "user": "u"}
+        {"unheard": [1], "messages": messages, **bounds, "stop": ["."], "user": "u"}
     )
 
     assert document["messages"][1]["content"] == [signed]
     assert (document["max_tokens"], document["stop_sequences"]) == (5, ["."])
     assert document["metadata"] == {"user_id": "u"}
     assert document["unheard"] == [1]
-    assert rename_chat_fields({"model": "m", "messages": [HELLO]}) == {
-        "model": "m",
-        "messages": [HELLO],
-    }
+    assert rename_chat_fields({"messages": [HELLO]}) == {"messages": [HELLO]}

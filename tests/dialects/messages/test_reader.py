@@ -113,26 +113,21 @@ def test_final_usage_wins_and_missing_counts_stay() -> None:
 
 
 @for_each(
-    ("reason", "finish"),
+    ("finish", "reasons"),
     [
-        ("end_turn", "stop"),
-        ("stop_sequence", "stop"),
-        ("pause_turn", "stop"),
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("tool_use", "tool_calls"),
-        ("refusal", "content_filter"),
-        ("unknown", "stop"),
+        ("stop", ["end_turn", "stop_sequence", "pause_turn", "unknown"]),
+        ("length", ["max_tokens", "model_context_window_exceeded"]),
+        ("tool_calls", ["tool_use"]),
+        ("content_filter", ["refusal"]),
     ],
 )
-def test_each_stop_reason_has_a_finish_reason(reason: str, finish: str) -> None:
-    [frame] = frames_of([message(stop_reason=reason)], whole=True)
-    streamed = frames_of(message_events(text_events(0, "a"), reason=reason))
+def test_each_stop_reason_has_a_finish_reason(finish: Any, reasons: list[str]) -> None:
+    for reason in reasons:
+        whole = frames_of([message(stop_reason=reason)], whole=True)
+        streamed = frames_of(message_events(text_events(0, "a"), reason=reason))
 
-    for frames in ([frame], streamed):
-        assert [e for e in all_events(frames) if isinstance(e, Finish)] == [
-            Finish(0, finish)  # type: ignore[arg-type]
-        ]
+        for frames in (whole, streamed):
+            assert [e for e in all_events(frames) if isinstance(e, Finish)] == [Finish(0, finish)]
 
 
 def test_arguments_in_the_start_of_a_call_become_a_delta() -> None:
@@ -142,11 +137,8 @@ def test_arguments_in_the_start_of_a_call_become_a_delta() -> None:
 
     start, delta = frames[1:3]
     assert start.doc == {**script[2], "content_block": TOOL_USE}
-    assert delta.doc == {
-        "type": "content_block_delta",
-        "index": 0,
-        "delta": {"type": "input_json_delta", "partial_json": '{"a":1}'},
-    }
+    inner = {"type": "input_json_delta", "partial_json": '{"a":1}'}
+    assert delta.doc == {"type": "content_block_delta", "index": 0, "delta": inner}
     [unsplit] = [e for e in all_events(frames_of(script)) if isinstance(e, Delta)]
     assert unsplit.text == '{"a":1}'
 
@@ -158,9 +150,8 @@ def test_invalid_ids_are_replaced_in_inspected_streams() -> None:
     matches = all_events(frames_of(script, inspect=True, is_translated=True))
 
     assert matches[0].id is None
-    assert [event.call for event in matches if isinstance(event, PartStart)] == [
-        ToolCall("", "look_up")
-    ]
+    [call] = [event.call for event in matches if isinstance(event, PartStart)]
+    assert call == ToolCall("", "look_up")
 
 
 @for_each("mode", [{}, {"inspect": True}, {"is_translated": True}])
@@ -178,9 +169,7 @@ def test_document_of_another_family_yields_nothing(event: Json, mode: dict[str, 
 @for_each("index", [None, "0", [1], {"a": 1}, 1.5])
 @for_each("mode", [{}, {"inspect": True}, {"is_translated": True}])
 def test_invalid_index_raises_no_internal_error(index: Any, mode: dict[str, bool]) -> None:
-    script = message_events(
-        [{**text_event, "index": index} for text_event in text_events(0, "a", "b")]
-    )
+    script = message_events([{**event, "index": index} for event in text_events(0, "a", "b")])
 
     if index is not None and mode == {"inspect": True}:  # clients may convert it to a number
         with pytest.raises(UpstreamInvalid, match="invalid index"):
@@ -206,10 +195,7 @@ def test_block_without_an_end_ends_with_the_message(inspect: bool) -> None:
 @for_each(
     ("script", "problem"),
     [
-        (
-            [*text_events(0, "a"), text_events(0, "b")[1]],
-            "continued a content block that had ended",
-        ),
+        ([*text_events(0, "a"), text_events(0, "b")[1]], "continued a content block"),
         ([text_events(0, "a")[0]] * 2, "started a content block that had not ended"),
         (message_events()[:1], "second message"),
     ],
@@ -245,9 +231,8 @@ def test_end_of_bytes_completes_a_finished_message() -> None:
 
 
 def test_whole_response_is_one_frame_with_its_bytes() -> None:
-    doc = message(
-        {"type": "thinking", "thinking": "Hm.", "signature": "s"}, {**TOOL_USE, "input": {"a": [1]}}
-    )
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+    doc = message(thought, {**TOOL_USE, "input": {"a": [1]}})
     raw = orjson.dumps(doc, option=orjson.OPT_INDENT_2)
 
     [frame] = MESSAGES.reader(options(whole=True)).read(doc, raw)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from proxy.dialects.messages.to_chat import convert_to_chat
-from proxy.errors import InvalidField
+from tests.dialects.refused import refused_param
 from tests.for_each import for_each
 
 TEXT = {"type": "text", "text": "Look."}
@@ -161,10 +159,7 @@ def test_json_schema_is_converted() -> None:
     ],
 )  # fmt: skip
 def test_unsupported_field_is_refused_by_name(field: str, options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidField) as refused:
-        to_chat_request(**{"messages": [user(TEXT)], **options})
-
-    assert refused.value.param == field
+    assert refused_param(to_chat_request, **{"messages": [user(TEXT)], **options}) == field
 
 
 def test_user_id_is_converted_and_other_metadata_dropped() -> None:

@@ -98,25 +98,17 @@ async def gateway(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[S
     text = policy(upstream.url, targets=only)
     fallback = f"    fallback: [{{upstream: spare, model: other, {price}}}]\n"
     assert fallback in text
-    async with stateful_proxy(
-        tmp_path / "policies", upstream, text.replace(fallback, "", 1)
-    ) as running:
+    policies = text.replace(fallback, "", 1)
+    async with stateful_proxy(tmp_path / "policies", upstream, policies) as running:
         yield running
 
 
 async def chat(context: StatefulProxy, **options: Any) -> int:
     """Send a chat and return the status."""
-    request = {
-        "model": "gpt-4o-mini",
-        "messages": [{"role": "user", "content": "Go on."}],
-        **options,
-    }
-    headers = {"authorization": f"Bearer {KEY}"}
-    async with context.session.post(
-        "/v1/chat/completions", headers=headers, json=request
-    ) as response_item:
-        await response_item.read()
-        return response_item.status
+    messages = [{"role": "user", "content": "Go on."}]
+    request = {"model": "gpt-4o-mini", "messages": messages, **options}
+    reply = await context.proxy.chat({"authorization": f"Bearer {KEY}"}, **request)
+    return reply.status
 
 
 @pytest.mark.parametrize(
@@ -180,9 +172,8 @@ async def test_failure_and_retry_are_billed(upstream: ScriptedUpstream, tmp_path
     failed = response(status="failed", error=SORRY)
     upstream.then(respond(failed), respond(response()))
 
-    async with stateful_proxy(
-        tmp_path / "policies", upstream
-    ) as context:  # a target and a fallback
+    # a target and a fallback
+    async with stateful_proxy(tmp_path / "policies", upstream) as context:
         status, _ = await context.ask()
         [record] = await context.proxy.sink.wait(1)
 

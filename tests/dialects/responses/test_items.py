@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses.items import MAX_NUMBERED_ITEMS, EventNumbering
+from proxy.dialects.responses.schema import ITEM_ADDED, ITEM_DONE
+from proxy.dialects.responses.whole import make_stream_events
 from proxy.errors import UpstreamInvalid
 from tests.dialects.test_responses import FUNCTION_CALL
 from tests.doubles import Json, item_events, response, response_events, text_item
@@ -37,59 +39,28 @@ def places(events: list[Json]) -> list[tuple[Any, ...]]:
 
 
 def item_added(index: int, **item: Any) -> Json:
-    kind = "response.output_item.added"
-    return {"type": kind, "output_index": index, "item": {"type": "function_call", **item}}
+    return {"type": ITEM_ADDED, "output_index": index, "item": {"type": "function_call", **item}}
 
 
 def delta(text: str, **where: Any) -> Json:
     return {"type": "response.function_call_arguments.delta", "delta": text, **where}
 
 
-def thought_events(index: int, *summary: str) -> list[Json]:
-    """Return the events of reasoning with a summary of several parts."""
-    item: Json = {"id": f"rs_{index}", "type": "reasoning", "summary": []}
-    events: list[Json] = [
-        {"type": "response.output_item.added", "output_index": index, "item": item}
-    ]
-    for part_at, text in enumerate(summary):
-        where = {"item_id": item["id"], "output_index": index, "summary_index": part_at}
-        part = {"type": "summary_text", "text": text}
-        kind = "response.reasoning_summary"
-        events += [
-            {"type": f"{kind}_part.added", **where, "part": {**part, "text": ""}},
-            {"type": f"{kind}_text.delta", **where, "delta": text},
-            {"type": f"{kind}_text.done", **where, "text": text},
-            {"type": f"{kind}_part.done", **where, "part": part},
-        ]
-    return [*events, {"type": "response.output_item.done", "output_index": index, "item": item}]
-
-
-def parts_events(index: int, *parts: Json) -> list[Json]:
-    """Return the events of a message with several parts."""
-    item: Json = {"id": f"msg_{index}", "type": "message", "role": "assistant", "content": []}
-    events: list[Json] = [
-        {"type": "response.output_item.added", "output_index": index, "item": item}
-    ]
-    for part_at, part in enumerate(parts):
-        where = {"item_id": item["id"], "output_index": index, "content_index": part_at}
-        name = "text" if part["type"] == "output_text" else "refusal"
-        kind = f"response.{part['type']}"
-        events += [
-            {"type": "response.content_part.added", **where, "part": {**part, name: ""}},
-            {"type": f"{kind}.delta", **where, "delta": part[name]},
-            {"type": f"{kind}.done", **where, name: part[name]},
-            {"type": "response.content_part.done", **where, "part": part},
-        ]
-    result = {"type": "response.output_item.done", "output_index": index}
-    return [*events, {**result, "item": {**item, "content": [*parts]}}]
-
-
+SUMMARY: list[Json] = [{"type": "summary_text", "text": text} for text in ("First.", "Then.")]
 TEXT: Json = {"type": "output_text", "text": "Yes."}
 REFUSAL: Json = {"type": "refusal", "refusal": "No."}
 RICH = response_events(
-    thought_events(0, "First.", "Then."),
-    parts_events(1, TEXT, TEXT, REFUSAL),
-    item_events(2, FUNCTION_CALL, '{"place":', ' "Paris"}'),
+    [
+        event
+        for event in make_stream_events(
+            response(
+                {"id": "rs_0", "type": "reasoning", "summary": SUMMARY},
+                {"id": "msg_1", "type": "message", "content": [TEXT, TEXT, REFUSAL]},
+                FUNCTION_CALL,
+            )
+        )
+        if "response" not in event
+    ],
     [{"type": "response.web_search_call.searching", "item_id": "ws_3", "output_index": 3}],
     item_events(4, OTHER_DOCUMENT, '{"place":', ' "Paris"}'),
 )
@@ -107,25 +78,16 @@ def test_adds_missing_numbers_of_events(stream: list[Json], left_out: tuple[str,
 
 def test_items_without_id_are_identified_by_order() -> None:
     bare = [drop_members(document, "item_id", *NUMBERS) for document in STREAM]
-    bare = [
-        {**document, "item": drop_members(document["item"], "id")}
-        if "item" in document
-        else document
-        for document in bare
-    ]
+    for document in bare:
+        if "item" in document:
+            document["item"] = drop_members(document["item"], "id")
 
     assert places(numbered(*bare)) == places(STREAM)
 
 
-MESSAGE_ADDED: Json = {
-    "type": "response.output_item.added",
-    "item": {"type": "message", "id": "x"},
-}
+MESSAGE_ADDED: Json = {"type": ITEM_ADDED, "item": {"type": "message", "id": "x"}}
 TEXT_DELTA: Json = {"type": "response.output_text.delta", "item_id": "x", "delta": "a"}
-CALL_DONE: Json = {
-    "type": "response.output_item.done",
-    "item": {**FUNCTION_CALL, "id": None, "call_id": "c1"},
-}
+CALL_DONE: Json = {"type": ITEM_DONE, "item": {**FUNCTION_CALL, "id": None, "call_id": "c1"}}
 
 
 def deltas(ids: str) -> list[Json]:
@@ -138,17 +100,12 @@ def deltas(ids: str) -> list[Json]:
         ([item_added(0, id="a"), item_added(1, id="b"), *deltas("abab")], [0, 1, 0, 1, 0, 1]),
         ([item_added(0, id="a"), *deltas("abab")], [0, 0, 1, 0, 1]),  # one was not added
         ([item_added(0, id="a"), item_added(1, id="b"), *deltas("xyxy")], [0, 1, 0, 1, 0, 1]),
-        (
-            [
-                *(item_added(0, call_id="c1"), item_added(1, call_id="c2")),
-                *(delta("1", item_id="c1"), CALL_DONE),
-            ],
-            [0, 1, 0, 0],
-        ),
+        ([item_added(0, call_id="c1"), item_added(1, call_id="c2"), delta("1", item_id="c1"),
+            CALL_DONE], [0, 1, 0, 0]),
         ([MESSAGE_ADDED, TEXT_DELTA, item_added(1, id="x"), TEXT_DELTA], [0, 0, 1, 0]),
     ],
     ids=["interleaved", "a new item", "other ids", "ids of calls", "equal ids of two types"],
-)
+)  # fmt: skip
 def test_item_is_identified_by_id_type_or_order(events: list[Json], indexes: list[int]) -> None:
     results = numbered(*(drop_members(event, "output_index") for event in events))
 
@@ -198,12 +155,8 @@ def test_state_of_a_stream_is_bounded() -> None:
     for index in range(MAX_NUMBERED_ITEMS):
         numbers.add_missing_numbers(item_added(index, id=f"fc_{index}"))
 
-    assert (
-        numbers.add_missing_numbers(
-            {**item_added(MAX_NUMBERED_ITEMS, id="a"), "sequence_number": MAX_NUMBERED_ITEMS}
-        )
-        is None
-    )
+    complete = {**item_added(MAX_NUMBERED_ITEMS, id="a"), "sequence_number": MAX_NUMBERED_ITEMS}
+    assert numbers.add_missing_numbers(complete) is None
     with pytest.raises(UpstreamInvalid, match="too many items"):
         numbers.add_missing_numbers(delta("1", item_id="fc_1"))
 

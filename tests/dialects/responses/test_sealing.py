@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,8 @@ def test_sealed_id_opens_only_for_its_key(native_id: str, key: str) -> None:
 def test_sealed_id_depends_on_each_part_and_hides_all() -> None:
     key, deployment, target = PLACE
     other_item = [("other", deployment, target), (key, "other", target), (key, deployment, "other")]
-    result = {
-        IDS.seal(*place, own_value)
-        for place in (PLACE, *other_item)
-        for own_value in ("resp_1", "resp_2")
-    }
+    places = product((PLACE, *other_item), ("resp_1", "resp_2"))
+    result = {IDS.seal(*place, own_value) for place, own_value in places}
 
     assert len(result) == 8
     assert not any(text[5:21] == two[5:21] for text in result for two in result - {text})
@@ -82,17 +80,17 @@ def test_arbitrary_text_does_not_open(text: str) -> None:
     assert IDS.open(text, PLACE[0]) is None
 
 
+def decoded(sealed: str) -> bytes:
+    return urlsafe_b64decode(sealed[5:] + "=" * (-(len(sealed) - 5) % 4))
+
+
 def test_other_spellings_of_the_same_bytes_do_not_open() -> None:
     places = [(*PLACE[:2], "t" * size) for size in range(3)]
     for sealed in [IDS.seal(*place, "resp_1") for place in places]:
-        raw = urlsafe_b64decode(sealed[5:] + "=" * (-(len(sealed) - 5) % 4))
+        raw = decoded(sealed)
         letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
         other_items = [sealed[:-1] + letter for letter in letters if sealed[-1] != letter]
-        equivalents = [
-            letter
-            for letter in other_items
-            if urlsafe_b64decode(letter[5:] + "=" * (-(len(letter) - 5) % 4)) == raw
-        ]
+        equivalents = [text for text in other_items if decoded(text) == raw]
         assert len(raw) % 3 == 0 or equivalents
         assert [letter for letter in equivalents if IDS.open(letter, PLACE[0])] == []
 
@@ -125,7 +123,7 @@ def test_repr_hides_secret_and_provider_id() -> None:
 
 
 def test_documents_and_events_get_sealed_ids() -> None:
-    place = DocumentSealer(id_sealer=IDS, key_name=PLACE[0], deployment=PLACE[1], target=PLACE[2])
+    place = DocumentSealer(IDS, *PLACE)
     document = response(previous_response_id="resp_0", conversation=None)
 
     result = place.seal(document)
@@ -146,9 +144,7 @@ def test_previous_response_id_is_returned_sealed() -> None:
     old = IdSealer.from_secrets([OLD]).seal(*PLACE, "resp_0")
     ids = IdSealer.from_secrets([NEW, OLD])
     pin = ids.open(old, PLACE[0])
-    place = DocumentSealer(
-        id_sealer=ids, key_name=PLACE[0], deployment=PLACE[1], target=PLACE[2], state_ref=pin
-    )
+    place = DocumentSealer(ids, *PLACE, state_ref=pin)
 
     document = place.seal(response(previous_response_id="resp_0"))
 
@@ -200,15 +196,11 @@ def replica(step: int) -> Settings:
 @for_each("step", range(1, len(ROTATION)))
 def test_every_replica_opens_ids_during_rotation(step: int) -> None:
     """During each step of a rotation every replica opens the ids of all replicas and steps."""
-    replicas = [IdSealer.from_secrets(replica(number).id_secrets) for number in (step - 1, step)]
-    sealed = [
-        IdSealer.from_secrets(replica(number).id_secrets).seal(*PLACE, "resp_1")
-        for number in range(step + 1)
-    ]
+    sealers = [IdSealer.from_secrets(replica(n).id_secrets) for n in range(step + 1)]
+    sealed = [sealer.seal(*PLACE, "resp_1") for sealer in sealers]
 
-    for ids in replicas:
-        for text in sealed:
-            assert ids.open(text, PLACE[0]) == StateRef(text, *STORED_AT, "resp_1")
+    for sealer, text in product(sealers[-2:], sealed):
+        assert sealer.open(text, PLACE[0]) == StateRef(text, *STORED_AT, "resp_1")
 
 
 def test_fingerprints_differ_by_secret_and_reveal_none() -> None:
@@ -236,9 +228,8 @@ FOREIGN = ["rs_" + "0af1" * 12, OTHER_ID, "rs_9", "item_0", "item_1", "__fake_id
 
 
 def restored_items(*items: Json, caller: str = PLACE[0]) -> list[Json]:
-    call = resolve_state_refs(
-        Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller), IDS
-    )
+    call = Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller)
+    call = resolve_state_refs(call, IDS)
     results: list[Json] = restore_provider_item_ids(call.body["input"], call.item_ids)
     return results
 
@@ -265,11 +256,8 @@ def test_encrypted_item_loses_foreign_id() -> None:
     excluded = {name: value for name, value in thought.items() if name != "id"}
     own_value = {**thought, "id": IDS.seal(*PLACE, "rs_1", kind=ITEMS)}
 
-    assert restored_items({**thought, "id": OTHER_ID}, thought, own_value) == [
-        excluded,
-        excluded,
-        thought,
-    ]
+    restored = restored_items({**thought, "id": OTHER_ID}, thought, own_value)
+    assert restored == [excluded, excluded, thought]
 
 
 def test_empty_id_is_unchanged() -> None:

@@ -21,14 +21,7 @@ from proxy.types import Call, RequestHead
 from tests.conftest import KEY
 from tests.dialects.responses.test_sealing import CALL, IDS, PLACE, STORED_AT, THOUGHT
 from tests.dialects.test_stored_state import StatefulProxy, stateful_proxy
-from tests.doubles import (
-    Json,
-    ScriptedUpstream,
-    chat,
-    respond,
-    response,
-    text_item,
-)
+from tests.doubles import Json, ScriptedUpstream, chat, respond, response, text_item
 from tests.for_each import for_each
 
 HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
@@ -36,9 +29,8 @@ HEAD = RequestHead("openai", "responses", "/v1/responses", "r")
 
 def asking(*items: Json, ids: IdSealer | None = IDS, **options: Any) -> Call:
     body = {"model": "m", "input": [*items], **options}
-    return resolve_state_refs(
-        Call(HEAD, body, requested_models=("m",), scheduling_key=PLACE[0]), ids
-    )
+    call = Call(HEAD, body, requested_models=("m",), scheduling_key=PLACE[0])
+    return resolve_state_refs(call, ids)
 
 
 def reference(text: str) -> Json:
@@ -72,7 +64,7 @@ def test_openai_ids_are_not_inspected_as_text() -> None:
 
 
 def test_responses_events_and_pages_have_sealed_item_ids() -> None:
-    place = DocumentSealer(id_sealer=IDS, key_name=PLACE[0], deployment=PLACE[1], target=PLACE[2])
+    place = DocumentSealer(IDS, *PLACE)
     sealed = IDS.seal(*PLACE, "msg_1", kind=ITEMS)
     item = text_item("msg_1")
 
@@ -90,9 +82,7 @@ def test_responses_events_and_pages_have_sealed_item_ids() -> None:
 
 
 def test_call_goes_to_the_target_of_its_references() -> None:
-    first_text, thought = (
-        IDS.seal(*PLACE, own_value, kind=ITEMS) for own_value in ("msg_1", "rs_1")
-    )
+    first_text, thought = (IDS.seal(*PLACE, name, kind=ITEMS) for name in ("msg_1", "rs_1"))
     echoed = {**THOUGHT, "id": thought}
 
     call = asking(reference(first_text), echoed, {"role": "user", "content": "x", "id": "msg_9"})
@@ -103,14 +93,12 @@ def test_call_goes_to_the_target_of_its_references() -> None:
     assert call.deployment == "support-chat"
     assert call.item_ids[:2] == ((first_text, "msg_1"), (thought, "rs_1"))
     assert [item["id"] for item in call.body["input"]] == ["item_0", "item_1", "item_2"]
-    assert restore_provider_item_ids(call.body["input"], call.item_ids)[:2] == [
-        reference("msg_1"),
-        THOUGHT,
-    ]
+    restored = restore_provider_item_ids(call.body["input"], call.item_ids)
+    assert restored[:2] == [reference("msg_1"), THOUGHT]
 
 
 def test_approval_request_id_is_the_one_of_the_client() -> None:
-    place = DocumentSealer(id_sealer=IDS, key_name=PLACE[0], deployment=PLACE[1], target=PLACE[2])
+    place = DocumentSealer(IDS, *PLACE)
     document = place.seal(response({"type": "mcp_approval_request", "id": "mcpr_1"}))
     assert document is not None
     value = {"type": "mcp_approval_response", "approval_request_id": document["output"][0]["id"]}
@@ -133,11 +121,8 @@ def test_items_sent_completely_select_no_target() -> None:
 def test_references_must_belong_to_one_target(place: tuple[str, str], with_response: bool) -> None:
     elsewhere = reference(IDS.seal(PLACE[0], *place, "msg_2", kind=ITEMS))
     options: Json = {"previous_response_id": IDS.seal(*PLACE, "resp_1")} if with_response else {}
-    items = (
-        [elsewhere]
-        if with_response
-        else [reference(IDS.seal(*PLACE, "m_1", kind=ITEMS)), elsewhere]
-    )
+    first_items = [] if with_response else [reference(IDS.seal(*PLACE, "m_1", kind=ITEMS))]
+    items = [*first_items, elsewhere]
 
     with pytest.raises(InvalidField, match="stored at another target") as refused:
         asking(*items, **options)
@@ -257,11 +242,8 @@ async def test_pages_of_items_use_sealed_ids(gateway: StatefulProxy) -> None:
     observed: list[Json] = []
     path = f"/v1/responses/{text}/input_items"
     for value_after in ("", "the last", "msg_own"):
-        query = (
-            {"after": observed[0]["last_id"] if value_after == "the last" else value_after}
-            if value_after
-            else {}
-        )
+        after = observed[0]["last_id"] if value_after == "the last" else value_after
+        query = {"after": after} if after else {}
         async with gateway.session.get(path, headers=headers, params=query) as response_item:
             observed.append(await response_item.json())
 

@@ -72,10 +72,8 @@ async def test_read_is_free_and_counts_as_a_call(gateway: StatefulProxy) -> None
     assert [status for status, *_ in calls] == [200, 200, 429]
     assert gateway.last.headers["authorization"] == "Bearer sk-upstream-secret"
     [_, record, *_] = await gateway.proxy.sink.wait(4)
-    assert (record.outcome, record.head.endpoint, record.head.method) == (
-        *("success", "stored"),
-        "GET",
-    )
+    names = record.outcome, record.head.endpoint, record.head.method
+    assert names == ("success", "stored", "GET")
     assert (record.billing.cost, record.billing.tokens.total, record.cache) == (0, 0, "bypass")
     assert record.plan.deployment == "guarded"
 
@@ -176,9 +174,7 @@ async def test_failed_read_is_retried_at_the_same_target_only(gateway: StatefulP
     status, _, _ = await call_response(gateway, text, "DELETE")
 
     assert status == 503
-    paths = [
-        (request.method, request.path) for request in gateway.upstream.requests[request_count:]
-    ]
+    paths = [(item.method, item.path) for item in gateway.upstream.requests[request_count:]]
     assert paths == [("DELETE", "/v1/responses/resp_1")] * 2
 
 
@@ -225,11 +221,9 @@ async def test_references_to_chat_output_are_dropped(
     upstream.answer_with(respond(document) if isinstance(document, dict) else stream(document))
     async with stateful_proxy(tmp_path / str(is_whole), upstream, id_secrets=secrets) as context:
         _, _, first_document = await ask(context, "chatter", input="Hi.", stream=not is_whole)
-        output = (
-            first_document["output"]
-            if is_whole
-            else first_document["events"][-1]["response"]["output"]
-        )
+        if not is_whole:
+            first_document = first_document["events"][-1]["response"]
+        output = first_document["output"]
         upstream.answer_with(respond(chat()))
         references = [{"type": "item_reference", "id": item["id"]} for item in output]
         calls = [item for item in output if item["type"] == "function_call"]

@@ -12,15 +12,11 @@ from proxy.dialects.responses.requests import (
     rename_chat_fields,
 )
 from proxy.errors import InvalidField
+from tests.dialects.refused import refused_param
 from tests.for_each import for_each
 
-CALL: dict[str, Any] = {
-    "type": "function_call",
-    "id": "fc_1",
-    "call_id": "c1",
-    "name": "f",
-    "arguments": "{}",
-}
+CALL: dict[str, Any] = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f"}
+CALL["arguments"] = "{}"
 
 
 def chat_of(*items: Any, **options: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -71,17 +67,14 @@ def test_images_files_and_audio_become_parts() -> None:
 
 
 def test_image_in_a_result_follows_it() -> None:
-    picture = {"type": "input_image", "image_url": "https://a.test/a.png"}
-    output = [{"type": "input_text", "text": "Here."}, picture]
+    url = "https://a.test/a.png"
+    output = [{"type": "input_text", "text": "Here."}, {"type": "input_image", "image_url": url}]
 
     chat, _ = chat_of(CALL, {"type": "function_call_output", "call_id": "c1", "output": output})
 
     assert chat["messages"][1:] == [
         {"role": "tool", "tool_call_id": "c1", "content": "Here."},
-        {
-            "role": "user",
-            "content": [{"type": "image_url", "image_url": {"url": "https://a.test/a.png"}}],
-        },
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]},
     ]
 
 
@@ -127,48 +120,32 @@ def test_thoughts_are_dropped_and_named() -> None:
     assert dropped == ("reasoning",)
 
 
+RESULT = {"type": "function_call_output", "call_id": "c1"}
+TOOLS = [{"type": "function", "name": "f"}, {"type": "namespace", "name": "agents"}]
+
+
 @for_each(
-    "item",
+    ("options", "problem"),
     [
-        {"type": "computer_call_output", "call_id": "c", "output": {}},
-        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
-        user({"type": "input_image", "file_id": "f"}),
-        user({"type": "input_file", "file_url": "https://a.test/a.pdf"}),
-        {"type": "function_call_output", "call_id": "c1", "output": 5},
-        {"role": "user", "content": 5},
-        {"role": "user", "content": ["a"]},
+        *(({"input": [item]}, "input.0") for item in (
+            {"type": "computer_call_output", "call_id": "c", "output": {}},
+            {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+            user({"type": "input_image", "file_id": "f"}),
+            user({"type": "input_file", "file_url": "https://a.test/a.pdf"}),
+            {**RESULT, "output": 5}, {"role": "user", "content": 5},
+            {"role": "user", "content": ["a"]},
+        )),
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": TOOLS}, "tools.1: type .namespace. is not supported"),
+        ({"tool_choice": {"type": "file_search"}}, "tool_choice"),
+        ({"text": {"format": {"type": "grammar"}}}, "text"),
+        *(({"input": [{**item, "call_id": odd}]}, "input.0.call_id: must be a string")
+            for item in (CALL, {**RESULT, "output": "ok"}) for odd in (["c1"], {"a": 1}, 7)),
     ],
-)
-def test_items_unsupported_by_chat_are_refused(item: dict[str, Any]) -> None:
-    with pytest.raises(InvalidField, match=r"input\.0"):
-        chat_of(item)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("tools", [{"type": "web_search"}]),
-        ("tool_choice", {"type": "file_search"}),
-        ("text", {"format": {"type": "grammar"}}),
-    ],
-)
-def test_options_unsupported_by_chat_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(InvalidField, match=name):
-        chat_of(**{name: value})
-
-
-def test_refused_tool_is_named_by_path_and_type() -> None:
-    tools = [{"type": "function", "name": "f"}, {"type": "namespace", "name": "agents"}]
-
-    with pytest.raises(InvalidField, match=r"^tools\.1: type .namespace. is not supported"):
-        chat_of(tools=tools)
-
-
-@for_each("item", [CALL, {"type": "function_call_output", "output": "ok"}])
-@for_each("call_id", [["c1"], {"a": 1}, 7])
-def test_call_id_of_another_type_is_refused(item: dict[str, Any], call_id: Any) -> None:
-    with pytest.raises(InvalidField, match=r"^input\.1\.call_id: must be a string"):
-        chat_of(user({"type": "input_text", "text": "Hi"}), {**item, "call_id": call_id})
+)  # fmt: skip
+def test_parts_unsupported_by_chat_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidField, match=f"^{problem}"):
+        chat_of(**options)
 
 
 TOOL_CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -206,10 +183,8 @@ def test_custom_tool_result_keeps_its_type() -> None:
         {"role": "tool", "tool_call_id": "c1", "content": "ok"},
     )
 
-    assert [item["type"] for item in document["input"]] == [
-        "custom_tool_call",
-        "custom_tool_call_output",
-    ]
+    kinds = [item["type"] for item in document["input"]]
+    assert kinds == ["custom_tool_call", "custom_tool_call_output"]
 
 
 def test_images_and_files_become_parts() -> None:
@@ -283,10 +258,7 @@ def test_values_set_by_rules_are_renamed() -> None:
     ],
 )
 def test_fields_unsupported_by_responses_are_refused(message: dict[str, Any], place: str) -> None:
-    with pytest.raises(InvalidField) as refused:
-        request_of(message)
-
-    assert refused.value.param == place
+    assert refused_param(request_of, message) == place
 
 
 MARKED = {"type": "mcp", "id": "another's", "call_id": "another's"}

@@ -29,8 +29,8 @@ from proxy.types.events import (
     replace_only_delta_text,
 )
 from tests.dialects.responses.frames import CALL, kinds, read, texts, without_bytes, written
-from tests.dialects.responses.test_reader import FUNCTION_CALL, MESSAGE, STREAM
-from tests.dialects.test_responses import accumulated, streamed
+from tests.dialects.responses.test_reader import MESSAGE, STREAM
+from tests.dialects.test_responses import FUNCTION_CALL, accumulated, streamed
 from tests.doubles import Json, item_events, response, response_events
 from tests.for_each import for_each
 from tests.golden.events import events, value_at
@@ -45,17 +45,13 @@ def documents(raw: bytes) -> list[Any]:
 
 def masked(frames: list[Frame]) -> list[Frame]:
     """Return frames in which a guard has masked deltas."""
-    results = []
-    for frame in without_bytes(frames):
-        deltas = [event for event in frame.events if isinstance(event, Delta)]
-        is_found = bool(deltas) and "Paris" in deltas[0].text
-        edited = (
-            replace_only_delta_text(frame, deltas[0].text.replace("Paris", "[CITY]"))
-            if is_found
-            else frame
-        )
-        results.append(edited)
-    return results
+    frames = without_bytes(frames)
+    for index, frame in enumerate(frames):
+        for event in frame.events:
+            if isinstance(event, Delta) and "Paris" in event.text:
+                text = event.text.replace("Paris", "[CITY]")
+                frames[index] = replace_only_delta_text(frame, text)
+    return frames
 
 
 @for_each("index", range(len(STREAM)))
@@ -72,19 +68,16 @@ def test_events_are_rewritten_from_the_first_changed_one(index: int) -> None:
 def test_masked_text_has_no_logprobs() -> None:
     stream = item_events(0, MESSAGE, "It is ", "Paris.")
     stream = [{**e, "logprobs": [{"token": "x"}]} if "delta" in e else e for e in stream]
-    frames = masked(read(response_events(stream, document=response(MESSAGE)), inspect=True))
-    frames = [
+    frames = read(response_events(stream, document=response(MESSAGE)), inspect=True)
+    masked_frames = [
         frame._replace(events=frame.events[:1]) if "[CITY]" in str(frame.events) else frame
-        for frame in frames
+        for frame in masked(frames)
     ]
 
-    ended = streamed(written(frames))[-1]["response"]["output"][0]
+    [masked_item], [item] = items(masked_frames), items(without_bytes(frames))
 
-    assert ended["content"][0]["logprobs"] == []
-    stored_data = written(
-        without_bytes(read(response_events(stream, document=response(MESSAGE)), inspect=True))
-    )
-    assert len(streamed(stored_data)[-1]["response"]["output"][0]["content"][0]["logprobs"]) == 2
+    assert masked_item["content"][0]["logprobs"] == []
+    assert len(item["content"][0]["logprobs"]) == 2
 
 
 def test_keepalive_is_a_comment_before_the_start() -> None:
@@ -93,11 +86,8 @@ def test_keepalive_is_a_comment_before_the_start() -> None:
     raw = written([KEEPALIVE, frames[0], KEEPALIVE, *frames[1:]])
 
     assert raw.startswith(b": keep-alive\n\n")
-    assert [event["type"] for event in streamed(raw)][:3] == [
-        "response.created",
-        "keepalive",
-        "response.in_progress",
-    ]
+    names = [event["type"] for event in streamed(raw)]
+    assert names[:3] == ["response.created", "keepalive", "response.in_progress"]
 
 
 def test_delta_added_by_a_guard_continues_its_text() -> None:
@@ -127,37 +117,23 @@ def test_echoed_request_is_that_of_the_client() -> None:
     call = CALL.__class__(head=CALL.head, body={**CALL.body, "instructions": "Be brief."})
     frames = without_bytes(read(response_events(item_events(0, MESSAGE, "x"), document=document)))
 
-    assert {
-        event["response"]["instructions"]
-        for event in streamed(written(frames, call))
-        if "response" in event
-    } == {"Be brief."}
+    documents = [e["response"] for e in streamed(written(frames, call)) if "response" in e]
+    assert {document["instructions"] for document in documents} == {"Be brief."}
 
 
 @for_each("stops_at", [0, 2, 5])
-def test_error_has_the_members_that_sdks_raise(stops_at: int) -> None:
+@for_each(("code", "failed_code"), [("c", "c"), ("guardrail_blocked", "invalid_prompt")])
+def test_error_has_the_members_that_sdks_raise(stops_at: int, code: str, failed_code: str) -> None:
     writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False))
-    data_before = b"".join(map(writer.feed, read(STREAM[:stops_at])))
-    error = {"message": "m", "code": "c", "type": "t", "param": None}
+    raw = b"".join(map(writer.feed, read(STREAM[:stops_at])))
+    error = {"message": "m", "code": code, "type": "t", "param": None}
 
-    *_, raised, failed = streamed(
-        data_before + writer.encode_error(json.dumps({"error": error}).encode())
-    )
+    *_, raised, failed = streamed(raw + writer.encode_error(json.dumps({"error": error}).encode()))
 
-    assert (raised["type"], raised["message"], raised["error"]) == ("error", "m", error)
+    assert (raised["type"], raised["code"], raised["error"]) == ("error", code, error)
     assert failed["type"] == "response.failed"
-    assert failed["response"]["error"] == {"code": "c", "message": "m"}
+    assert failed["response"]["error"] == {"code": failed_code, "message": "m"}
     assert failed["sequence_number"] == stops_at + 1
-
-
-def test_blocked_stream_has_a_code_codex_does_not_retry() -> None:
-    writer = RESPONSES.writer(WriteOptions(call=CALL, whole=False))
-    error = {"message": "m", "code": "guardrail_blocked", "type": "t", "param": None}
-
-    raised, failed = streamed(writer.encode_error(json.dumps({"error": error}).encode()))
-
-    assert (raised["code"], raised["error"]) == ("guardrail_blocked", error)
-    assert failed["response"]["error"] == {"code": "invalid_prompt", "message": "m"}
 
 
 @for_each("options", [{}, {"inspect": True}])
@@ -244,11 +220,8 @@ def test_status_follows_the_finish_reason(
 
 
 def test_empty_response_is_an_empty_message() -> None:
-    for frames in (
-        [Frame((ResponseEnd(),), last=True)],
-        stream(),
-        stream(*response_events_of(("code", "x"))),
-    ):
+    ended, code = [Frame((ResponseEnd(),), last=True)], stream(*response_events_of(("code", "x")))
+    for frames in (ended, stream(), code):
         [item] = items(frames)
         assert item["content"][0]["text"] == ""
 
@@ -262,10 +235,7 @@ def test_whole_response_has_the_same_items() -> None:
 
 
 THOUGHT: Json = {"type": "reasoning", "id": "rs_1", "content": None}
-THOUGHT["summary"] = [
-    {"type": "summary_text", "text": "Hm."},
-    {"type": "summary_text", "text": "So"},
-]
+THOUGHT["summary"] = [{"type": "summary_text", "text": text} for text in ("Hm.", "So")]
 SEARCH: Json = {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "x"}}
 CUSTOM: Json = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": "g"}
 CUSTOM["input"] = "x"
