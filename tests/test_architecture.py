@@ -27,7 +27,6 @@ UNTESTED = {
     "proxy/guards/text/member_names.py": "tests/guards/text/test_walk.py walks by its tables",
     "proxy/guards/text/link_addresses.py": "tests/guards/stream/test_restored_links.py asks it",
     "proxy/dialects/responses/composer.py": "tests/dialects/responses/test_writer.py writes by it",
-    "proxy/dialects/responses/whole.py": "tests/dialects/responses/test_writer.py writes by it",
     "proxy/dialects/vendors/enkrypt.py": "tests/dialects/vendors/test_vendors.py looks it up",
     "proxy/policy/decide/stored_state.py": "tests/policy/decide/test_passthrough.py decides by it",
     "proxy/__main__.py": "every command of tests/cli/test_init.py goes through it",

@@ -46,7 +46,7 @@ def merge_findings(findings: Iterable[UpstreamFinding]) -> tuple[UpstreamFinding
         key = finding.stage, finding.detector
         if key in merged or len(merged) < MAX_FINDINGS:
             merged[key] = merged.get(key, False) or finding.found
-    return tuple(UpstreamFinding(*key, found=is_found) for key, is_found in merged.items())
+    return tuple(UpstreamFinding(s, detector, found) for (s, detector), found in merged.items())
 
 
 def make_finding_events(doc: Json) -> list[Event]:

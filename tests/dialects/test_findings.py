@@ -79,16 +79,13 @@ def test_invalid_results_are_ignored(data: Any) -> None:
 def test_findings_of_a_response_are_bounded() -> None:
     hooks = [{"id": f"h{number}", "verdict": False} for number in range(MAX_FINDINGS * 2)]
 
-    assert (
-        len(read_upstream_findings({"hook_results": {"before_request_hooks": hooks}}))
-        == MAX_FINDINGS
-    )
+    findings = read_upstream_findings({"hook_results": {"before_request_hooks": hooks}})
+    assert len(findings) == MAX_FINDINGS
 
 
 def test_joined_detections_keep_the_worse_result() -> None:
-    fields = merge_enkrypt_detections(
-        {"enkrypt_policy_detections": DETECTED}, (), make_enkrypt_detections(OURS)
-    )
+    data = {"enkrypt_policy_detections": DETECTED}
+    fields = merge_enkrypt_detections(data, (), make_enkrypt_detections(OURS))
 
     first_value, last_value = fields["input_guardrails"], fields["output_guardrails"]
     assert first_value["summary"] == {"pii": 1, "toxicity": ["insult"], "on_topic": 1}
@@ -129,9 +126,8 @@ def test_number_of_read_names_is_bounded() -> None:
 
     summary = Counted({f"not a name! {number}": 1 for number in range(10 * MAX_NAMES)})
 
-    assert not has_upstream_finding(
-        {"enkrypt_policy_detections": {"input_guardrails": {"summary": summary}}}
-    )
+    detections = {"input_guardrails": {"summary": summary}}
+    assert not has_upstream_finding({"enkrypt_policy_detections": detections})
     assert summary.looked <= MAX_NAMES + 1
 
 
@@ -147,10 +143,8 @@ def verdict_of(
     kind: str, score: float = 0.0, *, stage: Stage = "input", verdict: Any = None, **results: int
 ) -> tuple[Stage, GuardResult]:
     verdict = verdict or ("flagged" if results else "passed")
-    result = GuardResult(
-        "its name", verdict, False, results, score, 10, 1, 0.0, kind=kind, action="flag"
-    )
-    return stage, result._replace(detections=KINDS[kind].detections)
+    result = GuardResult("its name", verdict, False, results, score, 10, 1, 0.0, kind=kind)
+    return stage, result._replace(action="flag", detections=KINDS[kind].detections)
 
 
 def test_every_enkrypt_detector_has_a_guard() -> None:

@@ -25,12 +25,8 @@ from tests.for_each import for_each
 BEARER = {"authorization": f"Bearer {KEY}"}
 REQUEST: Json = {"model": "gpt-4o-mini", "input": "Name the capital of France."}
 FUNCTION_CALL: Json = {
-    "id": "fc_1",
-    "type": "function_call",
-    "status": "completed",
-    "call_id": "call_1",
-    "name": "look_up",
-    "arguments": '{"place": "Paris"}',
+    **{"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_1"},
+    **{"name": "look_up", "arguments": '{"place": "Paris"}'},
 }
 FUNCTION: Json = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
 
@@ -38,10 +34,8 @@ FUNCTION: Json = {"type": "function", "name": "look_up", "parameters": {"type": 
 async def ask(
     client: ClientSession, to: str | None = None, **options: Any
 ) -> tuple[int, bytes, dict[str, str]]:
-    headers = BEARER | ({"x-headrace-deployment": to} if to else {})
-    async with client.post(
-        "/v1/responses", headers=headers, json={**REQUEST, **options}
-    ) as answered:
+    headers, body = BEARER | ({"x-headrace-deployment": to} if to else {}), {**REQUEST, **options}
+    async with client.post("/v1/responses", headers=headers, json=body) as answered:
         lower = {name.lower(): value for name, value in answered.headers.items()}
         return answered.status, await answered.read(), lower
 

@@ -176,14 +176,10 @@ async def test_previous_response_is_part_of_the_cache_key(
     requests: list[tuple[int, Json]] = []
     for previous in (ids[0], ids[0], ids[1], None):
         options = {"previous_response_id": previous} if previous else {}
-        requests.append(
-            await gateway.ask(model="kept", input="Go on.", stream=stream_it, **options)
-        )
+        requests.append(await gateway.ask(model="kept", stream=stream_it, **options))
 
-    sent_items = [
-        request.json.get("previous_response_id") for request in gateway.upstream.requests[2:]
-    ]
-    assert sent_items == ["resp_1", "resp_2", None]
+    sent = [request.json.get("previous_response_id") for request in gateway.upstream.requests[2:]]
+    assert sent == ["resp_1", "resp_2", None]
     first_value, repeated = [
         body["events"][-1]["response"] if stream_it else body for _, body in requests[:2]
     ]
@@ -224,9 +220,8 @@ async def test_response_of_a_removed_target_is_not_found(
     async with stateful_proxy(tmp_path / "one", upstream) as house_before:
         sealed = await house_before.id_of(model="support-chat")
     request_count = len(upstream.requests)
-    async with stateful_proxy(
-        tmp_path / "one", upstream, policy(upstream.url, targets=now)
-    ) as house_after:
+    policies = policy(upstream.url, targets=now)
+    async with stateful_proxy(tmp_path / "one", upstream, policies) as house_after:
         status, body = await house_after.ask(model="support-chat", previous_response_id=sealed)
 
     assert is_unknown(status, body, sealed)
@@ -244,11 +239,9 @@ async def test_guard_route_needs_movable_state(upstream: ScriptedUpstream, tmp_p
         first_text = await running.id_of(model="guarded")
         in_thread = await running.id_of(model="guarded", input="private")
         request_count = len(upstream.requests)
-        status, body = await running.ask(
-            model="guarded", input="private", previous_response_id=first_text
-        )
+        options = {"model": "guarded", "previous_response_id": first_text}
+        status, body = await running.ask(input="private", **options)
         assert (status, body["error"]["code"]) == (400, "guardrail_blocked")
         assert len(upstream.requests) == request_count
-        assert is_unknown(
-            *await running.ask(model="guarded", previous_response_id=in_thread), in_thread
-        )
+        status, body = await running.ask(model="guarded", previous_response_id=in_thread)
+        assert is_unknown(status, body, in_thread)

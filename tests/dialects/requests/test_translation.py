@@ -10,6 +10,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.requests.translation import translate_body
 from proxy.errors import InvalidField
 from proxy.types import ParameterOverrides, Target, Upstream
+from tests.dialects.refused import refused_param
 from tests.for_each import for_each
 
 LEGACY: Any = ("completions", "completions")
@@ -25,24 +26,20 @@ def translated_request(received: str, upstream_dialect: str, **fields: Any) -> A
 
 
 def test_field_unknown_to_both_dialects_is_forwarded() -> None:
-    assert translated_request("openai", "scale", new_thing=[1, {"a": None}]).body["new_thing"] == [
-        1,
-        {"a": None},
-    ]
+    value = [1, {"a": None}]
+
+    assert translated_request("openai", "scale", new_thing=value).body["new_thing"] == value
 
 
-@pytest.mark.parametrize("value", [None, 1, 1.0])
-def test_field_with_default_value_is_dropped_silently(value: Any) -> None:
+@for_each(
+    ("value", "dropped"),
+    [(None, ()), (1, ()), (1.0, ()), (1.2, ("repetition_penalty",))],
+)
+def test_tuning_field_is_dropped_and_named_unless_default(value: Any, dropped: Any) -> None:
     fitted = translated_request("fireworks", "openai", repetition_penalty=value)
 
-    assert fitted.dropped_fields == ()
+    assert fitted.dropped_fields == dropped
     assert "repetition_penalty" not in fitted.body
-
-
-def test_tuning_field_is_dropped_and_named() -> None:
-    assert translated_request("fireworks", "openai", repetition_penalty=1.2).dropped_fields == (
-        "repetition_penalty",
-    )
 
 
 @for_each(
@@ -79,11 +76,9 @@ def test_field_of_the_same_name_but_other_meaning_is_dropped(
     received: str, upstream_dialect: str, value: Any
 ) -> None:
     endpoints: dict[str, Any] = {"anthropic": "chat", "openai": "responses"}
-    body: dict[str, Any] = {"model": "m", "max_tokens": 9, "context_management": value}
-    if received == "anthropic":
-        body["messages"] = [{"role": "user", "content": "Hi"}]
-    else:
-        body["input"] = "Hi"
+    messages = [{"role": "user", "content": "Hi"}]
+    body = {"messages": messages} if received == "anthropic" else {"input": "Hi"}
+    body |= {"model": "m", "max_tokens": 9, "context_management": value}
     ways = endpoints[received], endpoints[upstream_dialect]
 
     fitted = translate_body(DIALECTS[received], ways, body, target(upstream_dialect))
@@ -119,19 +114,13 @@ def test_dropped_field_of_two_spellings_is_named_once() -> None:
 def test_field_that_shapes_the_response_is_refused(
     received: str, upstream_dialect: str, field: dict[str, Any]
 ) -> None:
-    with pytest.raises(InvalidField) as refused:
-        translated_request(received, upstream_dialect, **field)
-
-    assert refused.value.param in field
+    assert refused_param(translated_request, received, upstream_dialect, **field) in field
 
 
 def test_upstream_may_accept_more_than_its_dialect() -> None:
-    fitted = translate_body(
-        DIALECTS["fireworks"],
-        LEGACY,
-        {**BODY, "top_k": 40},
-        target("openai", accepts=frozenset({"top_k"})),
-    )
+    accepting = target("openai", accepts=frozenset({"top_k"}))
+
+    fitted = translate_body(DIALECTS["fireworks"], LEGACY, {**BODY, "top_k": 40}, accepting)
 
     assert (fitted.body["top_k"], fitted.dropped_fields) == (40, ())
 
@@ -145,11 +134,9 @@ def test_upstream_without_the_endpoint_is_named() -> None:
 def test_default_behavior_of_the_upstream_is_not_reported(upstream_dialect: str) -> None:
     name = "context_length_exceeded_behavior"
 
-    assert translated_request("fireworks", upstream_dialect, **{name: "error"}).dropped_fields == ()
-    assert translated_request(
-        "fireworks", upstream_dialect, **{name: "truncate"}
-    ).dropped_fields == (name,)
-    assert translated_request("fireworks", upstream_dialect).dropped_fields == ()
+    for fields, dropped in (({name: "error"}, ()), ({name: "truncate"}, (name,)), ({}, ())):
+        fitted = translated_request("fireworks", upstream_dialect, **fields)
+        assert fitted.dropped_fields == dropped
 
 
 @for_each(
@@ -191,39 +178,28 @@ def test_dropped_fields_are_named(
     assert (fitted.body.get("max_tokens"), fitted.dropped_fields) == (bound, dropped)
 
 
-ONE_ANSWER: list[tuple[str, Any, dict[str, Any]]] = [
-    (
-        "anthropic",
-        "chat",
-        {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "p"}]},
-    ),
-    ("openai", "responses", {"model": "m", "input": "p"}),
-]
-
-
-@pytest.mark.parametrize(("received", "endpoint", "body"), ONE_ANSWER)
+@for_each(
+    ("received", "endpoint", "fields"),
+    [
+        ("anthropic", "chat", {"max_tokens": 5, "messages": [{"role": "user", "content": "p"}]}),
+        ("openai", "responses", {"input": "p"}),
+    ],
+)
 def test_several_choices_are_refused_for_responses(
-    received: str, endpoint: Any, body: dict[str, Any]
+    received: str, endpoint: Any, fields: dict[str, Any]
 ) -> None:
     def translated(number: int | None) -> Any:
-        ends: Any = endpoint, "chat"
-        fields = {**body, "n": number}
-        return translate_body(DIALECTS[received], ends, fields, target("openai"))
+        body = {"model": "m", **fields, "n": number}
+        return translate_body(DIALECTS[received], (endpoint, "chat"), body, target("openai"))
 
-    for number in (None, 1):
-        assert translated(number).body["model"] == "m"
-    with pytest.raises(InvalidField) as refused:
-        translated(2)
-    assert refused.value.param == "n"
+    assert translated(None).body["model"] == translated(1).body["model"] == "m"
+    assert refused_param(translated, 2) == "n"
 
 
+PARTS = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "x"}]
 THOUGHTS: Any = [
     {"role": "user", "content": "Where?"},
-    {
-        "role": "assistant",
-        "content": [{"type": "thinking", "thinking": []}, {"type": "text", "text": "x"}],
-        "reasoning_content": "Hm.",
-    },
+    {"role": "assistant", "content": PARTS, "reasoning_content": "Hm."},
     {"role": "user", "content": "And?"},
 ]
 
