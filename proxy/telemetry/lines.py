@@ -147,12 +147,12 @@ def build_line_logger(
     """
 
     def complete(_: object, level: str, fields: EventDict) -> EventDict:
-        """Drop a line below the active level. Add time and level, unless a whole line is given."""
-        if not levels.allows(level):
-            raise DropEvent
+        """Add time and level, and drop a line below the active level. A whole line has both."""
         line: EventDict | None = fields.get("line")
         if line is not None:
             return line
+        if not levels.allows(level):
+            raise DropEvent
         time = format_time(datetime.now(UTC))
         return {"time": time, **fields, "level": level}
 

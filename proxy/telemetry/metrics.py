@@ -79,7 +79,7 @@ class CallMetrics:
 
     def _count_tags(self, deployment: str, tags: Mapping[str, str], tokens: int, cost: int) -> None:
         """Count a call by each declared tag. A call without the tag has the value ``none``."""
-        series = self._series
+        series, usd = self._series, cost / NANO_PER_USD
         for tag, values in self._tags.items():
             value = tags.get(tag, NO_VALUE)
             if value not in values and tag in tags:
@@ -87,7 +87,7 @@ class CallMetrics:
             requests, token_counts, costs = series[TAGGED, tag, value, deployment]
             requests.value += 1
             token_counts.value += tokens
-            costs.value += cost / NANO_PER_USD
+            costs.value += usd
 
     def _count_usage(self, deployment: str, summary: CallSummary) -> None:
         """Count the attempts of a call, and their tokens and known cost, also by tag."""
@@ -120,11 +120,11 @@ class CallMetrics:
     def _observe_tokens_and_cost(self, deployment: str, summary: CallSummary) -> int:
         """Observe the tokens of all attempts and their cost, if it is known. Return the tokens."""
         prompt, completion = summary.tokens.prompt_total, summary.tokens.completion_total
-        for direction, count in (("input", prompt), ("output", completion)):
-            sizes = self._series["headrace_request_tokens", deployment, direction]
-            sizes.observe(count, summary.trace_id)
+        name, series = "headrace_request_tokens", self._series
+        series[name, deployment, "input"].observe(prompt, summary.trace_id)
+        series[name, deployment, "output"].observe(completion, summary.trace_id)
         if summary.cost is not None:
-            costs = self._series["headrace_request_cost_usd", deployment]
+            costs = series["headrace_request_cost_usd", deployment]
             costs.observe(summary.cost / NANO_PER_USD, summary.trace_id)
         return prompt + completion
 

@@ -6,7 +6,7 @@ decides. Normalized names are compared, as lenient servers do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -145,15 +145,13 @@ def _add_inner_group(
     end = NORMALIZED_NAMES.get(name) or normalize_name(name)
     is_option_group = outer.is_option_group and name in OPTION_GROUPS
     is_free = outer.free_form_depth > 0 or (outer.is_schema and end in SCHEMA_MAP_NAMES)
-    is_free = is_free or any(_matches_path(rule, outer) for rule in FREE_FORM_RULES.get(end, ()))
+    if not is_free and end in FREE_FORM_RULES:
+        is_free = any(_matches_path(rule, outer) for rule in FREE_FORM_RULES[end])
     is_schema = not is_option_group and (end in SCHEMA_NAMES or end.endswith(SCHEMA))
-    inner[step] = group = PathGroup(
-        outer=outer,
-        name=step,
-        is_option_group=is_option_group,
-        free_form_depth=outer.free_form_depth + 1 if is_free else 0,
-        is_schema=outer.is_schema or is_schema,
-    )
+    inner[step] = group = PathGroup(outer, step, is_option_group)
+    if is_free:
+        group.free_form_depth = outer.free_form_depth + 1
+    group.is_schema = outer.is_schema or is_schema
     return group
 
 
@@ -170,18 +168,18 @@ def _matches_path(rule: FieldRule, group: PathGroup) -> bool:
 
 
 def _find_restriction(
-    rules: Iterable[FieldRule], group: PathGroup, name: str, value: Any, parent: Json
+    rules: Sequence[FieldRule], group: PathGroup, name: str, value: Any, parent: Json
 ) -> RestrictedField | None:
     """Return a field with the rule that restricts it, or None.
 
     If the upstream accepts a field and no other rule matches it, its members are inspected.
     """
+    if group.outer is None and rules[0].steps[0] == MODEL:
+        return None  # the target's value replaces it
     rules = [rule for rule in rules if not rule.is_text or _has_text(value)]
     matching = [rule for rule in rules if _matches_path(rule, group)]
     if {rule.verdict for rule in matching} <= ONLY_ACCEPT:
         return None
-    if group.outer is None and matching[0].steps == (MODEL,):
-        return None  # the target's value replaces it
     return RestrictedField(matching[0], group, name, value=value, parent=parent)
 
 
