@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from proxy.upstream.wire.dialing import load_system_context
 
@@ -158,11 +158,21 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter, asyncio.Event], Aw
 
 
 class DisconnectProtocol(asyncio.StreamReaderProtocol):
-    """A stream protocol that records when the other side disconnects."""
+    """A stream protocol that records when the other side disconnects.
 
-    def __init__(self, serve: Serve) -> None:
+    ``transports`` has its transport while it is connected.
+    """
+
+    def __init__(self, serve: Serve, transports: set[asyncio.WriteTransport]) -> None:
         self.left = asyncio.Event()
+        self._transports = transports
+        self._own: asyncio.WriteTransport | None = None
         super().__init__(asyncio.StreamReader(), lambda r, w: serve(r, w, self.left))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._own = cast(asyncio.WriteTransport, transport)
+        self._transports.add(self._own)
+        super().connection_made(transport)
 
     def eof_received(self) -> bool | None:
         self.left.set()
@@ -170,6 +180,8 @@ class DisconnectProtocol(asyncio.StreamReaderProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.left.set()
+        if self._own is not None:
+            self._transports.discard(self._own)
         super().connection_lost(exc)
 
 
@@ -182,6 +194,7 @@ class ScriptedUpstream:
 
     def __init__(self) -> None:
         self.connections = 0
+        self.transports: set[asyncio.WriteTransport] = set()
         self.url = ""
         self.start_case()
 
@@ -199,7 +212,7 @@ class ScriptedUpstream:
         self._next.extend(scripts)
 
     def protocol(self) -> DisconnectProtocol:
-        return DisconnectProtocol(self.connected)
+        return DisconnectProtocol(self.connected, self.transports)
 
     async def connected(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remaining: asyncio.Event
@@ -248,6 +261,11 @@ async def scripted_upstream() -> AsyncIterator[ScriptedUpstream]:
         yield upstream
     finally:
         server.close()
+        await asyncio.sleep(0)  # a connection that is being accepted gets its transport
+        for transport in upstream.transports:
+            transport.abort()
+        while upstream.transports:  # noqa: ASYNC110  # an open one would fail a later test
+            await asyncio.sleep(0)
 
 
 def usage(prompt: int = 5, completion: int = 3) -> Json:
