@@ -69,9 +69,8 @@ class AnswerCache:
             return await forward(client)
 
         async def compute_call_key(call: Call) -> bytes:
-            compute = partial(
-                compute_cache_key, backend.secret, call, plan, rule, control.namespace
-            )
+            space = control.namespace
+            compute = partial(compute_cache_key, backend.secret, call, plan, rule, space)
             return await self.offload.run(call.size, compute, call.scheduling_key)
 
         semantic = None

@@ -156,13 +156,8 @@ class CacheCall:
             tokens=bill.usage.tokens if bill else Tokens(),
             family=recorder.family,
         )
-        encode = partial(
-            serialize_answer,
-            self.key,
-            metadata,
-            recorder.lines,
-            skip_short=self.backend.is_private,
-        )
+        parts, is_private = (self.key, metadata, recorder.lines), self.backend.is_private
+        encode = partial(serialize_answer, *parts, skip_short=is_private)
         value = await self.cache.offload.run(recorder.size, encode, self.call.scheduling_key)
         self.backend.save(self.key, value, self.rule.ttl)
         if self.semantic is not None:

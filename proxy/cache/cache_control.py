@@ -26,10 +26,8 @@ class CacheControl:
 
 
 DEFAULT_CONTROL = CacheControl()
-_FORCE_REFRESH_HEADER, _NAMESPACE_HEADER = (
-    "x-portkey-cache-force-refresh",
-    "x-portkey-cache-namespace",
-)
+_FORCE_REFRESH_HEADER = "x-portkey-cache-force-refresh"
+_NAMESPACE_HEADER = "x-portkey-cache-namespace"
 _SKIP_HEADER, _ENABLED_HEADER = "cf-aig-skip-cache", "helicone-cache-enabled"
 _HEADERS = frozenset(
     {"cache-control", _FORCE_REFRESH_HEADER, _NAMESPACE_HEADER, _SKIP_HEADER, _ENABLED_HEADER}

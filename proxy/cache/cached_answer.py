@@ -119,9 +119,8 @@ def parse_answer(text: bytes, call: Call) -> CachedAnswer | None:
     head, _, documents = text.partition(b"\n")
     try:
         metadata = _parse_metadata(orjson.loads(head))
-        frames = _make_frames(
-            metadata, documents.split(b"\n") if metadata.streamed else [documents], call
-        )
+        lines = documents.split(b"\n") if metadata.streamed else [documents]
+        frames = _make_frames(metadata, lines, call)
     except (ValueError, TypeError, AttributeError, ProxyError):
         return None
     return CachedAnswer(metadata, frames, len(documents)) if frames else None
@@ -145,9 +144,8 @@ def _make_frames(metadata: AnswerMetadata, lines: Sequence[bytes], call: Call) -
     server = DIALECTS["openai"].server
     documents = DocumentParser(MAX_VALUES, allows_vectors=family.has_vectors)
     if _can_send_unchanged(metadata, call):
-        return _make_unchanged_frames(
-            family, [documents.read(line) for line in lines], lines, metadata
-        )
+        docs = [documents.read(line) for line in lines]
+        return _make_unchanged_frames(family, docs, lines, metadata)
     if options.whole:
         reader = FamilyFrameReader(family, options, server, documents, limit=MAX_VALUES)
         return tuple(reader.read(lines[0]))

@@ -99,14 +99,12 @@ def _list_model_call_parts(model_call: ModelCall) -> list[Any]:
     The order of targets counts: targets that are drawn by weight have separate responses, so
     that the shares stay as configured.
     """
+    get_overrides = model_call.get_overrides
     return [
         model_call.model,
         model_call.pool_size,
         model_call.rules,
-        [
-            _list_target_parts(target, model_call.get_overrides(target))
-            for target in model_call.targets
-        ],
+        [_list_target_parts(target, get_overrides(target)) for target in model_call.targets],
     ]
 
 

@@ -112,9 +112,8 @@ class AnswerRecorder:
 
 def _read_sse_documents(encoded: bytes) -> list[bytes]:
     """Return the documents of server-sent events, without comments and the end marker."""
-    lines = [
-        line[len(_DATA_PREFIX) :] for line in encoded.split(b"\n") if line.startswith(_DATA_PREFIX)
-    ]
+    events = [line for line in encoded.split(b"\n") if line.startswith(_DATA_PREFIX)]
+    lines = [line.removeprefix(_DATA_PREFIX) for line in events]
     return [line for line in lines if line != sse.DONE]
 
 

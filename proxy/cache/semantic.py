@@ -97,10 +97,8 @@ class VectorIndex:
             comparable,
             key=lambda pair: (vector.sign_bits ^ pair[1].sign_bits).bit_count(),
         )
-        cosines = sorted(
-            ((vector.compute_cosine(match), key) for key, match in closest), reverse=True
-        )
-        return [key for cosine, key in cosines if cosine >= threshold]
+        cosines = [(vector.compute_cosine(match), key) for key, match in closest]
+        return [key for cosine, key in sorted(cosines, reverse=True) if cosine >= threshold]
 
     def add(self, space: Hashable, key: bytes, vector: Vector) -> None:
         """Add a vector under a cache key, in place of an earlier one."""
@@ -191,12 +189,8 @@ class SemanticLookup:
             return None
         *earlier, message = self.call.body["messages"]
         body = {**self.call.body, "messages": [*earlier, {**message, "content": None}]}
-        call_of_space = replace(self.call, body=body)
-        self._space = (
-            self.rule.store,
-            self.semantic.embeddings,
-            await self.compute_call_key(call_of_space),
-        )
+        space_key = await self.compute_call_key(replace(self.call, body=body))
+        self._space = self.rule.store, self.semantic.embeddings, space_key
         for match in self.cache.index.find(self._space, vector, self.semantic.threshold):
             answer = await read_answer(match)
             if answer is not None:
@@ -245,10 +239,8 @@ class SemanticLookup:
         offers_tools = body.get("tools") or body.get("functions")
         if record.is_over_budget or (self.rule.tool_calls and offers_tools):
             return False
-        if any(
-            stage == "input" and result.verdict not in CLEAN_VERDICTS
-            for stage, result in record.guards
-        ):
+        verdicts = {result.verdict for stage, result in record.guards if stage == "input"}
+        if not verdicts <= CLEAN_VERDICTS:
             return False
         return _get_temperature(self.plan, body) <= self.semantic.max_temperature
 

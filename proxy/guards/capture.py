@@ -28,16 +28,12 @@ from proxy.types import Json
 from proxy.types.events import TOOL_CALL_KINDS, Frame, Part, ResponseEnd
 from proxy.types.guard import Capture, GuardPlan, GuardRule, is_contextual, is_service
 
-LOOKAHEAD_CHARS = (
-    8192  # characters beyond the captured ones that are inspected, to complete findings
-)
+LOOKAHEAD_CHARS = 8192  # inspected behind the captured characters, to complete findings
 MAX_TEXTS = 256
 MAX_VALUES = 4096  # maximum values of a request or a frame that are searched for texts
 CUT_MARK, WITHHELD_MARK = "…", "[WITHHELD]"
 _TURNS = frozenset({"input", "messages"})
-_CAPTURED_KINDS = frozenset(
-    {"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"}
-)
+_CAPTURED_KINDS = {"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"}
 
 
 @dataclass(slots=True)
@@ -56,9 +52,8 @@ class CallCapture:
 
     def feed(self, frame: Frame) -> None:
         """Store the texts of a frame, up to the maximum number of characters."""
-        for text_id, text in (
-            _iter_texts_with_ids(frame) if self.capture.output and self._remaining else ()
-        ):
+        is_wanted = self.capture.output and self._remaining
+        for text_id, text in _iter_texts_with_ids(frame) if is_wanted else ():
             is_full = len(self._responses) >= MAX_TEXTS or self._remaining <= 0
             if text.kind in _CAPTURED_KINDS and not is_full:
                 key = frame.model_call, hash(text_id)
@@ -140,21 +135,14 @@ def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
 
     All texts of one kind have the same id, except in tool calls.
     """
-    is_whole = (
-        any(isinstance(event, ResponseEnd) for event in frame.events) and frame.doc is not None
-    )
-    walk = (
-        walk_response_document(frame.doc or {}, frame.family, is_event=False)
-        if is_whole
-        else iter_non_delta_texts(frame)
-    )
-    for item in islice(walk, MAX_VALUES):
+    if frame.doc is not None and any(isinstance(event, ResponseEnd) for event in frame.events):
+        walk = islice(walk_response_document(frame.doc, frame.family, is_event=False), MAX_VALUES)
+        yield from ((text.path, text) for text in walk if isinstance(text, Text))
+        return
+    for item in islice(iter_non_delta_texts(frame), MAX_VALUES):
         if isinstance(item, Text):
-            path = None if is_whole else get_text_key(frame, item.path)
-            yield path or item.path, item
-    for text, key in () if is_whole else list_delta_texts(frame):
+            yield get_text_key(frame, item.path) or item.path, item
+    for text, key in list_delta_texts(frame):
         is_call = isinstance(key, Part) and key.kind in JSON_KINDS | TOOL_CALL_KINDS
-        yield (
-            (get_choice_index(key), key if is_call else text.kind),
-            text._replace(path=(text.kind,)),
-        )
+        text_id = get_choice_index(key), key if is_call else text.kind
+        yield text_id, text._replace(path=(text.kind,))

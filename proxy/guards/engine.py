@@ -103,12 +103,12 @@ class Engine:
         prefiltered = prefilter_rules(rules, walked_texts, self.max_loop_weight, self.clock)
         if not any(prefiltered) and self._is_heavy((), walked_texts):
             prefiltered = await self._prefilter_in_thread(rules, walked_texts, caller)
-        clean = [result for result in prefiltered if result is not None]
-        if len(clean) == len(prefiltered):
-            return Inspection(tuple(clean), {})
         pairs = zip(rules, prefiltered, strict=True)
         remaining = [rule for rule, result in pairs if result is None]
-        inspection = await self._inspect_without_prefilter(remaining, walked_texts, replace, caller)
+        inspection = Inspection((), {})
+        if remaining:
+            inspect = self._inspect_without_prefilter
+            inspection = await inspect(remaining, walked_texts, replace, caller)
         results = iter(inspection.results)
         merged = [next(results) if result is None else result for result in prefiltered]
         return copied(inspection, results=tuple(merged))
@@ -132,17 +132,13 @@ class Engine:
     ) -> Inspection:
         opaque = bool(walked_texts.opaque)
         tallies = [findings.RuleTally(rule, self.clock, opaque=opaque) for rule in rules]
+        texts, threads = walked_texts.texts, self.get_threads(caller)
         if walked_texts.incomplete_reason is not None:
-            return _fail_all_rules(
-                tallies, walked_texts.incomplete_reason, walked_texts.texts, replace
-            )
+            return _fail_all_rules(tallies, walked_texts.incomplete_reason, texts, replace)
         if not self._is_heavy(rules, walked_texts):
-            return inspect_now(tallies, walked_texts.texts, replace)
-        threads = self.get_threads(caller)
-        inspections = await inspect_in_threads(
-            threads, self.clock, tallies, walked_texts.texts, self.max_wait_s
-        )
-        conclude = partial(_build_inspection, inspections, walked_texts.texts, replace)
+            return inspect_now(tallies, texts, replace)
+        inspections = await inspect_in_threads(threads, self.clock, tallies, texts, self.max_wait_s)
+        conclude = partial(_build_inspection, inspections, texts, replace)
         # Only masking takes long, so a blocked call does not wait for another turn.
         masks = any(map(_must_mask, inspections)) and _find_first_block(inspections) is None
         return await threads(conclude) if masks else conclude()
@@ -161,10 +157,7 @@ class Engine:
             return remaining < 0
         # Short messages of one role are joined twice, with a space between them and without.
         joined = iter_joined_texts(walked_texts.texts)
-        return (
-            sum(documents.estimate_weight(joined_text.text.text) for joined_text in joined)
-            > remaining
-        )
+        return sum(documents.estimate_weight(item.text.text) for item in joined) > remaining
 
     async def run_or_offload(self, weight: int, job: Callable[[], T], caller: object) -> T:
         """Run a job, in a thread if its weight is large."""
@@ -228,9 +221,8 @@ class Engine:
         tallies = await calls.call_all(rules, await self.run_or_offload(weight, collect, caller))
         for tally in tallies:
             tally.opaque = bool(walked_texts.opaque)
-        return await self.run_or_offload(
-            weight, partial(inspect_now, tallies, texts, replace), caller
-        )
+        inspect = partial(inspect_now, tallies, texts, replace)
+        return await self.run_or_offload(weight, inspect, caller)
 
     def build_service_caller(self, body: Json, record: Record) -> ServiceCaller:
         """Return the caller of guard services for one call, whose request is ``body``."""
@@ -254,9 +246,8 @@ def _estimate_inspection_weight(rules: Sequence[GuardRule], texts: Sequence[Text
     """Return the weight of texts, and of the contexts that detectors read in addition."""
     detectors = (rule.detector for rule in rules)
     contexts = sum(detector.context_chars for detector in detectors if has_context_chars(detector))
-    return contexts + sum(
-        documents.TEXT_WEIGHT + documents.estimate_weight(text.text) for text in texts
-    )
+    weights = [documents.estimate_weight(text.text) for text in texts]
+    return contexts + documents.TEXT_WEIGHT * len(texts) + sum(weights)
 
 
 def inspect_now(
@@ -301,16 +292,13 @@ def _build_inspection(
         written = findings.make_json_string_replace(replace) if text.in_json else replace
         ordered = sorted(matches, key=attrgetter("sort_key"))
         changes[text.path] = findings.apply_masks(text.text, ordered, rules, written)
-    routing = (
-        each.tally.rule
-        for each in inspections
-        if each.matches and each.tally.error is None and each.tally.rule.action == "route"
-    )
+    found = [each.tally.rule for each in inspections if each.matches and each.tally.error is None]
+    routing = (rule for rule in found if rule.action == "route" and rule.enforces)
     return Inspection(
         results=tuple(inspection.tally.to_result() for inspection in inspections),
         changes=changes,
         blocked=blocked,
-        routing_rule=next((rule for rule in routing if rule.enforces), None),
+        routing_rule=next(routing, None),
     )
 
 
@@ -369,22 +357,17 @@ def build_prompt_context(body: Json) -> PromptContext:
             system.append(_get_content_text(message.get("content")))
         elif message.get("role") == "user":
             prompts.append(_get_content_text(message.get("content")))
-    return PromptContext(
-        system=_join_nonempty_lines(system),
-        user_message=prompts[-1]
-        if prompts
-        else _get_content_text(body.get("prompt", body.get("input"))),
-        context=_get_content_text(body.get("context", body.get("enkrypt_context"))),
-    )
+    prompts = prompts or [_get_content_text(body.get("prompt", body.get("input")))]
+    context = _get_content_text(body.get("context", body.get("enkrypt_context")))
+    return PromptContext(_join_nonempty_lines(system), prompts[-1], context)
 
 
 def _get_content_text(value: Any) -> str:
     """Return the text of a string, or of a list of strings and of parts with a text."""
     if isinstance(value, str):
         return value
-    parts = (
-        part.get("text") if isinstance(part, dict) else part for part in _as_list_or_empty(value)
-    )
+    items = _as_list_or_empty(value)
+    parts = (item.get("text") if isinstance(item, dict) else item for item in items)
     return _join_nonempty_lines(part for part in parts if isinstance(part, str))
 
 

@@ -118,14 +118,10 @@ class RuleTally:
 
     def _build_failure_error(self, failure_code: str) -> GuardBlocked:
         """Return the error for a failure: ``GuardUnavailable`` if a retry may succeed."""
-        name = self.rule.name
+        name, kind = self.rule.name, "could_not_check"
         if not (self.is_service_unavailable or failure_code in RETRYABLE_FAILURES):
-            return GuardBlocked(
-                guard.UNCHECKED_MESSAGE.format(name), guard=name, kind="could_not_check"
-            )
-        unavailable = GuardUnavailable(
-            guard.UNCHECKED_YET.format(name), guard=name, kind="could_not_check"
-        )
+            return GuardBlocked(guard.UNCHECKED_MESSAGE.format(name), guard=name, kind=kind)
+        unavailable = GuardUnavailable(guard.UNCHECKED_YET.format(name), guard=name, kind=kind)
         unavailable.retry_after_s = RETRY_AFTER_S
         return unavailable
 
@@ -231,13 +227,7 @@ def find_matches(
         for finding in tally.find(view, cut, remaining_s):
             if finding.end > finding.start:
                 start, end = view.original_span(cut + finding.start, cut + finding.end)
-                matches.add(
-                    TextMatch(
-                        start=start, end=end, rule=rule, kind=finding.kind, score=finding.score
-                    )
-                )
-    if not matches:
-        return []
+                matches.add(TextMatch(start, end, rule, kind=finding.kind, score=finding.score))
     result: list[TextMatch] = []
     for match in sorted(matches, key=lambda match: (*match.sort_key, match.kind)):
         if not result or match.end > result[-1].end:
@@ -290,9 +280,8 @@ class RuleCursor:
 
     def __post_init__(self) -> None:
         holds = self.lookback is not None and self.tally.rule.enforces
-        self.partial_matcher = (
-            getattr(self.tally.rule.detector, "partial_matcher", None) if holds else None
-        )
+        matcher = getattr(self.tally.rule.detector, "partial_matcher", None) if holds else None
+        self.partial_matcher = matcher
 
     def restart_at(self, position: int) -> None:
         """Continue at ``position``, the start of another text."""
@@ -325,9 +314,8 @@ class RuleCursor:
         fresh: list[TextMatch] = []
         matches = find_matches(self.tally, self.rule, views, self.inspect_from - base, remaining_s)
         if floor is not None:
-            final_end = self._find_end_outside_matches(
-                matches, base, final_end, base + floor, views[0].cased
-            )
+            find_end, text = self._find_end_outside_matches, views[0].cased
+            final_end = find_end(matches, base, final_end, base + floor, text)
         for match in matches:
             start, end = match.start + base, match.end + base
             if not self.final_end <= start < final_end or end <= self.last_match_end:
@@ -373,11 +361,8 @@ def _move_position_back(views: tuple[View, ...], position: int, distance: int) -
     """Return ``position`` minus ``distance`` characters, in the reading where that is earliest."""
     if len(views) == 1:
         return max(0, position - distance)
-    starts = (
-        (view, view.index_of_original(position) - distance)
-        for view in views
-        if view.encoded_span is None
-    )
+    plain = (view for view in views if view.encoded_span is None)
+    starts = ((view, view.index_of_original(position) - distance) for view in plain)
     return min(view.original_start(start) if start > 0 else 0 for view, start in starts)
 
 

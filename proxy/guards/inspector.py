@@ -41,9 +41,7 @@ def get_document_unless_failed(frame: Frame) -> Json | None:
 
     Raises ``ValueError`` for any other response without a document, because no guard would read it.
     """
-    if frame.doc is None and any(
-        not isinstance(event, Fault | ResponseEnd) for event in frame.events
-    ):
+    if frame.doc is None and not all(isinstance(e, Fault | ResponseEnd) for e in frame.events):
         raise ValueError(f"A whole response of the family {frame.family!r} has no document.")
     return frame.doc
 
@@ -56,12 +54,10 @@ def replace_document(frame: Frame, doc: Json, call: Call) -> Frame:
     if frame.family == "messages":
         pairs = zip((frame.doc or {})["content"], doc["content"], strict=True)
         content = [
-            {**value_after, "signature": ""}
-            if value_after != value_before
-            and isinstance(value_after, dict)
-            and "signature" in value_after
-            else value_after
-            for value_before, value_after in pairs
+            {**after, "signature": ""}
+            if after != before and isinstance(after, dict) and "signature" in after
+            else after
+            for before, after in pairs
         ]
         doc = {**doc, "content": content}
     client = find_client_family(call)
@@ -107,12 +103,10 @@ def _set_join_keys(walked_texts: Texts, frame: Frame) -> Texts:
     }
     texts: list[Text] = []
     for text in walked_texts.texts:
-        content_key = (
-            contents.get(text.path[: find_joined_parts_depth(text.path)])
-            if text.kind == "content"
-            else None
-        )
-        texts.append(text._replace(join_key=join_keys.get(text.path, content_key)))
+        key = join_keys.get(text.path)
+        if key is None and text.kind == "content":
+            key = contents.get(text.path[: find_joined_parts_depth(text.path)])
+        texts.append(text._replace(join_key=key))
     return replace(walked_texts, texts=tuple(texts))
 
 
@@ -147,55 +141,48 @@ class DocumentInspector:
         """
         rules = bind_to_prompt(rules, request or document)
         detectors, services = rules.detectors, rules.services
+        engine, caller = self.engine, self.record.key
         walked_texts = walked_texts or await self._read_texts(document)
         if detectors:
-            inspection = await self.engine.inspect(
-                detectors, walked_texts, self.replacement, self.record.key
-            )
+            inspection = await engine.inspect(detectors, walked_texts, self.replacement, caller)
             self.record.add_guard_results(self.stage, inspection.results)
             if inspection.blocked is not None:
-                self.record.add_guard_results(
-                    self.stage, self.engine.build_uncalled_results(services)
-                )
+                self._record_uncalled_services(services)
             safe = await self._apply_changes(inspection, document)
             if safe is not document and services:
                 walked_texts = await self._read_texts(safe)
             document = safe
         if services:
             enforcing, watching = split_by_enforcement(services)
-            calls = self.engine.build_service_caller(request or document, self.record)
+            calls = engine.build_service_caller(request or document, self.record)
             if watching:
                 watch = partial(self._call_services, watching, walked_texts, calls)
-                await self.record.run_in_background(
-                    watch, partial(self._record_uncalled_services, watching)
-                )
+                record_failure = partial(self._record_uncalled_services, watching)
+                await self.record.run_in_background(watch, record_failure)
             if enforcing:
-                document = await self._apply_changes(
-                    await self._call_services(enforcing, walked_texts, calls), document
-                )
+                inspection = await self._call_services(enforcing, walked_texts, calls)
+                document = await self._apply_changes(inspection, document)
         return document
 
     async def _read_texts(self, document: Json) -> Texts:
-        walked_texts = await self.engine.read_texts(self.walk, document, self.size, self.record.key)
-        return (
-            walked_texts
-            if self.frame is None or len(walked_texts.texts) == 1
-            else _set_join_keys(walked_texts, self.frame)
-        )
+        texts = await self.engine.read_texts(self.walk, document, self.size, self.record.key)
+        if self.frame is None or len(texts.texts) == 1:
+            return texts
+        return _set_join_keys(texts, self.frame)
 
     async def _call_services(
         self, services: Sequence[GuardRule], walked_texts: Texts, calls: ServiceCaller
     ) -> Inspection:
-        inspection = await self.engine.ask_services(
-            services, walked_texts, calls, self.replacement, self.record.key
-        )
+        ask, caller = self.engine.ask_services, self.record.key
+        inspection = await ask(services, walked_texts, calls, self.replacement, caller)
         self.record.add_guard_results(self.stage, inspection.results)
         return inspection
 
-    def _record_uncalled_services(self, services: Sequence[GuardRule], failure_code: str) -> None:
-        self.record.add_guard_results(
-            self.stage, self.engine.build_uncalled_results(services, failure_code)
-        )
+    def _record_uncalled_services(
+        self, services: Sequence[GuardRule], failure_code: str | None = None
+    ) -> None:
+        results = self.engine.build_uncalled_results(services, failure_code)
+        self.record.add_guard_results(self.stage, results)
 
     async def _apply_changes(self, inspection: Inspection, document: Json) -> Json:
         """Return the document with the changes of an inspection. Raises ``GuardBlocked``."""
@@ -229,14 +216,9 @@ class WholeResponseInspector:
         document_before = get_document_unless_failed(frame)
         if document_before is None:
             return (frame,)
-        inspector = DocumentInspector(
-            engine=self.engine,
-            record=self.record,
-            stage="output",
-            walk=partial(walk_response_document, family=frame.family, is_event=False)
-            if inspects_every_string(frame.family)
-            else self.walk,
-            frame=frame,
-        )
+        walk = self.walk
+        if inspects_every_string(frame.family):
+            walk = partial(walk_response_document, family=frame.family, is_event=False)
+        inspector = DocumentInspector(self.engine, self.record, "output", walk, frame=frame)
         doc = await inspector.inspect(self.rules, document_before, self.call.body)
         return (frame if doc is document_before else replace_document(frame, doc, self.call),)

@@ -6,6 +6,7 @@ Guards inspect the response as the upstream sent it; only released frames get th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Protocol, TypeVar
@@ -17,11 +18,10 @@ from proxy.guards.findings import GuardRetryRequested, RuleTally
 from proxy.guards.inspector import restore_masked_values
 from proxy.guards.services.stage import StreamServiceInspector
 from proxy.guards.signed_thoughts import ThoughtRecorder
-from proxy.guards.stream.filter import JobRunner, StreamFilter
+from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.stream.placeholders import Masks
 from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.fair_queue import TimeSlice
-from proxy.runtime.frozen import frozen
 from proxy.types import Call, Json
 from proxy.types.events import Delta, Event, Fault, Finish, Frame, PartStart, ResponseEnd
 from proxy.types.guard import GuardResult, StageRules
@@ -52,26 +52,6 @@ def _is_content_or_end(event: Event) -> bool:
             return isinstance(event, Finish | Fault | ResponseEnd)
 
 
-@frozen
-class DeadlineJobRunner:
-    """Runs one heavy inspection at a time in a thread. Each rule has its deadline."""
-
-    tallies: Sequence[RuleTally]
-    run_job: JobRunner
-
-    async def __call__(self, job: Callable[[], T]) -> T:
-        def bounded() -> T:
-            for tally in self.tallies:
-                tally.deadline_at = tally.clock() + tally.rule.deadline_s
-            try:
-                return job()
-            finally:
-                for tally in self.tallies:
-                    tally.deadline_at = inf
-
-        return await self.run_job(bounded)
-
-
 class StreamInspector:
     """Inspects the frames of one stream. Raises ``GuardBlocked``.
 
@@ -80,34 +60,41 @@ class StreamInspector:
     pass.
     """
 
-    __slots__ = ("_frames", "_opening", "_stages", "_tallies")
-
     def __init__(self, engine: Engine, rules: StageRules, body: Json, record: Record) -> None:
         rules = bind_to_prompt(rules, body)
-        threads = engine.get_threads(record.key)
-        max_texts = engine.max_texts
-        self._tallies = [
-            RuleTally(rule, engine.clock, max_texts=max_texts) for rule in rules.detectors
-        ]
+        self._threads, max_texts = engine.get_threads(record.key), engine.max_texts
+        tally = partial(RuleTally, clock=engine.clock, max_texts=max_texts)
+        self._tallies = [tally(rule) for rule in rules.detectors]
         calls = engine.build_service_caller(body, record) if rules.services else None
         self._stages = [
-            StreamServiceInspector(group, calls, threads, max_texts)
+            StreamServiceInspector(group, calls, self._threads, max_texts)
             for group in split_by_enforcement(rules.services)
             if group and calls is not None
         ]
-        holds_response = any(tally.rule.enforces for tally in self._tallies)
-        waits = holds_response or any(stage.holds_frames for stage in self._stages)
+        waits = any(tally.rule.enforces for tally in self._tallies)
+        waits = waits or any(stage.holds_frames for stage in self._stages)
         self._opening: list[Frame] | None = [] if waits else None
-        run_job = DeadlineJobRunner(self._tallies, threads)
-        self._frames = StreamFilter.for_rules(self._tallies, run_job=run_job)
+        self._frames = StreamFilter.for_rules(self._tallies, run_job=self._run_within_deadlines)
+
+    async def _run_within_deadlines(self, job: Callable[[], T]) -> T:
+        """Run one heavy inspection in a thread. Each rule has its deadline."""
+
+        def bounded() -> T:
+            for tally in self._tallies:
+                tally.deadline_at = tally.clock() + tally.rule.deadline_s
+            try:
+                return job()
+            finally:
+                for tally in self._tallies:
+                    tally.deadline_at = inf
+
+        return await self._threads(bounded)
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         released = None if self._stages else self._frames.try_inspect(frame)
-        return (
-            self._hold_until_content(released)
-            if released and self._opening is not None
-            else released
-        )
+        if not released or self._opening is None:
+            return released
+        return self._hold_until_content(released)
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         released: Sequence[Frame] = await self._frames.inspect(frame)
@@ -124,9 +111,7 @@ class StreamInspector:
             return frames
         alive = [frame for frame in frames if not frame.events and frame.doc is None]
         self._opening += [frame for frame in frames if frame.events or frame.doc is not None]
-        has_content = any(
-            frame.last or any(map(_is_content_or_end, frame.events)) for frame in frames
-        )
+        has_content = any(f.last or any(map(_is_content_or_end, f.events)) for f in frames)
         if len(self._opening) <= MAX_OPENING_FRAMES and not has_content:
             return alive
         opening, self._opening = self._opening, None
@@ -140,8 +125,6 @@ class StreamInspector:
 
 class ValueRestorer:
     """Puts the values that were masked in the request back into its response."""
-
-    __slots__ = ("_call", "_clock", "_frames", "_masks", "_threads")
 
     def __init__(self, masks: Masks, engine: Engine, caller: object, call: Call) -> None:
         self._masks = masks
@@ -166,6 +149,7 @@ class ValueRestorer:
         return self._frames.close() if self._frames is not None else ()
 
 
+@dataclass(slots=True)
 class OutputInspector:
     """The output guards of one response.
 
@@ -175,41 +159,20 @@ class OutputInspector:
     have a member twice, of which guards read one.
     """
 
-    __slots__ = (
-        *(
-            "_call_capture",
-            "_drops_raw_bytes",
-            "_held",
-            "_inspector",
-            "_restorer",
-            "_thoughts",
-            "_waits",
-        ),
-        *("_was_shown", "is_retry_requested"),
-    )
-
-    def __init__(  # one parameter for each feature of a policy
-        self,
-        inspector: FrameInspector,
-        *,
-        restorer: ValueRestorer | None = None,
-        call_capture: CallCapture | None = None,
-        thoughts: ThoughtRecorder | None = None,
-        holds_response: bool = False,
-        drops_raw_bytes: bool = False,
-    ) -> None:
-        self.is_retry_requested = False
-        self._inspector = inspector
-        self._restorer = restorer
-        self._call_capture = call_capture
-        self._thoughts = thoughts
-        self._drops_raw_bytes = drops_raw_bytes
-        self._held: list[Frame] | None = [] if holds_response else None
-        self._waits = holds_response or restorer is not None or call_capture is not None
-        self._was_shown = False
+    inspector: FrameInspector
+    restorer: ValueRestorer | None
+    call_capture: CallCapture | None
+    thoughts: ThoughtRecorder | None
+    holds_response: bool
+    drops_raw_bytes: bool
+    is_retry_requested: bool = False
+    _held: list[Frame] = field(default_factory=list)
+    _was_shown: bool = False
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        released = None if self._waits else self._inspector.try_inspect(frame)
+        if self.holds_response or self.restorer is not None or self.call_capture is not None:
+            return None
+        released = self.inspector.try_inspect(frame)
         if not released:
             return released
         self._was_shown = True
@@ -217,19 +180,19 @@ class OutputInspector:
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         try:
-            released = await self._inspector.inspect(frame)
+            released = await self.inspector.inspect(frame)
         except GuardRetryRequested as error:
             drop_tracebacks(error)  # the guard's result refers to the error
             self.is_retry_requested = True
             return ()
-        if self._call_capture is not None:
-            await self._capture_frames(released, self._call_capture)
+        if self.call_capture is not None:
+            await self._capture_frames(released, self.call_capture)
         released = self._record_thoughts_and_drop_bytes(released)
-        if self._held is not None:
+        if self.holds_response:
             self._held += released
             released = self._held if frame.last else ()
-        if self._restorer is not None:
-            released = await self._restorer.restore(released)
+        if self.restorer is not None:
+            released = await self.restorer.restore(released)
         self._was_shown = self._was_shown or bool(released)
         return released
 
@@ -242,25 +205,21 @@ class OutputInspector:
                 await turn.pause()
 
     def _record_thoughts_and_drop_bytes(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        if self._thoughts is not None:
+        if self.thoughts is not None:
             for frame in frames:
-                self._thoughts.feed(frame)
-        if not self._drops_raw_bytes:
-            return frames
-        return [frame if frame.raw is None else remove_raw_bytes(frame) for frame in frames]
+                self.thoughts.feed(frame)
+        return [*map(remove_raw_bytes, frames)] if self.drops_raw_bytes else frames
 
     def release_partial_placeholder(self) -> Sequence[Frame]:
         """Return the frames that were held for an incomplete placeholder.
 
         Return nothing if nothing was sent, so that the client gets an error response.
         """
-        return (
-            self._restorer.release_partial_placeholder()
-            if self._restorer is not None and self._was_shown
-            else ()
-        )
+        if self.restorer is None or not self._was_shown:
+            return ()
+        return self.restorer.release_partial_placeholder()
 
 
 def remove_raw_bytes(frame: Frame) -> Frame:
     """Return a frame whose document is sent instead of its bytes."""
-    return frame if frame.doc is None else frame._replace(raw=None)
+    return frame if frame.doc is None or frame.raw is None else frame._replace(raw=None)

@@ -53,11 +53,6 @@ OPAQUE_RESPONSE_MESSAGE = (
 ENDPOINTS_WITHOUT_RETRY: frozenset[Endpoint] = ABOUT_STATE | {"passthrough"}
 """Endpoints whose responses are stored, or must not be requested twice."""
 
-MESSAGE_PATH: Path = ("error", "message")
-PARAM_PATH: Path = ("error", "param")
-CODE_PATH: Path = ("error", "code")
-TYPE_PATH: Path = ("error", "type")
-
 
 @frozen
 class PolicyGuards:
@@ -126,9 +121,7 @@ class GuardedCall:
         rule, state = inspector.routing_rule, call.state_ref
         if rule is not None:
             # A call that refers to stored state may only go to the target that has it.
-            targets = tuple(
-                target for target in rule.route_targets if state is None or state.matches(target)
-            )
+            targets = tuple(t for t in rule.route_targets if state is None or state.matches(t))
             if not targets:
                 raise GuardBlocked(rule.message, guard=rule.name, kind="could_not_route")
             self.record.original_plan = self.plan
@@ -214,9 +207,7 @@ class GuardedCall:
             return inspector
         is_unknown = call.head.passthrough is not None
         walk = partial(walk_response, unknown_kind="content") if is_unknown else walk_response
-        return WholeResponseInspector(
-            engine=engine, record=self.record, rules=rules, call=call, walk=walk
-        )
+        return WholeResponseInspector(engine, self.record, rules, call=call, walk=walk)
 
     def _start_capture(self, call: Call) -> CallCapture | None:
         """Return the capture of a call, or None unless the policy captures it."""
@@ -224,9 +215,8 @@ class GuardedCall:
         if guards.capture is None or not self.record.is_sampled(guards.capture.share):
             return None
         rules = build_redaction_rules(guards.capture, guards)
-        return CallCapture(
-            capture=guards.capture, rules=rules, request=call.body, clock=self.guards.engine.clock
-        )
+        clock = self.guards.engine.clock
+        return CallCapture(guards.capture, rules, call.body, clock=clock)
 
 
 def _extend_rule_fields(rules: StageRules, shown_as: Mapping[Kind, Kind]) -> StageRules:
@@ -253,35 +243,30 @@ def find_opaque_refusal(texts: Texts, guards: GuardPlan) -> GuardBlocked | None:
 
 
 def list_upstream_texts(error: ProxyError) -> list[Text]:
-    """Return the texts of an error that an upstream wrote: they may quote the request."""
-    words: dict[Path, str | None] = {}
-    if error.upstream_message is not None:
-        words[MESSAGE_PATH] = error.message
+    """Return the texts of an error that an upstream wrote: they may quote the request.
+
+    The path of each text ends with the name of its attribute.
+    """
+    names = ["message"] if error.upstream_message is not None else []
     if isinstance(error, UpstreamError):
-        words |= {
-            PARAM_PATH: error.param,
-            CODE_PATH: error.upstream_code,
-            TYPE_PATH: error.upstream_type,
-        }
+        names += ["param", "upstream_code", "upstream_type"]
     return [
-        Text(path=path, text=text, kind="content", role="assistant")
-        for path, text in words.items()
-        if text
+        Text(("error", name), text, "content", role="assistant")
+        for name in names
+        if (text := getattr(error, name))
     ]
 
 
 def redact_upstream_texts(error: ProxyError, changes: Mapping[Path, str]) -> None:
     """Replace the message of an upstream, and remove its other texts that guards changed."""
-    error.set_message(changes.get(MESSAGE_PATH, error.message))
-    if PARAM_PATH in changes:
-        error.param = None
-    if isinstance(error, UpstreamError):
-        error.upstream_code = None if CODE_PATH in changes else error.upstream_code
-        error.upstream_type = None if TYPE_PATH in changes else error.upstream_type
+    for path, text in changes.items():
+        if path[-1] == "message":
+            error.set_message(text)
+        else:
+            setattr(error, str(path[-1]), None)
 
 
 def remove_upstream_texts(error: ProxyError) -> None:
     """Remove the texts that an upstream wrote, and keep the error's own message."""
-    redact_upstream_texts(error, dict.fromkeys((PARAM_PATH, CODE_PATH, TYPE_PATH), ""))
-    if error.upstream_message is not None:
-        error.set_message(error.own_message)
+    paths = [text.path for text in list_upstream_texts(error)]
+    redact_upstream_texts(error, dict.fromkeys(paths, error.own_message))

@@ -47,11 +47,8 @@ class DeliveredThoughts:
         upstreams = {target.upstream.name for call in plan.model_calls for target in call.targets}
         return frozenset(
             path
-            for path, text, signature in _iter_signed_thoughts(body)
-            if all(
-                _digest_thought(virtual_key, name, text, signature) in self._digests
-                for name in upstreams
-            )
+            for path, *thought in _iter_signed_thoughts(body)
+            if all(_digest_thought(virtual_key, n, *thought) in self._digests for n in upstreams)
         )
 
 

@@ -30,9 +30,8 @@ from proxy.runtime.frozen import frozen
 MAX_LISTED_ROWS = 5
 MAX_POLLS = 40  # checks that a ledger may lag behind before it is a violation
 POLL_INTERVAL_S = 0.25
-MARKED_CRASHES = (
-    "SELECT id, ended - settled, begun - ended, exact FROM runs WHERE crashed_ms IS NOT NULL"
-)
+MARKED_CRASHES = """
+SELECT id, ended - settled, begun - ended, exact FROM runs WHERE crashed_ms IS NOT NULL"""
 
 # A sum is unknown if one of its parts is, as in the row of the call.
 CHECK_QUERIES: dict[str, str] = {
@@ -219,9 +218,8 @@ def _count_ended_calls_of_open_runs(path: Path) -> dict[int, int]:
     """Return the number of ended calls by run, for runs whose proxy is or may be running."""
     folder, ended_by_run = get_counters_folder(path.parent), {}
     with open_for_reading(path, migrate_copy=False) as file:
-        rows = file.execute(
-            "SELECT id, name, ended FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
-        ).fetchall()
+        query = "SELECT id, name, ended FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
+        rows = file.execute(query).fetchall()
     for run, name, ended in rows:
         counts = read_process_counts(folder, name)
         if counts is None or counts.is_alive:

@@ -61,9 +61,8 @@ class JsonlStore:
             if self._fd is not None and not is_file_at(self._fd, self.path):
                 self._close_file()
             try:
-                self._rest = b"".join(
-                    line for rows in batch for line in encode_lines(self.run, rows)
-                )
+                lines = (line for rows in batch for line in encode_lines(self.run, rows))
+                self._rest = b"".join(lines)
             except orjson.JSONEncodeError:
                 raise RowsRefused("not JSON") from None
         self.open()
@@ -133,9 +132,8 @@ class RefusedRows:
         """
         line = {"run": self.run, "reason": reason, **rows._asdict()}
         try:
-            fd = os.open(
-                self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE
-            )
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            fd = os.open(self.path, flags, FILE_MODE)
             with os.fdopen(fd, "wb") as file:
                 file.write(json.dumps(line, default=repr).encode() + b"\n")
                 file.flush()

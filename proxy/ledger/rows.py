@@ -47,9 +47,8 @@ def make_rows(entry: CallEntry) -> Rows:
     """Return the rows of a call. Attempts are in the order of their start."""
     seq, summary = entry
     started_ms = to_ms(summary.started_at)
-    attempts = [
-        _make_attempt_row(seq, number, billed) for number, billed in enumerate(summary.attempts, 1)
-    ]
+    billed = enumerate(summary.attempts, 1)
+    attempts = [_make_attempt_row(seq, number, attempt) for number, attempt in billed]
     if summary.saved is not None:
         attempts.append(_make_cached_attempt_row(seq, len(attempts) + 1, summary, summary.saved))
     charges: list[Row] = [

@@ -24,9 +24,8 @@ LONGEST_UNITS: tuple[Unit, ...] = ("week", "month")  # they include all shorter 
 LAST_ZONE = "Etc/GMT+12"  # the time zone where a day ends last
 ZONE_SPREAD_MS = 26 * 3_600_000  # between the start of a day in the first zone and in the last
 INSERT_ROWS = "INSERT INTO {} (run, {}) SELECT ?, * FROM {} WHERE true ON CONFLICT DO NOTHING"
-INSERT_BUDGETS = (
-    "INSERT INTO budgets (name, scope) SELECT * FROM {} WHERE true ON CONFLICT DO NOTHING"
-)
+INSERT_BUDGETS = """
+INSERT INTO budgets (name, scope) SELECT * FROM {} WHERE true ON CONFLICT DO NOTHING"""
 INSERT_CHARGES = """
 INSERT INTO charges (run, seq, budget, started_ms, cost_nano_usd)
 SELECT ?, v.column1, b.id, v.column4, v.column5 FROM {} AS v

@@ -122,11 +122,8 @@ class Ledger:
 
     def _write(self, batch: list[CallEntry]) -> None:
         """Write slices with pauses, so that the thread does not starve the event loop."""
-        size = (
-            CALLS_PER_TRANSACTION
-            if self._spool.pending_count <= MAX_WAITING_TO_PAUSE
-            else len(batch)
-        )
+        must_hurry = self._spool.pending_count > MAX_WAITING_TO_PAUSE
+        size = len(batch) if must_hurry else CALLS_PER_TRANSACTION
         for start in range(0, len(batch), size):
             if self._spool.is_past_deadline:
                 break

@@ -69,9 +69,8 @@ class Draft:
             stem, suffix, _ = default_variable.partition("_API_KEY")
             names = (f"{stem}_{number}{suffix}" for number in count(2))
             used = {*self._used_variables, *self._variables.values()}
-            self._variables[secret] = next(
-                n for n in chain([default_variable], names) if n not in used
-            )
+            free = (name for name in chain([default_variable], names) if name not in used)
+            self._variables[secret] = next(free)
         return self._variables[secret]
 
     def add_upstream(self, name: str, config: dict[str, Any]) -> str:
@@ -184,9 +183,7 @@ class ConfigPart:
         if not isinstance(value, list):
             return []
         self._read.add(name)
-        return [
-            ConfigPart(self.draft, item, f"{path}[{index}]") for index, item in enumerate(value)
-        ]
+        return [ConfigPart(self.draft, item, f"{path}[{n}]") for n, item in enumerate(value)]
 
     def redact_url(self, name: str, text: str, variable: str | None = None) -> str | None:
         """Return a URL without secrets. If it is invalid, skip the target and return None."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from proxy.cache.sqlite import SQLITE_MAGIC, ForeignFile, SqliteAnswerStore
-from proxy.cache.store import MAX_PENDING_BYTES
 from tests.cache.stores import Clock, StoreEventLog
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -19,14 +18,15 @@ ROOM = 1_000_000
 def store(
     folder: Path, events: StoreEventLog, room: int = ROOM, clock: Clock | None = None
 ) -> SqliteAnswerStore:
-    return SqliteAnswerStore(
-        folder / "cache.db",
-        room,
-        clock or Clock(),
-        events,
-        events.replaced,
-        events.write_errors.append,
-    )
+    reports = events, events.replaced, events.write_errors.append
+    return SqliteAnswerStore(folder / "cache.db", room, clock or Clock(), *reports)
+
+
+async def write(
+    opened: SqliteAnswerStore, key: bytes = KEY, value: bytes = b"value", ttl_s: float = 60
+) -> None:
+    opened.save(key, value, ttl_s)
+    await opened.wait_until_written()
 
 
 async def test_two_processes_share_a_file_and_its_bound(tmp_path: Path) -> None:
@@ -83,11 +83,9 @@ async def test_locked_file_is_reported_and_written_later(tmp_path: Path) -> None
     async with store(tmp_path, events) as opened:
         connection = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
-        opened.save(KEY, b"value", 60)
-        await opened.wait_until_written()
+        await write(opened)
         connection.close()
-        opened.save(OTHER_KEY, b"value", 60)
-        await opened.wait_until_written()
+        await write(opened, OTHER_KEY)
         assert (await opened.get(KEY), await opened.get(OTHER_KEY)) == (None, b"value")
     assert (events.failures, events.evictions["dropped"], events.replaced_files) == (1, 1, [])
 
@@ -121,27 +119,26 @@ EDITS = {
 async def test_edited_file_does_not_stop_the_cache(edit: str, runs: bool, tmp_path: Path) -> None:
     events = StoreEventLog()
     async with store(tmp_path, events) as opened:
-        opened.save(KEY, b"value", 60)
-        await opened.wait_until_written()
+        await write(opened)
         if runs:
-            _edit(tmp_path / "cache.db", edit)
-            await _keeps_on(opened)
+            edit_file(tmp_path / "cache.db", edit)
+            await keeps_on(opened)
     if not runs:
-        _edit(tmp_path / "cache.db", edit)
+        edit_file(tmp_path / "cache.db", edit)
         async with store(tmp_path, events) as opened:
-            await _keeps_on(opened)
+            await keeps_on(opened)
 
     assert events.write_errors == []
     assert events.replaced_files in ([], [("damaged", "cache.db.damaged")])
 
 
-def _edit(file: Path, edit: str) -> None:
+def edit_file(file: Path, edit: str) -> None:
     connection = sqlite3.connect(file, isolation_level=None)
     connection.executescript(edit)
     connection.close()
 
 
-async def _keeps_on(opened: SqliteAnswerStore) -> None:
+async def keeps_on(opened: SqliteAnswerStore) -> None:
     """Store responses in batches of two, and use one."""
     for number in range(4):
         opened.save(bytes([number] * 32), b"value", 60)
@@ -156,20 +153,16 @@ async def test_failed_batch_is_reported_and_next_is_written(tmp_path: Path) -> N
     async with store(tmp_path, events) as opened:
         opened.save(KEY, "\ud800", 60)  # type: ignore[arg-type]  # no driver can encode it
         await opened.wait_until_written()
-        opened.save(OTHER_KEY, b"value", 60)
-        await opened.wait_until_written()
+        await write(opened, OTHER_KEY)
         assert await opened.get(OTHER_KEY) == b"value"
     assert [type(error) for error in events.write_errors] == [UnicodeEncodeError]
     assert (events.failures, events.evictions["dropped"], events.entries) == (1, 1, 1)
 
 
-async def test_drops_beyond_pending_bytes(tmp_path: Path) -> None:
-    events = StoreEventLog()
-    async with store(tmp_path, events, room=10 * MAX_PENDING_BYTES) as opened:
+async def fill(folder: Path) -> None:
+    async with store(folder, StoreEventLog()) as filled:
         for number in range(20):
-            opened.save(number.to_bytes(32, "big"), bytes(MAX_PENDING_BYTES // 10), 60)
-
-    assert events.evictions["dropped"] == 11
+            filled.save(number.to_bytes(32, "big"), b"x" * 20_000, 60)
 
 
 def damage(file: Path) -> None:
@@ -183,26 +176,25 @@ async def test_two_processes_replace_a_damaged_file_once(tmp_path: Path) -> None
     (tmp_path / "cache.db").write_bytes(SQLITE_MAGIC + b"\xa5" * 5000)
 
     async with store(tmp_path, events) as first_store, store(tmp_path, events) as second_store:
-        first_store.save(KEY, b"value", 60)
-        await first_store.wait_until_written()
+        await write(first_store)
         assert await second_store.get(KEY) == b"value"
 
     assert len(events.replaced_files) == 1
 
 
-@pytest.mark.parametrize("noticed_by", ["reader", "writer"])
+NOTICED_BY = pytest.mark.parametrize("noticed_by", ["reader", "writer"])
+
+
+@NOTICED_BY
 async def test_file_damaged_in_use_is_replaced(noticed_by: str, tmp_path: Path) -> None:
     events = StoreEventLog()
-    async with store(tmp_path, events) as filled:
-        for number in range(20):
-            filled.save(number.to_bytes(32, "big"), b"x" * 20_000, 60)
+    await fill(tmp_path)
     damage(tmp_path / "cache.db")
 
     async with store(tmp_path, events) as opened:
         if noticed_by == "reader":
             assert await opened.get((1).to_bytes(32, "big")) is None
-        opened.save(KEY, b"value", 60)
-        await opened.wait_until_written()
+        await write(opened)
         assert await opened.get(KEY) == b"value"
 
     assert events.replaced_files == [("damaged", "cache.db.damaged")]
@@ -210,15 +202,12 @@ async def test_file_damaged_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
 
 async def test_reader_retries_to_open_a_new_file(tmp_path: Path) -> None:
     events, file, path = StoreEventLog(), tmp_path / "cache.db", tmp_path / "away.db"
-    async with store(tmp_path, events) as filled:
-        for number in range(20):
-            filled.save(number.to_bytes(32, "big"), b"x" * 20_000, 60)
+    await fill(tmp_path)
 
     async with store(tmp_path, events) as opened:
         damage(file)
         assert await opened.get((1).to_bytes(32, "big")) is None
-        opened.save(KEY, b"value", 60)
-        await opened.wait_until_written()
+        await write(opened)
         file.rename(path)
         file.mkdir()
         assert await opened.get(KEY) is None
@@ -233,20 +222,18 @@ async def test_reader_retries_to_open_a_new_file(tmp_path: Path) -> None:
     assert events.failures == 2
 
 
-@pytest.mark.parametrize("noticed_by", ["reader", "writer"])
+@NOTICED_BY
 async def test_file_deleted_in_use_is_replaced(noticed_by: str, tmp_path: Path) -> None:
     events, new_key = StoreEventLog(), b"o" * 32
     async with store(tmp_path, events) as first_store, store(tmp_path, events) as second_store:
-        first_store.save(KEY, b"value", 60)
-        await first_store.wait_until_written()
+        await write(first_store)
         assert await second_store.get(KEY) == b"value"
         (tmp_path / "cache.db").unlink()
 
         if noticed_by == "reader":
             assert await second_store.get(KEY) is None
             await second_store.wait_until_written()
-        first_store.save(new_key, b"other", 60)
-        await first_store.wait_until_written()
+        await write(first_store, new_key, b"other")
         assert await first_store.get(KEY) is None
         await second_store.get(new_key)
         await second_store.wait_until_written()
@@ -264,13 +251,11 @@ async def test_file_is_created_again_when_its_folder_returns(tmp_path: Path) -> 
     async with store(folder, events) as opened:
         shutil.rmtree(folder)
         for _ in range(2):
-            opened.save(KEY, b"lost", 60)
-            await opened.wait_until_written()
+            await write(opened, KEY, b"lost")
             assert await opened.get(KEY) is None
             await opened.wait_until_written()
         folder.mkdir()
-        opened.save(KEY, b"value", 60)
-        await opened.wait_until_written()
+        await write(opened)
         assert await opened.get(KEY) == b"value"
 
     assert events.replaced_files == [("gone", "")]
@@ -282,9 +267,7 @@ async def test_file_is_created_again_when_its_folder_returns(tmp_path: Path) -> 
 )
 async def test_foreign_database_is_not_changed(made_by: str, tmp_path: Path) -> None:
     file = tmp_path / "cache.db"
-    connection = sqlite3.connect(file)
-    connection.execute(made_by)
-    connection.close()
+    edit_file(file, made_by)
     data_before = file.read_bytes()
 
     with pytest.raises(ForeignFile):
@@ -298,9 +281,7 @@ async def test_foreign_database_is_not_changed(made_by: str, tmp_path: Path) -> 
 async def test_file_of_another_version_is_replaced(tmp_path: Path) -> None:
     async with store(tmp_path, events := StoreEventLog()):
         pass
-    connection = sqlite3.connect(tmp_path / "cache.db")
-    connection.execute("PRAGMA user_version = 99")
-    connection.close()
+    edit_file(tmp_path / "cache.db", "PRAGMA user_version = 99")
 
     async with store(tmp_path, events) as opened:
         opened.save(KEY, b"value", 60)
@@ -314,8 +295,7 @@ async def test_unreachable_folder_is_a_miss(tmp_path: Path) -> None:
     folder, events = tmp_path / "cache", StoreEventLog()
     folder.mkdir()
     async with store(folder, events) as opened:
-        opened.save(KEY, b"value", 60)
-        await opened.wait_until_written()
+        await write(opened)
         shutil.rmtree(folder)
         folder.write_text("a file in its place")
 

@@ -15,7 +15,7 @@ import pytest
 from proxy.cache.memory import MemoryAnswerStore
 from proxy.cache.redis import RedisAnswerStore
 from proxy.cache.sqlite import ForeignFile, SqliteAnswerStore, open_file, rename_damaged_file
-from proxy.cache.store import AnswerStore, CacheBackend
+from proxy.cache.store import MAX_PENDING_BYTES, AnswerStore, CacheBackend
 from proxy.runtime.redis import create_client
 from proxy.runtime.spool import get_file_identity
 from tests.cache.stores import Clock, StoreEventLog, flush, until
@@ -93,14 +93,14 @@ ROOM = 1_000_000
 
 @asynccontextmanager
 async def open_store(
-    kind: str, folder: Path, clock: Clock, events: StoreEventLog
+    kind: str, folder: Path, clock: Clock, events: StoreEventLog, room: int = ROOM
 ) -> AsyncIterator[AnswerStore]:
     if kind == "memory":
-        async with MemoryAnswerStore(ROOM, clock, events) as memory:
+        async with MemoryAnswerStore(room, clock, events) as memory:
             yield memory
     elif kind == "sqlite":
         async with SqliteAnswerStore(
-            folder / "cache.db", ROOM, clock, events, events.replaced, events.write_errors.append
+            folder / "cache.db", room, clock, events, events.replaced, events.write_errors.append
         ) as sqlite:
             yield sqlite
     else:
@@ -209,6 +209,19 @@ async def test_value_larger_than_store_is_dropped(bounded: str, tmp_path: Path) 
         assert await store.get(BINARY_KEY) is None
         assert await store.get(KEY) == b"small"
     assert events.evictions["dropped"] == 1
+
+
+@pytest.mark.parametrize(("kind", "fitting"), [("sqlite", 9), ("redis", 10)])
+async def test_drops_beyond_pending_bytes(kind: str, fitting: int, tmp_path: Path) -> None:
+    """Each row of SQLite has more bytes than its value."""
+    events = StoreEventLog()
+    room = 10 * MAX_PENDING_BYTES
+    async with open_store(kind, tmp_path, Clock(), events, room) as store:
+        for number in range(20):
+            store.save(number.to_bytes(32, "big"), bytes(MAX_PENDING_BYTES // 10), 60)
+        await wait_until_written(store)
+
+    assert events.evictions["dropped"] == 20 - fitting
 
 
 SCRIPT = """

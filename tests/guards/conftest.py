@@ -6,25 +6,32 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from tests.conftest import Proxy
-from tests.doubles import ScriptedUpstream
+from tests.doubles import Script, ScriptedUpstream
 from tests.guards.calls import guarded
 from tests.guards.remote import RemoteGuard, remotely_guarded
 
-Guard = Callable[[str], Awaitable[Proxy]]
 StartRemoteGuard = Callable[..., Awaitable[RemoteGuard]]
+
+
+class Guard(Protocol):
+    """Starts a proxy whose default policy has guards, and sets the response of its upstream."""
+
+    async def __call__(self, guards: str, script: Script | None = None) -> Proxy: ...
 
 
 @pytest.fixture
 async def guard(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Guard]:
-    """Start a proxy whose default policy has these guards. It runs until the test ends."""
+    """Return a function that starts proxies, which run until the test ends."""
     async with AsyncExitStack() as proxies:
 
-        async def start(guards: str) -> Proxy:
+        async def start(guards: str, script: Script | None = None) -> Proxy:
+            if script is not None:
+                upstream.answer_with(script)
             folder = Path(tempfile.mkdtemp(dir=tmp_path))
             return await proxies.enter_async_context(guarded(folder, upstream, guards))
 

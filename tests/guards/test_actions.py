@@ -32,8 +32,7 @@ def models(upstream: ScriptedUpstream) -> list[str]:
 async def test_finding_routes_call(
     streamed: bool, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(chat_answer("Fine.", streamed=streamed))
-    proxy = await guard(f"input: [{ROUTE}]")
+    proxy = await guard(f"input: [{ROUTE}]", chat_answer("Fine.", streamed=streamed))
 
     replies = [await ask(proxy, text, stream=streamed) for text in ("Hi", "A hippo")]
 
@@ -55,8 +54,7 @@ async def test_finding_routes_call(
 async def test_shadow_guard_changes_nothing(
     guards: str, verdict: str, model: str, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(respond(chat("A hippo.")))
-    proxy = await guard(guards.replace("action", "mode: shadow, action"))
+    proxy = await guard(guards.replace("action", "mode: shadow, action"), respond(chat("A hippo.")))
 
     reply = await ask(proxy, "A hippo")
 
@@ -68,8 +66,7 @@ async def test_shadow_guard_changes_nothing(
 async def test_first_route_wins_unless_blocked(guard: Guard, upstream: ScriptedUpstream) -> None:
     later = ROUTE.replace("model: spare", "model: other").replace("keywords", "keywords, name: b")
     block = "{guard: keywords, name: c, words: [rhino]}"
-    upstream.answer_with(respond(chat("Fine.")))
-    proxy = await guard(f"input: [{ROUTE}, {later}, {block}]")
+    proxy = await guard(f"input: [{ROUTE}, {later}, {block}]", respond(chat("Fine.")))
 
     replies = [await ask(proxy, text) for text in ("A hippo", "A hippo and a rhino")]
 
@@ -78,8 +75,7 @@ async def test_first_route_wins_unless_blocked(guard: Guard, upstream: ScriptedU
 
 
 async def test_routed_response_is_cached(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(respond(chat("Fine.")))
-    proxy = await guard(f"input: [{ROUTE}], cache: {{ttl: 1h}}")
+    proxy = await guard(f"input: [{ROUTE}], cache: {{ttl: 1h}}", respond(chat("Fine.")))
 
     for _ in range(2):
         await ask(proxy, "A hippo")
@@ -153,8 +149,7 @@ async def test_retry_shows_only_the_second_response(
 async def test_second_finding_blocks(
     streamed: bool, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(chat_answer("A hip", "po.", streamed=streamed))
-    proxy = await guard(f"output: [{RETRY}]")
+    proxy = await guard(f"output: [{RETRY}]", chat_answer("A hip", "po.", streamed=streamed))
 
     reply = await ask(proxy, "Hi", stream=streamed)
 
@@ -180,8 +175,7 @@ async def test_retry_guard_keeps_a_clean_stream(
     size: int, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
     text = "All is calm and well here, hip hip."
-    upstream.answer_with(stream(chat_events(*cut(text, size))))
-    proxy = await guard(f"output: [{RETRY}]")
+    proxy = await guard(f"output: [{RETRY}]", stream(chat_events(*cut(text, size))))
 
     reply = await ask(proxy, "Hi", stream=True)
 
@@ -225,21 +219,17 @@ RESTORED = f"input: [{PII}, {NAMES}]"
         ("{guard: keywords, words: [again], action: mask}", PROMPT.replace("again", "[WORD]")),
     ],
 )
-async def test_output_guards_inspect_placeholders(
-    output: str, text: str, guard: Guard, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(echoing(2))
-    proxy = await guard(f"{RESTORED}, output: [{output}]")
+async def test_output_guards_inspect_placeholders(output: str, text: str, guard: Guard) -> None:
+    proxy = await guard(f"{RESTORED}, output: [{output}]", echoing(2))
 
     reply = await ask(proxy, PROMPT, stream=True)
 
     assert (reply.status, received_texts(reply.raw)[0]) == (200, text)
 
 
-async def test_broken_stream_releases_all_it_held(guard: Guard, upstream: ScriptedUpstream) -> None:
+async def test_broken_stream_releases_all_it_held(guard: Guard) -> None:
     text = f"{EMAIL} [["
-    upstream.answer_with(echoing(1, cut=True))
-    proxy = await guard(RESTORED)
+    proxy = await guard(RESTORED, echoing(1, cut=True))
 
     reply = await ask(proxy, text, stream=True)
 

@@ -21,7 +21,6 @@ from proxy.types.events import Frame
 from proxy.types.guard import GuardRule
 from tests.doubles import (
     Json,
-    ScriptedUpstream,
     chat,
     chat_events,
     item_events,
@@ -239,9 +238,7 @@ async def test_no_place_of_a_stream_hides_text(lane: str, disguise: str) -> None
 
 
 @every_route
-async def test_no_route_shows_blocked_text(
-    route: Route, streamed: bool, guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_no_route_shows_blocked_text(route: Route, streamed: bool, guard: Guard) -> None:
     text = f"{LONG[:200]} look at {WORD} and {KEY} today"
     events = chat_events(*text) if route.chat else legacy_events(*text)
     document = chat(text) if route.chat else legacy_completion(text)
@@ -249,8 +246,10 @@ async def test_no_route_shows_blocked_text(
         item = text_item(text)
         document = response(item)
         events = response_events(item_events(0, item, *text), document=document)
-    upstream.answer_with(stream(events) if streamed else respond(document))
-    proxy = await guard(f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]")
+    proxy = await guard(
+        f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]",
+        stream(events) if streamed else respond(document),
+    )
 
     reply = await ask_route(proxy, route, route.content, streamed=streamed)
 

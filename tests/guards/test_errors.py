@@ -42,10 +42,9 @@ async def explanation(proxy: Proxy, record: Any) -> str:
     ],
 )
 async def test_error_message_is_inspected(
-    guards: str, message: str, output: str, streamed: bool, guard: Guard, upstream: ScriptedUpstream
+    guards: str, message: str, output: str, streamed: bool, guard: Guard
 ) -> None:
-    upstream.answer_with(refusal(message))
-    proxy = await guard(guards)
+    proxy = await guard(guards, refusal(message))
 
     reply = await ask(proxy, "A question", stream=streamed)
 
@@ -89,9 +88,8 @@ async def test_error_message_is_logged_only_if_captured(
         assert "secret" not in explained + str({**line, "upstream_error_text": None})
 
 
-async def test_blocked_code_and_param_are_dropped(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(refusal("No.", code="hippo", param="a hippo"))
-    proxy = await guard(BLOCK)
+async def test_blocked_code_and_param_are_dropped(guard: Guard) -> None:
+    proxy = await guard(BLOCK, refusal("No.", code="hippo", param="a hippo"))
 
     reply = await ask(proxy, "A question")
 
@@ -110,10 +108,9 @@ async def test_blocked_code_and_param_are_dropped(guard: Guard, upstream: Script
     ],
 )
 async def test_results_for_an_error_are_recorded(
-    guards: str, expected: dict[str, str], guard: Guard, upstream: ScriptedUpstream
+    guards: str, expected: dict[str, str], guard: Guard
 ) -> None:
-    upstream.answer_with(refusal(f"No hippo here, {EMAIL}."))
-    proxy = await guard(guards)
+    proxy = await guard(guards, refusal(f"No hippo here, {EMAIL}."))
 
     await ask(proxy, "A question")
 
@@ -125,10 +122,9 @@ async def test_results_for_an_error_are_recorded(
     assert all(decision_metric(name, "output", expected[name]) in metrics for name in expected)
 
 
-async def test_error_event_is_inspected(guard: Guard, upstream: ScriptedUpstream) -> None:
+async def test_error_event_is_inspected(guard: Guard) -> None:
     error = {"error": {"message": "No hippo here.", "code": 400}}
-    upstream.answer_with(stream([chat_events("Hello")[0], error]))
-    proxy = await guard(BLOCK)
+    proxy = await guard(BLOCK, stream([chat_events("Hello")[0], error]))
 
     assert b"hippo" not in (await ask(proxy, "A question", stream=True)).raw
 
@@ -163,9 +159,8 @@ async def test_error_of_one_of_several_models_is_inspected(
     assert verdicts(record, "output") == expected
 
 
-async def test_error_of_all_models_is_one_text(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(refusal("No hippo here."))
-    proxy = await guard(BLOCK_CONTENT)
+async def test_error_of_all_models_is_one_text(guard: Guard) -> None:
+    proxy = await guard(BLOCK_CONTENT, refusal("No hippo here."))
 
     reply = await proxy.send("/v1/completion", SEVERAL)
 

@@ -92,12 +92,9 @@ async def test_finding_in_request_is_an_error_of_messages(
     assert upstream.requests == []
 
 
-async def test_block_in_a_stream_has_a_known_stop_reason(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_block_in_a_stream_has_a_known_stop_reason(guard: Guard) -> None:
     texts = text_events(0, "It is a fine day. " * 40, "hippo", " and on")
-    upstream.answer_with(stream(message_events(texts), is_done=False))
-    proxy = await guard(f"output: [{WORD}]")
+    proxy = await guard(f"output: [{WORD}]", stream(message_events(texts), is_done=False))
 
     reply = await ask(proxy, stream=True)
 
@@ -107,12 +104,11 @@ async def test_block_in_a_stream_has_a_known_stop_reason(
     assert data["error"]["message"].endswith("(Output blocked by content filtering policy)")
 
 
-async def test_masked_thought_loses_its_signature(guard: Guard, upstream: ScriptedUpstream) -> None:
+async def test_masked_thought_loses_its_signature(guard: Guard) -> None:
     text = {"type": "text", "text": f"Write to {EMAIL}.", "citations": [{"cited_text": EMAIL}]}
     call: Json = {**TOOL_USE, "input": {"to": EMAIL, "n": 1}}
     blocks: list[Json] = [OTHER_THOUGHT, THOUGHT, text, call]
-    upstream.answer_with(respond(message(*blocks, stop_reason="tool_use")))
-    proxy = await guard(f"output: [{PII}]")
+    proxy = await guard(f"output: [{PII}]", respond(message(*blocks, stop_reason="tool_use")))
 
     reply = await ask(proxy)
 
@@ -128,15 +124,14 @@ SUMMARY: Json = {"type": "compaction", "content": f"They are {EMAIL}."}
 
 
 @STREAMED
-async def test_compaction_summary_is_masked(
-    streamed: bool, guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_compaction_summary_is_masked(streamed: bool, guard: Guard) -> None:
     delta = {"type": "compaction_delta", "content": SUMMARY["content"]}
     started = {"type": "compaction", "content": None}
     script = message_events(block_events(0, started, delta), text_events(1, "Paris."))
     document = message(SUMMARY, {"type": "text", "text": "Paris."})
-    upstream.answer_with(stream(script, is_done=False) if streamed else respond(document))
-    proxy = await guard(f"output: [{PII}]")
+    proxy = await guard(
+        f"output: [{PII}]", stream(script, is_done=False) if streamed else respond(document)
+    )
 
     reply = await ask(proxy, stream=streamed)
 
@@ -148,12 +143,11 @@ async def test_compaction_summary_is_masked(
 async def test_returned_summary_is_masked_or_dropped_if_sealed(
     seal: str | None, guard: Guard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(respond(message()))
     block = {**SUMMARY, seal: "c2VhbGVk"} if seal else SUMMARY
     blocks = [block, {"type": "text", "text": "Paris."}]
     answered = {"role": "assistant", "content": blocks}
     request = [*REQUEST["messages"], answered, {"role": "user", "content": "And now?"}]
-    proxy = await guard(f"input: [{PII}]")
+    proxy = await guard(f"input: [{PII}]", respond(message()))
 
     reply = await ask(proxy, messages=request)
 
@@ -174,12 +168,9 @@ def another_kind(member: str, between: str) -> list[Json]:
     return [{"type": f"{name}_delta", name: text} for name, text in texts]
 
 
-async def test_delta_of_another_kind_splits_no_finding(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_delta_of_another_kind_splits_no_finding(guard: Guard) -> None:
     events = block_events(0, {"type": LATER}, *another_kind("text", "thinking"))
-    upstream.answer_with(stream(message_events(events), is_done=False))
-    proxy = await guard(f"output: [{PII}]")
+    proxy = await guard(f"output: [{PII}]", stream(message_events(events), is_done=False))
 
     reply = await ask(proxy, stream=True)
 
@@ -192,11 +183,10 @@ async def test_delta_of_another_kind_splits_no_finding(
     [(TEXT, "text", "thinking"), (THINKING, "text", "thinking"), (THINKING, "thinking", "text")],
 )
 async def test_delta_of_another_kind_ends_the_stream(
-    block: Json, member: str, between: str, guard: Guard, upstream: ScriptedUpstream
+    block: Json, member: str, between: str, guard: Guard
 ) -> None:
     events = block_events(0, block, *another_kind(member, between))
-    upstream.answer_with(stream(message_events(events), is_done=False))
-    proxy = await guard(f"output: [{PII}]")
+    proxy = await guard(f"output: [{PII}]", stream(message_events(events), is_done=False))
 
     reply = await ask(proxy, stream=True)
 
@@ -204,14 +194,11 @@ async def test_delta_of_another_kind_ends_the_stream(
     assert EMAIL.encode() not in reply.raw
 
 
-async def test_interleaved_blocks_hide_nothing_in_chat(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_interleaved_blocks_hide_nothing_in_chat(guard: Guard) -> None:
     first, second = text_events(0, EMAIL[:4]), text_events(1, f"{EMAIL[4:]}.")
     events = [event for pair in zip(first, second, strict=True) for event in pair]
-    upstream.answer_with(stream(message_events(events), is_done=False))
     body = {"messages": [{"role": "user", "content": "Hi"}], "model": "anthropic-model"}
-    proxy = await guard(f"output: [{PII}]")
+    proxy = await guard(f"output: [{PII}]", stream(message_events(events), is_done=False))
 
     reply = await proxy.send("/v1/chat/completions", {**body, "stream": True})
 
@@ -272,15 +259,14 @@ ENDS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-async def test_end_of_a_stream_is_one_masked_event(
-    end: Json, guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_end_of_a_stream_is_one_masked_event(end: Json, guard: Guard) -> None:
     started, *events, ended, stop = message_events(text_events(0, "It is ", "Paris."))
     started["message"]["container"] = {"id": "c_1", "expires_at": "2026"}
     ended |= {"delta": end, "context_management": {"applied_edits": [{"type": "cleared"}]}}
     odd = {"type": "unknown_event", "says": EMAIL, "and": ["that"]}
-    upstream.answer_with(stream([started, *events, odd, ended, stop], is_done=False))
-    proxy = await guard(f"output: [{PII}]")
+    proxy = await guard(
+        f"output: [{PII}]", stream([started, *events, odd, ended, stop], is_done=False)
+    )
 
     reply = await ask(proxy, stream=True)
 

@@ -37,10 +37,9 @@ def hooks(document: dict[str, Any]) -> list[Any]:
 
 
 @STAGES
-async def test_flag_is_reported(stage: str, guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(respond(chat("A hippo.")))
+async def test_flag_is_reported(stage: str, guard: Guard) -> None:
     fields = HIPPO if stage == "input" else MESSAGES
-    proxy = await guard(f"{stage}: [{FLAG}]")
+    proxy = await guard(f"{stage}: [{FLAG}]", respond(chat("A hippo.")))
 
     replies = [await ask_route(proxy, route, fields) for route in (ENKRYPT, PORTKEY, OPENAI)]
 
@@ -54,10 +53,9 @@ async def test_flag_is_reported(stage: str, guard: Guard, upstream: ScriptedUpst
 
 
 @STAGES
-async def test_block_is_reported(stage: str, guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(respond(chat("A hippo.")))
+async def test_block_is_reported(stage: str, guard: Guard) -> None:
     fields = HIPPO if stage == "input" else MESSAGES
-    proxy = await guard(f"{stage}: [{BLOCK}]")
+    proxy = await guard(f"{stage}: [{BLOCK}]", respond(chat("A hippo.")))
 
     enkrypt, portkey = [await ask_route(proxy, route, fields) for route in (ENKRYPT, PORTKEY)]
 
@@ -70,9 +68,8 @@ async def test_block_is_reported(stage: str, guard: Guard, upstream: ScriptedUps
     assert b"hippo" not in portkey.raw + enkrypt.raw
 
 
-async def test_shadow_guard_is_not_reported(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(respond(chat("A hippo.")))
-    proxy = await guard(f"output: [{SHADOW}]")
+async def test_shadow_guard_is_not_reported(guard: Guard) -> None:
+    proxy = await guard(f"output: [{SHADOW}]", respond(chat("A hippo.")))
 
     enkrypt, portkey = [await ask_route(proxy, route) for route in (ENKRYPT, PORTKEY)]
 
@@ -80,9 +77,8 @@ async def test_shadow_guard_is_not_reported(guard: Guard, upstream: ScriptedUpst
     assert summaries(enkrypt.json) == ({}, {})
 
 
-async def test_portkey_stream_reports_by_status(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(stream(chat_events("All is ", "well.")))
-    proxy = await guard(f"input: [{FLAG}]")
+async def test_portkey_stream_reports_by_status(guard: Guard) -> None:
+    proxy = await guard(f"input: [{FLAG}]", stream(chat_events("All is ", "well.")))
 
     flagged = await ask_route(proxy, PORTKEY, HIPPO, streamed=True)
     plain = await ask_route(proxy, PORTKEY, streamed=True)
@@ -92,9 +88,8 @@ async def test_portkey_stream_reports_by_status(guard: Guard, upstream: Scripted
     assert b"hook_results" not in flagged.raw
 
 
-async def test_enkrypt_stream_reports_at_its_end(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(stream(chat_events("A hip", "po.")))
-    proxy = await guard(f"output: [{FLAG}]")
+async def test_enkrypt_stream_reports_at_its_end(guard: Guard) -> None:
+    proxy = await guard(f"output: [{FLAG}]", stream(chat_events("A hip", "po.")))
 
     reply = await ask_route(proxy, ENKRYPT, streamed=True)
 
@@ -129,9 +124,10 @@ async def test_block_after_the_head_is_reported_in_the_last_event(
 
 
 async def test_cache_hit_reports_its_own_call(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(respond(chat("A hippo.")))
     output = FLAG.replace("rivals", "out")
-    proxy = await guard(f"input: [{FLAG}], output: [{output}], cache: {{ttl: 1h}}")
+    proxy = await guard(
+        f"input: [{FLAG}], output: [{output}], cache: {{ttl: 1h}}", respond(chat("A hippo."))
+    )
 
     replies = [await ask_route(proxy, ENKRYPT, HIPPO) for _ in range(2)]
 
@@ -145,12 +141,12 @@ FALSE = "Members may borrow books for 9 weeks."
 
 
 @pytest.mark.parametrize("size", [0, 1, 7])
-async def test_system_prompt_does_not_leave_with_the_response(
-    size: int, guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_system_prompt_does_not_leave_with_the_response(size: int, guard: Guard) -> None:
     leak = f"Sure: {PROMPT}"
-    upstream.answer_with(chat_answer(*cut(leak, size or len(leak)), streamed=bool(size)))
-    proxy = await guard("output: [{guard: system_prompt}]")
+    proxy = await guard(
+        "output: [{guard: system_prompt}]",
+        chat_answer(*cut(leak, size or len(leak)), streamed=bool(size)),
+    )
 
     async def send(*messages: dict[str, str]) -> Reply:
         return await ask_route(proxy, OPENAI, {"messages": messages}, streamed=bool(size))
@@ -181,11 +177,10 @@ async def test_response_is_judged_by_its_request(guard: Guard, upstream: Scripte
     ]
 
 
-async def test_guard_without_context_reports_nothing(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(respond(chat(FALSE)))
-    proxy = await guard("output: [{guard: grounded, action: block}, {guard: system_prompt}]")
+async def test_guard_without_context_reports_nothing(guard: Guard) -> None:
+    proxy = await guard(
+        "output: [{guard: grounded, action: block}, {guard: system_prompt}]", respond(chat(FALSE))
+    )
 
     reply = await ask_route(proxy, ENKRYPT, {"messages": [REQUEST]})
 

@@ -69,14 +69,11 @@ async def test_every_text_of_a_request_is_masked(
         assert json.loads(upstream_request.json["input"][3]["arguments"]) == {"to": MASKED, "n": 1}
 
 
-async def test_echoed_instructions_are_not_inspected(
-    guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_echoed_instructions_are_not_inspected(guard: Guard) -> None:
     prompt = f"You are a hippo. Hide {EMAIL}."
     items = THOUGHT, text_item(f"Write to {EMAIL}."), CALL_OF_EMAIL
     document = response(*items, instructions=prompt)
-    upstream.answer_with(respond(document))
-    proxy = await guard(f"output: [{PII}, {WORD}]")
+    proxy = await guard(f"output: [{PII}, {WORD}]", respond(document))
 
     reply = await ask(proxy, instructions=prompt)
 
@@ -100,9 +97,8 @@ async def test_echoed_request_has_the_values_of_its_client(
         script = stream(response_events(events, document=document), is_done=False)
         await (script if streamed else respond(document))(request, wire)
 
-    upstream.answer_with(echo)
     fields = {"instructions": f"Hide {EMAIL}.", "input": f"Write to {EMAIL}."}
-    proxy = await guard(f"input: [{PII.replace('}', ', restore: true}')}]")
+    proxy = await guard(f"input: [{PII.replace('}', ', restore: true}')}]", echo)
 
     reply = await ask(proxy, stream=streamed, **fields)
 
@@ -159,7 +155,7 @@ async def test_interleaved_calls_hide_no_value(
 @pytest.mark.parametrize("kind", TEXT_BY_KIND)
 @pytest.mark.parametrize("at_end", ["item", "response"])
 async def test_text_without_deltas_is_masked_in_place(
-    at_end: str, kind: str, size: int, guard: Guard, upstream: ScriptedUpstream
+    at_end: str, kind: str, size: int, guard: Guard
 ) -> None:
     """An item that only its last event, or only the end of the response, has as a whole."""
     text = f"See the hippo, and the hippo. {'a river ' * (size // 8)}"
@@ -170,8 +166,9 @@ async def test_text_without_deltas_is_masked_in_place(
         for index, document in enumerate(items if at_end == "item" else items[:1])
     ]
     events = response_events(ends, document=response(*items))
-    upstream.answer_with(stream(events, is_done=False))
-    proxy = await guard(f"output: [{WORD.replace('}', ', action: mask}')}]")
+    proxy = await guard(
+        f"output: [{WORD.replace('}', ', action: mask}')}]", stream(events, is_done=False)
+    )
 
     reply = await ask(proxy, stream=True)
 

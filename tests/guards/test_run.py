@@ -48,12 +48,9 @@ async def test_every_route_is_guarded(name: str, guard: Guard, upstream: Scripte
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 100])
-async def test_finding_in_response_is_masked(
-    size: int, guard: Guard, upstream: ScriptedUpstream
-) -> None:
+async def test_finding_in_response_is_masked(size: int, guard: Guard) -> None:
     pieces = cut(f"Please write to {EMAIL} tomorrow.", size or 100)
-    upstream.answer_with(chat_answer(*pieces, streamed=bool(size)))
-    proxy = await guard(f"output: [{PII}]")
+    proxy = await guard(f"output: [{PII}]", chat_answer(*pieces, streamed=bool(size)))
 
     reply = await ask(proxy, "Hi", stream=bool(size))
 
@@ -66,10 +63,11 @@ async def test_finding_in_response_is_masked(
     assert record.billing.tokens.total == 8
 
 
-async def test_blocked_stream_hides_the_match(guard: Guard, upstream: ScriptedUpstream) -> None:
+async def test_blocked_stream_hides_the_match(guard: Guard) -> None:
     long = "All is well and calm here. " * 20
-    upstream.answer_with(stream(chat_events(long, "The Grö", "ße is", " here.")))
-    proxy = await guard(f"output: [{WORD}]")
+    proxy = await guard(
+        f"output: [{WORD}]", stream(chat_events(long, "The Grö", "ße is", " here."))
+    )
 
     reply = await ask(proxy, "Hi", stream=True)
 
@@ -107,12 +105,9 @@ async def test_early_block_of_a_stream_is_an_error_response(
 @pytest.mark.parametrize(
     ("keys", "verdict"), [("mode: shadow", "blocked"), ("action: flag", "flagged")]
 )
-async def test_guard_without_effect_is_counted(
-    keys: str, verdict: str, guard: Guard, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(stream(chat_events("A hip", "po.")))
+async def test_guard_without_effect_is_counted(keys: str, verdict: str, guard: Guard) -> None:
     rule = f"{{guard: keywords, words: [hippo], {keys}}}"
-    proxy = await guard(f"input: [{rule}], output: [{rule}]")
+    proxy = await guard(f"input: [{rule}], output: [{rule}]", stream(chat_events("A hip", "po.")))
 
     reply = await ask(proxy, "A hippo", stream=True)
 
@@ -124,23 +119,21 @@ async def test_guard_without_effect_is_counted(
 
 @pytest.mark.parametrize(("opaque", "status"), [("", 400), ("opaque: allow, ", 200)])
 async def test_unreadable_content_is_refused_unless_allowed(
-    opaque: str, status: int, guard: Guard, upstream: ScriptedUpstream
+    opaque: str, status: int, guard: Guard
 ) -> None:
     picture = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]
-    upstream.answer_with(respond(chat("A picture.")))
-    proxy = await guard(f"{opaque}input: [{WORD}]")
+    proxy = await guard(f"{opaque}input: [{WORD}]", respond(chat("A picture.")))
 
     assert (await ask(proxy, picture)).status == status
 
 
-async def test_rules_add_and_remove_guards(guard: Guard, upstream: ScriptedUpstream) -> None:
+async def test_rules_add_and_remove_guards(guard: Guard) -> None:
     rules = (
         "rules: [{name: trusted, when: {header: {x-team: legal}}, without: {guards: [keywords]}}, "
         "{name: careful, when: {model: search-answers}, "
         "input: [{guard: length, name: short, characters: 20}]}]"
     )
-    upstream.answer_with(respond(chat("Fine.")))
-    proxy = await guard(f"input: [{WORD}], {rules}")
+    proxy = await guard(f"input: [{WORD}], {rules}", respond(chat("Fine.")))
 
     blocked, long = await ask(proxy, "A hippo"), await ask(proxy, "x" * 50)
     trusted = await ask(proxy, "A hippo", {"x-team": "legal"})
@@ -151,8 +144,9 @@ async def test_rules_add_and_remove_guards(guard: Guard, upstream: ScriptedUpstr
 
 
 async def test_cache_depends_on_guards(guard: Guard, upstream: ScriptedUpstream) -> None:
-    upstream.answer_with(respond(legacy_completion(f" {EMAIL}")))
-    proxy = await guard(f"output: [{PII}], cache: {{ttl: 1h}}")
+    proxy = await guard(
+        f"output: [{PII}], cache: {{ttl: 1h}}", respond(legacy_completion(f" {EMAIL}"))
+    )
     body = {"model": "support-chat", "prompt": "Hi"}
 
     replies = [await proxy.send("/v1/completions", body) for _ in range(2)]

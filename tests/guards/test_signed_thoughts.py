@@ -96,9 +96,8 @@ async def test_returned_thoughts_are_inspected_unless_excluded(
     upstream: ScriptedUpstream,
 ) -> None:
     path, target, body, document = APIS[api]
-    upstream.answer_with(respond(document))
     headers = {**(HEADERS if api == "messages" else BEARER), "x-headrace-deployment": target}
-    proxy = await guard(f"input: [{{guard: pii, entities: [email], {keys}}}]")
+    proxy = await guard(f"input: [{{guard: pii, entities: [email], {keys}}}]", respond(document))
 
     reply = await proxy.send(path, body, headers)
 

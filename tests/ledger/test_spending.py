@@ -12,12 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.call.record import Record
-from proxy.ledger.crashes import (
-    CallCounters,
-    ProcessCounts,
-    delete_counts,
-    read_process_counts,
-)
+from proxy.ledger.crashes import CallCounters, ProcessCounts, delete_counts, read_process_counts
 from proxy.ledger.spending import SpendingLine, SpendingReport, read_spending, require_known_tags
 from proxy.ledger.store import LedgerUnusable
 from tests.ledger.records import PRICED, UNPRICED, FakeLog, book, finished_record, ledger_at

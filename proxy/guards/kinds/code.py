@@ -21,13 +21,9 @@ LOOKBACK = 2000
 UNKNOWN_LANGUAGE = "code"
 
 _LANGUAGES = tomllib.loads((Path(__file__).parent / "data" / "code.toml").read_text("utf-8"))
-LINE_PATTERNS: dict[str, list[str]] = {
-    kind: language["cues"] for kind, language in _LANGUAGES.items()
-}
+LINE_PATTERNS: dict[str, list[str]] = {kind: item["cues"] for kind, item in _LANGUAGES.items()}
 PROSE_LANGUAGES = frozenset({"text", "txt", "plain", "plaintext", "md", "markdown"})
-LANGUAGE_BY_NAME = {
-    name: kind for kind, language in _LANGUAGES.items() for name in language["names"].split()
-}
+LANGUAGE_BY_NAME = {n: kind for kind, item in _LANGUAGES.items() for n in item["names"].split()}
 FENCE_PATTERN = (
     r"(?m)^[ \t>*-]{0,8}(\x60{3,20}|~{3,20})[ \t]{0,4}([\w+#.-]{0,20})[^\n\x60]{0,200}(?:\n|\z)"
 )
@@ -64,9 +60,8 @@ class Code:
         )
         self.prefilter = self.partial_matcher.prefilter
         self._fence, self._blank_line = Pattern(FENCE_PATTERN), Pattern(BLANK_LINE)
-        self._closing_by_mark = {
-            mark: Pattern(rf"(?m)^[ \t>*-]{{0,8}}{mark}{{3,20}}[ \t]*(?:\n|\z)") for mark in "`~"
-        }
+        closing = r"(?m)^[ \t>*-]{0,8}MARK{3,20}[ \t]*(?:\n|\z)"
+        self._closing_by_mark = {mark: Pattern(closing.replace("MARK", mark)) for mark in "`~"}
 
     def find(self, text: str) -> Sequence[Finding]:
         data = encode_utf8(text)
@@ -95,9 +90,8 @@ class Code:
                     yield _FencedBlock(start, end, "text", may_change=True)
                 continue
             limit = start + LOOKBACK
-            closing = self._closing_by_mark[chr(data[mark[0]])].search(
-                data, end, min(limit, len(data))
-            )
+            pattern = self._closing_by_mark[chr(data[mark[0]])]
+            closing = pattern.search(data, end, min(limit, len(data)))
             end = closing[0][1] if closing else min(limit, len(data))
             is_closed = closing is not None and data[end - 1 : end] == b"\n"
             yield _FencedBlock(start, end, language, may_change=not is_closed and limit > len(data))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated
 
@@ -81,10 +82,8 @@ class Groundedness:
             for sentence in english.split_sentences(text)
             if _has_facts(sentence) or len(sentence.stems) >= english.MIN_SHARED_STEMS
         ]
-        if (
-            len(self._context) > MAX_CONTEXT_CHARS
-            or len(sentences) * len(self._context_sentences) > MAX_SENTENCE_PAIRS
-        ):
+        pairs = len(sentences) * len(self._context_sentences)
+        if len(self._context) > MAX_CONTEXT_CHARS or pairs > MAX_SENTENCE_PAIRS:
             raise ValueError("the context or the response is too long to compare")
         scores = [(sentence, *self.score_sentence(sentence)) for sentence in sentences]
         return [
@@ -95,9 +94,8 @@ class Groundedness:
 
     def score_sentence(self, sentence: Sentence) -> tuple[str, float]:
         """Return the kind and the score of the strongest reason to doubt a sentence."""
-        return max(
-            self._find_doubts(sentence), key=lambda doubt: doubt[1], default=("unsupported", 0.0)
-        )
+        doubts = self._find_doubts(sentence)
+        return max(doubts, key=itemgetter(1), default=("unsupported", 0.0))
 
     def _find_doubts(self, sentence: Sentence) -> Iterator[tuple[str, float]]:
         nearest = self._find_nearest(sentence)
@@ -156,10 +154,8 @@ class LocalEntailmentDetector:
             raise CannotClassify
         with self._model.pool.reserve_threads(client.caller) as in_thread:
             sources = await in_thread(lambda: list(english.split_sentences(context)))
-            return [
-                await self._judge_sentences(replace_surrogates(piece.text), sources, in_thread)
-                for piece in texts
-            ]
+            pieces = [replace_surrogates(text.text) for text in texts]
+            return [await self._judge_sentences(piece, sources, in_thread) for piece in pieces]
 
     async def _judge_sentences(
         self, text: str, sources: Sequence[Sentence], in_thread: GuardThreads
@@ -301,9 +297,8 @@ def build_relevance_factory(threshold: float) -> PromptDetectorFactory[Relevance
     def build_detector(prompt: PromptContext) -> Relevance | None:
         if not prompt.user_message.strip():
             return None
-        return Relevance(
-            prompt.user_message[:MAX_CONTEXT_CHARS], prompt.context[:MAX_CONTEXT_CHARS], threshold
-        )
+        question, context = prompt.user_message[:MAX_CONTEXT_CHARS], prompt.context
+        return Relevance(question, context[:MAX_CONTEXT_CHARS], threshold)
 
     return PromptDetectorFactory(build_detector)
 

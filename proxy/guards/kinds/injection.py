@@ -38,7 +38,7 @@ from proxy.guards.matching.phrase_rules import (
 from proxy.guards.matching.re2set import PatternSet, replace_surrogates
 from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Action, Finding, PrefilterFunction
+from proxy.types.guard import Action, Finding
 
 RULES_FOLDER = DATA_FOLDER / "injection"
 OTHER_LANGUAGES = (
@@ -96,9 +96,8 @@ class HarmlessContextPatterns:
             return True
         if self._search_pattern("prohibited", clause_end):
             return not self._reverses_prohibition(preceding)
-        return bool(self._search_pattern("quoted", preceding)) and self._has_demand_to_resist(
-            f"{preceding} {following}"
-        )
+        is_quoted = bool(self._search_pattern("quoted", preceding))
+        return is_quoted and self._has_demand_to_resist(f"{preceding} {following}")
 
     def _search_pattern(self, name: str, text: str) -> Any:
         pattern = self._patterns.get(name)
@@ -124,11 +123,10 @@ class HarmlessContextPatterns:
 
     def _has_demand_to_resist(self, sentence: str) -> bool:
         """Return True if a sentence with a quoted instruction demands to resist it."""
-        if not self._search_pattern("guarded", sentence) or self._search_pattern(
-            "unguarded", sentence
-        ):
+        search = self._search_pattern
+        if not search("guarded", sentence) or search("unguarded", sentence):
             return False
-        return not self._search_pattern("obeyed", self._patterns["guarded"].sub(" ", sentence))
+        return not search("obeyed", self._patterns["guarded"].sub(" ", sentence))
 
 
 @frozen
@@ -153,9 +151,7 @@ def load_language_rules(language: str) -> LanguageRules:
         PhraseRule(f"rule:{rule.kind}", rule.score, _add_ascii_spellings(rule.pattern))
         for rule in parse_phrase_rules(data)
     )
-    operands = {
-        key: [lists[operand] for operand in keys if operand in lists] for key, keys in _OPERANDS
-    }
+    operands = {key: [lists[name] for name in names if name in lists] for key, names in _OPERANDS}
     if "laws" in lists:  # within one clause
         laws = expand_lists(lists["laws"], lists).replace("[^", "[^,，、：:")  # noqa: RUF001
         operands["object"].insert(1, laws)
@@ -198,9 +194,7 @@ def _add_ascii_spellings(pattern: str) -> str:
 def _build_accent_alternatives(match: re.Match[str]) -> str:
     text = match[0]
     if text[0] == "[":
-        return (
-            text if text.isascii() else "".join(letter + _get_ascii_form(letter) for letter in text)
-        )
+        return text if text.isascii() else "".join(char + _get_ascii_form(char) for char in text)
     form = _get_ascii_form(text)
     return f"(?:{text}|{form})" if form else text
 
@@ -221,10 +215,8 @@ class RuleBook:
 
     def __init__(self) -> None:
         self._languages = [*map(load_language_rules, ("en", *OTHER_LANGUAGES))]
-        self._rules = [
-            PhraseRules(language.rules, MAX_FINDING_CHARS, CHARS_AFTER)
-            for language in self._languages
-        ]
+        rules = [language.rules for language in self._languages]
+        self._rules = [PhraseRules(group, MAX_FINDING_CHARS, CHARS_AFTER) for group in rules]
         self.language_prefilter = PatternSet(
             f"(?i){make_classes_case_sensitive(language.prefilter_pattern)}"
             for language in self._languages[1:]
@@ -240,10 +232,8 @@ class RuleBook:
         return [0, *(index + 1 for index in self.language_prefilter.find_candidates(data))]
 
     def may_contain_match(self, lines: bytes) -> bool:
-        return any(
-            self._rules[index].may_contain_match(lines)
-            for index in self._find_candidate_languages(lines)
-        )
+        candidates = self._find_candidate_languages(lines)
+        return any(self._rules[index].may_contain_match(lines) for index in candidates)
 
     def prepare(self) -> None:
         for rules in self._rules:
@@ -257,9 +247,7 @@ class RuleBook:
         """Yield findings that no context makes harmless, in English or the language of the rule."""
         text = replace_surrogates(text)
         for index in self._find_candidate_languages(text.encode()):
-            contexts = {
-                language.context for language in (self._languages[0], self._languages[index])
-            }
+            contexts = {self._languages[number].context for number in (0, index)}
             for finding in self._rules[index].find(text):
                 bounds = finding.start, finding.end
                 if not any(context.is_harmless(text, *bounds) for context in contexts):
@@ -274,30 +262,22 @@ def load_rule_book() -> RuleBook:
 FINDING_KINDS = tuple(dict.fromkeys(rule.kind for rule in load_language_rules("en").rules))
 
 
-@frozen
 class Injection:
     """Detector of injections. ``threshold`` is the minimum score of a rule, above 0 and up to 1."""
 
-    threshold: float = 0.95
     lookback = CHARS_BEFORE + MAX_FINDING_CHARS + CHARS_AFTER
 
-    @property
-    def prefilter(self) -> PrefilterFunction:
-        return load_rule_book().may_contain_match
+    def __init__(self, threshold: float = 0.95) -> None:
+        self.threshold, self._book = threshold, load_rule_book()
+        self.prefilter = self._book.may_contain_match
+        self.prepare, self.iter_loading_steps = self._book.prepare, self._book.iter_loading_steps
 
     @property
     def partial_matcher(self) -> CombinedPartialMatcher:
-        return load_rule_book().partial_matcher
-
-    def prepare(self) -> None:
-        load_rule_book().prepare()
-
-    def iter_loading_steps(self) -> Iterator[None]:
-        return load_rule_book().iter_loading_steps()
+        return self._book.partial_matcher
 
     def find(self, text: str) -> Sequence[Finding]:
-        findings = load_rule_book().find(text)
-        return trim_overlaps(f for f in findings if f.score >= self.threshold)
+        return trim_overlaps(f for f in self._book.find(text) if f.score >= self.threshold)
 
 
 class InjectionConfig(Section):

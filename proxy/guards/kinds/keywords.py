@@ -44,11 +44,8 @@ class Keywords:
         if not word_patterns and not regexes:
             raise ValueError("must have words, patterns or words_from")
         # Two sets: the patterns of a policy may have no prefilter, or need more memory.
-        self._groups = [
-            Patterns(name, [*group], whole_words=whole_words)
-            for group in (word_patterns, regexes)
-            if group
-        ]
+        groups = [[*group] for group in (word_patterns, regexes) if group]
+        self._groups = [Patterns(name, group, whole_words=whole_words) for group in groups]
         lookbacks = [group.lookback for group in self._groups if group.lookback is not None]
         is_bounded = len(lookbacks) == len(self._groups)
         self.lookback: int | None = max(lookbacks) if is_bounded else None
@@ -56,14 +53,11 @@ class Keywords:
         matchers = [g.partial_matcher for g in self._groups if g.partial_matcher is not None]
         self.partial_matcher: PartialMatcher | None = None
         if len(matchers) == len(self._groups):
-            self.partial_matcher = (
-                matchers[0] if len(matchers) == 1 else CombinedPartialMatcher(matchers)
-            )
+            single, *more = matchers
+            self.partial_matcher = CombinedPartialMatcher(matchers) if more else single
 
     def find(self, text: str) -> Sequence[Finding]:
-        return trim_overlaps(
-            finding for group in self._groups for finding in group.find_overlapping(text)
-        )
+        return trim_overlaps(f for group in self._groups for f in group.find_overlapping(text))
 
 
 def parse_words(lines: Iterable[str]) -> list[str]:
@@ -106,9 +100,8 @@ class KeywordsConfig(Section):
 
 def _build_keywords_detector(keys: KeywordsConfig, context: GuardContext) -> Keywords:
     lines = context.texts[keys.words_from].splitlines() if keys.words_from else []
-    words = [
-        form for word in (*keys.words, *parse_words(lines)) for form in (word, normalize_word(word))
-    ]
+    words = [*keys.words, *parse_words(lines)]
+    words = [form for word in words for form in (word, normalize_word(word))]
     return Keywords("word", words, keys.patterns, whole_words=keys.whole_words)
 
 

@@ -19,10 +19,8 @@ from proxy.types.guard import Action, Finding
 
 MISSING_EXTRA = "needs the extra: pip install 'headrace[lang]'"
 MIN_CLASSIFIED_LETTERS = 24  # minimum letters of a part; shorter parts are often misclassified
-MIN_PART_LETTERS, MAX_PART_CHARS = (
-    80,
-    400,
-)  # letters at which a part may end, characters at which it must
+MIN_PART_LETTERS = 80  # letters at which a part may end
+MAX_PART_CHARS = 400  # characters at which a part must end
 MIN_LETTER_SHARE = 0.5  # minimum share of letters in a part; below, it is code or numbers
 MAX_LANGUAGES = 200  # more than the model supports
 
@@ -75,11 +73,8 @@ def split_classifiable_parts(text: str) -> Iterator[tuple[int, int]]:
     start = letters = 0
     for sentence in _SENTENCE.finditer(text):
         letters += sum(map(str.isalpha, sentence[0]))
-        if (
-            letters < MIN_PART_LETTERS
-            and sentence.end() < len(text)
-            and sentence.end() - start < MAX_PART_CHARS
-        ):
+        may_continue = sentence.end() < len(text) and sentence.end() - start < MAX_PART_CHARS
+        if letters < MIN_PART_LETTERS and may_continue:
             continue
         part = (start, sentence.end())
         if pending is not None and letters < MIN_CLASSIFIED_LETTERS:

@@ -76,9 +76,7 @@ class OnnxModel:
         if len(scores) != len(self.labels) or not all(map(math.isfinite, scores)):
             raise CannotClassify
         if self.is_multi_label:
-            probabilities = [
-                1 / (1 + math.exp(-score)) if score > -700 else 0.0 for score in scores
-            ]
+            probabilities = [1 / (1 + math.exp(-s)) if s > -700 else 0.0 for s in scores]
         else:
             powers = [math.exp(score - max(scores)) for score in scores]
             probabilities = [power / sum(powers) for power in powers]
@@ -109,10 +107,8 @@ class Onnx:
         Raises ``CannotClassify``, and ``Busy`` if too many calls wait.
         """
         with self._model.pool.reserve_threads(client.caller) as in_thread:
-            return [
-                await self._classify_text(replace_surrogates(piece.text), in_thread)
-                for piece in texts
-            ]
+            pieces = [replace_surrogates(text.text) for text in texts]
+            return [await self._classify_text(piece, in_thread) for piece in pieces]
 
     async def _classify_text(self, text: str, in_thread: GuardThreads) -> Sequence[Finding]:
         if len(text) > MAX_TEXT_CHARS:
@@ -160,9 +156,8 @@ def load_model(folder: Path) -> OnnxModel:
         try:
             model = _loaded[files] = _load_model_files(folder)
         except Exception as error:  # each library raises its own errors
-            raise ValueError(
-                f"the model in {folder} cannot be loaded: {type(error).__name__}"
-            ) from error
+            reason = type(error).__name__
+            raise ValueError(f"the model in {folder} cannot be loaded: {reason}") from error
     return model
 
 
@@ -176,9 +171,8 @@ def _load_model_files(folder: Path) -> OnnxModel:
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # the pool has the threads
     options.enable_cpu_mem_arena = False  # frees the memory of a long text
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        str(folder / MODEL_FILE), options, providers=["CPUExecutionProvider"]
-    )
+    file, providers = str(folder / MODEL_FILE), ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(file, options, providers=providers)
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     tokenizer.no_padding()
     size = next(tensor.shape for tensor in session.get_inputs() if tensor.name == "input_ids")[1]
@@ -195,9 +189,8 @@ def _load_model_files(folder: Path) -> OnnxModel:
         labels=tuple(labels[number] for number in range(len(labels))),
         is_multi_label=config.get("problem_type") == "multi_label_classification",
     )
-    with suppress(
-        CannotClassify
-    ):  # the first run allocates memory, and no call should wait for that
+    # The first run allocates memory, and no call should wait for that.
+    with suppress(CannotClassify):
         model.classify(model.tokenize_windows("word")[0])
     return model
 

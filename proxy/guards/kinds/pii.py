@@ -26,15 +26,7 @@ from proxy.guards.matching.phones import Phones
 from proxy.guards.matching.re2set import CharacterOffsets, Pattern, encode_utf8
 from proxy.types.guard import Finding
 
-ENTITIES = (
-    "email",
-    "phone",
-    "card",
-    "iban",
-    "ssn",
-    "ip",
-    *(f"id_{code}" for code in ID_COUNTRIES),
-)
+ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for code in ID_COUNTRIES))
 DEFAULT_ENTITIES = ("email", "phone", "card", "iban", "ssn")
 DEFAULT_REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
 

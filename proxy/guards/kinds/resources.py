@@ -127,9 +127,8 @@ class Sponge:
             if len(zlib.compress(data, 1)) < self.min_compression_ratio * len(data):
                 return (Finding(0, len(text), "compression"),)
         runs = (match.span() for match in CHARACTER_RUN.finditer(text))
-        return [
-            Finding(start, end, "run") for start, end in runs if end - start >= self.min_run_chars
-        ]
+        least = self.min_run_chars
+        return [Finding(start, end, "run") for start, end in runs if end - start >= least]
 
     def _has_repeated_words(self, text: str) -> bool:
         counts: Counter[tuple[str, ...]] = Counter()

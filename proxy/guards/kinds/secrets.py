@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 
@@ -33,7 +33,6 @@ from proxy.guards.matching.re2set import (
     encode_utf8,
     iter_compile_steps,
 )
-from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
@@ -52,19 +51,8 @@ PEM_HEADER = r"\s*[A-Z-]{1,30}: [^\n]{0,100}"
 JWT_PART = r"[A-Za-z0-9/\\_-]"
 
 
-@frozen
-class LongSecretPattern:
-    """Patterns of a secret with a distinctive beginning, and any length up to the lookback."""
-
-    kind: str
-    opening_pattern: Pattern
-    full_pattern: Pattern
-
-
-class _AssignedValue(NamedTuple):
-    rule: SecretRule
-    name_start: int
-    group_spans: Sequence[Span]
+_LongSecret = tuple[str, Pattern, Pattern]
+"""Kind, pattern of a distinctive beginning, and pattern of a secret of any length."""
 
 
 class Secrets:
@@ -76,17 +64,12 @@ class Secrets:
 
     def __init__(self, lookback: int = DEFAULT_LOOKBACK) -> None:
         self.lookback = max(lookback, MIN_LOOKBACK)
-        self._long = [
-            LongSecretPattern(
-                kind, Pattern(opening_pattern, lazy=True), Pattern(LONG_PATTERNS[kind], lazy=True)
-            )
-            for kind, opening_pattern in LONG_OPENINGS.items()
+        self._long: list[_LongSecret] = [
+            (kind, Pattern(opening, lazy=True), Pattern(LONG_PATTERNS[kind], lazy=True))
+            for kind, opening in LONG_OPENINGS.items()
         ]
-        rules = [
-            rule
-            for rule in gitleaks.read_gitleaks_and_betterleaks_rules()
-            if rule.kind not in LONG_OPENINGS
-        ]
+        known_rules = gitleaks.read_gitleaks_and_betterleaks_rules()
+        rules = [rule for rule in known_rules if rule.kind not in LONG_OPENINGS]
         self._assigned = [rule for rule in rules if rule.name_pattern]
         known = [rule for rule in rules if not rule.name_pattern]
         own = gitleaks.read_rule_file(gitleaks.OWN_RULES)
@@ -100,15 +83,10 @@ class Secrets:
         # One automaton for all groups would have a state for each combination of their states.
         self._openings = StreamPatternMatcher(
             [*map(StreamPattern, (assignment, *LONG_OPENINGS.values()))],
-            partial_finders={
-                0: self._find_possibly_allowed_value,
-                1: self._find_partial_private_key,
-            },
+            partial_finders={0: self._find_possibly_allowed_value, 1: self._find_partial_key},
         )
-        self._groups = [
-            (rules, StreamPatternMatcher([*map(_build_stream_pattern, rules)]))
-            for rules in (known, own)
-        ]
+        patterns = [[*map(_build_stream_pattern, rules)] for rules in (known, own)]
+        self._groups = [*zip((known, own), map(StreamPatternMatcher, patterns), strict=True)]
         groups = [self._openings, *(group for _, group in self._groups)]
         self.partial_matcher = CombinedPartialMatcher(groups)
         self.prefilter = build_line_prefilter([group.pattern_set for group in groups])
@@ -124,8 +102,7 @@ class Secrets:
     def iter_loading_steps(self) -> Iterator[None]:
         patterns = [self._assignment, self._partial_key]
         patterns += [pattern for rule in self._rules for pattern in rule.patterns]
-        for long in self._long:
-            patterns += (long.opening_pattern, long.full_pattern)
+        patterns += [pattern for _, *pair in self._long for pattern in pair]
         yield from iter_compile_steps(patterns)
         yield from self.partial_matcher.iter_loading_steps()
 
@@ -149,34 +126,32 @@ class Secrets:
                     end = min(secret[1], secret[0] + self.lookback)
                     yield secret[0], end, rules[index].kind, rules[index].score
 
-    def _find_long_secrets(self, long: LongSecretPattern, data: bytes) -> Iterator[SecretMatch]:
-        start = 0
-        while opened := long.opening_pattern.search(data, start):
+    def _find_long_secrets(self, long: _LongSecret, data: bytes) -> Iterator[SecretMatch]:
+        (kind, opening, full_pattern), start = long, 0
+        while opened := opening.search(data, start):
             start, end = opened[-1]
-            if span := long.full_pattern.match(data[start : start + self.lookback]):
+            if span := full_pattern.match(data[start : start + self.lookback]):
                 end = start + span[1]
-                yield start, end, long.kind, 1.0
+                yield start, end, kind, 1.0
             start = end
 
     def _find_assigned_secrets(self, data: bytes) -> Iterator[SecretMatch]:
         for rule, begin, spans in self._find_assigned_values(data, 0):
-            if (
-                spans[0][1] == begin + MAX_ASSIGNMENT_BYTES < len(data)
-            ):  # the value may continue there
-                continue
-            if secret := rule.find_secret(data, spans):
+            may_continue = spans[0][1] == begin + MAX_ASSIGNMENT_BYTES < len(data)
+            if not may_continue and (secret := rule.find_secret(data, spans)):
                 yield *secret, rule.kind, rule.score
 
-    def _find_assigned_values(self, data: bytes, start: int) -> Iterator[_AssignedValue]:
+    def _find_assigned_values(
+        self, data: bytes, start: int
+    ) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
+        """Yield the rule of each name, the start of the name and the spans of the match."""
         while match := self._assignment.search(data, start):
             begin, end = match[0]
             for index in self._names.find_candidates(data[begin:end]):
-                rule = self._assigned[index]
-                spans = rule.compiled.search(
-                    data, begin, min(begin + MAX_ASSIGNMENT_BYTES, len(data))
-                )
+                rule, limit = self._assigned[index], min(begin + MAX_ASSIGNMENT_BYTES, len(data))
+                spans = rule.compiled.search(data, begin, limit)
                 if spans is not None:
-                    yield _AssignedValue(rule, begin, spans)
+                    yield rule, begin, spans
             start = max(end - VALUE_START_BYTES, begin + 1)
 
     def _find_possibly_allowed_value(self, data: bytes, start: int) -> int:
@@ -186,12 +161,12 @@ class Secrets:
                 return begin
         return len(data)
 
-    def _find_partial_private_key(self, data: bytes, start: int) -> int:
-        long = self._long[0]
-        while opened := long.opening_pattern.search(data, start):
+    def _find_partial_key(self, data: bytes, start: int) -> int:
+        _, opening, full_pattern = self._long[0]
+        while opened := opening.search(data, start):
             begin, start = opened[-1]
             tail = data[begin : begin + self.lookback]
-            span = long.full_pattern.match(tail)
+            span = full_pattern.match(tail)
             if span is not None and tail[: span[1]].endswith(b"-----"):
                 continue
             spans = self._partial_key.search(tail)

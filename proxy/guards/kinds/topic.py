@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from types import MappingProxyType
 
 from pydantic import Field
 
@@ -17,7 +17,6 @@ from proxy.config.scalars import Name, PositiveShare, Section, TextList
 from proxy.dialects.findings import get_inverse_flag
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import english
-from proxy.runtime.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
@@ -28,30 +27,30 @@ MIN_TOPIC_STEMS = 2  # minimum for a text with a topic; greetings have fewer
 Vector = dict[str, float]
 
 
-@frozen
 class Topic:
     """Detector of texts that are similar to a banned topic, or to no allowed topic.
 
     ``threshold`` is the minimum similarity to a topic, from 0 to 1.
     """
 
-    allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    banned: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    threshold: float = 0.2
-    _idf_by_stem: Vector = field(init=False, repr=False, compare=False)
-    _example_vectors: dict[str, list[Vector]] = field(init=False, repr=False, compare=False)
+    lookback = None
 
-    def __post_init__(self) -> None:
-        topics = {**self.allowed, **self.banned}
+    def __init__(
+        self,
+        allowed: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        banned: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        threshold: float = 0.2,
+    ) -> None:
+        topics = {**allowed, **banned}
         if not topics or not all(topics.values()):
             raise ValueError("each topic must have examples")
-        if self.allowed.keys() & self.banned.keys():
+        if allowed.keys() & banned.keys():
             raise ValueError("a topic must not be both allowed and banned")
-        object.__setattr__(self, "_idf_by_stem", _compute_stem_idf(topics))
-        vectors = {name: [self._build_vector(t) for t in texts] for name, texts in topics.items()}
-        object.__setattr__(self, "_example_vectors", vectors)
-
-    lookback = None
+        self.allowed, self.banned, self.threshold = allowed, banned, threshold
+        self._idf_by_stem = _compute_stem_idf(topics)
+        self._example_vectors = {
+            name: [self._build_vector(t) for t in texts] for name, texts in topics.items()
+        }
 
     def find(self, text: str) -> Sequence[Finding]:
         if len(set(english.find_content_stems(text))) < MIN_TOPIC_STEMS:
@@ -87,9 +86,8 @@ class Topic:
 
 
 def _compute_stem_idf(topics: Mapping[str, Sequence[str]]) -> Vector:
-    counts = Counter(
-        s for texts in topics.values() for s in set(english.find_content_stems(" ".join(texts)))
-    )
+    texts = [" ".join(examples) for examples in topics.values()]
+    counts = Counter(stem for text in texts for stem in set(english.find_content_stems(text)))
     return {stem: 1 + math.log((1 + len(topics)) / (1 + count)) for stem, count in counts.items()}
 
 

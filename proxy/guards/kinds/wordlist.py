@@ -82,16 +82,14 @@ def select_rules(kinds: Collection[str], min_severity: float) -> Iterator[Phrase
 @lru_cache(maxsize=1)
 def _load_all_rules() -> Sequence[PhraseRule]:
     """Return one rule for the words of each kind and severity, then the rules for phrases."""
-    lines = [
-        line for line in WORDS_FILE.read_text("utf-8").splitlines() if not line.startswith("#")
-    ]
+    text = WORDS_FILE.read_text("utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
     word_rules = []
     for kind, severity, *words in (line.split("\t") for line in lines):
         # Longer words first, so that none hides a longer one.
         words.sort(key=lambda word: (-len(word), word))
-        word_rules.append(
-            PhraseRule(kind, float(severity), "|".join(map(build_whole_word_pattern, words)))
-        )
+        pattern = "|".join(map(build_whole_word_pattern, words))
+        word_rules.append(PhraseRule(kind, float(severity), pattern))
     return [*word_rules, *parse_phrase_rules(orjson.loads(PHRASES_FILE.read_bytes()))]
 
 
@@ -140,10 +138,7 @@ NSFW_GUARD = GuardKind(
         DetectionFormat(
             "nsfw",
             "nsfw",
-            lambda results: {
-                "sfw": round_score(1 - results.score),
-                "nsfw": round_score(results.score),
-            },
+            lambda r: {"sfw": round_score(1 - r.score), "nsfw": round_score(r.score)},
         ),
     ),
 )

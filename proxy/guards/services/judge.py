@@ -61,9 +61,8 @@ The text must answer the question that is the evidence, or say why it does not. 
 something else breaks the rule."""
 
 RESPONSE_CHECKS = {
-    "grounded": (GROUNDED_RULE, "unsupported"),
-    "relevant": (RELEVANT_RULE, "irrelevant"),
-}
+    "grounded": (GROUNDED_RULE, "unsupported"), "relevant": (RELEVANT_RULE, "irrelevant"),
+}  # fmt: skip
 """By check of responses: the rule for the model, and the kind of its findings."""
 
 BIAS_RULE = """\
@@ -96,12 +95,8 @@ def build_verdict_schema(text_count: int) -> dict[str, Any]:
         if text_count <= MAX_LISTED_NUMBERS:
             number["enum"] = [*range(1, text_count + 1)]
         members["where"] = {"type": "array", "items": number}
-    return {
-        "type": "object",
-        "properties": members,
-        "required": [*members],
-        "additionalProperties": False,
-    }
+    required = {"required": [*members], "additionalProperties": False}
+    return {"type": "object", "properties": members, **required}
 
 
 class JudgeVerdict(wire.StrictAnswer):
@@ -179,9 +174,8 @@ class Judge:
             elif self.check == "relevant":
                 yield JudgedText(index, 0, text.text)
             else:
-                for sentence in english.split_sentences(text.text):
-                    start = sentence.start
-                    yield JudgedText(index, start, text.text[start : sentence.end])
+                for part in english.split_sentences(text.text):
+                    yield JudgedText(index, part.start, text.text[part.start : part.end])
 
     def build_evidence(self, prompt: PromptContext) -> str:
         """Return the evidence for the check, or an empty string."""
@@ -203,20 +197,15 @@ class Judge:
         sections.append("Check the texts by the rule, and answer with the JSON object.")
         where = WHERE_INSTRUCTION if len(judged_texts) > 1 else ""
         rule = INSTRUCTIONS.format(mark=mark, rule=self.rule, where=where)
+        schema, texts = build_verdict_schema(len(judged_texts)), "\n\n".join(sections)
+        messages = [{"role": "system", "content": rule}, {"role": "user", "content": texts}]
         return {
-            "messages": [
-                {"role": "system", "content": rule},
-                {"role": "user", "content": "\n\n".join(sections)},
-            ],
+            "messages": messages,
             "temperature": 0,
             "max_tokens": ANSWER_TOKENS,
             "response_format": {
                 "type": "json_schema",
-                "json_schema": {
-                    "name": "verdict",
-                    "strict": True,
-                    "schema": build_verdict_schema(len(judged_texts)),
-                },
+                "json_schema": {"name": "verdict", "strict": True, "schema": schema},
             },
         }
 

@@ -68,9 +68,8 @@ class Moderation:
     ) -> list[ModerationResult]:
         body = {"input": texts, **({"model": self.model} if self.model else {})}
         url, headers = make_url_and_headers(self.upstream, MODERATION_PATH)
-        answer = wire.parse_answer(
-            RESPONSE_ADAPTER, await wire.post_json(client, url, body, headers)
-        )
+        response = await wire.post_json(client, url, body, headers)
+        answer = wire.parse_answer(RESPONSE_ADAPTER, response)
         if len(answer.results) != len(texts):
             raise wire.BadAnswer
         return answer.results
@@ -86,20 +85,16 @@ class Moderation:
             # The endpoint does not know a listed category.
             if not self.categories.keys() <= scores.keys():
                 raise wire.BadAnswer
-            matches = {
-                name for name, threshold in self.categories.items() if scores[name] >= threshold
-            }
+            matches = {name for name, least in self.categories.items() if scores[name] >= least}
         else:
             matches = {name for name, flagged in result.categories.items() if flagged}
             matches = matches or ({OTHER_CATEGORY} if result.flagged else set())
         if not matches:
             return []
         worst = max(sorted(matches), key=lambda name: scores.get(name, 1.0))
-        is_known = worst in self.categories or worst in CATEGORIES
+        kind = worst if worst in (*self.categories, *CATEGORIES) else OTHER_CATEGORY
         score = min(1.0, max(0.0, scores.get(worst, 1.0)))
-        return [
-            Finding(start=0, end=length, kind=worst if is_known else OTHER_CATEGORY, score=score)
-        ]
+        return [Finding(0, length, kind, score)]
 
 
 Category = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_/-]{0,63}$")]

@@ -12,13 +12,7 @@ from proxy.config.scalars import Duration, RefersTo, Section, Share, Url, make_p
 from proxy.dialects.findings import PII
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching.patterns import trim_overlaps
-from proxy.guards.services.wire import (
-    BadAnswer,
-    ServiceAnswer,
-    list_nonblank_indexes,
-    parse_answer,
-    post_json,
-)
+from proxy.guards.services import wire
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding, GuardClient, PromptContext, ServiceText
 
@@ -26,7 +20,7 @@ MAX_REQUESTS = 4  # concurrent requests for the texts of one call
 OTHER_ENTITY = "other"  # kind of an entity that was not requested
 
 
-class RecognizedEntity(ServiceAnswer):
+class RecognizedEntity(wire.ServiceAnswer):
     """Entity that the analyzer found."""
 
     entity_type: str
@@ -59,24 +53,19 @@ class Presidio:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for number in list_nonblank_indexes(texts):
+                for number in wire.list_nonblank_indexes(texts):
                     group.create_task(analyzed(number))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         return findings
 
     async def _request_findings(self, text: str, client: GuardClient) -> list[Finding]:
-        body = {
-            "text": text,
-            "language": self.language,
-            "entities": self.entities,
-            "score_threshold": self.threshold,
-        }
-        analysis = parse_answer(
-            RESPONSE_ADAPTER, await post_json(client, f"{self.url}/analyze", body, {})
-        )
+        options = {"language": self.language, "entities": self.entities}
+        body = {"text": text, **options, "score_threshold": self.threshold}
+        response = await wire.post_json(client, f"{self.url}/analyze", body, {})
+        analysis = wire.parse_answer(RESPONSE_ADAPTER, response)
         if not all(entity.start < entity.end <= len(text) for entity in analysis):
-            raise BadAnswer
+            raise wire.BadAnswer
         kinds = {name: name.lower() for name in self.entities}
         return trim_overlaps(
             Finding(e.start, e.end, kinds.get(e.entity_type, OTHER_ENTITY), score=e.score)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError
@@ -87,14 +88,12 @@ class ServiceCaller:
         call_waits = any(rule.enforces for rule in rules)
         client = self.clients.build_guard_client(self.record, call_waits=call_waits)
         async with asyncio.TaskGroup() as group:
-            jobs = [
-                group.create_task(self._call_service(rule, distinct_texts, client))
-                for rule in rules
-            ]
+            call = partial(self._call_service, distinct_texts, client)
+            jobs = [group.create_task(call(rule)) for rule in rules]
         return [job.result() for job in jobs]
 
     async def _call_service(
-        self, rule: GuardRule, texts: Sequence[Text], client: GuardClient
+        self, texts: Sequence[Text], client: GuardClient, rule: GuardRule
     ) -> RuleTally:
         applicable = [text for text in texts if rule.applies_to(text.role, text.kind)]
         service = rule.detector
@@ -113,11 +112,8 @@ class ServiceCaller:
                 is_service_unavailable = error.status not in REQUEST_ERRORS
             else:
                 is_service_unavailable = not isinstance(error, TooLong | Unsure)
-        tally = RuleTally(
-            replace(rule, detector=detector),
-            self.clock,
-            is_service_unavailable=is_service_unavailable,
-        )
+        tally = RuleTally(replace(rule, detector=detector), self.clock)
+        tally.is_service_unavailable = is_service_unavailable
         tally.wait_s = self.now() - started_at
         return tally
 
@@ -143,10 +139,8 @@ def build_uncalled_tallies(
 
     ``error_code`` is the reason, None if there were no texts.
     """
-    return [
-        RuleTally(replace(rule, detector=ServiceFindings({})), clock, error=error_code)
-        for rule in rules
-    ]
+    uncalled = [replace(rule, detector=ServiceFindings({})) for rule in rules]
+    return [RuleTally(rule, clock, error=error_code) for rule in uncalled]
 
 
 @frozen
@@ -228,6 +222,5 @@ def _build_collecting_rule(
     """
     acts = _has_rule_for_kind((rule for rule in rules if rule.enforces), kind)
     action: Action = "mask" if acts else "flag"
-    return GuardRule(
-        "ear", TextCollector(kind, collected_texts), action, fields=frozenset({kind}), cased=True
-    )
+    collector, kinds = TextCollector(kind, collected_texts), frozenset({kind})
+    return GuardRule("ear", collector, action, fields=kinds, cased=True)

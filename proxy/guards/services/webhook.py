@@ -72,17 +72,14 @@ class Webhook:
     async def find_all(
         self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
     ) -> Sequence[Sequence[Finding]]:
-        body = orjson.dumps(
-            {
-                "version": PROTOCOL_VERSION,
-                "guard": self.name,
-                "stage": self.stage,
-                "request_id": client.request_id,
-                "texts": [
-                    {"text": text.text, "role": text.role, "kind": text.kind} for text in texts
-                ],
-            }
-        )
+        document = {
+            "version": PROTOCOL_VERSION,
+            "guard": self.name,
+            "stage": self.stage,
+            "request_id": client.request_id,
+            "texts": [{"text": text.text, "role": text.role, "kind": text.kind} for text in texts],
+        }
+        body = orjson.dumps(document)
         moment, secret = str(int(self.now())), self.secret.reveal().encode()
         digest = hmac.new(secret, moment.encode() + b"." + body, hashlib.sha256).hexdigest()
         headers = {"x-headrace-timestamp": moment, "x-headrace-signature": f"v1={digest}"}
@@ -100,12 +97,8 @@ class Webhook:
         start, end = finding.start or 0, length if finding.end is None else finding.end
         if end > length or (start >= end and finding.end is not None):
             raise BadAnswer
-        kind = (
-            finding.kind
-            if finding.kind in self.kinds or finding.kind == DEFAULT_KIND
-            else OTHER_KIND
-        )
-        return Finding(start=start, end=end, kind=kind, score=finding.score)
+        kind = finding.kind if finding.kind in {*self.kinds, DEFAULT_KIND} else OTHER_KIND
+        return Finding(start, end, kind, finding.score)
 
 
 class WebhookConfig(Section):

@@ -24,10 +24,7 @@ def test_fenced_block_is_found_with_its_language(word: str, kind: str) -> None:
         ("> ```py\n> x\n> ```", ["python"]),
         ("````python\nx\n````", ["python"]),
         ("- ```python title=a\n  x", ["python"]),
-        (
-            "```python\na\n```\n\nthen\n\n```\nb\n```\n\n```sql\nc\n```",
-            ["python", "code", "sql"],
-        ),
+        ("```python\na\n```\n\nthen\n\n```\nb\n```\n\n```sql\nc\n```", ["python", "code", "sql"]),
     ],
 )
 def test_all_forms_of_fences_are_found(text: str, kinds: list[str]) -> None:

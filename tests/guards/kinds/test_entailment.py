@@ -14,7 +14,7 @@ from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, MISSING_EXTRA, REQUIRED_PACK
 from proxy.guards.services.stage import NoGuardClients
 from proxy.guards.text.walk import Text
 from proxy.types.guard import Finding, PromptContext
-from tests.doubles import ScriptedUpstream, chat, chat_events, respond, stream
+from tests.doubles import chat, chat_events, respond, stream
 from tests.guards.calls import ask
 from tests.guards.conftest import Guard
 from tests.guards.networks import classifier
@@ -92,12 +92,14 @@ async def test_model_with_one_of_two_labels_is_used(tmp_path: Path, folder: str)
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_response_that_contradicts_its_context_is_blocked(
-    streamed: bool, folder: str, guard: Guard, upstream: ScriptedUpstream
+    streamed: bool, folder: str, guard: Guard
 ) -> None:
     parts = ("It is ", "never", " open.")
-    upstream.answer_with(stream(chat_events(*parts)) if streamed else respond(chat("".join(parts))))
     rule = f"{{guard: grounded, nli: '{folder}', threshold: 0.9, action: block, deadline: 5s}}"
-    proxy = await guard(f"output: [{rule}]")
+    proxy = await guard(
+        f"output: [{rule}]",
+        stream(chat_events(*parts)) if streamed else respond(chat("".join(parts))),
+    )
 
     reply = await ask(proxy, "Is it open?", stream=streamed, context=CONTEXT)
     without_context = await ask(proxy, "Is it open?", stream=streamed)

@@ -7,13 +7,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field, TypeAdapter
 
-from proxy.guards.services.wire import (
-    BadAnswer,
-    NoAnswer,
-    ServiceAnswer,
-    parse_answer,
-    post_json,
-)
+from proxy.guards.services.wire import BadAnswer, NoAnswer, ServiceAnswer, parse_answer, post_json
 from tests.doubles import ScriptedUpstream, respond
 from tests.for_each import for_each
 from tests.guards.guard_clients import guard_clients

@@ -11,7 +11,7 @@ import pytest
 from proxy.errors import GuardBlocked
 from proxy.guards.findings import RuleTally
 from proxy.guards.kinds.evidence import Groundedness
-from proxy.guards.output import MAX_OPENING_FRAMES, DeadlineJobRunner, StreamInspector
+from proxy.guards.output import MAX_OPENING_FRAMES, StreamInspector
 from proxy.guards.stream.filter import StreamFilter
 from proxy.guards.text.documents import BATCH_CHARS, LOOP_WEIGHT, WEIGHT_PER_SECOND
 from proxy.types import Json
@@ -37,7 +37,7 @@ class Counting:
 
 def feeding(action: str = "mask") -> tuple[StreamFilter, Counting]:
     counting, work = Counting(), tallies(rule("secret", action=action))
-    return StreamFilter.for_rules(work, run_job=DeadlineJobRunner(work, counting)), counting
+    return StreamFilter.for_rules(work, run_job=counting), counting
 
 
 async def test_light_frame_is_inspected_at_once() -> None:
