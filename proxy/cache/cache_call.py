@@ -13,17 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from proxy.cache import cached_answer
 from proxy.cache.cache_control import CacheControl
-from proxy.cache.cached_answer import (
-    COMPRESSION_RATIO,
-    ECHOING_ENDPOINTS,
-    AnswerMetadata,
-    CachedAnswer,
-    decompress_answer,
-    parse_answer,
-    replace_echoed_user_fields,
-    serialize_answer,
-)
 from proxy.cache.flight import Flight, FlightListener
 from proxy.cache.recorder import AnswerRecorder, count_requested_choices, open_recorder
 from proxy.cache.semantic import SemanticLookup
@@ -91,7 +82,7 @@ class CacheCall:
     @property
     def echoed_call(self) -> Call | None:
         """The call if responses of its endpoint repeat the request, otherwise None."""
-        return self.call if self.call.head.endpoint in ECHOING_ENDPOINTS else None
+        return self.call if self.call.head.endpoint in cached_answer.ECHOING_ENDPOINTS else None
 
     @property
     def expected_choices_or_vectors(self) -> int:
@@ -104,7 +95,7 @@ class CacheCall:
             return count_requested_choices(call, call.body)
         return count_requested_choices(call, apply_overrides(call, target, overrides))
 
-    async def _find_exact_or_similar(self) -> CachedAnswer | None:
+    async def _find_exact_or_similar(self) -> cached_answer.CachedAnswer | None:
         """Return a fresh cached response, otherwise the response to a similar prompt."""
         record = self.record
         started_at = record.now()
@@ -118,7 +109,7 @@ class CacheCall:
         finally:
             record.cache_lookup_s = record.now() - started_at
 
-    async def _read(self, key: bytes) -> CachedAnswer | None:
+    async def _read(self, key: bytes) -> cached_answer.CachedAnswer | None:
         value, decoded = await self.backend.get(key), self.cache.decoded
         if value is None:
             return None
@@ -131,24 +122,24 @@ class CacheCall:
         is_fresh = answer is not None and self._get_age_s(answer) <= self.rule.ttl
         return answer if is_fresh else None
 
-    async def _decode(self, key: bytes, value: bytes) -> CachedAnswer | None:
+    async def _decode(self, key: bytes, value: bytes) -> cached_answer.CachedAnswer | None:
         caller, run = self.call.scheduling_key, self.cache.offload.run
-        decompress = partial(decompress_answer, key, value, self.rule.max_bytes)
-        text = await run(len(value) * COMPRESSION_RATIO, decompress, caller)
+        decompress = partial(cached_answer.decompress_answer, key, value, self.rule.max_bytes)
+        text = await run(len(value) * cached_answer.COMPRESSION_RATIO, decompress, caller)
         if text is None:
             return None
-        return await run(len(text), partial(parse_answer, text, self.call), caller)
+        return await run(len(text), partial(cached_answer.parse_answer, text, self.call), caller)
 
-    def _get_age_s(self, answer: CachedAnswer) -> float:
+    def _get_age_s(self, answer: cached_answer.CachedAnswer) -> float:
         return self.cache.now() - answer.metadata.ended_at
 
-    def _is_young_enough(self, answer: CachedAnswer) -> bool:
+    def _is_young_enough(self, answer: cached_answer.CachedAnswer) -> bool:
         """Return True if the response is young enough for the client."""
         return self.control.max_age is None or self._get_age_s(answer) <= self.control.max_age
 
     async def store(self, recorder: AnswerRecorder, bill: Bill | None) -> None:
         """Store a complete response and the tokens of its bill. Waits only if it is large."""
-        metadata = AnswerMetadata(
+        metadata = cached_answer.AnswerMetadata(
             ended_at=self.cache.now(),
             streamed=self.call.stream,
             upstream=bill.target.upstream.name if bill else "",
@@ -157,13 +148,13 @@ class CacheCall:
             family=recorder.family,
         )
         parts, is_private = (self.key, metadata, recorder.lines), self.backend.is_private
-        encode = partial(serialize_answer, *parts, skip_short=is_private)
+        encode = partial(cached_answer.serialize_answer, *parts, skip_short=is_private)
         value = await self.cache.offload.run(recorder.size, encode, self.call.scheduling_key)
         self.backend.save(self.key, value, self.rule.ttl)
         if self.semantic is not None:
             self.semantic.index_answer(self.key)
 
-    def _compute_savings(self, answer: CachedAnswer) -> CacheSavings:
+    def _compute_savings(self, answer: cached_answer.CachedAnswer) -> CacheSavings:
         """Return the tokens of a cached response and their cost at current prices."""
         metadata, today = answer.metadata, self.record.started_at.date()
         for target in self.plan.model_calls[0].targets:
@@ -173,7 +164,7 @@ class CacheCall:
                 return CacheSavings(metadata.tokens, cost)
         return CacheSavings(metadata.tokens, None)
 
-    async def _replay_if_young_enough(self, answer: CachedAnswer) -> bool:
+    async def _replay_if_young_enough(self, answer: cached_answer.CachedAnswer) -> bool:
         """Send a cached response. If it is too old, return False; the next lookup will miss."""
         if not self._is_young_enough(answer):
             self.control = replace(self.control, no_cache=True)
@@ -181,13 +172,13 @@ class CacheCall:
         await self._replay(answer)
         return True
 
-    async def _replay(self, answer: CachedAnswer) -> None:
+    async def _replay(self, answer: cached_answer.CachedAnswer) -> None:
         self.record.cache = "hit_semantic" if answer.is_semantic else "hit"
         self.record.saved = self._compute_savings(answer)
         await self.client.set_response_head(ResponseHead(self.call.stream), self.record)
         frames: Sequence[Frame] = answer.frames
         if (call := self.echoed_call) is not None:
-            frames = [replace_echoed_user_fields(frame, call) for frame in frames]
+            frames = [cached_answer.replace_echoed_user_fields(frame, call) for frame in frames]
         if len(frames) <= MAX_FRAMES_PER_WRITE:
             await self.client.send(frames)
             return

@@ -15,13 +15,7 @@ from proxy.call.record import Captured, CapturedText
 from proxy.errors.words import MAX_NAME, shorten
 from proxy.guards.engine import inspect_now
 from proxy.guards.findings import Clock, RuleTally, replace_by_kind
-from proxy.guards.stream.frame_texts import (
-    JSON_KINDS,
-    get_choice_index,
-    get_text_key,
-    iter_non_delta_texts,
-    list_delta_texts,
-)
+from proxy.guards.stream import frame_texts
 from proxy.guards.text.documents import walk_response_document
 from proxy.guards.text.walk import Path, Text, find_joined_parts_depth, walk_request
 from proxy.types import Json
@@ -139,10 +133,10 @@ def _iter_texts_with_ids(frame: Frame) -> Iterator[tuple[object, Text]]:
         walk = islice(walk_response_document(frame.doc, frame.family, is_event=False), MAX_VALUES)
         yield from ((text.path, text) for text in walk if isinstance(text, Text))
         return
-    for item in islice(iter_non_delta_texts(frame), MAX_VALUES):
+    for item in islice(frame_texts.iter_non_delta_texts(frame), MAX_VALUES):
         if isinstance(item, Text):
-            yield get_text_key(frame, item.path) or item.path, item
-    for text, key in list_delta_texts(frame):
-        is_call = isinstance(key, Part) and key.kind in JSON_KINDS | TOOL_CALL_KINDS
-        text_id = get_choice_index(key), key if is_call else text.kind
+            yield frame_texts.get_text_key(frame, item.path) or item.path, item
+    for text, key in frame_texts.list_delta_texts(frame):
+        is_call = isinstance(key, Part) and key.kind in frame_texts.JSON_KINDS | TOOL_CALL_KINDS
+        text_id = frame_texts.get_choice_index(key), key if is_call else text.kind
         yield text_id, text._replace(path=(text.kind,))

@@ -13,15 +13,8 @@ from typing import Any
 
 import orjson
 
+from proxy.ledger import store
 from proxy.ledger.rows import Rows
-from proxy.ledger.store import (
-    FILE_MODE,
-    Counts,
-    LedgerUnusable,
-    LedgerWriteFailed,
-    RowsRefused,
-    to_write_error,
-)
 from proxy.runtime.spool import append_bytes, is_file_at
 
 LINE_PREFIX = b'{"row":'
@@ -45,18 +38,18 @@ class JsonlStore:
         if self._fd is not None:
             return
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, store.FILE_MODE)
             is_ledger, has_line_end = _check_first_and_last_line(self._fd)
             if is_ledger and not has_line_end:
                 os.write(self._fd, b"\n")
         except OSError as error:
             self._close_file()
-            raise to_write_error(error) from None
+            raise store.to_write_error(error) from None
         if not is_ledger:
             self._close_file()
-            raise LedgerUnusable("the file is not a Headrace ledger")
+            raise store.LedgerUnusable("the file is not a Headrace ledger")
 
-    def write(self, batch: Sequence[Rows], counts: Counts) -> None:
+    def write(self, batch: Sequence[Rows], counts: store.Counts) -> None:
         if not self._rest:
             if self._fd is not None and not is_file_at(self._fd, self.path):
                 self._close_file()
@@ -64,20 +57,20 @@ class JsonlStore:
                 lines = (line for rows in batch for line in encode_lines(self.run, rows))
                 self._rest = b"".join(lines)
             except orjson.JSONEncodeError:
-                raise RowsRefused("not JSON") from None
+                raise store.RowsRefused("not JSON") from None
         self.open()
         if self._fd is None:
-            raise LedgerWriteFailed("closed")
+            raise store.LedgerWriteFailed("closed")
         written, error = append_bytes(self._fd, self._rest)  # the rest of the batch comes next time
         self._rest = self._rest[written:]
         if error is not None:
-            raise to_write_error(error)
+            raise store.to_write_error(error)
 
     def prune(self) -> bool:
         """Do nothing: log rotation deletes old rows."""
         return False
 
-    def close(self, counts: Counts) -> None:
+    def close(self, counts: store.Counts) -> None:
         self._close_file()
 
     def _close_file(self) -> None:
@@ -133,10 +126,10 @@ class RefusedRows:
         line = {"run": self.run, "reason": reason, **rows._asdict()}
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            fd = os.open(self.path, flags, FILE_MODE)
+            fd = os.open(self.path, flags, store.FILE_MODE)
             with os.fdopen(fd, "wb") as file:
                 file.write(json.dumps(line, default=repr).encode() + b"\n")
                 file.flush()
                 os.fsync(fd)
         except OSError as error:
-            raise to_write_error(error) from None
+            raise store.to_write_error(error) from None

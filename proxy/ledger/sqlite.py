@@ -14,29 +14,14 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.ledger import crashes
+from proxy.ledger import crashes, schema, store
 from proxy.ledger.rows import Rows
-from proxy.ledger.schema import (
-    SCHEMA_VERSION,
-    apply_migrations,
-    migrate,
-    read_version,
-    require_current_version,
-)
 from proxy.ledger.statements import (
     PRUNE_BATCH,
     PruneResult,
     get_prune_limit_ms,
     insert_rows,
     prune_oldest_batch,
-)
-from proxy.ledger.store import (
-    FILE_MODE,
-    Counts,
-    LedgerUnusable,
-    LedgerWriteFailed,
-    RowsRefused,
-    to_write_error,
 )
 from proxy.runtime.frozen import frozen
 from proxy.runtime.spool import get_file_identity
@@ -119,7 +104,7 @@ class SqliteStore:
             crashes.delete_counts(self.run.folder, name)
             self.on_crash(crash)
 
-    def write(self, batch: Sequence[Rows], counts: Counts) -> None:
+    def write(self, batch: Sequence[Rows], counts: store.Counts) -> None:
         self.open()
         with self._transaction() as file:
             new_calls = insert_rows(file, self._id, batch)
@@ -143,7 +128,7 @@ class SqliteStore:
         self._prune_at = now
         return True
 
-    def close(self, counts: Counts) -> None:
+    def close(self, counts: store.Counts) -> None:
         self.open()
         with self._transaction() as file:
             self._update_run(file, counts, self._written_calls, 0)
@@ -164,11 +149,11 @@ class SqliteStore:
             if self._file is None or self._file_identity != get_file_identity(self.path):
                 self._file = self._open_ledger()
             self._file.execute("BEGIN IMMEDIATE")
-            require_current_version(self._file)
+            schema.require_current_version(self._file)
             self._insert_run(self._file)
             yield self._file
             self._file.execute("COMMIT")
-        except RowsRefused:  # the connection is still good
+        except store.RowsRefused:  # the connection is still good
             if self._file is not None:
                 self._file.execute("ROLLBACK")
             raise
@@ -177,7 +162,7 @@ class SqliteStore:
             raise to_ledger_error(error) from None
         except OSError as error:
             self._disconnect()
-            raise to_write_error(error) from None
+            raise store.to_write_error(error) from None
         except BaseException:  # such as a number that SQLite cannot hold
             self._disconnect()
             raise
@@ -207,7 +192,7 @@ class SqliteStore:
         [self._id] = file.execute("SELECT id FROM runs WHERE name = ?", [run.name]).fetchone()
 
     def _update_run(
-        self, file: sqlite3.Connection, counts: Counts, written: int, new_calls: int
+        self, file: sqlite3.Connection, counts: store.Counts, written: int, new_calls: int
     ) -> int:
         """Update the row of the run. Return the number of its calls in the file.
 
@@ -249,7 +234,7 @@ def _open_and_migrate(path: Path, counters_folder: Path) -> sqlite3.Connection:
     whose call counters are in ``counters_folder`` writes to it.
     """
     with suppress(FileExistsError):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE))
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, store.FILE_MODE))
     file = sqlite3.connect(
         path,
         timeout=BUSY_TIMEOUT_S,
@@ -259,7 +244,7 @@ def _open_and_migrate(path: Path, counters_folder: Path) -> sqlite3.Connection:
     )
     try:
         file.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
-        migrate(file, path, counters_folder)
+        schema.migrate(file, path, counters_folder)
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = FULL")
         file.execute(f"PRAGMA journal_size_limit = {MAX_WAL_BYTES}")
@@ -277,7 +262,7 @@ def prune_ledger(path: Path, before_ms: int, now_ms: int) -> PruneResult:
     """
     calls = nano_usd = 0
     if not path.stat().st_size:
-        raise LedgerUnusable("the file is not a Headrace ledger")
+        raise store.LedgerUnusable("the file is not a Headrace ledger")
     try:
         with closing(_open_and_migrate(path, crashes.get_counters_folder(path.parent))) as file:
             file.execute(f"PRAGMA busy_timeout = {PRUNE_BUSY_TIMEOUT_MS}")
@@ -294,7 +279,7 @@ def prune_ledger(path: Path, before_ms: int, now_ms: int) -> PruneResult:
         raise to_ledger_error(error) from None
 
 
-def to_ledger_error(error: sqlite3.Error) -> LedgerWriteFailed:
+def to_ledger_error(error: sqlite3.Error) -> store.LedgerWriteFailed:
     """Convert an error of SQLite.
 
     Returns ``LedgerUnusable``, ``RowsRefused``, or ``LedgerWriteFailed`` for a temporary one, such
@@ -302,10 +287,10 @@ def to_ledger_error(error: sqlite3.Error) -> LedgerWriteFailed:
     """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in PERMANENT_ERRORS:
-        return LedgerUnusable(PERMANENT_ERRORS[code])
+        return store.LedgerUnusable(PERMANENT_ERRORS[code])
     if code in ROW_ERRORS:
-        return RowsRefused(ROW_ERRORS[code])
-    return LedgerWriteFailed(error.sqlite_errorname)
+        return store.RowsRefused(ROW_ERRORS[code])
+    return store.LedgerWriteFailed(error.sqlite_errorname)
 
 
 @contextmanager
@@ -333,9 +318,9 @@ def open_for_reading(path: Path, *, migrate_copy: bool = True) -> Iterator[sqlit
             reason = "no space for temporary files. Set SQLITE_TMPDIR to a folder with more space"
         elif reason == "SQLITE_INTERRUPT":
             reason = "it takes too long. Choose fewer days"
-        raise LedgerUnusable(f"{path} cannot be read: {reason}") from None
-    except LedgerUnusable as error:
-        raise LedgerUnusable(f"{path} cannot be read: {error.reason}") from None
+        raise store.LedgerUnusable(f"{path} cannot be read: {reason}") from None
+    except store.LedgerUnusable as error:
+        raise store.LedgerUnusable(f"{path} cannot be read: {error.reason}") from None
 
 
 def interrupt_after(file: sqlite3.Connection, seconds: float) -> None:
@@ -352,11 +337,11 @@ def _migrate_to_copy_if_old(
     If ``copy`` is None, return the ledger in any version.
     """
     file.execute("BEGIN")
-    version = read_version(file)
+    version = schema.read_version(file)
     if version is None:
-        raise LedgerUnusable("the file is not a Headrace ledger")
-    if copy is None or version == SCHEMA_VERSION:
+        raise store.LedgerUnusable("the file is not a Headrace ledger")
+    if copy is None or version == schema.SCHEMA_VERSION:
         return file
     file.backup(copy)
-    apply_migrations(copy, version)
+    schema.apply_migrations(copy, version)
     return copy

@@ -16,23 +16,8 @@ from pydantic import Field
 from proxy.config.scalars import Section
 from proxy.dialects.findings import make_counts_details
 from proxy.guards.guard_kind import GuardKind
-from proxy.guards.matching import gitleaks
+from proxy.guards.matching import gitleaks, partial_match, re2set
 from proxy.guards.matching.gitleaks import VALUE_START, SecretRule
-from proxy.guards.matching.partial_match import (
-    CombinedPartialMatcher,
-    StreamPattern,
-    StreamPatternMatcher,
-    build_partial_pattern,
-)
-from proxy.guards.matching.re2set import (
-    CharacterOffsets,
-    Pattern,
-    PatternSet,
-    Span,
-    build_line_prefilter,
-    encode_utf8,
-    iter_compile_steps,
-)
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
@@ -51,7 +36,7 @@ PEM_HEADER = r"\s*[A-Z-]{1,30}: [^\n]{0,100}"
 JWT_PART = r"[A-Za-z0-9/\\_-]"
 
 
-_LongSecret = tuple[str, Pattern, Pattern]
+_LongSecret = tuple[str, re2set.Pattern, re2set.Pattern]
 """Kind, pattern of a distinctive beginning, and pattern of a secret of any length."""
 
 
@@ -65,7 +50,11 @@ class Secrets:
     def __init__(self, lookback: int = DEFAULT_LOOKBACK) -> None:
         self.lookback = max(lookback, MIN_LOOKBACK)
         self._long: list[_LongSecret] = [
-            (kind, Pattern(opening, lazy=True), Pattern(LONG_PATTERNS[kind], lazy=True))
+            (
+                kind,
+                re2set.Pattern(opening, lazy=True),
+                re2set.Pattern(LONG_PATTERNS[kind], lazy=True),
+            )
             for kind, opening in LONG_OPENINGS.items()
         ]
         known_rules = gitleaks.read_gitleaks_and_betterleaks_rules()
@@ -76,20 +65,22 @@ class Secrets:
         self._rules = [*known, *own, *self._assigned]
         names = [rule.name_pattern for rule in rules if rule.name_pattern]
         assignment = gitleaks.build_assignment_pattern(names)
-        partial_key = build_partial_pattern(LONG_PATTERNS["private-key"]) or ""
-        self._partial_key = Pattern(partial_key, lazy=True)
-        self._names = PatternSet(f"(?i){name}" for name in names)
-        self._assignment = Pattern(assignment, lazy=True)
+        partial_key = partial_match.build_partial_pattern(LONG_PATTERNS["private-key"]) or ""
+        self._partial_key = re2set.Pattern(partial_key, lazy=True)
+        self._names = re2set.PatternSet(f"(?i){name}" for name in names)
+        self._assignment = re2set.Pattern(assignment, lazy=True)
         # One automaton for all groups would have a state for each combination of their states.
-        self._openings = StreamPatternMatcher(
-            [*map(StreamPattern, (assignment, *LONG_OPENINGS.values()))],
+        self._openings = partial_match.StreamPatternMatcher(
+            [*map(partial_match.StreamPattern, (assignment, *LONG_OPENINGS.values()))],
             partial_finders={0: self._find_possibly_allowed_value, 1: self._find_partial_key},
         )
         patterns = [[*map(_build_stream_pattern, rules)] for rules in (known, own)]
-        self._groups = [*zip((known, own), map(StreamPatternMatcher, patterns), strict=True)]
+        self._groups = [
+            *zip((known, own), map(partial_match.StreamPatternMatcher, patterns), strict=True)
+        ]
         groups = [self._openings, *(group for _, group in self._groups)]
-        self.partial_matcher = CombinedPartialMatcher(groups)
-        self.prefilter = build_line_prefilter([group.pattern_set for group in groups])
+        self.partial_matcher = partial_match.CombinedPartialMatcher(groups)
+        self.prefilter = re2set.build_line_prefilter([group.pattern_set for group in groups])
         self.kinds = LONG_OPENINGS.keys() | {rule.kind for rule in self._rules}
 
     def prepare(self) -> None:
@@ -103,15 +94,15 @@ class Secrets:
         patterns = [self._assignment, self._partial_key]
         patterns += [pattern for rule in self._rules for pattern in rule.patterns]
         patterns += [pattern for _, *pair in self._long for pattern in pair]
-        yield from iter_compile_steps(patterns)
+        yield from re2set.iter_compile_steps(patterns)
         yield from self.partial_matcher.iter_loading_steps()
 
     def find(self, text: str) -> Sequence[Finding]:
-        data = encode_utf8(text)
+        data = re2set.encode_utf8(text)
         matches = [*self._find_matches(data)]
         if not matches:
             return ()
-        characters = CharacterOffsets(text, data)
+        characters = re2set.CharacterOffsets(text, data)
         return [characters.to_finding(*match) for match in _merge_overlaps(matches, self.lookback)]
 
     def _find_matches(self, data: bytes) -> Iterator[SecretMatch]:
@@ -143,7 +134,7 @@ class Secrets:
 
     def _find_assigned_values(
         self, data: bytes, start: int
-    ) -> Iterator[tuple[SecretRule, int, Sequence[Span]]]:
+    ) -> Iterator[tuple[SecretRule, int, Sequence[re2set.Span]]]:
         """Yield the rule of each name, the start of the name and the spans of the match."""
         while match := self._assignment.search(data, start):
             begin, end = match[0]
@@ -181,9 +172,9 @@ SecretMatch = tuple[int, int, str, float]
 """Start, end, kind and score."""
 
 
-def _build_stream_pattern(rule: SecretRule) -> StreamPattern:
+def _build_stream_pattern(rule: SecretRule) -> partial_match.StreamPattern:
     is_large = rule.kind == "kubernetes-secret-yaml"  # makes the automaton too large
-    return StreamPattern(
+    return partial_match.StreamPattern(
         rule.pattern,
         chars_after=gitleaks.NEAR_BYTES if rule.kind in gitleaks.RULES_WITH_DISTANT_KEYWORD else 0,
         marker_pattern=KUBERNETES_MANIFEST if is_large else "",
