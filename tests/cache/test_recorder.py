@@ -11,13 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.cache.cached_answer import (
-    AnswerMetadata,
-    CachedAnswer,
-    decompress_answer,
-    parse_answer,
-    serialize_answer,
-)
+from proxy.cache import cached_answer
 from proxy.cache.recorder import AnswerRecorder, count_requested_choices, open_recorder
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
@@ -282,14 +276,14 @@ def stored(client: str, frames: Iterable[Frame], *, stream: bool = True) -> byte
         recorder.feed(frame)
     if not recorder.is_complete:
         return None
-    about = AnswerMetadata(1.0, stream, "openai", "m", Tokens(), recorder.family)
-    return serialize_answer(KEY, about, recorder.lines)
+    about = cached_answer.AnswerMetadata(1.0, stream, "openai", "m", Tokens(), recorder.family)
+    return cached_answer.serialize_answer(KEY, about, recorder.lines)
 
 
-def replayed(client: str, value: bytes, *, stream: bool = True) -> CachedAnswer:
-    text = decompress_answer(KEY, value, ROOM)
+def replayed(client: str, value: bytes, *, stream: bool = True) -> cached_answer.CachedAnswer:
+    text = cached_answer.decompress_answer(KEY, value, ROOM)
     assert text is not None
-    answer = parse_answer(text, call_of(client, stream=stream))
+    answer = cached_answer.parse_answer(text, call_of(client, stream=stream))
     assert answer is not None
     return answer
 
@@ -365,8 +359,10 @@ def test_body_is_replayed_unchanged_and_as_a_stream(client: FamilyName) -> None:
 
 @pytest.mark.parametrize("family", ["", "gemini"])
 def test_entry_of_an_unknown_family_is_a_miss(family: Any) -> None:
-    about = AnswerMetadata(1.0, True, "openai", "m", Tokens(), family)
-    text = decompress_answer(KEY, serialize_answer(KEY, about, [b"{}"]), ROOM)
+    about = cached_answer.AnswerMetadata(1.0, True, "openai", "m", Tokens(), family)
+    text = cached_answer.decompress_answer(
+        KEY, cached_answer.serialize_answer(KEY, about, [b"{}"]), ROOM
+    )
 
     assert text is not None
-    assert parse_answer(text, call_of("chat")) is None
+    assert cached_answer.parse_answer(text, call_of("chat")) is None

@@ -9,25 +9,18 @@ from typing import Any
 
 import pytest
 
-from proxy.cache.semantic import (
-    MAX_CANDIDATES,
-    MAX_DIMENSIONS,
-    MAX_VECTORS,
-    Vector,
-    VectorIndex,
-    parse_vector,
-)
+from proxy.cache import semantic
 from tests.for_each import for_each
 
 SPACE, KEY = "space", b"key"
 
 
-def vector(*numbers: float, model: str = "up/embed") -> Vector:
-    return parse_vector(model, {"data": [{"embedding": [*numbers]}]})
+def vector(*numbers: float, model: str = "up/embed") -> semantic.Vector:
+    return semantic.parse_vector(model, {"data": [{"embedding": [*numbers]}]})
 
 
-def index(max_bytes: int = 10_000_000) -> VectorIndex:
-    return VectorIndex(max_bytes, lambda entries, size: None)
+def index(max_bytes: int = 10_000_000) -> semantic.VectorIndex:
+    return semantic.VectorIndex(max_bytes, lambda entries, size: None)
 
 
 @for_each(
@@ -42,7 +35,7 @@ def index(max_bytes: int = 10_000_000) -> VectorIndex:
         {"embedding": [10**400]},
         {"embedding": [[1.0]]},
         {"embedding": "AACAPwAAAAA="},
-        {"embedding": [1.0] * (MAX_DIMENSIONS + 1)},
+        {"embedding": [1.0] * (semantic.MAX_DIMENSIONS + 1)},
         {"embedding": None},
         {"vector": [1.0]},
         [1.0],
@@ -51,13 +44,13 @@ def index(max_bytes: int = 10_000_000) -> VectorIndex:
 )
 def test_unusable_embeddings_are_refused(item: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        parse_vector("up/embed", {"data": [item]})
+        semantic.parse_vector("up/embed", {"data": [item]})
 
 
 @for_each("document", [{}, {"data": []}, {"data": None}, None, {"data": [{"embedding": [1]}] * 2}])
 def test_response_must_have_exactly_one_embedding(document: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        parse_vector("up/embed", document)
+        semantic.parse_vector("up/embed", document)
 
 
 @for_each(
@@ -72,7 +65,9 @@ def test_response_must_have_exactly_one_embedding(document: Any) -> None:
         (vector(1, 0, 0), 0.5, False),
     ],
 )
-def test_vectors_match_by_cosine(other_vector: Vector, threshold: float, is_match: bool) -> None:
+def test_vectors_match_by_cosine(
+    other_vector: semantic.Vector, threshold: float, is_match: bool
+) -> None:
     vectors = index()
     vectors.add(SPACE, KEY, vector(1, 0))
 
@@ -83,7 +78,7 @@ def test_vectors_match_by_cosine(other_vector: Vector, threshold: float, is_matc
 def test_nearest_vector_is_first() -> None:
     draw = random.Random(7)  # noqa: S311
     vectors = index()
-    for number in range(MAX_VECTORS):
+    for number in range(semantic.MAX_VECTORS):
         vectors.add(SPACE, b"%d" % number, vector(*(draw.gauss(0, 1) for _ in range(256))))
     numbers = [draw.gauss(0, 1) for _ in range(256)]
     for noise, key in ((0.05, b"near"), (0.2, b"further")):
@@ -96,23 +91,23 @@ def test_nearest_vector_is_first() -> None:
 
 def test_number_of_compared_vectors_is_bounded() -> None:
     vectors = index()
-    for number in range(2 * MAX_CANDIDATES):
+    for number in range(2 * semantic.MAX_CANDIDATES):
         vectors.add(SPACE, b"%d" % number, vector(1, number))
 
-    assert len(vectors.find(SPACE, vector(1, 1), -1)) == MAX_CANDIDATES
+    assert len(vectors.find(SPACE, vector(1, 1), -1)) == semantic.MAX_CANDIDATES
 
 
 def test_space_has_a_bounded_number_of_vectors() -> None:
     sizes: list[tuple[int, int]] = []
-    vectors = VectorIndex(10_000_000, lambda entries, size: sizes.append((entries, size)))
-    for number in range(MAX_VECTORS + 5):
+    vectors = semantic.VectorIndex(10_000_000, lambda entries, size: sizes.append((entries, size)))
+    for number in range(semantic.MAX_VECTORS + 5):
         vectors.add(SPACE, b"%d" % number, vector(1, number))
         vectors.add(SPACE, b"%d" % number, vector(1, number))
 
-    assert sizes[-1] == (MAX_VECTORS, MAX_VECTORS * vector(1, 0).size)
+    assert sizes[-1] == (semantic.MAX_VECTORS, semantic.MAX_VECTORS * vector(1, 0).size)
     assert vectors.find(SPACE, vector(1, 0), 1.0) == []
     vectors.remove(SPACE, b"unknown")
-    for number in range(MAX_VECTORS + 5):
+    for number in range(semantic.MAX_VECTORS + 5):
         vectors.remove(SPACE, b"%d" % number)
     assert sizes[-1] == (0, 0)
 
@@ -135,7 +130,7 @@ def test_least_recently_used_space_is_evicted_first() -> None:
 def test_index_takes_at_most_the_counted_memory(spaces: int, length: int) -> None:
     draw = random.Random(7)  # noqa: S311
     sizes = [(0, 0)]
-    vectors = VectorIndex(10_000_000, lambda entries, size: sizes.append((entries, size)))
+    vectors = semantic.VectorIndex(10_000_000, lambda entries, size: sizes.append((entries, size)))
     tracemalloc.start()
     try:
         bytes_before = tracemalloc.get_traced_memory()[0]

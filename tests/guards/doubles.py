@@ -14,15 +14,7 @@ from proxy.guards.engine import Engine
 from proxy.guards.findings import RuleTally
 from proxy.guards.output import StreamInspector
 from proxy.guards.stream.placeholders import Digest
-from proxy.types.guard import (
-    Detector,
-    Finding,
-    GuardClient,
-    GuardRule,
-    PromptContext,
-    ServiceText,
-    StageRules,
-)
+from proxy.types import guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +30,10 @@ class Words:
     def lookback(self) -> int | None:
         return None if self.unbounded else max(map(len, self.words)) + 2 * self.edges
 
-    def find(self, text: str) -> Sequence[Finding]:
+    def find(self, text: str) -> Sequence[guard.Finding]:
         either = "|".join(map(re.escape, sorted(self.words, key=len, reverse=True)))
         pattern = rf"(?<!\w)(?:{either})(?!\w)" if self.edges else either
-        return [Finding(m.start(), m.end(), self.kind) for m in re.finditer(pattern, text)]
+        return [guard.Finding(m.start(), m.end(), self.kind) for m in re.finditer(pattern, text)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,7 @@ class Broken:
 
     lookback: int | None = 4
 
-    def find(self, text: str) -> Sequence[Finding]:
+    def find(self, text: str) -> Sequence[guard.Finding]:
         raise ZeroDivisionError
 
 
@@ -59,12 +51,15 @@ class SlowService:
     """A service that waits, then finds words, and records what it received."""
 
     words: Words = Words(("secret",))
-    asked: list[Sequence[ServiceText]] = field(default_factory=list)
-    questions: list[PromptContext] = field(default_factory=list)
+    asked: list[Sequence[guard.ServiceText]] = field(default_factory=list)
+    questions: list[guard.PromptContext] = field(default_factory=list)
 
     async def find_all(
-        self, texts: Sequence[ServiceText], prompt: PromptContext, client: GuardClient
-    ) -> Sequence[Sequence[Finding]]:
+        self,
+        texts: Sequence[guard.ServiceText],
+        prompt: guard.PromptContext,
+        client: guard.GuardClient,
+    ) -> Sequence[Sequence[guard.Finding]]:
         self.asked.append(texts)
         self.questions.append(prompt)
         turn = asyncio.Event()
@@ -79,7 +74,7 @@ class EchoOfPrompt:
 
     lookback: int | None = None
 
-    def for_prompt(self, prompt: PromptContext) -> Detector | None:
+    def for_prompt(self, prompt: guard.PromptContext) -> guard.Detector | None:
         return Words((prompt.user_message,)) if prompt.user_message else None
 
 
@@ -95,19 +90,19 @@ class Ticks:
         return self.now
 
 
-def rule(*words: str, name: str = "words", edges: bool = False, **keys: Any) -> GuardRule:
+def rule(*words: str, name: str = "words", edges: bool = False, **keys: Any) -> guard.GuardRule:
     kind, unbounded = keys.pop("kind", "word"), keys.pop("unbounded", False)
-    return GuardRule(name, Words(words, edges, kind, unbounded), **keys)
+    return guard.GuardRule(name, Words(words, edges, kind, unbounded), **keys)
 
 
-def stream_inspector(*rules: GuardRule, engine: Engine | None = None) -> StreamInspector:
+def stream_inspector(*rules: guard.GuardRule, engine: Engine | None = None) -> StreamInspector:
     """Return the inspector of a stream under rules."""
     return StreamInspector(
-        engine or Engine(Ticks()), StageRules.from_rules(rules), {}, new_record()
+        engine or Engine(Ticks()), guard.StageRules.from_rules(rules), {}, new_record()
     )
 
 
-def tallies(*rules: GuardRule) -> list[RuleTally]:
+def tallies(*rules: guard.GuardRule) -> list[RuleTally]:
     return [RuleTally(item, Ticks()) for item in rules]
 
 

@@ -9,16 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import doubles
 from tests.conftest import Proxy, policies_for, running_proxy
-from tests.doubles import (
-    ReceivedRequest,
-    Script,
-    ScriptedUpstream,
-    Wire,
-    chat,
-    respond,
-    scripted_upstream,
-)
 from tests.guards.calls import chat_answer, cut
 
 POLICIES = """
@@ -44,7 +36,7 @@ WORD = "hippo"
 def verdict(is_found: bool, *where: int) -> dict[str, Any]:
     """Return the response of a judge's model."""
     members = {"reason": WORD, "verdict": "violation" if is_found else "pass"}
-    return chat(json.dumps({**members, "score": 0.9 if is_found else 0, "where": where}))
+    return doubles.chat(json.dumps({**members, "score": 0.9 if is_found else 0, "where": where}))
 
 
 def webhook(request: Any) -> Any:
@@ -85,11 +77,11 @@ HONEST: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def honest(kind: str) -> Script:
+def honest(kind: str) -> doubles.Script:
     """Inspect the texts of a request as the service of this guard does."""
 
-    async def script(request: ReceivedRequest, wire: Wire) -> None:
-        await respond(HONEST[kind](request.json))(request, wire)
+    async def script(request: doubles.ReceivedRequest, wire: doubles.Wire) -> None:
+        await doubles.respond(HONEST[kind](request.json))(request, wire)
 
     return script
 
@@ -99,13 +91,13 @@ class RemoteGuard:
     """A guarded proxy, and the server that its guard asks."""
 
     proxy: Proxy
-    service: ScriptedUpstream
+    service: doubles.ScriptedUpstream
 
 
 @asynccontextmanager
 async def remotely_guarded(
     folder: Path,
-    upstream: ScriptedUpstream,
+    upstream: doubles.ScriptedUpstream,
     kind: str,
     extra: str = "",
     stage: str = "input",
@@ -113,7 +105,7 @@ async def remotely_guarded(
     **settings: Any,
 ) -> AsyncIterator[RemoteGuard]:
     """Run a proxy with a guard whose entry in the policy goes on with ``extra``."""
-    async with scripted_upstream() as service:
+    async with doubles.scripted_upstream() as service:
         service.answer_with(honest(kind))
         guard = f"{GUARDS[kind].replace('URL', service.url)}{extra}}}"
         policies = POLICIES.format(url=service.url, stage=stage, guard=guard, judging=judging)
@@ -122,5 +114,5 @@ async def remotely_guarded(
             yield RemoteGuard(proxy, service)
 
 
-def served(streamed: bool, text: str) -> Script:
+def served(streamed: bool, text: str) -> doubles.Script:
     return chat_answer(*cut(text, 3), streamed=streamed)

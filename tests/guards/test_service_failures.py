@@ -12,29 +12,21 @@ import pytest
 
 from proxy.egress import MAX_RESPONSE_BYTES
 from proxy.telemetry.log import build_call_line
-from tests.doubles import (
-    ReceivedRequest,
-    Script,
-    ScriptedUpstream,
-    Wire,
-    cut_before_head,
-    hang,
-    respond,
-)
+from tests import doubles
 from tests.guards.calls import ask
 from tests.guards.conftest import StartRemoteGuard
 from tests.guards.remote import GUARDS, WORD, honest, remotely_guarded, served, verdict
 from tests.test_pipeline import ROUTES
 
-FAULTS: dict[str, Script] = {
-    "slow": hang(),
-    "broken": cut_before_head(),
-    "failing": respond({"error": {"message": WORD}}, 500),
-    "redirecting": respond({}, 307, "location: /elsewhere"),
-    "garbage": respond(b"<html>hippo</html>"),
-    "empty": respond(b""),
-    "huge": respond(b" " * (MAX_RESPONSE_BYTES + 1)),
-    "other": respond({"hippo": [{}]}),
+FAULTS: dict[str, doubles.Script] = {
+    "slow": doubles.hang(),
+    "broken": doubles.cut_before_head(),
+    "failing": doubles.respond({"error": {"message": WORD}}, 500),
+    "redirecting": doubles.respond({}, 307, "location: /elsewhere"),
+    "garbage": doubles.respond(b"<html>hippo</html>"),
+    "empty": doubles.respond(b""),
+    "huge": doubles.respond(b" " * (MAX_RESPONSE_BYTES + 1)),
+    "other": doubles.respond({"hippo": [{}]}),
 }
 MISPLACED: dict[str, Any] = {
     "judge": verdict(True, 7),
@@ -53,7 +45,11 @@ FAILURES = [
 @pytest.mark.parametrize("stage", ["input", "output"])
 @pytest.mark.parametrize(("kind", "fault"), dict.fromkeys(FAILURES))
 async def test_failed_service_blocks_unless_the_policy_is_open(
-    kind: str, fault: str, stage: str, remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
+    kind: str,
+    fault: str,
+    stage: str,
+    remote_guard: StartRemoteGuard,
+    upstream: doubles.ScriptedUpstream,
 ) -> None:
     streamed = stage == "output"
     upstream.answer_with(served(streamed, "A horse."))
@@ -62,7 +58,7 @@ async def test_failed_service_blocks_unless_the_policy_is_open(
     for on_error in ("closed", "open"):
         extra = f", deadline: {deadline}, on_error: {on_error}"
         running = await remote_guard(kind, extra, stage)
-        running.service.answer_with(FAULTS.get(fault) or respond(MISPLACED[kind]))
+        running.service.answer_with(FAULTS.get(fault) or doubles.respond(MISPLACED[kind]))
         replies[on_error] = await ask(running.proxy, "A horse?", stream=streamed)
         records = await running.proxy.sink.wait(2 if kind == "judge" else 1)
         [record] = [item for item in records if item.head.internal_key is None]
@@ -94,14 +90,14 @@ async def test_late_guard_is_an_error_in_each_dialect(
     stage: str,
     streamed: bool,
     remote_guard: StartRemoteGuard,
-    upstream: ScriptedUpstream,
+    upstream: doubles.ScriptedUpstream,
 ) -> None:
     """The error blames no text, and the policy's message for findings is not shown."""
     route = ROUTES[name]
     upstream.answer_with(served(streamed, "A horse."))
     extra = ", deadline: 100ms, message: Please say no such word."
     running = await remote_guard("webhook", extra, stage)
-    running.service.answer_with(hang())
+    running.service.answer_with(doubles.hang())
 
     reply = await running.proxy.send(route.path, route.body(streamed=streamed), route.credential)
 
@@ -127,13 +123,13 @@ async def test_slow_service_delays_no_call_it_only_watches(
     stage: str,
     streamed: bool,
     remote_guard: StartRemoteGuard,
-    upstream: ScriptedUpstream,
+    upstream: doubles.ScriptedUpstream,
 ) -> None:
     """Two calls on one connection end before their services answer; their records do not."""
     gate = asyncio.Event()
     upstream.answer_with(served(streamed, "There is a hippo."))
 
-    async def slow(request: ReceivedRequest, wire: Wire) -> None:
+    async def slow(request: doubles.ReceivedRequest, wire: doubles.Wire) -> None:
         await gate.wait()
         await honest(kind)(request, wire)
 
@@ -156,12 +152,12 @@ async def test_slow_service_delays_no_call_it_only_watches(
 
 @pytest.mark.parametrize("end", ["deadline", "shutdown"])
 async def test_record_does_not_wait_for_a_silent_service(
-    end: str, tmp_path: Path, upstream: ScriptedUpstream
+    end: str, tmp_path: Path, upstream: doubles.ScriptedUpstream
 ) -> None:
     upstream.answer_with(served(False, "A horse."))
     extra = f", mode: shadow, deadline: {'50ms' if end == 'deadline' else '60s'}"
     async with remotely_guarded(tmp_path, upstream, "webhook", extra) as running:
-        running.service.answer_with(hang())
+        running.service.answer_with(doubles.hang())
         reply = await ask(running.proxy, "A horse?")
         if end == "deadline":
             await running.proxy.sink.wait()

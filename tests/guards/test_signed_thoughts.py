@@ -8,12 +8,7 @@ import pytest
 
 from proxy.call.attempts import Attempt
 from proxy.call.record import new_record
-from proxy.guards.signed_thoughts import (
-    MAX_THOUGHTS,
-    DeliveredThoughts,
-    ThoughtRecorder,
-    remove_changed_thoughts,
-)
+from proxy.guards import signed_thoughts
 from proxy.policy.schema.guards import TextKind
 from proxy.types import ModelCall, Plan, Target, Upstream
 from proxy.types.events import PartStart
@@ -182,7 +177,7 @@ def plan_of(*upstreams: str) -> Plan:
 def test_thought_is_known_by_key_and_upstream(
     key: str, upstreams: list[str], block: Json, is_known: bool
 ) -> None:
-    output = DeliveredThoughts()
+    output = signed_thoughts.DeliveredThoughts()
     output.add("a", "one", THINKING["thinking"], THINKING["signature"])
     body = {"messages": [{"role": "assistant", "content": [block]}]}
 
@@ -192,8 +187,8 @@ def test_thought_is_known_by_key_and_upstream(
 
 
 def test_oldest_thoughts_are_forgotten() -> None:
-    output = DeliveredThoughts()
-    for number in range(MAX_THOUGHTS + 1):
+    output = signed_thoughts.DeliveredThoughts()
+    for number in range(signed_thoughts.MAX_THOUGHTS + 1):
         output.add("a", "one", "", str(number))
     blocks = [{"type": "redacted_thinking", "data": item} for item in ("0", "1")]
     body = {"messages": [{"role": "assistant", "content": blocks}]}
@@ -204,11 +199,11 @@ def test_oldest_thoughts_are_forgotten() -> None:
 
 
 def test_thoughts_of_frames_are_noted() -> None:
-    output, record = DeliveredThoughts(), new_record()
+    output, record = signed_thoughts.DeliveredThoughts(), new_record()
     record.key = "a"
     [call] = plan_of("one").model_calls
     record.used_attempts[0] = Attempt(call.targets[0], 0, "b" * 16, started=0.0)
-    reader = ThoughtRecorder(output, record)
+    reader = signed_thoughts.ThoughtRecorder(output, record)
     part = made.part("reasoning", closing="marked")
     halves = [THINKING["thinking"][:5], THINKING["thinking"][5:]]
     signed = made.signed(part, THINKING["signature"])
@@ -249,4 +244,4 @@ MASKED_TEXT = {**TEXT, "text": "[EMAIL_1]"}
     ],
 )
 def test_masked_signed_blocks_are_dropped(body: Json, masked: Json, expected: Json) -> None:
-    assert remove_changed_thoughts(body, masked) == expected
+    assert signed_thoughts.remove_changed_thoughts(body, masked) == expected

@@ -14,15 +14,7 @@ from proxy.ledger.schema import FIRST_VERSION
 from proxy.ledger.sqlite import open_for_reading
 from proxy.ledger.store import LedgerUnusable
 from tests.cli.test_init import headrace
-from tests.ledger.records import (
-    PRICED,
-    UNPRICED,
-    FakeLog,
-    as_version,
-    book,
-    finished_record,
-    ledger_at,
-)
+from tests.ledger import records
 from tests.ledger.test_spending import write_ledger
 
 MEDDLED = (
@@ -66,10 +58,10 @@ MEDDLED = (
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     calls = (
-        finished_record(PRICED, PRICED),
-        finished_record(),
-        finished_record(UNPRICED),
-        finished_record(),
+        records.finished_record(records.PRICED, records.PRICED),
+        records.finished_record(),
+        records.finished_record(records.UNPRICED),
+        records.finished_record(),
     )
     calls[0].charges = [BudgetCharge("month", "tag.team:support", 44_000)]
     # More than the recorded cost.
@@ -147,12 +139,12 @@ def test_other_file_cannot_be_checked(tmp_path: Path) -> None:
 
 def test_audit_reports_calls_that_are_never_written(tmp_path: Path) -> None:
     """The counts file is next to the ledger, whose thread has not written for long."""
-    path, fake_log = tmp_path / "ledger", FakeLog()
-    keeping = ledger_at(path, fake_log)
+    path, fake_log = tmp_path / "ledger", records.FakeLog()
+    keeping = records.ledger_at(path, fake_log)
     slept: list[float] = []
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        book(keeping, finished_record())
+        records.book(keeping, records.finished_record())
         report_behind = audit(path, sleep=slept.append)
     keeping.close()
 
@@ -167,7 +159,7 @@ def test_audit_reports_calls_that_are_never_written(tmp_path: Path) -> None:
 
 def test_old_ledger_is_polled_without_migration(path: Path) -> None:
     """Copying a large ledger for each check would be slow and fill the disk."""
-    as_version(path, FIRST_VERSION)
+    records.as_version(path, FIRST_VERSION)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("UPDATE runs SET closed_ms = NULL, settled = settled - 1")
         file.execute("ALTER TABLE attempts RENAME TO unmigratable")

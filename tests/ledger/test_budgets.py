@@ -32,17 +32,8 @@ from proxy.types.limit import BudgetQuery, Claim, Limit
 from proxy.types.windows import Calendar
 from tests.conftest import policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, legacy_completion, respond, usage
+from tests.ledger import records
 from tests.ledger.conftest import Stores
-from tests.ledger.records import (
-    HEAD,
-    PRICED,
-    UNPRICED,
-    FakeLog,
-    finished_record,
-    ledger_at,
-    proxy_with_ledger,
-    stored_rows,
-)
 from tests.ledger.test_init import call
 from tests.ledger.test_spending import write_ledger
 from tests.ledger.test_sqlite import charged, counted
@@ -94,7 +85,7 @@ async def test_recall_precedes_new_calls(tmp_path: Path, upstream: ScriptedUpstr
 async def test_calls_before_a_budget_are_attributed_by_scope(
     scope: str, nano_usd: int | None, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with proxy_with_ledger(tmp_path, upstream) as (proxy, client, path):
+    async with records.proxy_with_ledger(tmp_path, upstream) as (proxy, client, path):
         for model in ("support-chat", "support-chat", "resilient"):
             await call(client, model=model)
         await proxy.sink.wait(3)
@@ -107,7 +98,7 @@ async def test_calls_before_a_budget_are_attributed_by_scope(
 
 def call_at(minutes: int, *charges: tuple[str, str, int], team: str = "support") -> Record:
     """Return a call some minutes after noon, with charges to budgets."""
-    record = finished_record(team=team)
+    record = records.finished_record(team=team)
     record.started_at = NOON + timedelta(minutes=minutes)
     record.charges = [BudgetCharge(*charge) for charge in charges]
     return record
@@ -170,7 +161,7 @@ async def test_counter_names_are_distinct(tmp_path: Path) -> None:
     assert await read_spend_unless_per_user(path, RULED, names, NOON_MS) == {
         name: n for _, name, n in charges
     }
-    assert max(len(row["scope"]) for row in stored_rows(path, "budgets")) < 100
+    assert max(len(row["scope"]) for row in records.stored_rows(path, "budgets")) < 100
 
 
 async def test_missing_ledger_is_unavailable(tmp_path: Path) -> None:
@@ -270,7 +261,7 @@ async def test_budget_of_a_rule_is_recalled(
             or {}
         )
         assert sum(spend.values()) == nano
-    assert {row["name"] for row in stored_rows(path, "budgets")} == {
+    assert {row["name"] for row in records.stored_rows(path, "budgets")} == {
         "house",
         "research",
         "support-all",
@@ -298,12 +289,12 @@ class RandomCalls:
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.clock.seconds, self.clock.seconds)
         self.admission = Limiter(self.store, lambda standing: None)
-        self.ledger = ledger_at(self.path, FakeLog())
+        self.ledger = records.ledger_at(self.path, records.FakeLog())
 
     def random_call(self, number: int) -> tuple[Plan, Call, Record]:
         draw = self.draw
-        target: Target = draw.choice((PRICED, PRICED, UNPRICED))
-        record = finished_record(
+        target: Target = draw.choice((records.PRICED, records.PRICED, records.UNPRICED))
+        record = records.finished_record(
             target, fields={"usage": usage(draw.randrange(20), draw.randrange(20))}
         )
         if draw.random() < 0.2:  # no attempt
@@ -314,12 +305,12 @@ class RandomCalls:
             record.plan or Plan("", "", "", {}, ()),
             tags={"team": draw.choice(("support", "search"))},
             model_calls=tuple(
-                ModelCall(t.model, (t,)) for t in (PRICED, replace(target, model="other"))
+                ModelCall(t.model, (t,)) for t in (records.PRICED, replace(target, model="other"))
             ),
             limits=tuple(names),
         )
         record.plan = plan
-        head = replace(HEAD, call_id=f"n{number}", received_at=record.started_at)
+        head = replace(records.HEAD, call_id=f"n{number}", received_at=record.started_at)
         return plan, Call(head, {"prompt": "Hi", "max_tokens": draw.randrange(40)}), record
 
     async def run(self, calls: int) -> int:

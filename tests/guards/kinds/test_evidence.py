@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.guards.kinds.evidence import (
-    FINDING_KINDS,
-    MAX_CONTEXT_CHARS,
-    GroundedConfig,
-    Groundedness,
-    Relevance,
-    build_groundedness_factory,
-    build_relevance_factory,
-)
+from proxy.guards.kinds import evidence
 from proxy.types.guard import PromptContext
 from tests.for_each import for_each
 
@@ -24,7 +16,7 @@ CONTEXT = (
     "The library opens at 9 am on weekdays. Members may borrow up to 12 books for 4 weeks. "
     "Fines are 20 cents per day. Director Helen Marsh joined in 2015."
 )
-GUARD = Groundedness(CONTEXT)
+GUARD = evidence.Groundedness(CONTEXT)
 FILE = Path(__file__).parents[3] / "tools" / "quality" / "grounded.yaml"
 TRIPLES: list[dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))
 
@@ -59,10 +51,10 @@ def test_supported_or_empty_sentence_passes(text: str) -> None:
 
 
 def test_context_comes_from_the_call() -> None:
-    grounded = build_groundedness_factory(GroundedConfig())
+    grounded = evidence.build_groundedness_factory(evidence.GroundedConfig())
     detector = grounded.for_prompt(PromptContext(user_message="When?", context=CONTEXT))
 
-    assert isinstance(detector, Groundedness)
+    assert isinstance(detector, evidence.Groundedness)
     assert [finding.kind for finding in detector.find("Fines are 9 cents per day.")] == ["number"]
     assert detector.context_chars == len(CONTEXT)
     assert grounded.for_prompt(PromptContext(user_message="When?", context=" ")) is None
@@ -71,13 +63,13 @@ def test_context_comes_from_the_call() -> None:
 @pytest.mark.parametrize(
     ("context", "text"),
     [
-        ("x" * (MAX_CONTEXT_CHARS + 1), "Fines are 20 cents."),
+        ("x" * (evidence.MAX_CONTEXT_CHARS + 1), "Fines are 20 cents."),
         ("Fines are 20 cents. " * 1000, "Fines are 20 cents. " * 100),
     ],
 )
 def test_too_long_text_is_not_compared(context: str, text: str) -> None:
     with pytest.raises(ValueError, match="too long"):
-        Groundedness(context).find(text)
+        evidence.Groundedness(context).find(text)
 
 
 def test_only_the_wrong_sentence_is_found() -> None:
@@ -85,21 +77,21 @@ def test_only_the_wrong_sentence_is_found() -> None:
     (finding,) = GUARD.find(text)
 
     assert text[finding.start : finding.end] == "Fines are 35 cents per day."
-    assert finding.kind in FINDING_KINDS
+    assert finding.kind in evidence.FINDING_KINDS
     assert 0.5 <= finding.score <= 1
 
 
 def test_score_must_reach_the_threshold() -> None:
-    (finding,) = Groundedness("").find("Members may borrow books for several weeks.")
+    (finding,) = evidence.Groundedness("").find("Members may borrow books for several weeks.")
 
     assert (finding.kind, finding.score) == ("unsupported", 1.0)
-    assert not Groundedness(CONTEXT, 0.95).find("Members may borrow 15 books.")
+    assert not evidence.Groundedness(CONTEXT, 0.95).find("Members may borrow 15 books.")
 
 
 def test_quality_is_at_least_as_documented() -> None:
     missed = alarms = 0
     for triple in TRIPLES:
-        guard = Groundedness(triple["context"])
+        guard = evidence.Groundedness(triple["context"])
         missed += sum(not guard.find(text) for text in triple["unsupported"])
         alarms += sum(bool(guard.find(text)) for text in triple["supported"])
 
@@ -108,7 +100,7 @@ def test_quality_is_at_least_as_documented() -> None:
 
 
 QUESTION = "How many unused days of leave can I carry into next year?"
-RELEVANT = Relevance(QUESTION)
+RELEVANT = evidence.Relevance(QUESTION)
 
 
 def test_irrelevant_response_is_found_as_a_whole() -> None:
@@ -133,12 +125,12 @@ def test_relevant_or_very_short_response_passes(text: str) -> None:
 
 
 def test_question_comes_from_the_call() -> None:
-    about = build_relevance_factory(0.8).for_prompt(PromptContext(user_message=QUESTION))
+    about = evidence.build_relevance_factory(0.8).for_prompt(PromptContext(user_message=QUESTION))
 
     assert about is not None
     assert about.find("Simmer the rice with the lid on, then fluff it with a fork.")
     assert about.context_chars == len(QUESTION)
-    assert build_relevance_factory(0.8).for_prompt(PromptContext(system=QUESTION)) is None
+    assert evidence.build_relevance_factory(0.8).for_prompt(PromptContext(system=QUESTION)) is None
 
 
 def test_words_of_the_context_are_relevant() -> None:
@@ -146,8 +138,8 @@ def test_words_of_the_context_are_relevant() -> None:
     context = "Entitlements that remain lapse on 31 March. The manager may agree to exceptions."
 
     assert RELEVANT.find(text)
-    assert Relevance(QUESTION, context).find(text) == []
+    assert evidence.Relevance(QUESTION, context).find(text) == []
 
 
 def test_without_question_nothing_is_irrelevant() -> None:
-    assert Relevance("").find("Simmer the rice with the lid on and wait.") == []
+    assert evidence.Relevance("").find("Simmer the rice with the lid on and wait.") == []
