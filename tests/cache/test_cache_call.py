@@ -232,9 +232,8 @@ async def test_max_age_refreshes_older_entries(cached: Cached, upstream: Scripte
     body = ROUTE.body(streamed=False)
     young = {**BEARER, "cache-control": "max-age=5"}
     asking = [cached.post(ROUTE.path, h, body) for h in (young, BEARER, young)]
-    results = [
-        (r, reply_text(ROUTE, b, streamed=False)) for _, r, b in await asyncio.gather(*asking)
-    ]
+    answers = await asyncio.gather(*asking)
+    results = [(r, reply_text(ROUTE, b, streamed=False)) for _, r, b in answers]
 
     assert results[1][1] in ("old", "new")
     assert ("refresh", "new") in results
@@ -281,7 +280,5 @@ async def test_each_call_is_billed_once(
     attempts = [attempt for record in records for attempt in record.attempts]
     answered = [attempt for attempt in attempts if attempt.status is not None]
     assert len(answered) <= len(upstream.requests) <= len(attempts)  # some disconnected before
-    assert all(
-        record.billing.cost == 0 for record in records if record.cache in ("hit", "coalesced")
-    )
+    assert all(r.billing.cost == 0 for r in records if r.cache in ("hit", "coalesced"))
     assert all(not record.attempts for record in records if record.saved)

@@ -269,19 +269,14 @@ def test_responses_repeat_the_request_of_the_call(body: Json, repeated: Json) ->
         doc=RESPONSE | repeated, raw=None
     )
     changed = {"type": "response.created", "response": RESPONSE | repeated}
-    assert replace_echoed_user_fields(event, responses_call(body)) == frame._replace(
-        doc=changed, raw=None
-    )
+    replaced = replace_echoed_user_fields(event, responses_call(body))
+    assert replaced == frame._replace(doc=changed, raw=None)
 
 
 def test_events_without_the_response_stay() -> None:
     delta = Frame((), "responses", {"type": "response.output_text.delta", "delta": "a"}, b"raw")
 
     assert replace_echoed_user_fields(delta, responses_call(BERTHA)) is delta
-    assert (
-        replace_echoed_user_fields(
-            Frame((), "chat", {"object": "response"}), responses_call(BERTHA)
-        ).doc
-        is not None
-    )
+    chat = Frame((), "chat", {"object": "response"})
+    assert replace_echoed_user_fields(chat, responses_call(BERTHA)).doc is not None
     assert replace_echoed_user_fields(Frame(()), responses_call(BERTHA)) == Frame(())

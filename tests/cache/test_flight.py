@@ -15,9 +15,8 @@ from tests.doubles import PATIENCE_S
 from tests.for_each import for_each
 
 CALL = Call(RequestHead("openai", "responses", "/v1/responses", "req_1"), {"user": "bertha"})
-CHUNKS = [Frame((), "chat", {"n": n}) for n in range(5)] + [
-    Frame((RESPONSE_END,), "chat", last=True)
-]
+LAST = Frame((RESPONSE_END,), "chat", last=True)
+CHUNKS = [*(Frame((), "chat", {"n": n}) for n in range(5)), LAST]
 
 
 async def collect(flight: Flight) -> list[Frame]:

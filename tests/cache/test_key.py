@@ -70,9 +70,7 @@ def plan_with_target(**changes: Any) -> Plan:
     return plan_with(targets=(replace(TARGET, upstream=replace(UP, **changes)),))
 
 
-FIELDS = {
-    name for dialect in DIALECTS.values() for fields in dialect.fields.values() for name in fields
-}
+FIELDS = {name for d in DIALECTS.values() for fields in d.fields.values() for name in fields}
 
 
 DIFFERENT_KEYS: dict[str, Callable[[], bytes]] = {
@@ -174,9 +172,8 @@ def test_every_unlisted_field_changes_the_key(name: str) -> None:
 
     assert name in FIELDS
     assert (key(first_call) == key(second_call)) == (name in UNKEYED_FIELDS)
-    assert (key(first_call, rule=by_user) == key(second_call, rule=by_user)) == (
-        name in TRANSPORT_FIELDS
-    )
+    keys = {key(call, rule=by_user) for call in (first_call, second_call)}
+    assert (len(keys) == 1) == (name in TRANSPORT_FIELDS)
 
 
 def test_parts_of_the_key_are_separated() -> None:
@@ -211,9 +208,8 @@ def test_rule_by_user_separates_users_of_a_plan() -> None:
     shared = replace(PLAN, cache=by_user)
     users = [replace(CALL, head=replace(HEAD, user=name)) for name in ("a", "b", "a")]
 
-    assert [key(call, shared, by_user) for call in users] == [
-        key(call, PLAN, by_user) for call in users
-    ]
+    for call in users:
+        assert key(call, shared, by_user) == key(call, PLAN, by_user)
 
 
 @for_each(
@@ -222,10 +218,7 @@ def test_rule_by_user_separates_users_of_a_plan() -> None:
         ({}, DEFAULT_CONTROL),
         ({"cache-control": "no-cache"}, CacheControl(no_cache=True)),
         ({"cache-control": "No-Store"}, CacheControl(allows_storing=False)),
-        (
-            {"cache-control": "no-store, no-cache"},
-            CacheControl(no_cache=True, allows_storing=False),
-        ),
+        ({"cache-control": "no-store, no-cache"}, CacheControl(True, allows_storing=False)),
         ({"cache-control": "max-age=60"}, CacheControl(max_age=60)),
         ({"cache-control": 'max-age = "5", max-age=60'}, CacheControl(max_age=5)),
         ({"cache-control": "max-age=99999999999999999999"}, CacheControl(max_age=10**9)),

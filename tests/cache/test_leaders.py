@@ -68,11 +68,8 @@ async def test_listeners_get_response_after_leader_disconnects(
     assert len(upstream.requests) == 1
     records = await cached.sink.wait(21)
     [paid] = [record for record in records if record.billing.cost]
-    assert (paid.outcome, paid.billing.cost, paid.billing.usage_source) == (
-        "client_abort",
-        COST,
-        "provider",
-    )
+    assert (paid.outcome, paid.billing.usage_source) == ("client_abort", "provider")
+    assert paid.billing.cost == COST
     assert (await ask(cached, streamed=streamed))[1] == "hit"
 
 
@@ -158,9 +155,8 @@ async def test_one_listener_retries_after_leader_fails(
     assert len(upstream.requests) == 2
     statuses = [status for status, *_ in answers]
     assert (statuses.count(502), statuses.count(200)) == (1, HERD - 1)
-    sent_texts = {
-        reply_text(ROUTE, body, streamed=streamed) for status, _, body in answers if status == 200
-    }
+    bodies = [body for status, _, body in answers if status == 200]
+    sent_texts = {reply_text(ROUTE, body, streamed=streamed) for body in bodies}
     assert sent_texts == {" Paris."}
 
 

@@ -335,9 +335,8 @@ def test_stream_is_replayed_as_a_body(name: str, client: FamilyName) -> None:
         return
     sent_text = documents_of([written(client, frames)])
 
-    [frame] = read_whole(
-        client, written(client, replayed(client, value, stream=False).frames, stream=False)
-    )
+    body = replayed(client, value, stream=False)
+    [frame] = read_whole(client, written(client, body.frames, stream=False))
 
     assert texts_by_kind([frame]) == texts_by_kind(Pipeline(client, client).frames(sent_text))
 
@@ -360,9 +359,8 @@ def test_body_is_replayed_unchanged_and_as_a_stream(client: FamilyName) -> None:
 @pytest.mark.parametrize("family", ["", "gemini"])
 def test_entry_of_an_unknown_family_is_a_miss(family: Any) -> None:
     about = cached_answer.AnswerMetadata(1.0, True, "openai", "m", Tokens(), family)
-    text = cached_answer.decompress_answer(
-        KEY, cached_answer.serialize_answer(KEY, about, [b"{}"]), ROOM
-    )
+    value = cached_answer.serialize_answer(KEY, about, [b"{}"])
+    text = cached_answer.decompress_answer(KEY, value, ROOM)
 
     assert text is not None
     assert cached_answer.parse_answer(text, call_of("chat")) is None

@@ -82,11 +82,7 @@ class Client:
         **fields: Any,
     ) -> str:
         """Return the cache result of a chat."""
-        body = {
-            "model": "support-chat",
-            "messages": [{"role": "user", "content": prompt}],
-            **fields,
-        }
+        body = {"model": "support-chat", **messages(prompt), **fields}
         request_headers = {"authorization": f"Bearer {key}", **(headers or {})}
         reply = await self.proxy.send("/v1/chat/completions", body, request_headers)
         self.bodies.append(reply.raw)
@@ -374,9 +370,8 @@ async def test_failing_embedding_is_a_miss(
 async def test_threshold_decides_matches(
     threshold: str, result: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with proxy_with_semantic_cache(
-        tmp_path, upstream, f"{SEMANTIC}, threshold: {threshold}"
-    ) as client:
+    semantic = f"{SEMANTIC}, threshold: {threshold}"
+    async with proxy_with_semantic_cache(tmp_path, upstream, semantic) as client:
         await client.ask()
 
         assert await client.ask(SIMILAR) == result
@@ -389,9 +384,8 @@ async def test_shadow_mode_counts_without_delay(tmp_path: Path, upstream: Script
         await gate.wait()
         await embed(request, wire)
 
-    async with proxy_with_semantic_cache(
-        tmp_path, upstream, "embeddings: vectors, deadline: 60s"
-    ) as client:
+    semantic = "embeddings: vectors, deadline: 60s"
+    async with proxy_with_semantic_cache(tmp_path, upstream, semantic) as client:
         upstream.by_model["embed"] = slow
         results = [await client.ask(prompt) for prompt in (PROMPT, FURTHER)]  # without vectors
         gate.set()

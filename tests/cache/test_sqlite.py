@@ -31,10 +31,8 @@ async def write(
 
 async def test_two_processes_share_a_file_and_its_bound(tmp_path: Path) -> None:
     events = StoreEventLog()
-    async with (
-        store(tmp_path, StoreEventLog()) as first_store,
-        store(tmp_path, events) as second_store,
-    ):
+    first = store(tmp_path, StoreEventLog())
+    async with first as first_store, store(tmp_path, events) as second_store:
         first_store.save(KEY, b"one", 60)
         second_store.save(OTHER_KEY, b"two", 60)
         await first_store.wait_until_written()
@@ -286,9 +284,8 @@ async def test_file_of_another_version_is_replaced(tmp_path: Path) -> None:
     async with store(tmp_path, events) as opened:
         opened.save(KEY, b"value", 60)
 
-    assert events.replaced_files == [
-        ("the file has the format of another version", "cache.db.damaged")
-    ]
+    reason = "the file has the format of another version"
+    assert events.replaced_files == [(reason, "cache.db.damaged")]
 
 
 async def test_unreachable_folder_is_a_miss(tmp_path: Path) -> None:

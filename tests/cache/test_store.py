@@ -248,9 +248,8 @@ print(most, events.size, room)
 def measure(*limits: int) -> tuple[int, int, int]:
     """Fill a store in a separate process. Return memory growth, reported size and bound."""
     script = SCRIPT.replace("LIMITS", repr(limits))
-    process = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", script]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
     peak, reported, allowed = map(int, process.stdout.split())
     return peak, reported, allowed
 
@@ -321,7 +320,5 @@ def test_damaged_file_is_renamed_with_its_log(tmp_path: Path) -> None:
 
     assert get_file_identity(file) is None
     assert get_file_identity(path) is not None
-    assert sorted(item.name for item in tmp_path.iterdir()) == [
-        "cache.db.damaged",
-        "cache.db.damaged-wal",
-    ]
+    names = {item.name for item in tmp_path.iterdir()}
+    assert names == {"cache.db.damaged", "cache.db.damaged-wal"}

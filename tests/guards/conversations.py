@@ -73,10 +73,8 @@ class Form:
         deployment: str = "",
         **options: Any,
     ) -> bytes:
-        headers = {
-            "authorization": f"Bearer {key}",
-            "x-headrace-deployment": deployment or self.deployment,
-        }
+        headers = {"authorization": f"Bearer {key}"}
+        headers["x-headrace-deployment"] = deployment or self.deployment
         body = {**self.body(turns), **options}
         async with client.post(self.path, headers=headers, json=body) as response:
             raw = await response.read()

@@ -97,9 +97,8 @@ def rule(*words: str, name: str = "words", edges: bool = False, **keys: Any) -> 
 
 def stream_inspector(*rules: guard.GuardRule, engine: Engine | None = None) -> StreamInspector:
     """Return the inspector of a stream under rules."""
-    return StreamInspector(
-        engine or Engine(Ticks()), guard.StageRules.from_rules(rules), {}, new_record()
-    )
+    stage_rules = guard.StageRules.from_rules(rules)
+    return StreamInspector(engine or Engine(Ticks()), stage_rules, {}, new_record())
 
 
 def tallies(*rules: guard.GuardRule) -> list[RuleTally]:

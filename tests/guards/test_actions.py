@@ -136,10 +136,7 @@ async def test_retry_shows_only_the_second_response(
     assert len(upstream.requests) == 2
     assert verdicts(record, "output") == ["retried", "passed"]
     assert [attempt.reason for attempt in record.attempts] == ["first", "guard"]
-    assert [result.served for _, result, bill in summarize(record).attempts if bill] == [
-        False,
-        True,
-    ]
+    assert [r.served for _, r, bill in summarize(record).attempts if bill] == [False, True]
     assert 0 < (summarize(record).lost_cost or 0) < record.billing.cost
     labels = 'model="gpt-4o-mini",upstream="openai",why="guard"'
     assert f"headrace_upstream_repeats_total{{{labels}}} 1.0" in await proxy.metrics()

@@ -138,9 +138,7 @@ async def test_choice_with_an_invalid_index_is_captured(
 def test_calls_are_sampled_by_trace() -> None:
     record = new_record()
 
-    drawn = [
-        replace(record.ids, trace_id=f"{first_text}{'0' * 31}") for first_text in "0123456789abcdef"
-    ]
+    drawn = [replace(record.ids, trace_id=f"{d}{'0' * 31}") for d in "0123456789abcdef"]
 
     assert [replace(record, ids=ids, sample_id="").is_sampled(0.25) for ids in drawn] == [
         True

@@ -187,9 +187,8 @@ DISTANCE, AHEAD = 300, 100  # text far before the word comes in larger pieces
 def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
     """Cut a text, and the end of what is before it. The rest of that fills windows: it comes in
     larger pieces."""
-    full_text = (
-        json.dumps({"note": text_before + text}) if "arguments" in lane else text_before + text
-    )
+    full_text = text_before + text
+    full_text = json.dumps({"note": full_text}) if "arguments" in lane else full_text
     nearby = max(0, len(text_before) - DISTANCE) if cut < AHEAD else 0
     pieces = [full_text[index : min(index + AHEAD, nearby)] for index in range(0, nearby, AHEAD)]
     pieces += [full_text[index : index + cut] for index in range(nearby, len(full_text), cut)]

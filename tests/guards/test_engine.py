@@ -86,9 +86,8 @@ async def test_rule_without_texts_is_not_applicable() -> None:
     ],
 )
 async def test_failed_rule_blocks_if_it_enforces(keys: dict[str, Any], stops: bool) -> None:
-    inspection = await inspected(
-        GuardRule("broken", Broken(), **keys), rule("secret", action="mask")
-    )
+    broken = GuardRule("broken", Broken(), **keys)
+    inspection = await inspected(broken, rule("secret", action="mask"))
 
     assert (inspection.blocked is not None) is stops
     assert (inspection.results[0].verdict, inspection.results[0].bytes) == ("failed", 0)
@@ -137,10 +136,8 @@ async def test_body_of_many_small_texts_yields_to_others(pool: ThreadPoolExecuto
     task = asyncio.ensure_future(others())
     read = await collect_texts_in_steps(walk_request(body))
     read_turns = turns
-    rules = [
-        GuardRule("slow", Slow(0, threads), deadline_s=600),
-        rule("s", action="mask", deadline_s=600),
-    ]
+    slow = GuardRule("slow", Slow(0, threads), deadline_s=600)
+    rules = [slow, rule("s", action="mask", deadline_s=600)]
     inspection = await engine.inspect(rules, read)
     changed = await engine.run_or_offload(
         len(inspection.changes), partial(replace_texts, body, inspection.changes), "somebody"
@@ -172,9 +169,8 @@ async def test_short_texts_are_inspected_on_the_event_loop(pool: ThreadPoolExecu
 
 @given(st.text(alphabet="secrt \uff53\u200b", max_size=40))
 async def test_masked_text_has_no_finding(text: str) -> None:
-    inspection = await inspected(
-        rule("secret", "cr", action="mask", kind="x"), body={"prompt": text}
-    )
+    masking = rule("secret", "cr", action="mask", kind="x")
+    inspection = await inspected(masking, body={"prompt": text})
     body = replace_texts({"prompt": text}, inspection.changes)
 
     repeated = await inspected(rule("secret", action="flag"), body=body)

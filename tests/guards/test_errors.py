@@ -179,9 +179,8 @@ def test_own_message_is_not_inspected() -> None:
 
 
 def test_withheld_message_leaves_the_error() -> None:
-    refused = UpstreamRejected(upstream_status=422, param="hippo").set_api_error(
-        "a", "b", "a hippo"
-    )
+    refused = UpstreamRejected(upstream_status=422, param="hippo")
+    refused.set_api_error("a", "b", "a hippo")
     denied = BlockedByUpstream(upstream_status=446).set_api_error(None, None, "a hippo")
     busy = UpstreamUnavailable(upstream_status=429).set_api_error(None, "b", "a hippo")
 

@@ -69,9 +69,8 @@ def test_late_strict_rule_may_be_retried(detector: Detector) -> None:
 
 
 def test_time_is_counted_and_bounded() -> None:
-    tally = RuleTally(
-        GuardRule("slow", Words(("x",)), on_error="open", deadline_s=3), Ticks(step=2)
-    )
+    slow = GuardRule("slow", Words(("x",)), on_error="open", deadline_s=3)
+    tally = RuleTally(slow, Ticks(step=2))
 
     assert tally.find(View("x"))
     assert not tally.find(View("x"), 0, remaining_s=1)
@@ -87,11 +86,7 @@ def test_finding_in_several_readings_counts_once() -> None:
 
     matches = find_matches(tally, 0, build_views(text))
 
-    assert [text[match.start : match.end] for match in matches] == [
-        "secret",
-        "\uff53ecret",
-        "s e c r e t",
-    ]
+    assert [text[m.start : m.end] for m in matches] == ["secret", "\uff53ecret", "s e c r e t"]
 
 
 def test_overlapping_masks_cover_all_characters() -> None:
@@ -145,10 +140,8 @@ def test_too_many_masks_block_a_call(on_error: str, place: str) -> None:
     assert isinstance(remainder.blocked, GuardBlocked)
     assert remainder.blocked.kind == "too_many_findings"
     assert "10,000" in str(remainder.blocked)
-    assert (remainder.results[0].verdict, remainder.results[0].error) == (
-        "failed",
-        "too_many_findings",
-    )
+    [result, *_] = remainder.results
+    assert (result.verdict, result.error) == ("failed", "too_many_findings")
 
 
 @for_each("on_error", ["closed", "open"])

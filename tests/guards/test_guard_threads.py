@@ -60,10 +60,8 @@ def restore_stream(engine: Engine) -> Awaitable[object]:
 
 
 def restore_response(engine: Engine) -> Awaitable[object]:
-    masks, call = (
-        Masks.for_virtual_key(derive_placeholder_key(), "key"),
-        call_of("chat", stream=False),
-    )
+    masks = Masks.for_virtual_key(derive_placeholder_key(), "key")
+    call = call_of("chat", stream=False)
     return ValueRestorer(masks, engine, "many", call).restore([HEAVY])
 
 
@@ -173,9 +171,8 @@ async def test_busy_caller_delays_others_by_one_slot() -> None:
 async def test_two_models_do_not_wait_for_each_other() -> None:
     pool, other_pool, event = ModelThreadPool(), ModelThreadPool(), threading.Event()
     with pool.reserve_threads("a") as threads, other_pool.reserve_threads("a") as extra:
-        holding = [
-            asyncio.create_task(threads(lambda: event.wait(30))) for _ in range(MODEL_THREADS)
-        ]
+        jobs = [threads(lambda: event.wait(30)) for _ in range(MODEL_THREADS)]
+        holding = [*map(asyncio.create_task, jobs)]
         await asyncio.sleep(0)
         assert await extra(lambda: "judged") == "judged"
         event.set()

@@ -37,11 +37,8 @@ def guarding(client: str, *rules: GuardRule) -> tuple[OutputGuards, Record]:
     return gate.build_output_guards(call, ResponseHead(streamed=False)), record
 
 
-TOOL = {
-    "id": "call_1",
-    "type": "function",
-    "function": {"name": "f", "arguments": '{"a": "secret"}'},
-}
+FUNCTION = {"name": "f", "arguments": '{"a": "secret"}'}
+TOOL = {"id": "call_1", "type": "function", "function": FUNCTION}
 CHAT: Json = {
     "id": "c",
     "object": "chat.completion",

@@ -100,10 +100,8 @@ async def test_next_turn_begins_with_the_same_bytes(
         if not restart:
             await form.send(client, turns)
     if restart:
-        async with proxy_with_restore(tmp_path / "two", upstream, id_secrets=(SECRET,)) as (
-            _,
-            client,
-        ):
+        folder = tmp_path / "two"
+        async with proxy_with_restore(folder, upstream, id_secrets=(SECRET,)) as (_, client):
             await form.send(client, turns)
 
     first_data, second = (request.body for request in upstream.requests)
@@ -123,9 +121,7 @@ async def test_two_keys_share_no_placeholder(
     async with proxy_with_restore(tmp_path / "p", upstream, id_secrets=(SECRET,)) as (_, client):
         await form.send(client, [ADA])
         await form.send(client, [ADA], key=OTHER_KEY)
-        item, other_item = (
-            PLACEHOLDER.findall(request.body.decode()) for request in upstream.requests
-        )
+        item, other_item = (PLACEHOLDER.findall(r.body.decode()) for r in upstream.requests)
         upstream.answer_with(form.script([" ".join(item)], ["{}"], streamed=False))
         fields = form.read(await form.send(client, [ADA], key=OTHER_KEY), False)
 
@@ -218,9 +214,7 @@ async def test_each_attempt_sends_the_same_placeholders(
         upstream.then(respond({"error": {"message": "busy"}}, 500), echo(chat_form, streamed))
         raw = await form.send(client, [ADA], deployment="resilient", stream=streamed)
 
-    first_item, second = (
-        PLACEHOLDER.findall(request.body.decode()) for request in upstream.requests
-    )
+    first_item, second = (PLACEHOLDER.findall(r.body.decode()) for r in upstream.requests)
     assert first_item == second
     assert form.read(raw, streamed) == ReceivedTexts(ADA, {"said": [ADA]})
 

@@ -75,9 +75,8 @@ async def test_finding_blocks_and_is_in_no_log_or_metric(
     upstream.answer_with(respond(chat("Sure.")))
     running = await remote_guard(kind)
 
-    good, bad = [
-        await ask(running.proxy, f"{canary} of a {animal}") for animal in ("horse", "hippo")
-    ]
+    texts = (f"{canary} of a horse", f"{canary} of a hippo")
+    good, bad = [await ask(running.proxy, text) for text in texts]
 
     assert (good.status, bad.status, bad.error["code"]) == (200, 400, "guardrail_blocked")
     assert bad.error["guard"]["name"] == kind

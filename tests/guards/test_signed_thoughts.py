@@ -156,9 +156,8 @@ async def test_changed_thought_is_inspected(guard: Guard, upstream: ScriptedUpst
 
 
 def plan_of(*upstreams: str) -> Plan:
-    targets = tuple(
-        Target(Upstream(name, "anthropic", "http://127.0.0.1:1"), "m") for name in upstreams
-    )
+    ups = [Upstream(name, "anthropic", "http://127.0.0.1:1") for name in upstreams]
+    targets = tuple(Target(upstream, "m") for upstream in ups)
     return Plan("1", "key", "chat", {}, (ModelCall("m", targets),))
 
 
@@ -193,9 +192,8 @@ def test_oldest_thoughts_are_forgotten() -> None:
     blocks = [{"type": "redacted_thinking", "data": item} for item in ("0", "1")]
     body = {"messages": [{"role": "assistant", "content": blocks}]}
 
-    assert output.find_delivered_blocks(body, plan_of("one"), "a") == {
-        ("messages", 0, "content", 1)
-    }
+    delivered = output.find_delivered_blocks(body, plan_of("one"), "a")
+    assert delivered == {("messages", 0, "content", 1)}
 
 
 def test_thoughts_of_frames_are_noted() -> None:

@@ -134,12 +134,8 @@ async def test_counters_hold_every_charge(budget: BudgetQuery, tmp_path: Path) -
 
 
 async def test_calls_before_the_first_charge_count(tmp_path: Path) -> None:
-    calls = [
-        call_at(0),
-        call_at(1, team="search"),
-        call_at(2, ("month", SUPPORT, COST)),
-        call_at(3),
-    ]
+    charged_call = call_at(2, ("month", SUPPORT, COST))
+    calls = [call_at(0), call_at(1, team="search"), charged_call, call_at(3)]
     path = write_ledger(tmp_path / "ledger", *calls)
 
     assert await of(path, CALL) == {SUPPORT: 2 * COST, SEARCH: COST}
@@ -149,12 +145,8 @@ async def test_calls_before_the_first_charge_count(tmp_path: Path) -> None:
 
 
 async def test_counter_names_are_distinct(tmp_path: Path) -> None:
-    names = [
-        "tag.team:" + "x" * 10_000,
-        "tag.team:" + "x" * 10_001,
-        "tag.team:\n",
-        "tag.team:\ud800",
-    ]
+    values = ["x" * 10_000, "x" * 10_001, "\n", "\ud800"]
+    names = [f"tag.team:{value}" for value in values]
     charges = [("month", name, number) for number, name in enumerate(names, 1)]
     path = write_ledger(tmp_path / "ledger", call_at(0, *charges))
 
@@ -195,9 +187,8 @@ async def test_recall_reads_one_counter(tmp_path: Path, store: Stores) -> None:
 async def recall_s(path: Path) -> float:
     started_at = time.process_time()
     for _ in range(10):
-        assert await read_spend_unless_per_user(path, CALL, ["tag.team:1"], NOON_MS - 1) == {
-            "tag.team:1": 7
-        }
+        spend = await read_spend_unless_per_user(path, CALL, ["tag.team:1"], NOON_MS - 1)
+        assert spend == {"tag.team:1": 7}
     return time.process_time() - started_at
 
 

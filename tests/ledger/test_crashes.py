@@ -104,9 +104,8 @@ def test_older_copy_is_reported(
     assert unseen.missing == report.missing == count_after
     assert len(unseen.violations) == len(report.violations) == 1
     run = 2 if count_before else 3  # this process has the next number
-    assert fake_log.entries == [
-        ("ledger.older_copy", {"run": run, "lost": count_after, "file": str(path)})
-    ]
+    fields = {"run": run, "lost": count_after, "file": str(path)}
+    assert fake_log.entries == [("ledger.older_copy", fields)]
     assert fake_log.drops == {"crash": count_after}
     assert run_once(path, 1).entries == []
     assert audit(path, count_after).violations == ()

@@ -34,9 +34,8 @@ Client = ClientSession
 
 async def call(client: Client, path: str = ROUTE.path, **fields: Any) -> int:
     headers = fields.pop("headers", BEARER)
-    async with client.post(
-        path, headers=headers, json={**ROUTE.body(streamed=False), **fields}
-    ) as r:
+    body = {**ROUTE.body(streamed=False), **fields}
+    async with client.post(path, headers=headers, json=body) as r:
         with suppress(aiohttp.ClientError):
             await r.read()
         return r.status
@@ -142,9 +141,8 @@ async def test_kill_after_response_misses_no_call(
         with closing(sqlite3.connect(path, isolation_level=None)) as lock:
             lock.execute("BEGIN IMMEDIATE")  # so no row is written
             upstream.by_model = {"primary": hang()}
-            waiting = [
-                asyncio.ensure_future(call(client, model="resilient")) for _ in range(under_way)
-            ]
+            calls = [call(client, model="resilient") for _ in range(under_way)]
+            waiting = [*map(asyncio.ensure_future, calls)]
             await eventually(lambda: len(upstream.requests) == under_way)
             await asyncio.gather(*(call(client) for _ in range(answered)))
             served.process.kill()
@@ -152,9 +150,8 @@ async def test_kill_after_response_misses_no_call(
             await asyncio.wait(waiting) if waiting else None
 
     code, output = await headrace("verify-ledger", str(path))
-    known_count, _ = await headrace(
-        "verify-ledger", str(path), "--known-missing", str(answered + under_way)
-    )
+    known = "--known-missing", str(answered + under_way)
+    known_count, _ = await headrace("verify-ledger", str(path), *known)
     assert (code, known_count) == (1, 0)
     assert f"crashed: exactly {answered + under_way} calls have no row (" in output
     ended = int(output.partition(" no row (")[2].split()[0])

@@ -231,9 +231,8 @@ def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path
     write_ledger(path, finished_record(PRICED))
     as_version(path, PREVIOUS_VERSION)
     with closing(sqlite3.connect(path)) as file:
-        file.execute(
-            "INSERT INTO runs (name, version, started_ms, seen_ms) VALUES (?, '0.9', 0, 0)", [NAME]
-        )
+        insert = "INSERT INTO runs (name, version, started_ms, seen_ms) VALUES (?, '0.9', 0, 0)"
+        file.execute(insert, [NAME])
         file.commit()
     earlier = CallCounters(get_counters_folder(path.parent), NAME)
 
@@ -243,9 +242,8 @@ def test_ledger_in_use_by_older_process_is_not_migrated(command: str, path: Path
         else:
             ledger_at(path, FakeLog()).close()
 
-    with pytest.raises(
-        LedgerUnusable, match=r"a process of version 0\.9 writes it; stop that process"
-    ):
+    problem = r"a process of version 0\.9 writes it; stop that process"
+    with pytest.raises(LedgerUnusable, match=problem):
         migrate()
     assert (versions(path), backup_of(path, PREVIOUS_VERSION).exists()) == (PREVIOUS_VERSION, False)
     earlier.close(settled=True)

@@ -50,16 +50,13 @@ def path(tmp_path: Path) -> Path:
 
 def test_calls_are_summed_by_requested_dimensions(path: Path) -> None:
     assert groups(summed(path, "tag.team").lines) == [("support", 3, 66_000), ("search", 1, 22_000)]
-    assert groups(summed(path, "key", "model").lines) == [
-        ("support-widget", "gpt-4o-mini", 4, 88_000)
-    ]
+    by_key_and_model = groups(summed(path, "key", "model").lines)
+    assert by_key_and_model == [("support-widget", "gpt-4o-mini", 4, 88_000)]
     # The test may run at midnight.
     days = {f"{moment:%Y-%m-%d}" for moment in (NOW, datetime.now(UTC))}
     lines = groups(summed(path, "day").lines)
-    assert [sum(counts) for counts in zip(*(line[1:] for line in lines), strict=True)] == [
-        4,
-        88_000,
-    ]
+    counts = zip(*(line[1:] for line in lines), strict=True)
+    assert [*map(sum, counts)] == [4, 88_000]
     assert {day for day, _, _ in lines} <= days
     for name in ("deployment", "provider", "upstream"):
         assert [line.calls for line in summed(path, name).lines] == [4]
@@ -69,11 +66,8 @@ def test_call_in_two_groups_counts_once_in_total(path: Path) -> None:
     by_money = summed(path, "money")
 
     assert groups(by_money.lines) == [("useful", 4, 66_000), ("retried", 1, 22_000)]
-    assert (by_money.total.calls, by_money.total.cost, by_money.total.lost_cost) == (
-        4,
-        88_000,
-        22_000,
-    )
+    total = by_money.total
+    assert (total.calls, total.cost, total.lost_cost) == (4, 88_000, 22_000)
 
 
 @pytest.mark.parametrize("by", [("day", "model"), ("model", "day"), ("key", "model", "day")])

@@ -141,9 +141,8 @@ def test_write_waits_for_a_lock(path: Path, store: Stores) -> None:
 def test_schema_allows_every_value_of_a_record(path: Path, store: Stores) -> None:
     store(path)[0].open()
     with closing(sqlite3.connect(path)) as file:
-        [statement] = file.execute(
-            "SELECT sql FROM sqlite_master WHERE name = 'attempts'"
-        ).fetchone()
+        query = "SELECT sql FROM sqlite_master WHERE name = 'attempts'"
+        [statement] = file.execute(query).fetchone()
 
     for words in (AttemptReason, Source, SpendUse, LossReason):
         for word in get_args(words):
@@ -203,9 +202,8 @@ def test_call_line_has_its_charges(tmp_path: Path) -> None:
     JsonlStore(tmp_path / "ledger", "abc").write([make_rows(call_entry(1, record))], NOTHING)
 
     call, _ = lines(tmp_path / "ledger")
-    assert call["charges"] == [
-        {"budget": "month", "scope": "tag.team:support", "cost_nano_usd": 22_000}
-    ]
+    charge = {"budget": "month", "scope": "tag.team:support", "cost_nano_usd": 22_000}
+    assert call["charges"] == [charge]
 
 
 def test_line_cut_by_full_disk_is_completed_later(tmp_path: Path) -> None:

@@ -62,9 +62,8 @@ def test_existing_rows_are_not_changed(tmp_path: Path, store: Stores) -> None:
     for _ in range(2):
         kept_in.write(rows, counted(2))
 
-    sizes = [
-        len(stored_rows(tmp_path / "ledger", table)) for table in ("calls", "attempts", "charges")
-    ]
+    tables = ("calls", "attempts", "charges")
+    sizes = [len(stored_rows(tmp_path / "ledger", table)) for table in tables]
     assert sizes == [2, 4, 2]
     [run] = stored_rows(tmp_path / "ledger", "runs")
     assert (run["written"], run["charges"]) == (2, 1)
@@ -209,9 +208,8 @@ async def test_prune_command_keeps_rows_for_budgets(path: Path) -> None:
     write_ledger(path, aged(400, now), aged(100, now), aged(0, recent))
 
     first_count, output = await headrace("ledger", "prune", str(path), "--keep", "365d")
-    second, second_output = await headrace(
-        "ledger", "prune", str(path), "--before", f"{now:%Y-%m-%d}"
-    )
+    prune = "ledger", "prune", str(path)
+    second, second_output = await headrace(*prune, "--before", f"{now:%Y-%m-%d}")
     third, retained = await headrace("ledger", "prune", str(path), "--before", "1s")
     fourth, fourth_output = await headrace("ledger", "prune", str(path), "--before", "2020-01-31")
 

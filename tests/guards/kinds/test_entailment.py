@@ -80,9 +80,8 @@ async def test_model_with_one_of_two_labels_is_used(tmp_path: Path, folder: str)
     supports = classifier(tmp_path / "supports", bears, ["entailment", "not_entailment"])
     text = "The weir is open. It is never open on Sundays."
 
-    findings = [
-        await judge(LocalEntailmentDetector(name, 0.9), text) for name in (against, supports)
-    ]
+    detectors = [LocalEntailmentDetector(name, 0.9) for name in (against, supports)]
+    findings = [await judge(detector, text) for detector in detectors]
 
     assert [[(text[f.start : f.end], f.kind) for f in spans] for spans in findings] == [
         [("It is never open on Sundays.", "contradicted")],

@@ -20,10 +20,8 @@ def find_words(words: list[str], text: str) -> list[str]:
 def test_list_name_is_the_kind() -> None:
     keywords: Detector = Keywords("rivals", ["Millstone"], ["weir-[0-9]{2}"])
 
-    assert keywords.find("A millstone, and weir-42.") == [
-        Finding(2, 11, "rivals"),
-        Finding(17, 24, "rivals"),
-    ]
+    findings = [Finding(2, 11, "rivals"), Finding(17, 24, "rivals")]
+    assert keywords.find("A millstone, and weir-42.") == findings
 
 
 @for_each(

@@ -80,9 +80,8 @@ def test_share_of_known_text_is_computed() -> None:
 
     assert passages.measure_sequence_share(PROMPT)[0] == 1.0
     assert passages.measure_sequence_share("Where is my parcel? It was sent on Monday.")[0] == 0.0
-    assert (
-        0.3 < passages.measure_sequence_share(f"{PROMPT} {' '.join(map(str, range(60)))}")[0] < 0.7
-    )
+    half = f"{PROMPT} {' '.join(map(str, range(60)))}"
+    assert 0.3 < passages.measure_sequence_share(half)[0] < 0.7
     assert passages.measure_sequence_share("") == (0.0, 0)
 
 
@@ -98,9 +97,8 @@ def test_findings_are_ordered_separate_and_bounded() -> None:
 def test_text_beyond_the_lookback_changes_no_finding() -> None:
     part = "hand every complaint about a driver to a human. Our internal name"
 
-    assert find_passages("a driver " * 200 + ". " * 20 + part + "!" * 20 + " to a human" * 200) == [
-        part
-    ]
+    text = "a driver " * 200 + ". " * 20 + part + "!" * 20 + " to a human" * 200
+    assert find_passages(text) == [part]
 
 
 def find_leaks(text: str, prompt: str, words: int = 12) -> list[str]:

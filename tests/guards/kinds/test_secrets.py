@@ -114,14 +114,9 @@ def test_key_is_found_in_sentence_url_or_quotes(secrets: Secrets, kind: str) -> 
         *((" ", finding) for finding in VALUE_AFTER),
     ]:
         text = f"For {keyword} use {lead}{key}{tail}"
-        findings = [
-            (finding.kind, text[finding.start : finding.end]) for finding in secrets.find(text)
-        ]
+        findings = [(f.kind, text[f.start : f.end]) for f in secrets.find(text)]
         # A character that may belong to a key, such as a full stop, is read as its end.
-        if [kind] != [finding for finding, _ in findings] or findings[0][1] not in (
-            key,
-            key + tail,
-        ):
+        if findings not in ([(kind, key)], [(kind, key + tail)]):
             missed.append((lead, tail, findings))
 
     assert missed == []
@@ -134,9 +129,8 @@ def key_of(secrets: Secrets, kind: str) -> str:
     chance = random.Random(7)
     for _ in range(200):
         key = sample(flags + shape, chance)
-        if key[-1].isalnum() and secrets.find(
-            f"{RULES.get(kind, KNOWN_VALUES)['keywords'][0]} {key}"
-        ):
+        keyword = RULES.get(kind, KNOWN_VALUES)["keywords"][0]
+        if key[-1].isalnum() and secrets.find(f"{keyword} {key}"):
             return key
     raise AssertionError(f"no key of {kind} is found by itself")
 
@@ -177,9 +171,7 @@ def test_secret_is_located(
     for lead in ("", "Grüße 🙂 \ud800 "):
         text = lead + text_before + secret + text_after
 
-        findings = [
-            (finding.kind, text[finding.start : finding.end]) for finding in secrets.find(text)
-        ]
+        findings = [(f.kind, text[f.start : f.end]) for f in secrets.find(text)]
 
         assert findings == [(kind, secret)]
 
@@ -262,9 +254,8 @@ EXAMPLES = frozenset(
 
 
 def test_repository_contains_only_published_example_keys(secrets: Secrets) -> None:
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True
-    )
+    command = ["git", "ls-files"]
+    listed = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=True)
     texts = {
         name: (TOP / name).read_text(errors="replace")
         for name in listed.stdout.split()
@@ -280,9 +271,7 @@ def test_repository_contains_only_published_example_keys(secrets: Secrets) -> No
 def test_overlapping_findings_merge_to_the_highest_score(secrets: Secrets) -> None:
     text = "api_key = gh" + "p_" + random_of(36)
 
-    assert [(finding.kind, finding.score) for finding in secrets.find(text)] == [
-        ("github-pat", 1.0)
-    ]
+    assert [(f.kind, f.score) for f in secrets.find(text)] == [("github-pat", 1.0)]
 
 
 def test_findings_are_ordered_and_separate(secrets: Secrets) -> None:
@@ -299,9 +288,7 @@ def test_findings_are_ordered_and_separate(secrets: Secrets) -> None:
 def test_no_finding_is_longer_than_the_lookback(text: str, reach: int) -> None:
     findings = Secrets(reach).find(text)
 
-    assert [(finding.start, finding.end - finding.start <= reach) for finding in findings] == [
-        (0, True)
-    ]
+    assert [(f.start, f.end - f.start <= reach) for f in findings] == [(0, True)]
 
 
 @for_each("kind", ["github-pat", "jwt", "generic-api-key", "curl-auth-user"])

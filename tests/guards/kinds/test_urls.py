@@ -73,9 +73,8 @@ def test_hosts_not_allowed_are_found_as_unlisted() -> None:
 )
 def test_url_is_found_in_any_spelling(written: str) -> None:
     assert normalize_host(written) == "127.0.0.1"
-    assert kinds(Urls(deny=["127.0.0.1"]), f"http://{written}/") == [
-        (f"http://{written}/", "denied")
-    ]
+    url = f"http://{written}/"
+    assert kinds(Urls(deny=["127.0.0.1"]), url) == [(url, "denied")]
 
 
 @for_each(

@@ -260,9 +260,8 @@ async def test_any_cut_gives_the_same_result(
 ) -> None:
     rules = make()
     arguments = f'{{"a": "{value}", "n": 17}}'
-    expected = await streamed(
-        rules, [chunk({"content": content}), chunk(tool_call(arguments)), END]
-    )
+    chunks = [chunk({"content": content}), chunk(tool_call(arguments)), END]
+    expected = await streamed(rules, chunks)
 
     for parts, argument_parts in (
         (pieces(content, cuts), pieces(arguments, others)),
@@ -284,9 +283,8 @@ async def test_stream_is_masked_as_the_whole_text(text: str, cuts: list[int]) ->
     response = {"choices": [{"index": 0, "message": {"content": text}}]}
     [frame] = await watch.inspect(made.whole_answer(response))
 
-    out, _, results = await streamed(
-        rules, [*(chunk({"content": part}) for part in pieces(text, cuts)), END]
-    )
+    chunks = [chunk({"content": part}) for part in pieces(text, cuts)]
+    out, _, results = await streamed(rules, [*chunks, END])
 
     assert frame.doc is not None
     assert text_of(out)[0] == frame.doc["choices"][0]["message"]["content"]
