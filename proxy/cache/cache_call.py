@@ -149,7 +149,11 @@ class CacheCall:
         )
         parts, is_private = (self.key, metadata, recorder.lines), self.backend.is_private
         encode = partial(cached_answer.serialize_answer, *parts, skip_short=is_private)
-        value = await self.cache.offload.run(recorder.size, encode, self.call.scheduling_key)
+        value = (
+            encode()
+            if recorder.size <= LARGE_BYTES
+            else await self.cache.offload.run(recorder.size, encode, self.call.scheduling_key)
+        )
         self.backend.save(self.key, value, self.rule.ttl)
         if self.semantic is not None:
             self.semantic.index_answer(self.key)

@@ -132,11 +132,12 @@ class Engine:
     ) -> Inspection:
         opaque = bool(walked_texts.opaque)
         tallies = [findings.RuleTally(rule, self.clock, opaque=opaque) for rule in rules]
-        texts, threads = walked_texts.texts, self.get_threads(caller)
+        texts = walked_texts.texts
         if walked_texts.incomplete_reason is not None:
             return _fail_all_rules(tallies, walked_texts.incomplete_reason, texts, replace)
         if not self._is_heavy(rules, walked_texts):
             return inspect_now(tallies, texts, replace)
+        threads = self.get_threads(caller)
         inspections = await inspect_in_threads(threads, self.clock, tallies, texts, self.max_wait_s)
         conclude = partial(_build_inspection, inspections, texts, replace)
         # Only masking takes long, so a blocked call does not wait for another turn.
