@@ -44,7 +44,7 @@ class Flight:
     frames: list[Frame] = field(default_factory=list)
     base: int = 0
     listeners: set[FlightListener] = field(default_factory=set)
-    _waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    _change: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_joinable(self) -> bool:
@@ -61,16 +61,11 @@ class Flight:
 
     def notify(self) -> None:
         """Wake all waiting tasks, which check their own conditions."""
-        if self._waiters:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():  # done if the waiter was cancelled
-                    waiter.set_result(None)
+        self._change.set()
+        self._change = asyncio.Event()
 
     async def wait_for_change(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
+        await self._change.wait()
 
     async def add(self, frame: Frame) -> None:
         """Add a frame. If the flight is oversize, wait until every listener has taken the frame."""

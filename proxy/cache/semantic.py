@@ -247,17 +247,14 @@ class SemanticLookup:
 
 def find_short_prompt(body: Json) -> str | None:
     """Return the only user message of a chat if it is one line of at most ``MAX_CHARACTERS``."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        return None
-    *earlier, prompt = [message if isinstance(message, dict) else {} for message in messages]
-    text: Any = prompt.get("content")
-    if prompt.get("role") != "user" or not isinstance(text, str) or not text.strip():
-        return None
-    if len(text) > MAX_CHARACTERS or len(text.splitlines()) > 1:
-        return None
-    is_only = all(message.get("role") in ("system", "developer") for message in earlier)
-    return text if is_only else None
+    match body.get("messages"):
+        case [*earlier, {"role": "user", "content": str(text)}]:
+            roles = [m.get("role") if isinstance(m, dict) else None for m in earlier]
+            is_only = all(role in ("system", "developer") for role in roles)
+            is_short = len(text) <= MAX_CHARACTERS and len(text.splitlines()) == 1
+            return text if is_only and is_short and text.strip() else None
+        case _:
+            return None
 
 
 def _get_temperature(plan: Plan, body: Json) -> float:

@@ -8,7 +8,7 @@ kept, in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -60,15 +60,14 @@ def _digest_thought(virtual_key: str | None, upstream: str, text: str, signature
     return digest.digest()
 
 
+@dataclass(slots=True)
 class ThoughtRecorder:
     """Remembers the signed thoughts in one response, so that guards skip them when they return."""
 
-    __slots__ = ("_record", "_shown", "_texts")
-
-    def __init__(self, shown: DeliveredThoughts, record: Record) -> None:
-        self._shown = shown
-        self._record = record
-        self._texts: list[str] = []  # texts of the open block
+    delivered: DeliveredThoughts
+    record: Record
+    _texts: list[str] = field(default_factory=list)
+    """Texts of the open block."""
 
     def feed(self, frame: Frame) -> None:
         for event in frame.events:
@@ -92,9 +91,9 @@ class ThoughtRecorder:
             self._record_thought(frame.model_call, *thought)
 
     def _record_thought(self, model_call: int, text: str, signature: str) -> None:
-        attempt = self._record.used_attempts.get(model_call)
+        attempt = self.record.used_attempts.get(model_call)
         if attempt is not None and signature:
-            self._shown.add(self._record.key, attempt.target.upstream.name, text, signature)
+            self.delivered.add(self.record.key, attempt.target.upstream.name, text, signature)
 
 
 def _iter_signed_thoughts(body: Json) -> Iterator[tuple[Path, str, str]]:

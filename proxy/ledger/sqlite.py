@@ -157,14 +157,12 @@ class SqliteStore:
             if self._file is not None:
                 self._file.execute("ROLLBACK")
             raise
-        except sqlite3.Error as error:
+        except BaseException as error:  # such as a number that SQLite cannot hold
             self._disconnect()
-            raise to_ledger_error(error) from None
-        except OSError as error:
-            self._disconnect()
-            raise store.to_write_error(error) from None
-        except BaseException:  # such as a number that SQLite cannot hold
-            self._disconnect()
+            if isinstance(error, sqlite3.Error):
+                raise to_ledger_error(error) from None
+            if isinstance(error, OSError):
+                raise store.to_write_error(error) from None
             raise
 
     def _open_ledger(self) -> sqlite3.Connection:

@@ -45,7 +45,9 @@ async def remote_guard(
     """Start a proxy with a guard that asks a service. It runs until the test ends."""
     async with AsyncExitStack() as proxies:
 
-        async def start(*guard: str, **settings: Any) -> RemoteGuard:
+        async def start(*guard: str, script: Script | None = None, **settings: Any) -> RemoteGuard:
+            if script is not None:
+                upstream.answer_with(script)
             folder = Path(tempfile.mkdtemp(dir=tmp_path))
             running = remotely_guarded(folder, upstream, *guard, **settings)
             return await proxies.enter_async_context(running)

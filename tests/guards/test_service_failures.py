@@ -94,9 +94,8 @@ async def test_late_guard_is_an_error_in_each_dialect(
 ) -> None:
     """The error blames no text, and the policy's message for findings is not shown."""
     route = ROUTES[name]
-    upstream.answer_with(served(streamed, "A horse."))
     extra = ", deadline: 100ms, message: Please say no such word."
-    running = await remote_guard("webhook", extra, stage)
+    running = await remote_guard("webhook", extra, stage, script=served(streamed, "A horse."))
     running.service.answer_with(doubles.hang())
 
     reply = await running.proxy.send(route.path, route.body(streamed=streamed), route.credential)

@@ -52,14 +52,11 @@ async def test_finding_in_response_blocks(
     ],
 )
 async def test_finding_in_response_is_masked(
-    kind: str,
-    output: str,
-    streamed: bool,
-    remote_guard: StartRemoteGuard,
-    upstream: ScriptedUpstream,
+    kind: str, output: str, streamed: bool, remote_guard: StartRemoteGuard
 ) -> None:
-    upstream.answer_with(served(streamed, "A big hippo."))
-    running = await remote_guard(kind, ", action: mask", "output")
+    running = await remote_guard(
+        kind, ", action: mask", "output", script=served(streamed, "A big hippo.")
+    )
 
     reply = await ask(running.proxy, "Which?", stream=streamed)
 
@@ -72,8 +69,7 @@ async def test_finding_blocks_and_is_in_no_log_or_metric(
     kind: str, remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
 ) -> None:
     canary = "Xyzzy-7 told the judge"
-    upstream.answer_with(respond(chat("Sure.")))
-    running = await remote_guard(kind)
+    running = await remote_guard(kind, script=respond(chat("Sure.")))
 
     texts = (f"{canary} of a horse", f"{canary} of a hippo")
     good, bad = [await ask(running.proxy, text) for text in texts]
@@ -115,8 +111,9 @@ async def test_judge_has_its_own_row_of_cost(tmp_path: Path, upstream: ScriptedU
 async def test_deployment_may_judge_its_own_calls(
     remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(respond(verdict(False)))
-    running = await remote_guard("judge", ", message: No.", judging="{extends: default}")
+    running = await remote_guard(
+        "judge", ", message: No.", judging="{extends: default}", script=respond(verdict(False))
+    )
     file = running.proxy.policies / "guards.yaml"
     file.write_text(file.read_text().replace("deployment: judge-smol", "deployment: resilient"))
     await running.proxy.send("/v1/models", headers=BEARER | REFRESH, method="GET")
@@ -129,12 +126,9 @@ async def test_deployment_may_judge_its_own_calls(
     assert len(upstream.requests) == 2
 
 
-async def test_judge_over_its_limit_fails(
-    remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(respond(chat("Sure.")))
+async def test_judge_over_its_limit_fails(remote_guard: StartRemoteGuard) -> None:
     judging = "{limits: [{name: once, requests: 1 per hour, per: deployment}]}"
-    running = await remote_guard("judge", judging=judging)
+    running = await remote_guard("judge", judging=judging, script=respond(chat("Sure.")))
 
     first, second = [await ask(running.proxy, "A horse?") for _ in range(2)]
 
@@ -145,12 +139,9 @@ async def test_judge_over_its_limit_fails(
     assert record.limit_decision is None
 
 
-async def test_judge_shares_the_slot_of_its_target(
-    remote_guard: StartRemoteGuard, upstream: ScriptedUpstream
-) -> None:
+async def test_judge_shares_the_slot_of_its_target(remote_guard: StartRemoteGuard) -> None:
     """A response of a target with one slot is judged by the same target."""
-    upstream.answer_with(respond(chat("A horse.")))
-    running = await remote_guard("judge", stage="output")
+    running = await remote_guard("judge", stage="output", script=respond(chat("A horse.")))
     running.service.then(respond(chat("A horse.")))
     guards = running.proxy.policies / "guards.yaml"
     text = guards.read_text().replace("dialect: openai", "dialect: openai, max_concurrency: 1")

@@ -49,18 +49,14 @@ class PassageDetector:
 
     def __init__(self, texts: Sequence[str], words: int) -> None:
         self._words = words
-        known_words: set[str] = set()
-        sequences: set[int] = set()
-        pairs: set[int] = set()
-        for text in texts:
-            text_words = tuple(iter_normalized_words(text))
-            known_words.update(text_words)
-            sequences.update(hash_word_sequences(text_words, words))
-            pairs.update(hash_word_sequences(text_words, 2))
-        self._known = frozenset(known_words)
-        self._sequences = frozenset(sequences)
-        self._pairs = frozenset(pairs)
-        self._sorted_words = sorted(word for word in known_words if not word.isascii())
+        self._known: set[str] = set()
+        self._sequences: set[int] = set()
+        self._pairs: set[int] = set()
+        for text_words in map(normalize_words, texts):
+            self._known.update(text_words)
+            self._sequences.update(hash_word_sequences(text_words, words))
+            self._pairs.update(hash_word_sequences(text_words, 2))
+        self._sorted_words = sorted(word for word in self._known if not word.isascii())
         self.lookback = words * (MAX_WORD_CHARS + MAX_GAP_CHARS)
 
     @property
@@ -124,7 +120,7 @@ class PassageDetector:
 
     def measure_sequence_share(self, text: str) -> tuple[float, int]:
         """Return the share of known sequences in a text, and the number of all sequences."""
-        hashes = hash_word_sequences(tuple(iter_normalized_words(text)), self._words)
+        hashes = hash_word_sequences(normalize_words(text), self._words)
         known_count = sum(value in self._sequences for value in hashes)
         return (known_count / len(hashes) if hashes else 0.0), len(hashes)
 
@@ -157,8 +153,8 @@ def hash_word_sequences(words: tuple[str, ...], size: int) -> list[int]:
     return [hash(words[i : i + size]) for i in range(len(words) - size + 1)]
 
 
-def iter_normalized_words(text: str) -> Iterator[str]:
-    return (word for _, _, word in _iter_words(text))
+def normalize_words(text: str) -> tuple[str, ...]:
+    return tuple(word for _, _, word in _iter_words(text))
 
 
 def _iter_words(text: str) -> Iterator[Word]:
@@ -177,7 +173,7 @@ def build_system_prompt_factory(words: int = LEAK_WORDS) -> PromptDetectorFactor
 
     @lru_cache(maxsize=MAX_CACHED_PROMPTS)
     def build_passages(prompt: str) -> PassageDetector | None:
-        count = sum(1 for _ in iter_normalized_words(prompt))
+        count = len(normalize_words(prompt))
         return PassageDetector([prompt], min(words, count)) if count >= MIN_PROMPT_WORDS else None
 
     lookback = words * (MAX_WORD_CHARS + MAX_GAP_CHARS)
@@ -220,7 +216,7 @@ class Copyright:
         if sum(map(len, texts)) > MAX_KNOWN_CHARS:
             raise ValueError(f"texts must have at most {MAX_KNOWN_CHARS} characters together")
         for number, text in enumerate(texts, 1):
-            if sum(1 for _ in iter_normalized_words(text)) < words:
+            if len(normalize_words(text)) < words:
                 raise ValueError(f"text {number} must have at least {words} words")
         self._passages, self._share = PassageDetector(texts, words), share
         self._sequences = PassageDetector(texts if share is not None else (), SHARE_WORDS)
