@@ -147,10 +147,8 @@ def test_document_is_miss_or_replayable(documents: list[Any], metadata: AnswerMe
 @for_each("metadata", [METADATA, BODY_METADATA], ids=["stream", "whole"])
 def test_replay_keeps_cached_response(metadata: AnswerMetadata, stream: bool, name: str) -> None:
     """Decoded frames are shared by concurrent hits."""
-    detections = {
-        "enkrypt_policy_detections": {"output": {}},
-        "hook_results": {"after": [{"id": "x"}]},
-    }
+    hooks = {"hook_results": {"after": [{"id": "x"}]}}
+    detections = {"enkrypt_policy_detections": {"output": {}}, **hooks}
     used = {"usage": {"prompt_tokens": 5, "completion_tokens": 3}}
     documents = (
         [legacy_completion(" Paris.")]
@@ -202,9 +200,8 @@ def test_long_response_is_always_compressed(length: int) -> None:
 
     is_short = length < MAX_PLAIN_BYTES
     assert value.startswith(PLAIN_VERSION if is_short else COMPRESSED_VERSION)
-    assert decompress_answer(KEY, value, ROOM) == decompress_answer(
-        KEY, serialize_answer(KEY, METADATA, [line]), ROOM
-    )
+    compressed = serialize_answer(KEY, METADATA, [line])
+    assert decompress_answer(KEY, value, ROOM) == decompress_answer(KEY, compressed, ROOM)
 
 
 def test_long_uncompressed_value_is_a_miss() -> None:
@@ -265,9 +262,8 @@ def test_responses_repeat_the_request_of_the_call(body: Json, repeated: Json) ->
     frame = Frame((ResponseStart("resp_1", "m", 1),), "responses", RESPONSE | ANNA, b"anna")
     event = frame._replace(doc={"type": "response.created", "response": RESPONSE | ANNA})
 
-    assert replace_echoed_user_fields(frame, responses_call(body)) == frame._replace(
-        doc=RESPONSE | repeated, raw=None
-    )
+    replaced = replace_echoed_user_fields(frame, responses_call(body))
+    assert replaced == frame._replace(doc=RESPONSE | repeated, raw=None)
     changed = {"type": "response.created", "response": RESPONSE | repeated}
     replaced = replace_echoed_user_fields(event, responses_call(body))
     assert replaced == frame._replace(doc=changed, raw=None)

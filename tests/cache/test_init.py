@@ -163,10 +163,8 @@ async def test_keys_share_no_cached_response(cached: Cached, upstream: ScriptedU
     callers = [{"authorization": f"Bearer {key}", **where} for key in (KEY, SEARCH_KEY)]
     route = ROUTES["openai-chat"]
 
-    responses = [
-        await cached.post(route.path, caller, route.body(streamed=False))
-        for caller in (*callers, *callers)
-    ]
+    body = route.body(streamed=False)
+    responses = [await cached.post(route.path, caller, body) for caller in (*callers, *callers)]
 
     assert [result for _, result, _ in responses] == ["miss", "miss", "hit", "hit"]
     contents = [json.loads(body)["choices"][0]["message"]["content"] for *_, body in responses]

@@ -109,11 +109,8 @@ DIFFERENT_KEYS: dict[str, Callable[[], bytes]] = {
 
 @for_each("other_value", DIFFERENT_KEYS.values(), ids=DIFFERENT_KEYS.keys())
 def test_relevant_fields_change_the_key(other_value: Callable[[], bytes]) -> None:
-    first_data = (
-        key(call_with(response_format={"a": 2, "b": 1}))
-        if other_value is DIFFERENT_KEYS[_ORDER]
-        else key()
-    )
+    is_order = other_value is DIFFERENT_KEYS[_ORDER]
+    first_data = key(call_with(response_format={"a": 2, "b": 1})) if is_order else key()
 
     assert other_value() != first_data
     assert len(other_value()) == KEY_BYTES
@@ -177,9 +174,8 @@ def test_every_unlisted_field_changes_the_key(name: str) -> None:
 
 
 def test_parts_of_the_key_are_separated() -> None:
-    assert key(namespace="b", rule=replace(RULE, namespace="a")) != key(
-        namespace="", rule=replace(RULE, namespace="ab")
-    )
+    rules = [replace(RULE, namespace=namespace) for namespace in ("a", "ab")]
+    assert key(namespace="b", rule=rules[0]) != key(namespace="", rule=rules[1])
     assert key(namespace="\udcff") != key(namespace="\\udcff")
 
 

@@ -222,10 +222,8 @@ def test_encoded_frame_is_recorded_unchanged() -> None:
     ],
 )
 def test_counts_requested_choices(endpoint: Endpoint, body: Any, expected: int) -> None:
-    assert (
-        count_requested_choices(Call(RequestHead("openai", endpoint, "/", "req_1"), body), body)
-        == expected
-    )
+    call = Call(RequestHead("openai", endpoint, "/", "req_1"), body)
+    assert count_requested_choices(call, body) == expected
 
 
 def test_recorded_documents_take_at_most_the_counted_memory() -> None:

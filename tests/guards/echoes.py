@@ -21,9 +21,8 @@ def echoing(size: int = 3, *, cut: bool = False) -> Script:
         if not request.json.get("stream"):
             message = {"role": "assistant", "content": text, "tool_calls": [_call(arguments)]}
             document = chat()
-            await respond(
-                {**document, "choices": [{**document["choices"][0], "message": message}]}
-            )(request, wire)
+            choice = {**document["choices"][0], "message": message}
+            await respond({**document, "choices": [choice]})(request, wire)
             return
         first_document, *texts, end, usage = chat_events(*_pieces(text, size))
         calls = [_delta(first_document, _call(piece)) for piece in _pieces(arguments, size)]

@@ -61,18 +61,16 @@ def test_static_rules_are_not_copied() -> None:
 
 async def test_rule_is_bound_to_the_prompt() -> None:
     body = {"prompt": "hippo"}
-    inspection = await Engine(Ticks()).inspect(
-        bind_to_prompt(REQUEST, body).detectors, collect_request_texts(body).texts
-    )
+    texts = collect_request_texts(body).texts
+    inspection = await Engine(Ticks()).inspect(bind_to_prompt(REQUEST, body).detectors, texts)
 
     assert [result.verdict for result in inspection.results] == ["blocked"]
 
 
 async def test_rule_without_context_is_not_applicable() -> None:
     body = {"suffix": "a text"}
-    inspection = await Engine(Ticks()).inspect(
-        bind_to_prompt(REQUEST, body).detectors, collect_request_texts(body).texts
-    )
+    texts = collect_request_texts(body).texts
+    inspection = await Engine(Ticks()).inspect(bind_to_prompt(REQUEST, body).detectors, texts)
 
     [result] = inspection.results
     assert (result.verdict, result.bytes, inspection.blocked) == ("not_applicable", 0, None)

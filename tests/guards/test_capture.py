@@ -94,10 +94,8 @@ async def test_policy_selects_captured_texts(
 
     span = await traced(tmp_path, upstream, collector, rules, body, script)
 
-    sent, received = (
-        texts(span[name])[-1][1] if name in span else None
-        for name in (INPUT_MESSAGES, OUTPUT_MESSAGES)
-    )
+    names = (INPUT_MESSAGES, OUTPUT_MESSAGES)
+    sent, received = (texts(span[name])[-1][1] if name in span else None for name in names)
     assert (sent, received) == (prompt, output)
     assert (b"Be brief" in b"".join(collector.bodies)) is (prompt is not None)
 
@@ -140,9 +138,8 @@ def test_calls_are_sampled_by_trace() -> None:
 
     drawn = [replace(record.ids, trace_id=f"{d}{'0' * 31}") for d in "0123456789abcdef"]
 
-    assert [replace(record, ids=ids, sample_id="").is_sampled(0.25) for ids in drawn] == [
-        True
-    ] * 4 + [False] * 12
+    records = [replace(record, ids=ids, sample_id="") for ids in drawn]
+    assert [item.is_sampled(0.25) for item in records] == [True] * 4 + [False] * 12
 
 
 def capturing(*rules: GuardRule, maximum: int = 100) -> CallCapture:
@@ -215,11 +212,8 @@ async def test_string_input_is_captured_at_every_endpoint(
             assert replied.status == 200, await replied.text()
         await proxy.sink.wait()
 
-    [request] = [
-        attributes_of(span)[INPUT_MESSAGES]
-        for span in collector.spans
-        if INPUT_MESSAGES in attributes_of(span)
-    ]
+    attributes = map(attributes_of, collector.spans)
+    [request] = [item[INPUT_MESSAGES] for item in attributes if INPUT_MESSAGES in item]
     assert texts(request) == [("user", "Hi")]
 
 

@@ -94,9 +94,8 @@ def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]
             if field.check(value_with_text) is not None:
                 continue
             try:
-                body = chat_body(
-                    dialect, endpoint, {**MINIMAL[endpoint], **context, name: value_with_text}
-                )
+                members = {**MINIMAL[endpoint], **context, name: value_with_text}
+                body = chat_body(dialect, endpoint, members)
             except InvalidField:
                 continue  # the field has a closed set of values
             if contains_text(body, text):
@@ -145,10 +144,8 @@ async def test_every_message_of_every_role_is_inspected(role: str, index: int) -
     messages[index] = {"role": role, "content": disguise_words("as it is")}
 
     assert await silent_rules({"messages": messages, "prompt": "beside"}, "as it is") == set()
-    assert (
-        await silent_rules({"messages": messages[:1], "prompt": disguise_words("as it is")}, "")
-        == set()
-    )
+    body = {"messages": messages[:1], "prompt": disguise_words("as it is")}
+    assert await silent_rules(body, "") == set()
 
 
 # Places of a streamed text: a piece as a choice of a chunk.
@@ -200,9 +197,8 @@ def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
 
 def released_text(documents: list[Json]) -> str:
     """Join the released texts except names."""
-    return "".join(
-        text.text for doc in documents for text in collect_response_texts(doc, is_event=True).texts
-    )
+    found = [collect_response_texts(doc, is_event=True).texts for doc in documents]
+    return "".join(text.text for texts in found for text in texts)
 
 
 async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Json]]:

@@ -59,9 +59,8 @@ async def test_block_has_the_message_of_its_rule() -> None:
 
 
 async def test_first_blocking_rule_is_named() -> None:
-    inspection = await inspected(
-        rule("absent", name="one"), rule("secret", name="two"), rule("tell", name="three")
-    )
+    rules = [rule("absent", name="one"), rule("secret", name="two"), rule("tell", name="three")]
+    inspection = await inspected(*rules)
 
     assert [result.verdict for result in inspection.results] == ["passed", "blocked", "blocked"]
     assert inspection.blocked is not None
@@ -195,9 +194,8 @@ async def test_heavy_chunk_obeys_the_deadline() -> None:
     watching = stream_inspector(slow, engine=engine)
     names = {f"name {number}": 1 for number in range(100)}
 
-    light_frame, heavy_frame, *_ = made.read(
-        {"more": 1, "choices": []}, {"more": names, "choices": []}
-    )
+    documents: list[dict[str, Any]] = [{"more": more, "choices": []} for more in (1, names)]
+    light_frame, heavy_frame, *_ = made.read(*documents)
     await watching.inspect(light_frame)
     light, looks = looks, 0
     await watching.inspect(heavy_frame)

@@ -129,9 +129,8 @@ async def test_compaction_summary_is_masked(streamed: bool, guard: Guard) -> Non
     started = {"type": "compaction", "content": None}
     script = message_events(block_events(0, started, delta), text_events(1, "Paris."))
     document = message(SUMMARY, {"type": "text", "text": "Paris."})
-    proxy = await guard(
-        f"output: [{PII}]", stream(script, is_done=False) if streamed else respond(document)
-    )
+    answer = stream(script, is_done=False) if streamed else respond(document)
+    proxy = await guard(f"output: [{PII}]", answer)
 
     reply = await ask(proxy, stream=streamed)
 
@@ -208,10 +207,8 @@ async def test_interleaved_blocks_hide_nothing_in_chat(guard: Guard) -> None:
     assert (EMAIL in text, MASKED in text) == (False, True)
 
 
-PAYS: Json = {
-    **TOOL_USE,
-    "input": {"card": 4111111111111111, "of": [4111111111111111, 7, 0.5, True]},
-}
+CARD = 4111111111111111
+PAYS: Json = {**TOOL_USE, "input": {"card": CARD, "of": [CARD, 7, 0.5, True]}}
 PAID: Json = {"card": "[CARD]", "of": ["[CARD]", 7, 0.5, True]}
 CARDS = "{guard: pii, entities: [card], action: mask}"
 
@@ -228,19 +225,16 @@ async def test_numbers_in_tool_input_are_masked(
         stream(message_events(block_events(0, block)), is_done=False),
     ]
     upstream.then(*scripts)
+    paid = {"type": "tool_result", "tool_use_id": PAYS["id"], "content": "Paid."}
     messages = [
         {"role": "user", "content": "Pay."},
         {"role": "assistant", "content": [PAYS]},
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": PAYS["id"], "content": "Paid."}],
-        },
+        {"role": "user", "content": [paid]},
     ]
     proxy = await guard(f"input: [{CARDS}], output: [{CARDS}]")
 
-    whole, *streams = [
-        await ask(proxy, messages=messages, stream=script is not scripts[0]) for script in scripts
-    ]
+    whole = await ask(proxy, messages=messages)
+    streams = [await ask(proxy, messages=messages, stream=True) for _ in range(2)]
 
     documents = [whole.json, *(accumulated(events_of(reply.raw)) for reply in streams)]
     assert [document["content"][0]["input"] for document in documents] == [PAID] * 3
@@ -264,9 +258,8 @@ async def test_end_of_a_stream_is_one_masked_event(end: Json, guard: Guard) -> N
     started["message"]["container"] = {"id": "c_1", "expires_at": "2026"}
     ended |= {"delta": end, "context_management": {"applied_edits": [{"type": "cleared"}]}}
     odd = {"type": "unknown_event", "says": EMAIL, "and": ["that"]}
-    proxy = await guard(
-        f"output: [{PII}]", stream([started, *events, odd, ended, stop], is_done=False)
-    )
+    script = stream([started, *events, odd, ended, stop], is_done=False)
+    proxy = await guard(f"output: [{PII}]", script)
 
     reply = await ask(proxy, stream=True)
 

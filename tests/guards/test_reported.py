@@ -125,9 +125,8 @@ async def test_block_after_the_head_is_reported_in_the_last_event(
 
 async def test_cache_hit_reports_its_own_call(guard: Guard, upstream: ScriptedUpstream) -> None:
     output = FLAG.replace("rivals", "out")
-    proxy = await guard(
-        f"input: [{FLAG}], output: [{output}], cache: {{ttl: 1h}}", respond(chat("A hippo."))
-    )
+    guards = f"input: [{FLAG}], output: [{output}], cache: {{ttl: 1h}}"
+    proxy = await guard(guards, respond(chat("A hippo.")))
 
     replies = [await ask_route(proxy, ENKRYPT, HIPPO) for _ in range(2)]
 
@@ -143,10 +142,8 @@ FALSE = "Members may borrow books for 9 weeks."
 @pytest.mark.parametrize("size", [0, 1, 7])
 async def test_system_prompt_does_not_leave_with_the_response(size: int, guard: Guard) -> None:
     leak = f"Sure: {PROMPT}"
-    proxy = await guard(
-        "output: [{guard: system_prompt}]",
-        chat_answer(*cut(leak, size or len(leak)), streamed=bool(size)),
-    )
+    script = chat_answer(*cut(leak, size or len(leak)), streamed=bool(size))
+    proxy = await guard("output: [{guard: system_prompt}]", script)
 
     async def send(*messages: dict[str, str]) -> Reply:
         return await ask_route(proxy, OPENAI, {"messages": messages}, streamed=bool(size))
@@ -178,9 +175,8 @@ async def test_response_is_judged_by_its_request(guard: Guard, upstream: Scripte
 
 
 async def test_guard_without_context_reports_nothing(guard: Guard) -> None:
-    proxy = await guard(
-        "output: [{guard: grounded, action: block}, {guard: system_prompt}]", respond(chat(FALSE))
-    )
+    guards = "output: [{guard: grounded, action: block}, {guard: system_prompt}]"
+    proxy = await guard(guards, respond(chat(FALSE)))
 
     reply = await ask_route(proxy, ENKRYPT, {"messages": [REQUEST]})
 

@@ -166,9 +166,8 @@ async def test_text_without_deltas_is_masked_in_place(
         for index, document in enumerate(items if at_end == "item" else items[:1])
     ]
     events = response_events(ends, document=response(*items))
-    proxy = await guard(
-        f"output: [{WORD.replace('}', ', action: mask}')}]", stream(events, is_done=False)
-    )
+    mask = WORD.replace("}", ", action: mask}")
+    proxy = await guard(f"output: [{mask}]", stream(events, is_done=False))
 
     reply = await ask(proxy, stream=True)
 
@@ -176,6 +175,5 @@ async def test_text_without_deltas_is_masked_in_place(
     for event, expected_event in zip(streamed(reply.raw), expected, strict=True):
         assert event["type"] == expected_event["type"]
         assert event.get("item") == expected_event.get("item")
-        assert event.get("response", {}).get("output") == expected_event.get("response", {}).get(
-            "output"
-        )
+        responses = [item.get("response", {}) for item in (event, expected_event)]
+        assert responses[0].get("output") == responses[1].get("output")

@@ -225,9 +225,8 @@ def thinking(form: Form, request: ReceivedRequest, streamed: bool) -> Any:
     if form.name == "messages":
         sealed = {"type": "thinking", "thinking": thought, "signature": "c2lnbmVk"}
         started = {"type": "thinking", "thinking": "", "signature": ""}
-        deltas: list[Json] = [
-            {"type": "thinking_delta", "thinking": name} for name in (thought[:20], thought[20:])
-        ]
+        parts = (thought[:20], thought[20:])
+        deltas: list[Json] = [{"type": "thinking_delta", "thinking": part} for part in parts]
         deltas.append({"type": "signature_delta", "signature": "c2lnbmVk"})
         events = message_events(block_events(0, started, *deltas), text_events(1, "Fine."))
         return stream(events, is_done=False) if streamed else respond(message(sealed, FINE))

@@ -65,9 +65,8 @@ async def test_finding_in_response_is_masked(size: int, guard: Guard) -> None:
 
 async def test_blocked_stream_hides_the_match(guard: Guard) -> None:
     long = "All is well and calm here. " * 20
-    proxy = await guard(
-        f"output: [{WORD}]", stream(chat_events(long, "The Grö", "ße is", " here."))
-    )
+    script = stream(chat_events(long, "The Grö", "ße is", " here."))
+    proxy = await guard(f"output: [{WORD}]", script)
 
     reply = await ask(proxy, "Hi", stream=True)
 
@@ -144,9 +143,8 @@ async def test_rules_add_and_remove_guards(guard: Guard) -> None:
 
 
 async def test_cache_depends_on_guards(guard: Guard, upstream: ScriptedUpstream) -> None:
-    proxy = await guard(
-        f"output: [{PII}], cache: {{ttl: 1h}}", respond(legacy_completion(f" {EMAIL}"))
-    )
+    script = respond(legacy_completion(f" {EMAIL}"))
+    proxy = await guard(f"output: [{PII}], cache: {{ttl: 1h}}", script)
     body = {"model": "support-chat", "prompt": "Hi"}
 
     replies = [await proxy.send("/v1/completions", body) for _ in range(2)]

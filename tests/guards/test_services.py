@@ -54,9 +54,8 @@ async def test_finding_in_response_blocks(
 async def test_finding_in_response_is_masked(
     kind: str, output: str, streamed: bool, remote_guard: StartRemoteGuard
 ) -> None:
-    running = await remote_guard(
-        kind, ", action: mask", "output", script=served(streamed, "A big hippo.")
-    )
+    script = served(streamed, "A big hippo.")
+    running = await remote_guard(kind, ", action: mask", "output", script=script)
 
     reply = await ask(running.proxy, "Which?", stream=streamed)
 
@@ -93,9 +92,8 @@ async def test_judge_has_its_own_row_of_cost(tmp_path: Path, upstream: ScriptedU
         judged, client = await running.proxy.sink.wait(2)
         metrics = await running.proxy.metrics()
     with closing(sqlite3.connect(file)) as db:
-        rows = db.execute(
-            "select key, deployment, trace_id, cost_nano_usd from calls order by seq"
-        ).fetchall()
+        query = "select key, deployment, trace_id, cost_nano_usd from calls order by seq"
+        rows = db.execute(query).fetchall()
 
     trace = client.ids.trace_id
     assert rows == [

@@ -56,9 +56,8 @@ APIS: dict[str, tuple[str, str, Json, Json]] = {
     "messages": ("/v1/messages", "via-anthropic", MESSAGES, message()),
     "responses": ("/v1/responses", "support-chat", RESPONSES, response(text_item("Fine."))),
 }
-WITHOUT_THOUGHTS = (
-    f"fields: [{', '.join(kind for kind in get_args(TextKind) if kind != 'reasoning')}]"
-)
+KINDS = [kind for kind in get_args(TextKind) if kind != "reasoning"]
+WITHOUT_THOUGHTS = f"fields: [{', '.join(KINDS)}]"
 MASKED: dict[str, list[Any]] = {
     "messages": [REDACTED, TOOL_USE],
     "responses": [{**REASONING, "summary": [{"type": "summary_text", "text": "Ask [EMAIL]."}]}],

@@ -63,9 +63,8 @@ def test_guarded_call_is_inspected(guards: GuardPlan) -> None:
 
 
 async def test_clean_request_is_not_copied() -> None:
-    build_call_guards = GUARDS.build_call_guards(
-        plan_with(GuardPlan(input=(rule("hippo"),))), CALL, new_record()
-    )
+    plan = plan_with(GuardPlan(input=(rule("hippo"),)))
+    build_call_guards = GUARDS.build_call_guards(plan, CALL, new_record())
 
     _, safe = await build_call_guards.inspect()
 

@@ -150,9 +150,8 @@ async def test_counter_names_are_distinct(tmp_path: Path) -> None:
     charges = [("month", name, number) for number, name in enumerate(names, 1)]
     path = write_ledger(tmp_path / "ledger", call_at(0, *charges))
 
-    assert await read_spend_unless_per_user(path, RULED, names, NOON_MS) == {
-        name: n for _, name, n in charges
-    }
+    spend = await read_spend_unless_per_user(path, RULED, names, NOON_MS)
+    assert spend == {name: n for _, name, n in charges}
     assert max(len(row["scope"]) for row in records.stored_rows(path, "budgets")) < 100
 
 
@@ -247,16 +246,11 @@ async def test_budget_of_a_rule_is_recalled(
     assert audit(path).violations == ()
     known_values = list_budgets(read_folder(tmp_path / "policies", None))
     for name, nano in snapshots[-1].items():
-        spend = (
-            await read_spend_unless_per_user(path, known_values[name], known_values[name].scopes, 0)
-            or {}
-        )
+        budget = known_values[name]
+        spend = await read_spend_unless_per_user(path, budget, budget.scopes, 0) or {}
         assert sum(spend.values()) == nano
-    assert {row["name"] for row in records.stored_rows(path, "budgets")} == {
-        "house",
-        "research",
-        "support-all",
-    }
+    names = {row["name"] for row in records.stored_rows(path, "budgets")}
+    assert names == {"house", "research", "support-all"}
 
 
 CALENDAR_MONTH = Calendar("month")
@@ -285,9 +279,8 @@ class RandomCalls:
     def random_call(self, number: int) -> tuple[Plan, Call, Record]:
         draw = self.draw
         target: Target = draw.choice((records.PRICED, records.PRICED, records.UNPRICED))
-        record = records.finished_record(
-            target, fields={"usage": usage(draw.randrange(20), draw.randrange(20))}
-        )
+        counts = usage(draw.randrange(20), draw.randrange(20))
+        record = records.finished_record(target, fields={"usage": counts})
         if draw.random() < 0.2:  # no attempt
             record.attempts.clear()
             record.used_attempts.clear()
@@ -343,6 +336,5 @@ async def test_counters_and_ledger_agree(seed: int, tmp_path: Path) -> None:
     for query in queries:
         [scope] = query.scopes
         [standing] = house.store.preview([Claim(query.limit, scope, 0)]).counter_states
-        assert await read_spend_unless_per_user(house.path, query, [scope], 0) == {
-            scope: standing.used
-        }, query
+        spend = await read_spend_unless_per_user(house.path, query, [scope], 0)
+        assert spend == {scope: standing.used}, query

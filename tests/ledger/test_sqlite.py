@@ -247,9 +247,8 @@ def test_rotated_file_is_created_again(tmp_path: Path) -> None:
     path.touch()
     store.write(batch(3), NOTHING)
 
-    assert [
-        lines(item)[0]["seq"] for item in (tmp_path / "ledger.1", tmp_path / "ledger.2", path)
-    ] == [1, 2, 3]
+    files = (tmp_path / "ledger.1", tmp_path / "ledger.2", path)
+    assert [lines(file)[0]["seq"] for file in files] == [1, 2, 3]
 
 
 @for_each("content", [b"notes\n", b"SQLite format 3\0", b'{"my": "notes"}\n', b"\n"])
@@ -279,11 +278,8 @@ def test_refused_rows_are_readable(tmp_path: Path) -> None:
     first_value, second = (json.loads(line) for line in path.read_text().splitlines())
     assert path.name == "ledger.db.refused.jsonl"
     assert path.stat().st_mode & 0o777 == 0o640
-    assert (first_value["run"], first_value["reason"], first_value["call"]["seq"]) == (
-        "run",
-        "SQLITE_CONSTRAINT",
-        7,
-    )
+    assert (first_value["run"], first_value["reason"]) == ("run", "SQLITE_CONSTRAINT")
+    assert first_value["call"]["seq"] == 7
     assert first_value["call"]["status"] == 2**70
     assert second["attempts"][0]["upstream"] == "openai"
 

@@ -194,10 +194,8 @@ def test_refused_row_is_set_aside_and_others_are_written(tmp_path: Path) -> None
 
     assert sorted(store.seqs) == [n for n in range(1, 257) if n not in (7, 200)]
     lines = [json.loads(line) for line in (tmp_path / "refused").read_text().splitlines()]
-    assert [(line["reason"], line["call"]["seq"]) for line in lines] == [
-        ("SQLITE_CONSTRAINT", 7),
-        ("OverflowError", 200),
-    ]
+    reasons = {line["call"]["seq"]: line["reason"] for line in lines}
+    assert reasons == {7: "SQLITE_CONSTRAINT", 200: "OverflowError"}
     assert [attempt["cost_nano_usd"] for attempt in lines[0]["attempts"]] == [22_000]
     # 256, 128 ... 1; fewer if the writer started with a part
     assert store.counts in [Counts(256, 256, 2, failures) for failures in range(2, 10)]
@@ -320,6 +318,5 @@ def test_exceptions_are_counted_and_logged_at_a_limited_rate() -> None:
         failed("ledger", OverflowError("the words of a client"))
 
     assert 'headrace_writer_failures_total{writer="ledger"} 3.0' in metrics.render()[0].decode()
-    assert fake_log.entries == [
-        ("writer.failed", {"writer": "ledger", "type": "OverflowError", "location": "?"})
-    ]
+    fields = {"writer": "ledger", "type": "OverflowError", "location": "?"}
+    assert fake_log.entries == [("writer.failed", fields)]

@@ -100,10 +100,8 @@ def test_note_is_one_line() -> None:
     draft = Draft()
     draft.add_note("a\nb", "c\nkeys: {}\x85d\u2028e")
 
-    assert draft.render_files()["deployments.yaml"].splitlines()[1:] == [
-        "# - a?b: c?keys: {}?d?e",
-        "deployments: {}",
-    ]
+    lines = draft.render_files()["deployments.yaml"].splitlines()
+    assert lines[1:] == ["# - a?b: c?keys: {}?d?e", "deployments: {}"]
 
 
 @for_each(

@@ -25,10 +25,8 @@ def models(targets: list[dict[str, Any]]) -> list[tuple[str, int | None]]:
 def test_strategy_is_migrated(
     mode: str, weights: tuple[float, float], targets: list[Any], fallback: list[Any]
 ) -> None:
-    config = {
-        "strategy": {"mode": mode},
-        "targets": [{**GPT, "weight": weights[0]}, {**CLAUDE, "weight": weights[1]}],
-    }
+    listed = [{**GPT, "weight": weights[0]}, {**CLAUDE, "weight": weights[1]}]
+    config = {"strategy": {"mode": mode}, "targets": listed}
 
     [deployment] = convert_config(config, "Support Desk", {}).deployments.values()
 
@@ -37,9 +35,8 @@ def test_strategy_is_migrated(
 
 
 def test_config_may_be_a_target() -> None:
-    converted = convert_config(
-        {"provider": "openai", "override_params": {"model": "@groq-eu/llama"}}, "c", {}
-    )
+    config = {"provider": "openai", "override_params": {"model": "@groq-eu/llama"}}
+    converted = convert_config(config, "c", {})
 
     assert converted.upstreams["groq-eu"]["base_url"] == "https://api.groq.com/openai/v1"
     assert models(converted.deployments["c"]["targets"]) == [("llama", None)]

@@ -95,10 +95,8 @@ async def test_response_that_contradicts_its_context_is_blocked(
 ) -> None:
     parts = ("It is ", "never", " open.")
     rule = f"{{guard: grounded, nli: '{folder}', threshold: 0.9, action: block, deadline: 5s}}"
-    proxy = await guard(
-        f"output: [{rule}]",
-        stream(chat_events(*parts)) if streamed else respond(chat("".join(parts))),
-    )
+    script = stream(chat_events(*parts)) if streamed else respond(chat("".join(parts)))
+    proxy = await guard(f"output: [{rule}]", script)
 
     reply = await ask(proxy, "Is it open?", stream=streamed, context=CONTEXT)
     without_context = await ask(proxy, "Is it open?", stream=streamed)

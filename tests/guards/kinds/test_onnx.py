@@ -40,19 +40,15 @@ def folder(tmp_path: Path) -> str:
 
 
 async def classify(guard: Onnx, *texts: str) -> Sequence[Sequence[Finding]]:
-    return await guard.find_all(
-        [Text((), text, "content", "user") for text in texts], PromptContext(), NoGuardClients()
-    )
+    parts = [Text((), text, "content", "user") for text in texts]
+    return await guard.find_all(parts, PromptContext(), NoGuardClients())
 
 
 async def test_threshold_of_a_label_decides_findings(folder: str) -> None:
     sure, unsure = Onnx(folder, {"rival": 0.9}), Onnx(folder, {"rival": 0.6})
 
-    assert await classify(sure, "where is the hippo", "where is it", "a lion") == [
-        [Finding(0, 18, "rival", 0.993)],
-        [],
-        [],
-    ]
+    findings = await classify(sure, "where is the hippo", "where is it", "a lion")
+    assert findings == [[Finding(0, 18, "rival", 0.993)], [], []]
     assert await classify(unsure, "a lion") == [[Finding(0, 6, "rival", 0.622)]]
 
 

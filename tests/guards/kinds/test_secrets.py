@@ -109,10 +109,8 @@ def test_key_is_found_in_sentence_url_or_quotes(secrets: Secrets, kind: str) -> 
     key = key_of(secrets, kind)
     keyword = RULES[kind]["keywords"][0] if kind in RULES else ""
     missed = []
-    for lead, tail in [
-        *((finding, ",") for finding in VALUE_BEFORE),
-        *((" ", finding) for finding in VALUE_AFTER),
-    ]:
+    surroundings = [(lead, ",") for lead in VALUE_BEFORE] + [(" ", tail) for tail in VALUE_AFTER]
+    for lead, tail in surroundings:
         text = f"For {keyword} use {lead}{key}{tail}"
         findings = [(f.kind, text[f.start : f.end]) for f in secrets.find(text)]
         # A character that may belong to a key, such as a full stop, is read as its end.
@@ -262,9 +260,8 @@ def test_repository_contains_only_published_example_keys(secrets: Secrets) -> No
         if not name.endswith((".lock", "leaks.toml"))
     }
 
-    findings = {
-        (name, text[f.start : f.end]) for name, text in texts.items() for f in secrets.find(text)
-    }
+    found = ((name, text, secrets.find(text)) for name, text in texts.items())
+    findings = {(name, text[f.start : f.end]) for name, text, matches in found for f in matches}
     assert {(name, value) for name, value in findings if value not in EXAMPLES} == set()
 
 
