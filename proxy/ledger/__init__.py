@@ -16,11 +16,8 @@ from proxy.ports import EventLog
 from proxy.settings import LedgerLocation
 
 DAY_MS = 86_400_000
-OpenStore = Callable[
-    [Path, ProcessRun, Callable[[Crash], None], Callable[[Path | None], None]], LedgerStore
-]
 
-STORES: Mapping[str, OpenStore] = {
+STORES: Mapping[str, Callable[..., LedgerStore]] = {
     "sqlite": SqliteStore,
     "jsonl": lambda path, run, on_crash, on_new_file: JsonlStore(path, run.name),
 }
@@ -46,12 +43,9 @@ def open_ledger(
             file = str(location.path)
             log.error("ledger.older_copy", run=crash.run, lost=crash.unwritten_calls, file=file)
             return
+        lost, running = crash.unwritten_calls, crash.running_calls
         log.warning(
-            "ledger.crashed",
-            run=crash.run,
-            lost=crash.unwritten_calls,
-            running=crash.running_calls,
-            exact=crash.is_exact,
+            "ledger.crashed", run=crash.run, lost=lost, running=running, exact=crash.is_exact
         )
 
     def on_new_file(log_path: Path | None) -> None:
@@ -59,13 +53,12 @@ def open_ledger(
         fields = {"variable": "HEADRACE_LEDGER", "file": str(location.path)}
         log.error("ledger.begun_anew", log_kept_as=str(log_path) if log_path else None, **fields)
 
-    retention_ms = None if location.keep_days is None else location.keep_days * DAY_MS
     run = ProcessRun(
         name=secrets.token_hex(8),
         version=version,
         folder=get_counters_folder(location.path.parent),
         now_ms=now_ms,
-        retention_ms=retention_ms,
+        retention_ms=None if location.keep_days is None else location.keep_days * DAY_MS,
     )
     store = STORES[location.kind](location.path, run, on_crash, on_new_file)
     counters = CallCounters(run.folder if location.kind == "sqlite" else None, run.name)
@@ -73,9 +66,8 @@ def open_ledger(
         store.open()
     except LedgerUnusable as error:
         counters.close(settled=True)
-        raise LedgerUnusable(
-            f"HEADRACE_LEDGER: {location.path} cannot be the ledger: {error.reason}"
-        ) from None
+        problem = f"{location.path} cannot be the ledger: {error.reason}"
+        raise LedgerUnusable(f"HEADRACE_LEDGER: {problem}") from None
     except LedgerWriteFailed as error:
         log.warning("ledger.failing", reason=error.reason)
     refused = RefusedRows(get_refused_path(location.path), run.name)

@@ -31,15 +31,10 @@ CREATE TABLE runs (
   version TEXT NOT NULL,
   started_ms INTEGER NOT NULL,
   seen_ms INTEGER NOT NULL,
-  begun INTEGER NOT NULL DEFAULT 0,
-  ended INTEGER NOT NULL DEFAULT 0,
-  settled INTEGER NOT NULL DEFAULT 0,
-  written INTEGER NOT NULL DEFAULT 0,
-  dropped INTEGER NOT NULL DEFAULT 0,
-  failures INTEGER NOT NULL DEFAULT 0,
-  closed_ms INTEGER,
-  crashed_ms INTEGER,
-  exact INTEGER,
+  begun INTEGER NOT NULL DEFAULT 0, ended INTEGER NOT NULL DEFAULT 0,
+  settled INTEGER NOT NULL DEFAULT 0, written INTEGER NOT NULL DEFAULT 0,
+  dropped INTEGER NOT NULL DEFAULT 0, failures INTEGER NOT NULL DEFAULT 0,
+  closed_ms INTEGER, crashed_ms INTEGER, exact INTEGER,
   pruned INTEGER NOT NULL DEFAULT 0,
   pruned_nano_usd INTEGER NOT NULL DEFAULT 0,
   pruned_usd REAL GENERATED ALWAYS AS (pruned_nano_usd / 1e9) VIRTUAL,
@@ -47,36 +42,22 @@ CREATE TABLE runs (
 )""",
         """
 CREATE TABLE calls (
-  run INTEGER NOT NULL REFERENCES runs,
-  seq INTEGER NOT NULL,
-  started_ms INTEGER NOT NULL,
-  duration_us INTEGER NOT NULL,
+  run INTEGER NOT NULL REFERENCES runs, seq INTEGER NOT NULL,
+  started_ms INTEGER NOT NULL, duration_us INTEGER NOT NULL,
   request_id TEXT, trace_id TEXT NOT NULL, span_id TEXT NOT NULL,
   key TEXT, deployment TEXT, tags TEXT, policy TEXT,
   dialect TEXT, endpoint TEXT, stream INTEGER, models TEXT,
-  status INTEGER,
-  outcome TEXT NOT NULL,
-  error TEXT,
-  cache TEXT NOT NULL,
-  attempts INTEGER NOT NULL,
-  tokens INTEGER,
-  cost_nano_usd INTEGER,
+  status INTEGER, outcome TEXT NOT NULL, error TEXT, cache TEXT NOT NULL,
+  attempts INTEGER NOT NULL, tokens INTEGER, cost_nano_usd INTEGER,
   cost_usd REAL GENERATED ALWAYS AS (cost_nano_usd / 1e9) VIRTUAL,
   PRIMARY KEY (run, seq)
 ) WITHOUT ROWID""",
         """
 CREATE TABLE attempts (
-  run INTEGER NOT NULL,
-  seq INTEGER NOT NULL,
-  number INTEGER NOT NULL,
-  leg INTEGER NOT NULL,
+  run INTEGER NOT NULL, seq INTEGER NOT NULL, number INTEGER NOT NULL, leg INTEGER NOT NULL,
   why TEXT NOT NULL CHECK (
     why = 'first' OR why = 'retry' OR why = 'fallback' OR why = 'hedge' OR why = 'guard'),
-  upstream TEXT NOT NULL,
-  provider TEXT,
-  model TEXT NOT NULL,
-  status INTEGER,
-  error TEXT,
+  upstream TEXT NOT NULL, provider TEXT, model TEXT NOT NULL, status INTEGER, error TEXT,
   input_tokens INTEGER, cached_input_tokens INTEGER, cache_write_tokens INTEGER,
   output_tokens INTEGER, reasoning_tokens INTEGER,
   audio_input_tokens INTEGER, audio_output_tokens INTEGER,
@@ -87,9 +68,7 @@ CREATE TABLE attempts (
   usage_source TEXT NOT NULL CHECK (
     usage_source = 'provider' OR usage_source = 'partial_estimate'
     OR usage_source = 'unknown' OR usage_source = 'none'),
-  cost_nano_usd INTEGER,
-  saved_nano_usd INTEGER,
-  served INTEGER NOT NULL,
+  cost_nano_usd INTEGER, saved_nano_usd INTEGER, served INTEGER NOT NULL,
   money TEXT NOT NULL CHECK (
     money = 'useful' OR money = 'retried' OR money = 'abandoned' OR money = 'blocked'
     OR money = 'shadow' OR money = 'cached'),
@@ -98,20 +77,15 @@ CREATE TABLE attempts (
     OR loss = 'retry' OR loss = 'hedge' OR loss = 'stopped'),
   cost_usd REAL GENERATED ALWAYS AS (cost_nano_usd / 1e9) VIRTUAL,
   saved_usd REAL GENERATED ALWAYS AS (saved_nano_usd / 1e9) VIRTUAL,
-  cache_write_1h_tokens INTEGER,
-  web_searches INTEGER,
-  response_id TEXT,
+  cache_write_1h_tokens INTEGER, web_searches INTEGER, response_id TEXT,
   PRIMARY KEY (run, seq, number)
 ) WITHOUT ROWID""",
         "CREATE TABLE budgets "
         "(id INTEGER PRIMARY KEY, name TEXT NOT NULL, scope TEXT NOT NULL, UNIQUE (name, scope))",
         """
 CREATE TABLE charges (
-  run INTEGER NOT NULL,
-  seq INTEGER NOT NULL,
-  budget INTEGER NOT NULL REFERENCES budgets,
-  started_ms INTEGER NOT NULL,
-  cost_nano_usd INTEGER NOT NULL,
+  run INTEGER NOT NULL, seq INTEGER NOT NULL, budget INTEGER NOT NULL REFERENCES budgets,
+  started_ms INTEGER NOT NULL, cost_nano_usd INTEGER NOT NULL,
   cost_usd REAL GENERATED ALWAYS AS (cost_nano_usd / 1e9) VIRTUAL,
   PRIMARY KEY (run, seq, budget)
 ) WITHOUT ROWID""",
