@@ -231,6 +231,7 @@ def build_groundedness_factory(
     return PromptDetectorFactory(build_detector)
 
 
+ADHERENCE_DETAILS = make_inverse_score_details("adherence_score")
 GROUNDED_GUARD = GuardKind(
     GroundedConfig,
     lambda keys, context: build_groundedness_factory(keys),
@@ -241,10 +242,7 @@ GROUNDED_GUARD = GuardKind(
             "hallucination", "is_hallucination", lambda results: {"is_hallucination": results.flag}
         ),
         DetectionFormat(
-            "adherence",
-            "adherence_score",
-            make_inverse_score_details("adherence_score"),
-            summary=get_inverse_flag,
+            "adherence", "adherence_score", ADHERENCE_DETAILS, summary=get_inverse_flag
         ),
     ),
 )
@@ -312,6 +310,7 @@ class RelevantConfig(Section):
     """Minimum irrelevance of a response."""
 
 
+RELEVANCY_DETAILS = make_inverse_score_details("relevancy_score")
 RELEVANT_GUARD = GuardKind(
     RelevantConfig,
     lambda keys, context: build_relevance_factory(keys.threshold),
@@ -319,10 +318,7 @@ RELEVANT_GUARD = GuardKind(
     is_output_only=True,
     detections=(
         DetectionFormat(
-            "relevancy",
-            "relevancy_score",
-            make_inverse_score_details("relevancy_score"),
-            summary=get_inverse_flag,
+            "relevancy", "relevancy_score", RELEVANCY_DETAILS, summary=get_inverse_flag
         ),
     ),
 )

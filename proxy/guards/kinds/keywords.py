@@ -105,13 +105,6 @@ def _build_keywords_detector(keys: KeywordsConfig, context: GuardContext) -> Key
     return Keywords("word", words, keys.patterns, whole_words=keys.whole_words)
 
 
-KIND = GuardKind(
-    KeywordsConfig,
-    _build_keywords_detector,
-    cased=False,
-    detections=(
-        DetectionFormat(
-            "keyword_detector", "keyword_detected", make_counts_details("detected_counts")
-        ),
-    ),
-)
+DETAILS = make_counts_details("detected_counts")
+DETECTION = DetectionFormat("keyword_detector", "keyword_detected", DETAILS)
+KIND = GuardKind(KeywordsConfig, _build_keywords_detector, cased=False, detections=(DETECTION,))

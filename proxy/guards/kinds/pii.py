@@ -129,19 +129,12 @@ def _build_entity_patterns(
     if "email" in entities:
         yield StreamPattern(EMAIL_PATTERN), _find_email
     if entities & {"phone", "card"}:
-        yield (
-            StreamPattern(numbers.DIGIT_RUN, CONTEXT_CHARS),
-            _build_digit_run_finder(phone_detector, cards="card" in entities),
-        )
+        finder = _build_digit_run_finder(phone_detector, cards="card" in entities)
+        yield StreamPattern(numbers.DIGIT_RUN, CONTEXT_CHARS), finder
     if "iban" in entities:
-        yield (
-            StreamPattern(
-                identifiers.IBAN_PATTERN,
-                marker_pattern=identifiers.IBAN_START,
-                compiled=Pattern(identifiers.IBAN_START),
-            ),
-            identifiers.find_iban,
-        )
+        pattern, start = identifiers.IBAN_PATTERN, identifiers.IBAN_START
+        iban = StreamPattern(pattern, marker_pattern=start, compiled=Pattern(start))
+        yield iban, identifiers.find_iban
     if "ip" in entities:
         yield StreamPattern(IPV4_PATTERN, numbers.CHARS_AFTER), _find_ip_address
         yield StreamPattern(IPV6_PATTERN, numbers.CHARS_AFTER), _find_ip_address
@@ -190,12 +183,8 @@ def _find_ip_address(text: str, start: int, end: int) -> Iterator[Finding]:
         following[:1] == "." and following[1:].isdigit()
     ):
         return
-    yield Finding(
-        start=start,
-        end=end,
-        kind="ip",
-        score=0.3 if part.has_keyword_nearby(numbers.CONTEXT_WORDS["version"]) else 0.9,
-    )
+    score = 0.3 if part.has_keyword_nearby(numbers.CONTEXT_WORDS["version"]) else 0.9
+    yield Finding(start, end, "ip", score)
 
 
 class PiiConfig(Section):

@@ -153,14 +153,10 @@ class SpongeConfig(Section):
     """Texts with long repetitions, which waste processing time."""
 
 
+SPONGE_DETAILS = make_flag_details("sponge_attack_detected")
+SPONGE_DETECTION = DetectionFormat("sponge_attack", "sponge_attack", SPONGE_DETAILS)
 SPONGE_GUARD = GuardKind(
-    SpongeConfig,
-    lambda keys, context: Sponge(),
-    detections=(
-        DetectionFormat(
-            "sponge_attack", "sponge_attack", make_flag_details("sponge_attack_detected")
-        ),
-    ),
+    SpongeConfig, lambda keys, context: Sponge(), detections=(SPONGE_DETECTION,)
 )
 
 

@@ -8,7 +8,7 @@ in a sentence, and split, encoded or reversed values, are not found.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated
 
 from pydantic import Field
@@ -49,12 +49,9 @@ class Secrets:
 
     def __init__(self, lookback: int = DEFAULT_LOOKBACK) -> None:
         self.lookback = max(lookback, MIN_LOOKBACK)
+        compile_later = partial(re2set.Pattern, lazy=True)
         self._long: list[_LongSecret] = [
-            (
-                kind,
-                re2set.Pattern(opening, lazy=True),
-                re2set.Pattern(LONG_PATTERNS[kind], lazy=True),
-            )
+            (kind, compile_later(opening), compile_later(LONG_PATTERNS[kind]))
             for kind, opening in LONG_OPENINGS.items()
         ]
         known_rules = gitleaks.read_gitleaks_and_betterleaks_rules()
