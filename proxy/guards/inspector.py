@@ -219,6 +219,8 @@ class WholeResponseInspector:
         walk = self.walk
         if inspects_every_string(frame.family):
             walk = partial(walk_response_document, family=frame.family, is_event=False)
-        inspector = DocumentInspector(self.engine, self.record, "output", walk, frame=frame)
+        inspector = DocumentInspector(
+            self.engine, self.record, stage="output", walk=walk, frame=frame
+        )
         doc = await inspector.inspect(self.rules, document_before, self.call.body)
         return (frame if doc is document_before else replace_document(frame, doc, self.call),)

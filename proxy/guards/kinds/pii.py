@@ -184,7 +184,7 @@ def _find_ip_address(text: str, start: int, end: int) -> Iterator[Finding]:
     ):
         return
     score = 0.3 if part.has_keyword_nearby(numbers.CONTEXT_WORDS["version"]) else 0.9
-    yield Finding(start, end, "ip", score)
+    yield Finding(start, end, "ip", score=score)
 
 
 class PiiConfig(Section):

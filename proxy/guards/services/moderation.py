@@ -94,7 +94,7 @@ class Moderation:
         worst = max(sorted(matches), key=lambda name: scores.get(name, 1.0))
         kind = worst if worst in (*self.categories, *CATEGORIES) else OTHER_CATEGORY
         score = min(1.0, max(0.0, scores.get(worst, 1.0)))
-        return [Finding(0, length, kind, score)]
+        return [Finding(0, length, kind, score=score)]
 
 
 Category = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_/-]{0,63}$")]

@@ -98,7 +98,7 @@ class Webhook:
         if end > length or (start >= end and finding.end is not None):
             raise BadAnswer
         kind = finding.kind if finding.kind in {*self.kinds, DEFAULT_KIND} else OTHER_KIND
-        return Finding(start, end, kind, finding.score)
+        return Finding(start, end, kind, score=finding.score)
 
 
 class WebhookConfig(Section):
