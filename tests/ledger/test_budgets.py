@@ -125,7 +125,7 @@ async def test_counters_hold_every_charge(budget: BudgetQuery, tmp_path: Path) -
 
     assert await of(path, budget) == {SUPPORT: 2 * COST, SEARCH: 5}
     assert await of(path, budget, since_min=1) == {SUPPORT: COST, SEARCH: 5}
-    [run] = stored_rows(path, "runs")
+    [run] = records.stored_rows(path, "runs")
     for name, expected in ((run["name"], [COST, 0]), ("other", [2 * COST, 5])):
         excluded = CallsOfRun(name, NOON_MS + 2 * 60_000)
         assert await of(path, budget, excluded=excluded) == dict(
