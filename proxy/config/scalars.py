@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
@@ -73,6 +73,19 @@ def make_pattern_annotations(
     return AfterValidator(check), WithJsonSchema(_make_pattern_schema(pattern, example))
 
 
+def parse_text(
+    parse: Callable[[Any], Any], pattern: str, example: str
+) -> tuple[BeforeValidator, WithJsonSchema]:
+    """Return annotations for a value that is written as text and parsed."""
+    return BeforeValidator(parse), WithJsonSchema(_make_pattern_schema(pattern, example))
+
+
+def number_or_text(pattern: str, **bounds: Any) -> WithJsonSchema:
+    """Return the schema of a number that may be written as text."""
+    text = {"type": "string", "pattern": f"^(?:{pattern})$"}
+    return WithJsonSchema({"anyOf": [{"type": "number", **bounds}, text]})
+
+
 @frozen
 class OneOfWords:
     """Annotation of text that must be one of ``words``, like a ``Literal``."""
@@ -95,28 +108,13 @@ LongText = Annotated[str, StringConstraints(min_length=1, max_length=8000)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
 PositiveInt = Annotated[int, Field(ge=1)]
-Duration = Annotated[
-    float,
-    BeforeValidator(units.parse_duration),
-    WithJsonSchema(_make_pattern_schema(units.DURATION_PATTERN, "5s")),
-]
-Size = Annotated[
-    int,
-    BeforeValidator(units.parse_size),
-    WithJsonSchema(_make_pattern_schema(units.SIZE_PATTERN, "64MiB")),
-]
+Duration = Annotated[float, *parse_text(units.parse_duration, units.DURATION_PATTERN, "5s")]
+Size = Annotated[int, *parse_text(units.parse_size, units.SIZE_PATTERN, "64MiB")]
 Usd = Annotated[
     Decimal,
     BeforeValidator(units.parse_decimal_usd),
     Field(ge=0),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": f"^{USD_PATTERN}$"},
-            ]
-        }
-    ),
+    number_or_text(USD_PATTERN, minimum=0),
 ]
 
 
@@ -129,14 +127,7 @@ def _check_positive(value: Decimal) -> Decimal:
 PositiveUsd = Annotated[
     Usd,
     AfterValidator(_check_positive),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0},
-                {"type": "string", "pattern": f"^(?=.*[1-9]){USD_PATTERN}$"},
-            ]
-        }
-    ),
+    number_or_text(rf"(?=.*[1-9]){USD_PATTERN}", exclusiveMinimum=0),
 ]
 Day = Annotated[
     date | None,

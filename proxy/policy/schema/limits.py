@@ -10,7 +10,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
-    WithJsonSchema,
     create_model,
 )
 
@@ -21,6 +20,8 @@ from proxy.config.scalars import (
     Section,
     Zone,
     make_pattern_annotations,
+    number_or_text,
+    parse_text,
 )
 from proxy.config.shapes import (
     Requirement,
@@ -44,43 +45,22 @@ ScopePart = Annotated[
 ]
 Rate = Annotated[
     tuple[int, int],
-    BeforeValidator(units.parse_rate),
+    *parse_text(units.parse_rate, units.RATE_PATTERN, "600 per minute"),
     PlainSerializer(units.format_rate),
-    WithJsonSchema(
-        {"type": "string", "pattern": f"^{units.RATE_PATTERN}$", "examples": ["600 per minute"]}
-    ),
 ]
+BUDGET_PATTERN = units.MAX_USD_CHECK + units.BUDGET_PATTERN
 Budget = Annotated[
     tuple[int, str],
-    BeforeValidator(units.parse_budget),
+    *parse_text(units.parse_budget, BUDGET_PATTERN, "500 per month"),
     PlainSerializer(units.format_budget),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": f"^{units.MAX_USD_CHECK}{units.BUDGET_PATTERN}$",
-            "examples": ["500 per month"],
-        }
-    ),
 ]
 Count = Annotated[
     int,
     BeforeValidator(units.parse_count),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1},
-                {"type": "string", "pattern": f"^{units.COUNT_PATTERN}$"},
-            ]
-        }
-    ),
+    number_or_text(units.COUNT_PATTERN, type="integer", minimum=1),
 ]
-Percentage = Annotated[
-    float,
-    BeforeValidator(units.parse_percent),
-    WithJsonSchema(
-        {"type": "string", "pattern": f"^(?:{units.PERCENT_PATTERN})%$", "examples": ["80%"]}
-    ),
-]
+PERCENTAGE_PATTERN = f"(?:{units.PERCENT_PATTERN})%"
+Percentage = Annotated[float, *parse_text(units.parse_percent, PERCENTAGE_PATTERN, "80%")]
 
 
 def _build_scope_part_condition(pattern: str) -> ShapeCondition:

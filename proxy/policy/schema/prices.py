@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, Field, ValidationError
 
-from proxy.config.scalars import Day, Section, Usd
+from proxy.config.scalars import Day, Section, Usd, number_or_text
 from proxy.config.shapes import Requirement, any_of, is_not_null
 
 MIN_PRICE_USD = Decimal("0.001")
@@ -31,18 +31,10 @@ def _check_price_range(value: Decimal) -> Decimal:
 UsdPerMillion = Annotated[
     Usd,
     AfterValidator(_check_price_range),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"const": 0},
-                {
-                    "type": "number",
-                    "minimum": float(MIN_PRICE_USD),
-                    "maximum": float(MAX_PRICE_USD),
-                },
-                {"type": "string", "pattern": rf"^(?:0+(?:\.0+)?|{_PRICE_PATTERN})$"},
-            ]
-        }
+    number_or_text(
+        rf"0+(?:\.0+)?|{_PRICE_PATTERN}",
+        maximum=float(MAX_PRICE_USD),
+        anyOf=[{"const": 0}, {"minimum": float(MIN_PRICE_USD)}],
     ),
 ]
 
