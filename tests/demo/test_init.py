@@ -35,33 +35,10 @@ TOP = Path(__file__).parents[2]
 async def printed(tmp_path: Path) -> AsyncIterator[str]:
     """Start the demo and yield its output until it is ready."""
     installed_model(Address("127.0.0.1", 1))
-    policies = tmp_path / "policies"
-    shutil.copytree(TOP / "policies", policies)
-    upstreams = policies / "upstreams.yaml"
-    upstreams.write_text(upstreams.read_text().replace(":8089", f":{free_port()}"))
-    free = "127.0.0.1:0"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "proxy", "demo", "--policies", str(policies)),
-        *("--listen", free, "--admin-listen", free),
-        stdout=PIPE,
-        stderr=STDOUT,
-        cwd=TOP,
-    )
-    assert process.stdout is not None
-    text = b""
-    async with asyncio.timeout(60):
-        while b"/metrics" not in text:
-            line = await process.stdout.readline()
-            assert line, text.decode()
-            text += line
-    try:
-        yield text.decode()
-    finally:
-        process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(20):
-            remainder = await process.stdout.read()
-            code = await process.wait()
-        assert code == 0, remainder.decode()
+    async with demo(tmp_path) as running:
+        await running.wait_for("/metrics")
+        yield running.printed
+        assert await running.stop() == 0, running.printed
 
 
 def commands(printed: str) -> list[str]:
@@ -162,14 +139,15 @@ def policies_with(folder: Path, model_port: int) -> Path:
 
 
 @asynccontextmanager
-async def demo(folder: Path, runtime: str, **environ: str) -> AsyncIterator[Demo]:
-    """Run the demo with a fake runtime of the model, which writes its process id to a file.
+async def demo(folder: Path, runtime: str | None = None, **environ: str) -> AsyncIterator[Demo]:
+    """Run the demo, by default with the real model.
 
-    The HTTP proxies of the environment do not exist: a demo that used them could not answer.
+    A fake ``runtime`` of the model writes its process id to a file. The HTTP proxies of the
+    environment do not exist: a demo that used them could not answer.
     """
-    (folder / "xllamacpp.py").write_text(
-        f"import os\nopen({str(folder / 'pid')!r}, 'w').write(str(os.getpid()))\n{RUNTIME}{runtime}"
-    )
+    if runtime is not None:
+        note = f"import os\nopen({str(folder / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        (folder / "xllamacpp.py").write_text(f"{note}{RUNTIME}{runtime}")
     policies = policies_with(folder, free_port())
     arguments = ("--policies", str(policies), "--listen", FREE, "--admin-listen", FREE)
     process = await asyncio.create_subprocess_exec(
@@ -180,7 +158,7 @@ async def demo(folder: Path, runtime: str, **environ: str) -> AsyncIterator[Demo
         env={**os.environ, **PROXIES, **environ, "PYTHONPATH": str(folder), "TMPDIR": str(folder)},
     )
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(100):
             yield Demo(process)
     finally:
         if process.returncode is None:
@@ -188,13 +166,10 @@ async def demo(folder: Path, runtime: str, **environ: str) -> AsyncIterator[Demo
             await process.wait()
 
 
-def has_pid(folder: Path) -> bool:
-    file = folder / "pid"
-    return file.exists() and bool(file.read_text())
-
-
 def model_pid(folder: Path) -> int:
-    return int((folder / "pid").read_text())
+    """Return the process id of the model, 0 before it runs."""
+    file = folder / "pid"
+    return int(file.read_text() or 0) if file.exists() else 0
 
 
 def is_running(pid: int) -> bool:
@@ -232,7 +207,7 @@ async def test_simulated_responses_replace_a_killed_model(moment: str, tmp_path:
 async def test_ctrl_c_stops_a_loading_demo(tmp_path: Path) -> None:
     async with demo(tmp_path, RUNTIMES["never-ready"]) as running:
         await running.wait_for("Starting")
-        await eventually(lambda: has_pid(tmp_path))
+        await eventually(lambda: model_pid(tmp_path) > 0)
 
         code = await running.stop()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -58,22 +58,30 @@ def test_duplicate_name_reports_both_locations(tmp_path: Path) -> None:
         load_policies(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "\n\n"])
-def test_empty_file_is_refused(content: str, tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(content)
-
-    with pytest.raises(PolicyError, match=r"^a\.yaml:1:1: is empty\. Remove the file"):
-        load_policies(tmp_path)
+def link_to_nothing(folder: Path) -> None:
+    (folder / "tags.yaml").write_text("tags: {team: [support]}\n")
+    (folder / "keys.yaml").symlink_to("..data/keys.yaml")
 
 
-def test_folder_without_files_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match=r"contains no \.yaml file"):
-        load_policies(tmp_path)
+@for_each(
+    ("prepare", "message"),
+    [
+        (lambda folder: (folder / "a.yaml").write_text(""), r"^a\.yaml:1:1: is empty\. Remove"),
+        (lambda folder: (folder / "a.yaml").write_text("\n\n"), r"^a\.yaml:1:1: is empty\. Remove"),
+        (lambda folder: None, r"contains no \.yaml file"),
+        (Path.rmdir, r"^policies:1:1: cannot be read: No such file"),
+        (link_to_nothing, r"keys\.yaml:1:1: cannot be read: No such file"),
+    ],
+)
+def test_incomplete_folder_is_refused(
+    prepare: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    prepare(folder)
 
-
-def test_missing_folder_is_reported() -> None:
-    with pytest.raises(PolicyError, match=r"^nowhere:1:1: cannot be read: No such file"):
-        load_policies(Path(__file__).with_name("nowhere"))
+    with pytest.raises(PolicyError, match=message):
+        load_policies(folder)
 
 
 def test_mounted_config_map_is_read_once(tmp_path: Path) -> None:
@@ -85,14 +93,6 @@ def test_mounted_config_map_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "again").symlink_to(".")
 
     assert list(load_policies(tmp_path).policies.tags) == ["team"]
-
-
-def test_dangling_link_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "tags.yaml").write_text("tags: {team: [support]}\n")
-    (tmp_path / "keys.yaml").symlink_to("..data/keys.yaml")
-
-    with pytest.raises(PolicyError, match=r"keys\.yaml:1:1: cannot be read: No such file"):
-        load_policies(tmp_path)
 
 
 def test_number_of_files_is_bounded(tmp_path: Path) -> None:

@@ -26,27 +26,9 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)```", (TOP / "docs/policies.md").read_text
 SCHEMA = jsonschema_rs.validator_for(build_json_schema())
 OF_TESTS = jsonschema_rs.validator_for(build_schema(Suite, "tests"))
 SHAPES = (
-    "caller-tags-otherwise-unknown",
-    "deployment-name-with-capitals",
-    "deployment-without-targets",
-    "duration-without-a-unit",
-    "guard-of-an-unknown-kind",
-    "key-that-may-do-something-unknown",
-    "key-with-a-short-digest",
-    "key-without-deployments",
-    "price-below-zero",
-    "secret-written-down",
-    "size-without-a-unit",
-    "target-with-an-unknown-endpoint",
-    "target-without-a-model",
-    "unknown-dialect",
-    "unknown-key-of-an-upstream",
-    "rule-with-an-unknown-key",
-    "set-of-the-prompt",
-    "cap-below-one-token",
-    "time-that-is-none",
-    "unknown-section",
-    "yes-is-a-word",
+    *("deployment-name-with-capitals", "guard-of-an-unknown-kind", "target-without-a-model"),
+    *("unknown-key-of-an-upstream", "rule-with-an-unknown-key", "set-of-the-prompt"),
+    *("unknown-section", "yes-is-a-word"),
 )
 
 
