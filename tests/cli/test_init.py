@@ -146,14 +146,11 @@ def test_generated_key_passes_check(chosen: tuple[str, ...], tmp_path: Path) -> 
     ("policies", "flags", "reason"),
     [
         ("tags: {}\n", [], "no deployment that a key could call"),
-        (
-            policies_for("https://x.test"),
-            ["--deployment", "nowhere"],
-            'deployment "nowhere" does not exist',
-        ),
+        (policies_for("https://x.test"), ["--deployment", "nowhere"],
+            'deployment "nowhere" does not exist'),
         ("upstream: {}\n", [], '. Did you mean "upstreams"?'),
     ],
-)
+)  # fmt: skip
 def test_invalid_key_is_not_generated(
     policies: str, flags: list[str], reason: str, tmp_path: Path
 ) -> None:
@@ -190,13 +187,10 @@ def test_key_with_deployments_needs_no_folder(tmp_path: Path) -> None:
         (("serve", "--policies", "nowhere"), {}, "Create it with `headrace init nowhere`."),
         (("demo", "--policies", "nowhere"), {}, "Run the demo in a checkout of Headrace"),
         (("serve", "--policies", "policies"), {"HEADRACE_TRACE_RATIO": "x"}, "TRACE_RATIO"),
-        (
-            ("serve", "--policies", "policies", "--listen", FREE, "--admin-listen", FREE),
-            {"AIOHTTP_NO_EXTENSIONS": "1"},
-            "without its C parser",
-        ),
+        (("serve", "--policies", "policies", "--listen", FREE, "--admin-listen", FREE),
+            {"AIOHTTP_NO_EXTENSIONS": "1"}, "without its C parser"),
     ],
-)
+)  # fmt: skip
 async def test_failed_start_has_a_reason(
     arguments: tuple[str, ...], environ: dict[str, str], message: str
 ) -> None:
@@ -222,26 +216,14 @@ async def test_metrics_are_listed_with_series_bounds() -> None:
 @for_each(
     ("policy", "flags", "environ", "message"),
     [
-        (
-            "keys: {demo: {sha256: abc}}\n",
-            [],
-            {},
-            'x.yaml:1:8: keys.demo: required key "deployments" is missing',
-        ),
-        (
-            policies_for("http://127.0.0.1:1"),
-            [],
-            {"HEADRACE_DRAIN_SECOND": "5"},
-            "HEADRACE_DRAIN_SECOND is not a known variable (did you mean HEADRACE_DRAIN_SECONDS?)",
-        ),
-        (
-            "keys: {}\n",
-            ["--policies", "policies", "--listen", "0.0.0.0:0", "--admin-listen", FREE],
-            {},
-            "keys.demo is the public key of the demo",
-        ),
+        ("keys: {demo: {sha256: abc}}\n", [], {},
+            'x.yaml:1:8: keys.demo: required key "deployments" is missing'),
+        (policies_for("http://127.0.0.1:1"), [], {"HEADRACE_DRAIN_SECOND": "5"},
+            "HEADRACE_DRAIN_SECOND is not a known variable (did you mean HEADRACE_DRAIN_SECONDS?)"),
+        ("keys: {}\n", ["--policies", "policies", "--listen", "0.0.0.0:0", "--admin-listen", FREE],
+            {}, "keys.demo is the public key of the demo"),
     ],
-)
+)  # fmt: skip
 async def test_invalid_setup_prevents_start(
     policy: str, flags: list[str], environ: dict[str, str], message: str, tmp_path: Path
 ) -> None:

@@ -66,26 +66,20 @@ def test_text_is_parsed(parse: Callable[[Any], Any], text: Any, value: Any) -> N
 INVALID: list[tuple[Callable[[Any], Any], str, list[Any]]] = [
     (units.parse_duration, "must be", [5, "5", "s", "5 s", "5x", "0s", "-5s", None, ["5s"], True]),
     (units.parse_size, "must be a size", [64, "64", "64 MiB", "64mb", "-1kB"]),
-    (
-        units.parse_decimal_usd,
-        "number of USD",
-        ["cheap", True, None, "inf", float("nan"), "1e19", "1e999999", "1e-19"],
-    ),
+    (units.parse_decimal_usd, "number of USD",
+        ["cheap", True, None, "inf", float("nan"), "1e19", "1e999999", "1e-19"]),
     (units.parse_day, "must be a day", ["31.1.2026", 20260131, "2026-02-30"]),
     (
         units.parse_rate,
         "must be a",
         [600, "600", "600/min", "0 per minute", "1.5 per minute", "5 per 0 minutes", "5 per month"],
     ),
-    (
-        units.parse_budget,
-        "must be USD",
-        [500, "500", "0 per day", "0.0000000001 per day", "5 per 2 days"],
-    ),
+    (units.parse_budget, "must be USD",
+        [500, "500", "0 per day", "0.0000000001 per day", "5 per 2 days"]),
     (units.parse_budget, "must be at most 9,000,000 USD", ["9000000.000000001 per month"]),
     (units.parse_count, "must be a whole number", [0, -1, 1.5, "0.0001k", "k", True, None]),
     (units.parse_percent, "must be a percentage", ["0%", "101%", "80", 0.8, "80.5%"]),
-]
+]  # fmt: skip
 
 
 @for_each(

@@ -129,15 +129,12 @@ WRONG, GOOD = "upstream: {}\n", policies_for("http://127.0.0.1:9")
     ("texts", "events", "results"),
     [
         ([WRONG, GOOD, GOOD], ["rejected", "restored"], ["rejected", "restored", "unchanged"]),
-        (
-            [WRONG, GOOD.replace("gpt-4o-mini", "new"), GOOD],
-            ["rejected", "in_force", "in_force"],
-            ["rejected", "in_force", "in_force"],
-        ),
+        ([WRONG, GOOD.replace("gpt-4o-mini", "new"), GOOD], ["rejected", "in_force", "in_force"],
+            ["rejected", "in_force", "in_force"]),
         (["keys: {}\n"], ["in_force", "no_keys"], ["in_force"]),
     ],
     ids=["restored", "new revision after a rejection", "explicitly no keys"],
-)
+)  # fmt: skip
 async def test_reloads_have_results_and_events(
     texts: list[str], events: list[str], results: list[str], stored: StoreOverFolder
 ) -> None:

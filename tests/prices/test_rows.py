@@ -38,39 +38,22 @@ def merge(old: Rows, new: Rows) -> Rows:
     ("old", "new", "rows"),
     [
         ((PriceRow(None, OLD),), (PriceRow(None, OLD),), (PriceRow(None, OLD),)),
-        (
-            (PriceRow(None, OLD),),
-            (PriceRow(None, NEW),),
-            (PriceRow(None, OLD), PriceRow(TODAY, NEW)),
-        ),
-        (
-            (PriceRow(None, OLD),),
-            (PriceRow(EARLIER, NEW),),
-            (PriceRow(None, OLD), PriceRow(TODAY, NEW)),
-        ),
-        (
-            (PriceRow(None, OLD),),
-            (PriceRow(None, OLD), PriceRow(LATER, NEW)),
-            (PriceRow(None, OLD), PriceRow(LATER, NEW)),
-        ),
-        (
-            (PriceRow(None, OLD), PriceRow(LATER, NEW)),
-            (PriceRow(None, OLD), PriceRow(LATER, NEXT)),
-            (PriceRow(None, OLD), PriceRow(LATER, NEXT)),
-        ),
-        (
-            (PriceRow(None, NEXT), PriceRow(EARLIER, OLD)),
+        ((PriceRow(None, OLD),), (PriceRow(None, NEW),),
+            (PriceRow(None, OLD), PriceRow(TODAY, NEW))),
+        ((PriceRow(None, OLD),), (PriceRow(EARLIER, NEW),),
+            (PriceRow(None, OLD), PriceRow(TODAY, NEW))),
+        ((PriceRow(None, OLD),), (PriceRow(None, OLD), PriceRow(LATER, NEW)),
+            (PriceRow(None, OLD), PriceRow(LATER, NEW))),
+        ((PriceRow(None, OLD), PriceRow(LATER, NEW)), (PriceRow(None, OLD), PriceRow(LATER, NEXT)),
+            (PriceRow(None, OLD), PriceRow(LATER, NEXT))),
+        ((PriceRow(None, NEXT), PriceRow(EARLIER, OLD)),
             (PriceRow(None, NEW), PriceRow(EARLIER, OLD)),
-            (PriceRow(None, NEXT), PriceRow(EARLIER, OLD)),
-        ),
-        (
-            (PriceRow(None, OLD), PriceRow(TODAY, NEW)),
-            (PriceRow(None, NEXT),),
-            (PriceRow(None, OLD), PriceRow(TODAY, NEXT)),
-        ),
+            (PriceRow(None, NEXT), PriceRow(EARLIER, OLD))),
+        ((PriceRow(None, OLD), PriceRow(TODAY, NEW)), (PriceRow(None, NEXT),),
+            (PriceRow(None, OLD), PriceRow(TODAY, NEXT))),
     ],
     ids=["same", "dearer", "dearer-since", "announced", "otherwise", "corrected", "twice-a-day"],
-)
+)  # fmt: skip
 def test_new_price_applies_from_today(old: Rows, new: Rows, rows: Rows) -> None:
     assert merge(old, new) == rows
 

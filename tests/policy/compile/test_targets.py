@@ -49,36 +49,23 @@ RULE = "rules: [{name: r, RULE}]"
 @for_each(
     ("changes", "error"),
     [
-        (
-            [(PRICE, "")],
-            f'9:15: deployments.chat.targets[0]: model "m" has no known price, {SAY}',
-        ),
-        (
-            [(", output: 2", "")],
-            f"9:15: deployments.chat.targets[0]: model \"m\" has no price for output, {SAY}",
-        ),
-        (
-            [("{input: 1, output: 2}", "{output: 2}")],
-            f"9:15: deployments.chat.targets[0]: model \"m\" has no price for input, {SAY}",
-        ),
-        (
-            [("}]\nprices", "}]\n    fallback: [{upstream: up, model: spare}]\nprices")],
-            f"10:16: deployments.chat.fallback[0]: model \"spare\" has no known price, {SAY}",
-        ),
-        (
-            [("rules: []", RULE), ("RULE", "targets: [{upstream: up, model: x}]")],
-            f"6:33: policies.default.rules[0].targets[0]: model \"x\" has no known price, {SAY}",
-        ),
+        ([(PRICE, "")], f'9:15: deployments.chat.targets[0]: model "m" has no known price, {SAY}'),
+        ([(", output: 2", "")],
+            f"9:15: deployments.chat.targets[0]: model \"m\" has no price for output, {SAY}"),
+        ([("{input: 1, output: 2}", "{output: 2}")],
+            f"9:15: deployments.chat.targets[0]: model \"m\" has no price for input, {SAY}"),
+        ([("}]\nprices", "}]\n    fallback: [{upstream: up, model: spare}]\nprices")],
+            f"10:16: deployments.chat.fallback[0]: model \"spare\" has no known price, {SAY}"),
+        ([("rules: []", RULE), ("RULE", "targets: [{upstream: up, model: x}]")],
+            f"6:33: policies.default.rules[0].targets[0]: model \"x\" has no known price, {SAY}"),
         (
             [("rules: []", RULE), ("RULE", "targets: [{upstream: up, model: x}]"), ("limits: ["
               "{name: month, usd: 5 per month}]", "limits: []"),
              ("model: x}]", "model: x}], limits: [{name: month, usd: 5 per month}]")],
             f"6:33: policies.default.rules[0].targets[0]: model \"x\" has no known price, {SAY}",
         ),
-        (
-            [("per month}]", "per month, mode: shadow}]"), (PRICE, "")],
-            f"9:15: deployments.chat.targets[0]: model \"m\" has no known price, {SAY}",
-        ),
+        ([("per month}]", "per month, mode: shadow}]"), (PRICE, "")],
+            f"9:15: deployments.chat.targets[0]: model \"m\" has no known price, {SAY}"),
     ],
 )  # fmt: skip
 def test_budget_needs_price(changes: list[tuple[str, str]], error: str, tmp_path: Path) -> None:
@@ -245,14 +232,11 @@ async def test_deployment_is_called_by_any_alias(
 
 
 AZURES = [
-    (
-        "",
-        "{api-version: 2024-10-21}",
-        "/openai/deployments/my%2Fgpt/chat/completions?api-version=2024-10-21",
-    ),
+    ("", "{api-version: 2024-10-21}",
+        "/openai/deployments/my%2Fgpt/chat/completions?api-version=2024-10-21"),
     ("", "{}", "/openai/v1/chat/completions"),
     ("/openai/v1/", "{api-version: preview}", "/openai/v1/chat/completions?api-version=preview"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("base", "query", "path"), AZURES, ids=["classic", "next", "preview"])

@@ -68,26 +68,18 @@ def test_condition_matches(when: dict[str, Any]) -> None:
     ("when", "why"),
     [
         ({"key": "batch"}, "key of the call is widget, the rule expects batch"),
-        (
-            {"dialect": ["scale", "enkrypt"]},
-            "dialect of the call is openai, the rule expects enkrypt or scale",
-        ),
-        (
-            {"model": {"glob": "gpt-3*"}},
-            "model of the call is gpt-4o-mini, the rule expects gpt-3*",
-        ),
-        (
-            {"model": {"glob": "gpt*", "in": ["gpt-4", "gpt-5", "smol"]}},
-            "model of the call is gpt-4o-mini, the rule expects gpt-4 or gpt-5",
-        ),
+        ({"dialect": ["scale", "enkrypt"]},
+            "dialect of the call is openai, the rule expects enkrypt or scale"),
+        ({"model": {"glob": "gpt-3*"}},
+            "model of the call is gpt-4o-mini, the rule expects gpt-3*"),
+        ({"model": {"glob": "gpt*", "in": ["gpt-4", "gpt-5", "smol"]}},
+            "model of the call is gpt-4o-mini, the rule expects gpt-4 or gpt-5"),
         ({"stream": True}, "the call is not streamed"),
         ({"tag": {"env": "prod"}}, "tag env is not set"),
         ({"tag": {"team": "search"}}, "tag team of the call is support, the rule expects search"),
         ({"header": {"x-plan": "free"}}, "header x-plan is not set"),
-        (
-            {"header": {"x-canary": "no"}},
-            "header x-canary of the call has another value, the rule expects no",
-        ),
+        ({"header": {"x-canary": "no"}},
+            "header x-canary of the call has another value, the rule expects no"),
         ({"key": "widget", "stream": True}, "the call is not streamed"),
         (
             {"any": [{"key": "batch"}, {"stream": True}]},
@@ -95,10 +87,8 @@ def test_condition_matches(when: dict[str, Any]) -> None:
             "the call is not streamed",
         ),
         ({"not": {"key": "widget"}}, "the condition under `not` matches: {key: widget}"),
-        (
-            friday("00:00-23:30"),
-            "the call arrived at Fri 23:30, the rule expects {between: 00:00-23:30}",
-        ),
+        (friday("00:00-23:30"),
+            "the call arrived at Fri 23:30, the rule expects {between: 00:00-23:30}"),
         (
             friday("22:00-06:00", days=["thu", "sat"]),
             "the call arrived at Fri 23:30, the rule expects "
@@ -111,7 +101,7 @@ def test_condition_matches(when: dict[str, Any]) -> None:
         ),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_mismatch_has_a_reason(when: dict[str, Any], why: str) -> None:
     assert not compile_condition(when).build_matcher()(FACTS)
     assert compile_condition(when).find_mismatch(FACTS) == why

@@ -94,40 +94,32 @@ ASKS = {
     "responses by model": NamedRequest("/v1/responses", "gpt-4o-eu", {"input": "Hi"}, [{EU}]),
     "messages": NamedRequest("/v1/messages", NAME, MESSAGES, [PAIR]),
     "messages by model": NamedRequest("/v1/messages", "openai/gpt-4o", MESSAGES, [{US}]),
-    "azure path": NamedRequest(
-        "/openai/deployments/gpt-4o/chat/completions", None, MESSAGES, [PAIR]
-    ),
-    "azure path, model": NamedRequest(
-        "/openai/deployments/gpt-4o-eu/embeddings", NAME, {"input": "Hi"}, [{EU}]
-    ),
+    "azure path": NamedRequest("/openai/deployments/gpt-4o/chat/completions", None, MESSAGES,
+        [PAIR]),
+    "azure path, model": NamedRequest("/openai/deployments/gpt-4o-eu/embeddings", NAME,
+        {"input": "Hi"}, [{EU}]),
     "fireworks": NamedRequest("/inference/v1/chat/completions", NAME, MESSAGES, [PAIR]),
     "scale": NamedRequest("/v5/chat/completions", NAME, MESSAGES, [PAIR]),
-    "scale, three parts": NamedRequest(
-        "/v5/chat/completions", "openai/gpt-4o/gpt-4o", MESSAGES, [{US}]
-    ),
-    "scale, other deployment": NamedRequest(
-        "/v5/chat/completions", "x/gpt-4o/support", MESSAGES, [{SUPPORT}]
-    ),
-    "enkrypt": NamedRequest(
-        "/ai-proxy/chat/completions", NAME, MESSAGES, [PAIR], {"x-enkrypt-deployment": NAME}
-    ),
+    "scale, three parts": NamedRequest("/v5/chat/completions", "openai/gpt-4o/gpt-4o", MESSAGES,
+        [{US}]),
+    "scale, other deployment": NamedRequest("/v5/chat/completions", "x/gpt-4o/support", MESSAGES,
+        [{SUPPORT}]),
+    "enkrypt": NamedRequest("/ai-proxy/chat/completions", NAME, MESSAGES, [PAIR],
+        {"x-enkrypt-deployment": NAME}),
     "portkey": NamedRequest(CHAT, NAME, MESSAGES, [PAIR], {"x-portkey-virtual-key": NAME}),
     "portkey, model": NamedRequest(CHAT, "gpt-4o-eu", MESSAGES, [{EU}], {"x-portkey-config": NAME}),
     "multimodel": NamedRequest("/v1/completion", NAME, {"prompt": "Hi"}, [PAIR]),
-    "multimodel, list": NamedRequest(
-        "/v1/completion", [NAME, "gpt-4o-eu"], {"prompt": "Hi"}, [PAIR, {EU}]
-    ),
+    "multimodel, list": NamedRequest("/v1/completion", [NAME, "gpt-4o-eu"], {"prompt": "Hi"},
+        [PAIR, {EU}]),
     # Passthrough paths.
     "passthrough": NamedRequest("/v1/rerank", NAME, {"query": "Hi"}, [PAIR]),
     "passthrough by model": NamedRequest("/v1/rerank", "gpt-4o-eu", {"query": "Hi"}, [{EU}]),
     "passthrough without model": NamedRequest("/v1/rerank", None, {"query": "Hi"}, [PAIR]),
-    "azure picture": NamedRequest(
-        "/openai/deployments/gpt-4o/images/generations", None, {"prompt": "Hi"}, [PAIR]
-    ),
-    "azure picture by model": NamedRequest(
-        "/openai/deployments/gpt-4o-eu/images/generations", NAME, {"prompt": "Hi"}, [{EU}]
-    ),
-}
+    "azure picture": NamedRequest("/openai/deployments/gpt-4o/images/generations", None,
+        {"prompt": "Hi"}, [PAIR]),
+    "azure picture by model": NamedRequest("/openai/deployments/gpt-4o-eu/images/generations", NAME,
+        {"prompt": "Hi"}, [{EU}]),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

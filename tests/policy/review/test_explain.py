@@ -286,11 +286,8 @@ REMOTE = "explained by the proxy that served them"
         (("-",), b'{"model": "m", "input": "Go on", "conversation": "conv_a"}', REMOTE),
         (("-",), b'{"model": "m", "input": [{"type": "item_reference", "id": "a"}]}', REMOTE),
         (("--path", "/v1/conversations", "-"), b'{"items": [{"id": "msg_a"}]}', REMOTE),
-        (
-            ("--path", "/v1/rerank", "--method", "PUT", "--deployment", "c"),
-            None,
-            "supports only POST",
-        ),
+        (("--path", "/v1/rerank", "--method", "PUT", "--deployment", "c"), None,
+            "supports only POST"),
         (("-",), b'{"model": "support-chat", "prompt": "Hi", "n": "5"}', "n: must be an integer"),
         (("-",), b"{", "JSON"),
         (("--path", "/nowhere", "--deployment", "c"), None, "Unknown path."),
@@ -299,7 +296,7 @@ REMOTE = "explained by the proxy that served them"
         (("--header", "x-region"), None, "must have the form NAME:VALUE"),
         (("--key", "nobody"), None, 'key "nobody" does not exist. Available: widget'),
     ],
-)
+)  # fmt: skip
 def test_invalid_arguments_are_reported(
     arguments: tuple[str, ...], body: bytes | None, words: str, folder: Path
 ) -> None:

@@ -168,29 +168,18 @@ REPEATED = "/v1/files/{id} (retried after a failure)"
 @for_each(
     ("arguments", "body", "words"),
     [
-        (
-            ("--path", "/v1/images/generations"),
-            None,
-            f"passthrough: POST {SENT_ONCE}",
-        ),
+        (("--path", "/v1/images/generations"), None, f"passthrough: POST {SENT_ONCE}"),
         (("--path", "/v1/images/generations", "--deployment", "pictures"), None, "openai/dall-e-3"),
         (("--path", "/v1/images/generations", "-"), b'{"prompt": "secret"}', "not evaluated"),
         (("--path", "/v1/rerank", "-"), b'{"query": "a"}', "result: route to openai/files"),
         (("--path", "/v1/rerank", "-"), b'{"model": "b"}', "404 model_not_found"),
         (("--path", "/v1/rerank", "--deployment", "pictures"), None, "404 not_found"),
-        (
-            ("--path", "/v1/files/a", "--method", "get"),
-            None,
-            f"passthrough: GET {REPEATED}",
-        ),
+        (("--path", "/v1/files/a", "--method", "get"), None, f"passthrough: GET {REPEATED}"),
         (("--path", "/v1/models", "--method", "GET"), None, "answered with the models of the key"),
-        (
-            ("--path", "/v1/conversations", "--deployment", "files"),
-            None,
-            "result: route to openai/files",
-        ),
+        (("--path", "/v1/conversations", "--deployment", "files"), None,
+            "result: route to openai/files"),
     ],
-)
+)  # fmt: skip
 def test_passthrough_path_is_explained_without_deployment(
     arguments: tuple[str, ...], body: bytes | None, words: str, tmp_path: Path
 ) -> None:

@@ -57,11 +57,8 @@ def test_valid_prices_have_no_warnings(tmp_path: Path) -> None:
             "13:5: prices.openai.unused: output is implausible: 2000 USD per million tokens. "
             "Check the unit.",
         ),
-        (
-            "unused: {input: 1, output: 2}",
-            "unused: {input: 1, output: 2, cached_input: 3}",
-            "13:5: prices.openai.unused: cached_input costs more than input. Check both prices.",
-        ),
+        ("unused: {input: 1, output: 2}", "unused: {input: 1, output: 2, cached_input: 3}",
+            "13:5: prices.openai.unused: cached_input costs more than input. Check both prices."),
         (
             "unused: {input: 1, output: 2}",
             "unused: {input: 1, tiers: [{above: 9, input: 2}, {above: 9, input: 3}]}",
@@ -75,7 +72,7 @@ def test_valid_prices_have_no_warnings(tmp_path: Path) -> None:
             "rejected.",
         ),
     ],
-)
+)  # fmt: skip
 def test_doubtful_prices_are_reported(old: str, new: str, finding: str, tmp_path: Path) -> None:
     assert warnings(tmp_path, GOOD.replace(old, new, 1)) == [finding]
 
