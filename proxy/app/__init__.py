@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import proxy
 from proxy import cache, ports, server
@@ -27,7 +26,7 @@ from proxy.policy.catalog import list_labels
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.cloud_tokens import CloudTokens
 from proxy.policy.review.compare import CandidateSink
-from proxy.policy.store import PolicyFolder, PolicyStore
+from proxy.policy.store import PolicyFolder, PolicyStore, ReloadResult
 from proxy.policy.watch import (
     FileStates,
     FolderWatch,
@@ -263,38 +262,41 @@ def _open_policies(
 ) -> tuple[PolicyStore, FolderWatch, CloudTokens]:
     """Load the policies. Return their store, the watch of their folder, and the cloud tokens."""
     folder = context.settings.policies
-
-    def warn(ref: str, reason: str) -> None:  # the old token is used meanwhile
-        context.log.warning("token.not_renewed", ref=ref, reason=reason)
-
-    tokens = CloudTokens(context.settings.environ, warn)
-    states = read_all_file_states(folder)  # before reading, so that no change is missed
+    warn = partial(context.log.warning, "token.not_renewed")  # the old token is used meanwhile
+    tokens = CloudTokens(context.settings.environ, lambda ref, why: warn(ref=ref, reason=why))
     enforcement = telemetry.PolicyActivator(
         partial(telemetry.iter_activation_steps, context.settings, context.metrics, context.log)
     )
     source = PolicyFolder(folder, context.settings.environ, tokens, prepare=enforcement.prepare)
     tell = telemetry.build_reload_callback(context.metrics, enforcement, decisions)
-    store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, tell)
+    store, watch = _open_store(context, source, tell)
     unread = "headrace_policy_revocations_unread"
     context.metrics.add_gauge(unread, read=lambda: len(store.revocation_problems))
-    states |= read_secret_states(store.secret_files, tokens)
-    return store, _build_folder_watch(context, folder, states, store, tokens), tokens
+    return store, watch, tokens
 
 
-def _build_folder_watch(
+def _open_store(
     context: Context,
-    folder: Path,
-    states: FileStates,
-    store: PolicyStore,
-    tokens: CloudTokens | None,
-) -> FolderWatch:
-    settle_s = context.settings.settle_seconds
+    source: PolicyFolder,
+    on_result: Callable[[ReloadResult, Snapshot], None],
+    subject: str = "policy",
+) -> tuple[PolicyStore, FolderWatch]:
+    """Load a folder. Return its store, and its watch, which does not run yet."""
 
-    def read() -> FileStates:
-        return read_all_file_states(folder) | read_secret_states(store.secret_files, tokens)
+    def read_secrets() -> FileStates:
+        return read_secret_states(store.secret_files, source.tokens)
 
-    revoke = store.apply_revocations
-    return FolderWatch(read, states, store.refresh, revoke, settle_s, time.monotonic)
+    states = read_all_file_states(source.path)  # before reading, so that no change is missed
+    store = PolicyStore(source, time.monotonic, asyncio.sleep, context.log, on_result, subject)
+    watch = FolderWatch(
+        lambda: read_all_file_states(source.path) | read_secrets(),
+        states | read_secrets(),
+        store.refresh,
+        store.apply_revocations,
+        context.settings.settle_seconds,
+        time.monotonic,
+    )
+    return store, watch
 
 
 async def _open_candidate_policy_sink(context: Context) -> CandidateSink | None:
@@ -302,15 +304,12 @@ async def _open_candidate_policy_sink(context: Context) -> CandidateSink | None:
     folder = context.settings.candidate
     if folder is None:
         return None
-    states = read_all_file_states(folder)
-    clock = (time.monotonic, asyncio.sleep)
     metrics = context.metrics
     enforcement = telemetry.PolicyActivator(
         lambda read: [metrics.allow_labels(list_labels(read), "candidate", create_series=False)]
     )
     source = PolicyFolder(folder, None, prepare=enforcement.prepare)
-    store = PolicyStore(source, *clock, context.log, enforcement.activate, "candidate")
-    watch = _build_folder_watch(context, folder, states, store, None)
+    store, watch = _open_store(context, source, enforcement.activate, "candidate")
     await context.opened.enter_async_context(background_task(watch.run()))
     count = partial(context.metrics.count, "headrace_candidate_decisions_total")
     return CandidateSink(lambda: store.current, count, lambda: store.rejection)

@@ -12,27 +12,22 @@ from proxy.policy.files.source import PolicyError
 from proxy.runtime.lazy import LazyImportTable
 from proxy.settings import suppress_certificate_loading
 
+MODULES = {
+    "serve": ["serve"],
+    "demo": ["demo"],
+    "new_folder": ["init", "migrate", "key"],
+    "policies": ["check", "explain", "test", "diff", "schema", "metrics"],
+    "ledger": ["usage", "ledger", "verify-log", "verify-ledger"],
+    "prices": ["prices"],
+}
+"""Commands by module. The command ``verify-log`` is the function ``verify_log_command``."""
 COMMANDS: LazyImportTable[click.Command] = LazyImportTable(
     {
-        "serve": "proxy.cli.serve:serve_command",
-        "demo": "proxy.cli.demo:demo_command",
-        "init": "proxy.cli.new_folder:init_command",
-        "migrate": "proxy.cli.new_folder:migrate_command",
-        "check": "proxy.cli.policies:check_command",
-        "explain": "proxy.cli.policies:explain_command",
-        "test": "proxy.cli.policies:test_command",
-        "diff": "proxy.cli.policies:diff_command",
-        "schema": "proxy.cli.policies:schema_command",
-        "metrics": "proxy.cli.policies:metrics_command",
-        "key": "proxy.cli.new_folder:key_command",
-        "usage": "proxy.cli.ledger:usage_command",
-        "ledger": "proxy.cli.ledger:ledger_group",
-        "verify-log": "proxy.cli.ledger:verify_log_command",
-        "verify-ledger": "proxy.cli.ledger:verify_ledger_command",
-        "prices": "proxy.cli.prices:prices_group",
+        name: f"proxy.cli.{module}:{name.replace('-', '_')}_command"
+        for module, names in MODULES.items()
+        for name in names
     }
 )
-"""Commands by name. A command is imported when it is used."""
 
 
 class LazyCommands(click.Group):

@@ -45,11 +45,11 @@ def usage_command(
 
 
 @click.group("ledger")
-def ledger_group() -> None:
+def ledger_command() -> None:
     """Maintain a ledger."""
 
 
-@ledger_group.command("prune")
+@ledger_command.command("prune")
 @click.argument("path", metavar="LEDGER", type=EXISTING_FILE)
 @click.option(
     "--before", "--keep", "before", type=DatetimeParam(), required=True, help="Delete older calls."

@@ -19,11 +19,11 @@ UNREADABLE_EXIT = 2  # same code as for a missing folder
 
 
 @click.group("prices")
-def prices_group() -> None:
+def prices_command() -> None:
     """Show and refresh the prices of tokens."""
 
 
-@prices_group.command("show")
+@prices_command.command("show")
 @policies_option
 @click.option("--at", type=click.DateTime(["%Y-%m-%d"]), help="Day in UTC.  [default: today]")
 @click.option("--model", help="Only models of this name or pattern, such as gpt-4o*.")
@@ -39,7 +39,7 @@ def show_command(policies: Path, at: datetime | None, model: str | None, form: s
     click.echo(listing.FORMATS[form](listing.list_prices(loaded, snapshot, day, model)))
 
 
-@prices_group.command("refresh")
+@prices_command.command("refresh")
 @policies_option
 @click.option(
     "--check", "check_only", is_flag=True, help="Write nothing; exit 1 if prices.yaml would change."

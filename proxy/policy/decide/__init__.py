@@ -13,10 +13,10 @@ from proxy.dialects.request_headers import REFRESH_IGNORED
 from proxy.errors import InvalidField, NotFound
 from proxy.errors.words import shorten_to_ascii
 from proxy.policy.decide import model_calls as pricing
+from proxy.policy.decide import selection
 from proxy.policy.decide.conditions import Facts
 from proxy.policy.decide.model_calls import RuledModelCall, apply_rules, find_rule_by_effect
 from proxy.policy.decide.rules import NO_EFFECTS, combine_guards, combine_limits, list_unique
-from proxy.policy.decide.selection import merge_tags, select_deployment, select_models_by_url
 from proxy.policy.decide.snapshot import Deployment, KeyDeployment, Snapshot, VirtualKey
 from proxy.runtime.frozen import frozen
 from proxy.types import NO_OVERRIDES, UNBILLED_ENDPOINTS, Call, ModelCall, Plan, RequestHead
@@ -157,12 +157,10 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     state_ref = call.state_ref
     if state_ref is None:
         return _decide_ignoring_stored_state(snapshot, key, call)
-    from proxy.policy.decide import stored_state  # noqa: PLC0415  # few calls use stored state
-
-    call = stored_state.prefer_state_deployment_in_draw(call, state_ref)
-    stored_state.check_state_deployment_access(key, call, state_ref)
+    call = selection.prefer_state_deployment_in_draw(call, state_ref)
+    selection.check_state_deployment_access(key, call, state_ref)
     plan = _decide_ignoring_stored_state(snapshot, key, call)
-    return stored_state.keep_state_targets(plan, call, state_ref)
+    return selection.keep_state_targets(plan, call, state_ref)
 
 
 def _decide_ignoring_stored_state(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
@@ -177,14 +175,14 @@ def _decide_ignoring_stored_state(snapshot: Snapshot, key: VirtualKey, call: Cal
             deployment=None,
             tags=key.tags,
             model_calls=(),
-            model_list=select_models_by_url(key, head),
+            model_list=selection.select_models_by_url(key, head),
             warnings=warnings,
         )
-    key_deployment, path = select_deployment(key, call)
+    key_deployment, path = selection.select_deployment(key, call)
     deployment, tags = key_deployment.deployment, key_deployment.tags
     dropped: tuple[str, ...] = ()
     if head.tags:
-        tags, dropped = merge_tags(snapshot, key_deployment, head)
+        tags, dropped = selection.merge_tags(snapshot, key_deployment, head)
         names = map(shorten_to_ascii, dropped)
         warnings += tuple(
             f"tag {tag} ignored: clients may not set it, or not to this value" for tag in names

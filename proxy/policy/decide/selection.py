@@ -1,24 +1,25 @@
-"""Selects the deployment that serves a call, and the tags of the call."""
+"""Selects the deployment of a call, its tags, and the targets that have its stored state."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from proxy.errors import BadRequest, InvalidField, ModelNotFound, NotFound
+from proxy.dialects.requests.upstream_request import choose_target_endpoint
+from proxy.dialects.responses.state_refs import make_unknown_id_error
+from proxy.errors import BadRequest, InvalidField, ModelNotFound, NotFound, RequestTooLarge
 from proxy.errors.field_problems import (
     describe_ambiguity,
+    describe_large_body,
     describe_unserved_models,
     describe_unusable_deployment,
 )
 from proxy.errors.words import join_names, shorten_to_ascii
 from proxy.policy.decide.snapshot import KeyDeployment, Snapshot, VirtualKey
-from proxy.types import Call, RequestHead
+from proxy.types import Call, Plan, RequestHead, StateRef
+from proxy.types.passthrough import MAX_QUERY_CHARS, PassthroughPath, PassthroughRequest
 from proxy.types.target import ListedModel
-
-if TYPE_CHECKING:
-    from proxy.types.passthrough import PassthroughPath
 
 DEPLOYMENT_HEADER = "x-headrace-deployment"
 
@@ -36,9 +37,7 @@ def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, Passt
             if alternative not in key.by_name:
                 raise BadRequest(describe_unusable_deployment(alternative), param="deployment")
     if head.passthrough is not None:
-        from proxy.policy.decide.passthrough import find_passthrough_path  # noqa: PLC0415  # few calls need it
-
-        return find_passthrough_path(key, call, head.passthrough)
+        return _select_by_path(key, call, head.passthrough)
     name = head.deployment or call.deployment
     if name is not None:
         return _select_named(key, name, head), None
@@ -47,17 +46,85 @@ def select_deployment(key: VirtualKey, call: Call) -> tuple[KeyDeployment, Passt
 
 def _select_by_model(key: VirtualKey, call: Call) -> KeyDeployment:
     if not call.requested_models:  # the call creates a conversation
-        from proxy.policy.decide.stored_state import select_conversation_deployment  # noqa: PLC0415  # few need it
-
-        return select_conversation_deployment(key)
+        stores = list(filter(_stores_conversations, key.deployments.values()))
+        if not stores:
+            raise NotFound("No deployment of this key supports conversations.")
+        return _require_one(stores, "deployment", "this path")
     candidates = key.find_deployments_serving_all(call.requested_models)
-    key_deployment = key.find_sole_or_default(candidates)
-    if key_deployment is not None:
-        return key_deployment
     if not candidates:
         raise ModelNotFound(describe_unserved_models(call.requested_models), param="model")
-    names = [candidate.deployment.name for candidate in candidates]
-    raise InvalidField("model", describe_ambiguity(join_names(call.requested_models), names))
+    return _require_one(candidates, "model", join_names(call.requested_models))
+
+
+def _require_one(candidates: Sequence[KeyDeployment], param: str, subject: str) -> KeyDeployment:
+    """Return the only deployment, or the only default one. Raise ``InvalidField`` otherwise."""
+    key_deployment = VirtualKey.find_sole_or_default(candidates)
+    if key_deployment is None:
+        names = [candidate.deployment.name for candidate in candidates]
+        raise InvalidField(param, describe_ambiguity(subject, names))
+    return key_deployment
+
+
+def _stores_conversations(key_deployment: KeyDeployment) -> bool:
+    """Return True if a deployment has a target with Responses, which stores conversations."""
+    deployment = key_deployment.deployment
+    return not deployment.only_passthrough and any(
+        choose_target_endpoint("responses", target) == "responses"
+        for target in deployment.routes.candidates.active_targets
+    )
+
+
+def _select_by_path(
+    key: VirtualKey, call: Call, request: PassthroughRequest
+) -> tuple[KeyDeployment, PassthroughPath]:
+    """Return the deployment for a passthrough path.
+
+    It is the named one, otherwise the only one, or the only default one, that lists the path
+    and serves the model. Raises ``RequestError`` if there is none, if the body is too large or
+    the query too long.
+    """
+    name = call.head.deployment
+    paths = [
+        (key_deployment, path)
+        for key_deployment in key.deployments.values()
+        if (listed := key_deployment.deployment.passthrough) is not None
+        and (path := listed.find(call.head.method, request.path)) is not None
+    ]
+    if not paths:
+        raise NotFound("No deployment of this key lists this path under passthrough.")
+    if name is not None:
+        paths = [pair for pair in paths if pair[0] is key.by_name.get(name)]
+        if not paths:
+            raise NotFound(
+                describe_unusable_deployment(name, "does not list this path"), param="deployment"
+            )
+    elif call.requested_models:
+        paths = [pair for pair in paths if _serves_model(key, pair[0], call.requested_models[0])]
+        if not paths:
+            raise ModelNotFound(
+                describe_unserved_models(call.requested_models, " on this path"), param="model"
+            )
+    default = _require_one(
+        [key_deployment for key_deployment, _ in paths], "deployment", "this path"
+    )
+    path = next(path for key_deployment, path in paths if key_deployment is default)
+    _check_request_sizes(path, call, request)
+    return default, path
+
+
+def _check_request_sizes(path: PassthroughPath, call: Call, request: PassthroughRequest) -> None:
+    upload, max_bytes = call.upload, path.max_bytes
+    if upload is not None and upload.length is not None and upload.length > max_bytes:
+        raise RequestTooLarge(describe_large_body(max_bytes))
+    if len(request.query) > MAX_QUERY_CHARS:
+        raise BadRequest(f"The query string must not exceed {MAX_QUERY_CHARS} characters.")
+
+
+def _serves_model(key: VirtualKey, key_deployment: KeyDeployment, model: str) -> bool:
+    deployment_named = key.by_name.get(model)
+    if deployment_named is not None:
+        return deployment_named is key_deployment
+    return model in key_deployment.deployment.routes.by_model
 
 
 def _select_named(key: VirtualKey, name: str, head: RequestHead) -> KeyDeployment:
@@ -107,3 +174,47 @@ def merge_tags(
         else:
             dropped.append(name)
     return MappingProxyType(dict(sorted(tags.items()))), tuple(dropped)
+
+
+def prefer_state_deployment_in_draw(call: Call, state_ref: StateRef) -> Call:
+    """Return the call for the deployment of its state if a weighted draw could have chosen it."""
+    head = call.head
+    drawn = (head.deployment, *head.alternatives)
+    if not head.alternatives or state_ref.deployment not in drawn:
+        return call
+    name = state_ref.deployment
+    others = tuple(other for other in drawn if other not in (None, name))
+    return replace(call, head=replace(head, deployment=name, alternatives=others))
+
+
+def check_state_deployment_access(key: VirtualKey, call: Call, state_ref: StateRef) -> None:
+    """Raise ``NotFound`` if the key may not use the deployment of the state.
+
+    Also raise it if only the state selects the deployment, and it does not serve all models.
+    """
+    key_deployment = key.deployments.get(state_ref.deployment)
+    is_named = call.head.deployment is not None or call.deployment != state_ref.deployment
+    is_served = is_named or call.head.endpoint == "stored"
+    if key_deployment is None or not (
+        is_served or all(key_deployment in key.by_model.get(m, ()) for m in call.requested_models)
+    ):
+        raise make_unknown_id_error(call.head, state_ref.client_id, state_ref.param)
+
+
+def keep_state_targets(plan: Plan, call: Call, state_ref: StateRef) -> Plan:
+    """Return a plan with only the targets that have the state.
+
+    Raise ``NotFound`` if no target has it. Calls of conversations are not cached, because each call
+    changes the conversation.
+    """
+    model_calls = []
+    for model_call in plan.model_calls if plan.deployment == state_ref.deployment else ():
+        targets = tuple(target for target in model_call.targets if state_ref.matches(target))
+        if not (state_ref.is_conversation and call.head.endpoint == "responses"):
+            targets = targets[:1]
+        if targets:
+            model_calls.append(replace(model_call, targets=targets, pool_size=1))
+    if len(model_calls) != len(plan.model_calls) or plan.deployment != state_ref.deployment:
+        raise make_unknown_id_error(call.head, state_ref.client_id, state_ref.param)
+    cache = None if state_ref.is_conversation else plan.cache
+    return replace(plan, model_calls=tuple(model_calls), hedge_after=None, cache=cache)

@@ -165,23 +165,11 @@ def _find_unusable_keys_and_revocations(
         if similar:
             message = f"virtual key {quote(name)} does not exist. This entry has no effect{similar}"
             yield ("revoked", index), message
-    for name, key in policies.keys.items():
+    for name in policies.keys:
         reason = snapshot.find_rejection_reason(name, now)
-        if reason is None:
-            continue
-        path: KeyPath = ("keys", name)
-        is_expired = key.expires is not None and key.expires <= now
-        secrets = key.sha256
-        all_revoked = all({name, secret.digest} & {*policies.revoked} for secret in secrets)
-        all_expired = is_expired or all(secret.until and secret.until <= now for secret in secrets)
-        if all_revoked:
-            message = f"the key is revoked{' and expired' if all_expired else ''}"
-        elif all_expired:
-            path, message = (*path, "expires" if is_expired else "sha256"), f"the key {reason}"
-        else:
-            path = (*path, "sha256")
-            message = "all secrets of the key are revoked or expired"
-        yield path, f"{message}, so every call with it is rejected"
+        if reason is not None:
+            text = reason if reason.startswith("expired") else f"is {reason}"
+            yield ("keys", name), f"the key {text}, so every call with it is rejected"
 
 
 def _check_price_table_rows(loaded: LoadedFolder) -> Iterator[Finding]:
