@@ -44,17 +44,11 @@ FREE_OUTPUT_ENDPOINTS = frozenset({"embeddings", "passthrough"})
 """Endpoints whose output may be free."""
 
 
-class ExcludedTarget(NamedTuple):
-    """A target that a rule excludes."""
-
-    target: Target
-    rule: str
-
-
 class RuledModelCall(NamedTuple):
     """A model call, with the effects that chose its targets, of its first targets, and of all.
 
-    The first ``chosen_count`` targets are not fallbacks.
+    The first ``chosen_count`` targets are not fallbacks. ``excluded`` has targets, each with the
+    rule that excludes it.
     """
 
     model_call: ModelCall
@@ -62,7 +56,7 @@ class RuledModelCall(NamedTuple):
     first_effects: tuple[RuleEffects, ...]
     all_effects: tuple[RuleEffects, ...]
     chosen_count: int
-    excluded: tuple[ExcludedTarget, ...] = ()
+    excluded: tuple[tuple[Target, str], ...] = ()
 
 
 def apply_rules(
@@ -151,7 +145,7 @@ class _TargetRuleEvaluation:
         self._model = model
         self._call_names = frozenset({model, deployment.name})
         self._effects_by_names: dict[Names, RuleEffects] = {}
-        self._excluded: list[ExcludedTarget] = []
+        self._excluded: list[tuple[Target, str]] = []
 
     def apply_rules(self) -> RuledModelCall:
         candidates, pool_size = self._order_with_pool_size(self._deployment.routes, self._model)
@@ -240,7 +234,7 @@ class _TargetRuleEvaluation:
         return self._exclude(target, rules["model"])
 
     def _exclude(self, target: Target, rule: str) -> Literal[False]:
-        self._excluded.append(ExcludedTarget(target, rule))
+        self._excluded.append((target, rule))
         return False
 
     def _list_model_names(self, target: Target) -> Names:

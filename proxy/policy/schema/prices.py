@@ -39,21 +39,26 @@ UsdPerMillion = Annotated[
 ]
 
 
-class TierConfig(Section):
+class TokenPrices(Section):
+    """Prices of tokens in USD per million."""
+
+    input: UsdPerMillion | None = None
+    """Price of prompt tokens. All prices of tokens are in USD per million."""
+    cached_input: UsdPerMillion | None = None
+    """Price of prompt tokens that the provider reads from its cache. Default: input."""
+    cache_write: UsdPerMillion | None = None
+    """Price of prompt tokens that the provider writes to its cache. Default: input."""
+    cache_write_1h: UsdPerMillion | None = None
+    """Price of cache writes that last one hour. Default: cache_write."""
+    output: UsdPerMillion | None = None
+    """Price of output tokens."""
+
+
+class TierConfig(TokenPrices):
     """Prices for prompts above a number of tokens."""
 
     above: Annotated[int, Field(gt=0)]
     """Number of prompt tokens above which these prices apply to all tokens of the call."""
-    input: UsdPerMillion | None = None
-    """Price of prompt tokens in such calls. Default: the price without tiers."""
-    cached_input: UsdPerMillion | None = None
-    """Price of prompt tokens read from the provider's cache. Default: the price without tiers."""
-    cache_write: UsdPerMillion | None = None
-    """Price of prompt tokens written to the cache. Default: the price without tiers."""
-    cache_write_1h: UsdPerMillion | None = None
-    """Price of cache writes that last one hour. Default: the price without tiers."""
-    output: UsdPerMillion | None = None
-    """Price of output tokens. Default: the price without tiers."""
 
 
 TOKEN_PRICES = (
@@ -62,7 +67,7 @@ TOKEN_PRICES = (
 )
 
 
-class PriceConfig(Section):
+class PriceConfig(TokenPrices):
     """Prices in USD per million tokens, from a start day."""
 
     # An empty price would make every call unpriced.
@@ -75,16 +80,6 @@ class PriceConfig(Section):
 
     since: Day = Field(None, alias="from")
     """First day on which the prices apply."""
-    input: UsdPerMillion | None = None
-    """Price of prompt tokens. All prices of tokens are in USD per million."""
-    output: UsdPerMillion | None = None
-    """Price of output tokens."""
-    cached_input: UsdPerMillion | None = None
-    """Price of prompt tokens that the provider reads from its cache. Default: input."""
-    cache_write: UsdPerMillion | None = None
-    """Price of prompt tokens that the provider writes to its cache. Default: input."""
-    cache_write_1h: UsdPerMillion | None = None
-    """Price of cache writes that last one hour. Default: cache_write."""
     reasoning: UsdPerMillion | None = None
     """Price of reasoning tokens. Default: output."""
     audio_input: UsdPerMillion | None = None
@@ -94,7 +89,7 @@ class PriceConfig(Section):
     web_search: Usd | None = None
     """USD per thousand web searches of the provider."""
     tiers: list[TierConfig] = Field(default_factory=list)
-    """Other prices for calls with long prompts."""
+    """Other prices for calls with long prompts. Default of each: the price without tiers."""
 
 
 def iter_price_rows(value: Any) -> Iterator[PriceConfig | ValidationError]:

@@ -132,30 +132,13 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 
-class CapConfig(scalars.Section):
-    """Upper bounds of request parameters."""
+class ParametersConfig(scalars.Section):
+    """Request parameters that a rule may cap or set."""
 
     max_tokens: TokenCount | None = None
-    """Maximum of max_tokens and its other names. A request without one gets max_tokens."""
+    """Maximum number of output tokens, by any name of this parameter."""
     max_completion_tokens: TokenCount | None = None
-    """As max_tokens; a request without one gets max_completion_tokens."""
-    n: ChoiceCount | None = None
-    """Maximum of n, the number of choices."""
-    best_of: ChoiceCount | None = None
-    """Maximum of best_of."""
-    temperature: Temperature | None = None
-    """Maximum of temperature, if the request has one."""
-    top_p: Probability | None = None
-    """Maximum of top_p, if the request has one."""
-
-
-class SetConfig(scalars.Section):
-    """Request parameters that are always set to these values."""
-
-    max_tokens: TokenCount | None = None
-    """Maximum number of output tokens. Replaces all other names of this parameter."""
-    max_completion_tokens: TokenCount | None = None
-    """Maximum number of output tokens. Replaces all other names of this parameter."""
+    """As max_tokens, under the name of newer models."""
     n: ChoiceCount | None = None
     """Number of choices."""
     best_of: ChoiceCount | None = None
@@ -164,6 +147,15 @@ class SetConfig(scalars.Section):
     """Sampling temperature."""
     top_p: Probability | None = None
     """Probability mass for nucleus sampling."""
+
+
+class CapConfig(ParametersConfig):
+    """Upper bounds of request parameters."""
+
+
+class SetConfig(ParametersConfig):
+    """Request parameters that are always set to these values, in place of all their names."""
+
     frequency_penalty: Penalty | None = None
     """Penalty for tokens by how often they occur."""
     presence_penalty: Penalty | None = None
@@ -242,7 +234,8 @@ class RuleConfig(scalars.Section):
     set: SetConfig | None = None
     """Parameters that are set in the request."""
     cap: CapConfig | None = None
-    """Upper bounds of parameters of the request."""
+    """Upper bounds of parameters of the request. A request without a maximum of output tokens gets
+    this one; no other parameter is added."""
     limits: Annotated[list[LimitConfig], Field(min_length=1)] | None = None
     """Additional limits for its calls."""
     without: WithoutConfig | None = None
