@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
@@ -37,7 +37,7 @@ PlanOrError = Plan | ProxyError
 RulesByEffect = Mapping[str, str]
 MAX_EXAMPLE_CHARS = 500
 MAX_EXAMPLES = 5
-MAX_CHANGES = 200
+MAX_CHANGES = 1000
 
 
 @frozen
@@ -104,42 +104,32 @@ def compare_decisions(
 
 @dataclass(slots=True)
 class ChangeCount:
-    """Number of calls with a change, and examples as request id and change."""
+    """Number of calls with a change, and the last ones as request id and change."""
 
     calls: int = 0
-    examples: list[tuple[str, str]] = field(default_factory=list)
+    examples: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=MAX_EXAMPLES))
 
 
 class ChangeTally:
-    """Counts calls by the kind and the rule of their differences.
+    """Counts calls by the kind and the rule of their differences. The latest change is the last.
 
-    Keeps the first ``max_examples`` calls of each change, or with ``keep_newest`` the last ones.
-    Drops the oldest change if there are more than ``max_changes``.
+    Drops the oldest change if there are more than ``MAX_CHANGES``.
     """
 
-    def __init__(
-        self, max_examples: int, max_changes: int = 100_000, *, keep_newest: bool = False
-    ) -> None:
+    def __init__(self) -> None:
         self.by_change: OrderedDict[Change, ChangeCount] = OrderedDict()
-        self._max_examples = max_examples
-        self._max_changes = max_changes
-        self._keep_newest = keep_newest
 
     def count_changes(self, request_id: str, differences: Iterable[Difference]) -> list[Change]:
         """Count a call and return its changes, each once."""
-        texts: dict[Change, dict[str, None]] = {}
+        texts: dict[Change, dict[str, None]] = defaultdict(dict)
         for difference in differences:
-            texts.setdefault((difference.kind, difference.rule), {})[difference.text] = None
+            texts[difference.kind, difference.rule][difference.text] = None
         for change, unique_texts in texts.items():
             count = self.by_change.setdefault(change, ChangeCount())
             count.calls += 1
-            if self._keep_newest:
-                self.by_change.move_to_end(change)
-            if self._keep_newest or len(count.examples) < self._max_examples:
-                text = shorten("; ".join(unique_texts), MAX_EXAMPLE_CHARS)
-                count.examples.append((request_id, text))
-                del count.examples[: -self._max_examples]
-            if len(self.by_change) > self._max_changes:
+            count.examples.append((request_id, shorten("; ".join(unique_texts), MAX_EXAMPLE_CHARS)))
+            self.by_change.move_to_end(change)
+            if len(self.by_change) > MAX_CHANGES:
                 self.by_change.popitem(last=False)
         return list(texts)
 
@@ -271,7 +261,7 @@ class CandidateSink:
         self.get_snapshot = get_snapshot
         self.get_rejection = get_rejection
         self._count = count
-        self._tally = ChangeTally(MAX_EXAMPLES, MAX_CHANGES, keep_newest=True)
+        self._tally = ChangeTally()
         self._results: OrderedDict[str, ComparisonResult] = OrderedDict()
 
     def find_result(self, span_id: str) -> ComparisonResult | None:

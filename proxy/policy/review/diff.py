@@ -26,7 +26,6 @@ KIND_BY_SECTION = {
     "tags": "tag",
     "prices": "prices of",
 }
-MAX_EXAMPLES = 3
 REPLAYED_ENDPOINTS = ("chat", "completions", "responses", "embeddings")
 MAX_VALUE_CHARS = 80
 NO_CALL, UNKNOWN_KEY = "not a call", "OLD does not accept the key"
@@ -160,7 +159,7 @@ class ReplayResult:
     changed: int = 0
     without_parameters: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
-    tally: ChangeTally = field(default_factory=lambda: ChangeTally(MAX_EXAMPLES))
+    tally: ChangeTally = field(default_factory=ChangeTally)
 
     def format_lines(self) -> Iterator[str]:
         yield f"{self.changed} of {format_count(self.calls, 'call')} would have another result"
