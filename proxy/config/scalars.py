@@ -60,17 +60,23 @@ def _make_pattern_schema(pattern: str, example: str) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^(?:{pattern})$", "examples": [example]}
 
 
+def require(is_valid: Callable[[Any], object], message: str) -> AfterValidator:
+    """Return an annotation for values that must be valid."""
+
+    def check(value: Any) -> Any:
+        if not is_valid(value):
+            raise ValueError(message)
+        return value
+
+    return AfterValidator(check)
+
+
 def make_pattern_annotations(
     pattern: str, message: str, example: str
 ) -> tuple[AfterValidator, WithJsonSchema]:
     """Return annotations for text that must match a pattern as a whole."""
-
-    def check(value: str) -> str:
-        if not re.fullmatch(pattern, value):
-            raise ValueError(message)
-        return value
-
-    return AfterValidator(check), WithJsonSchema(_make_pattern_schema(pattern, example))
+    is_valid = re.compile(pattern).fullmatch
+    return require(is_valid, message), WithJsonSchema(_make_pattern_schema(pattern, example))
 
 
 def parse_text(
@@ -118,15 +124,9 @@ Usd = Annotated[
 ]
 
 
-def _check_positive(value: Decimal) -> Decimal:
-    if not value:
-        raise ValueError("must be greater than 0")
-    return value
-
-
 PositiveUsd = Annotated[
     Usd,
-    AfterValidator(_check_positive),
+    require(bool, "must be greater than 0"),
     number_or_text(rf"(?=.*[1-9]){USD_PATTERN}", exclusiveMinimum=0),
 ]
 Day = Annotated[

@@ -117,8 +117,10 @@ class PolicyStore:
         self._report_activation()
 
     async def reload_if_requested(self, head: RequestHead) -> ActivePolicy:
-        if head.bypass_cache and self._may_refresh(head):
-            await self.refresh()
+        if head.bypass_cache:
+            with suppress(Unauthorized):
+                if self.current.identify(head).key.may_refresh:
+                    await self.refresh()
         return self.get_active_policy()
 
     def get_active_policy(self) -> ActivePolicy:
@@ -128,11 +130,6 @@ class PolicyStore:
 
     def get_passthrough_paths(self) -> PassthroughPaths | None:
         return self.current.passthrough
-
-    def _may_refresh(self, head: RequestHead) -> bool:
-        with suppress(Unauthorized):
-            return self.current.identify(head).key.may_refresh
-        return False
 
     async def refresh(self) -> None:
         """Reload the policies. Problems are logged, and the old snapshot stays active.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import date
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def prepare_refresh(folder: Path, today: date) -> PriceRefresh:
     old_text = file.read_text("utf-8", "replace") if file.exists() else ""  # read strictly below
     old_table, as_of = _read_table(file) if old_text else ({}, None)
     table, changes = merge_tables(old_table, source.build_table(), today)
-    lines, version = "\n".join(format_table_lines(table)), source.read_package_version()
+    lines, version = "\n".join(format_table_lines(table)), metadata.version(source.PACKAGE_NAME)
     same_text = f"{FILE_HEADER.format(version=version, as_of=as_of)}{lines}\n"
     is_current = as_of is not None and same_text == old_text
     new_text = f"{FILE_HEADER.format(version=version, as_of=today)}{lines}\n"

@@ -38,10 +38,6 @@ Amount = Decimal | types.TieredPrices
 Amounts = dict[str, Amount]
 
 
-def read_package_version() -> str:
-    return metadata.version(PACKAGE_NAME)
-
-
 def read_licence() -> str:
     """Return the licence of the package, which must accompany its data."""
     return metadata.distribution(PACKAGE_NAME).read_text("licenses/LICENSE") or ""

@@ -136,7 +136,7 @@ def suggest_similar(word: str, words: Iterable[str]) -> str:
     return f". Did you mean {quote(similar[0])}?" if similar else ""
 
 
-def list_schema_keys(path: KeyPath, model: Any = schema.PoliciesConfig) -> list[str]:
+def list_schema_keys(path: KeyPath, model: Any) -> list[str]:
     """Return the keys that the schema allows at a path."""
     for part in path:
         model = _find_type_of_part(model, part)

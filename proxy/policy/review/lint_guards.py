@@ -16,9 +16,8 @@ from proxy.policy import schema
 from proxy.policy.catalog import iter_guard_and_called_deployment
 from proxy.policy.compile.deployments import DEFAULT_POLICY
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.source import Finding, KeyPath
+from proxy.policy.files.source import Finding
 from proxy.policy.review.explain import rejects_opaque_content
-from proxy.policy.schema.guards import AnyGuard
 from proxy.types.guard import (
     Detector,
     GuardRule,
@@ -39,7 +38,13 @@ def lint_guard_calls(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Ite
         name: {target for _, target in iter_guard_and_called_deployment(deployment)}
         for name, deployment in snapshot.deployments.items()
     }
-    for path, guard in _list_guards(policies):
+    guards = (
+        ((*path, stage, index), guard)
+        for path, part in policies.iter_parts()
+        for stage in ("input", "output")
+        for index, guard in enumerate(getattr(part, stage, None) or ())
+    )
+    for path, guard in guards:
         for key, name in iter_references(guard, "deployment"):
             if _has_call_cycle(calls, name):
                 message = f"deployment {quote(name)} has guards that call the same deployment. "
@@ -65,13 +70,6 @@ def is_unencrypted(url: str) -> bool:
     parts = urlsplit(url)
     is_local = (parts.hostname or "").startswith(("127.", "localhost", "::1"))
     return parts.scheme == "http" and not is_local
-
-
-def _list_guards(policies: schema.PoliciesConfig) -> Iterator[tuple[KeyPath, AnyGuard]]:
-    for path, part in policies.iter_parts():
-        if not isinstance(part, schema.DeploymentConfig):
-            for stage, guards in (("input", part.input), ("output", part.output)):
-                yield from (((*path, stage, n), guard) for n, guard in enumerate(guards or ()))
 
 
 def iter_rejected_media_notes(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[str]:

@@ -30,6 +30,7 @@ from proxy.config.scalars import (
     TagKey,
     make_case_insensitive_pattern,
     make_pattern_annotations,
+    require,
 )
 from proxy.config.shapes import (
     JsonSchema,
@@ -220,10 +221,9 @@ def _is_proxy_route(method: str, path: PassthroughPath) -> bool:
     )
 
 
-def _require_unique_parameters(route: str) -> str:
-    if len(set(re.findall(_PARAMETER, route))) < len(re.findall(_PARAMETER, route)):
-        raise ValueError("must use each path parameter, such as {id}, only once")
-    return route
+def _has_unique_parameters(route: str) -> bool:
+    names = re.findall(_PARAMETER, route)
+    return len({*names}) == len(names)
 
 
 def _check_methods(methods: list[Method], info: ValidationInfo) -> list[Method]:
@@ -239,7 +239,10 @@ def _check_methods(methods: list[Method], info: ValidationInfo) -> list[Method]:
 class PassthroughPathConfig(Section):
     """A path that is forwarded to the upstream without translation."""
 
-    path: Annotated[Route, AfterValidator(_require_unique_parameters)]
+    path: Annotated[
+        Route,
+        require(_has_unique_parameters, "must use each path parameter, such as {id}, only once"),
+    ]
     """Path in requests of clients. `{id}` matches one segment."""
     methods: Annotated[list[Method], Field(min_length=1), AfterValidator(_check_methods)] = Field(
         default=["POST"], validate_default=True

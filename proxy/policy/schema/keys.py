@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     Field,
     WithJsonSchema,
     field_validator,
@@ -30,6 +29,7 @@ from proxy.config.scalars import (
     Section,
     TagKey,
     make_pattern_annotations,
+    require,
 )
 from proxy.config.shapes import Requirement, equals, is_not_null, one_of
 from proxy.guards.matching.re2set import compile_pattern as compile_re2
@@ -159,13 +159,10 @@ TAG_VALUE_SCHEMA = {
 }
 
 
-def _check_tag_value(value: str) -> str:
-    if not is_valid_tag_value(value):
-        raise ValueError(f"must be 1 to {MAX_TAG_CHARS} printable characters in Unicode form NFC")
-    return value
-
-
-TagValue = Annotated[str, AfterValidator(_check_tag_value), WithJsonSchema(TAG_VALUE_SCHEMA)]
+TAG_VALUE_MESSAGE = f"must be 1 to {MAX_TAG_CHARS} printable characters in Unicode form NFC"
+TagValue = Annotated[
+    str, require(is_valid_tag_value, TAG_VALUE_MESSAGE), WithJsonSchema(TAG_VALUE_SCHEMA)
+]
 
 
 class TagConfig(Section):

@@ -6,7 +6,6 @@ import re
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -22,6 +21,7 @@ from proxy.config.scalars import (
     make_pattern_annotations,
     number_or_text,
     parse_text,
+    require,
 )
 from proxy.config.shapes import (
     Requirement,
@@ -72,12 +72,6 @@ def _build_scope_part_condition(pattern: str) -> ShapeCondition:
     )
 
 
-def _check_unique(value: list[str]) -> list[str]:
-    if len(set(value)) < len(value):
-        raise ValueError("must not contain a name twice")
-    return value
-
-
 AMOUNT_TYPES: dict[Counting, Any] = {"rate": Rate, "budget": Budget, "lease": Count}
 
 
@@ -123,9 +117,11 @@ class LimitConfig(_Amounts):
         ),
     )
 
-    per: Annotated[list[ScopePart], AfterValidator(_check_unique), ItemOrList(uniqueItems=True)] = (
-        Field(default_factory=list)
-    )
+    per: Annotated[
+        list[ScopePart],
+        require(lambda names: len({*names}) == len(names), "must not contain a name twice"),
+        ItemOrList(uniqueItems=True),
+    ] = Field(default_factory=list)
     """Scope of the counter: key, deployment, model, user, tag.NAME, or a combination. Values that
     clients may set (user, tags with `caller: true`) are counted per key."""
     across: Literal["keys"] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
@@ -35,12 +35,10 @@ TimeSpan = Annotated[
 ]
 
 
-def _write_bool(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value
-
-
 BoolText = Annotated[
-    str, BeforeValidator(_write_bool), WithJsonSchema({"type": ["string", "boolean"]})
+    str,
+    BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value),
+    WithJsonSchema({"type": ["string", "boolean"]}),
 ]
 
 
