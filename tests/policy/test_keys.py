@@ -59,12 +59,8 @@ def key_name(snapshot: Snapshot, text: str, position: datetime = BEFORE_END) -> 
 def test_rotated_key_has_several_texts_until_each_expires(tmp_path: Path) -> None:
     snapshot = read_folder(write_folder(tmp_path), {})
 
-    assert [key_name(snapshot, text) for text in ("old", "new", "other", "none")] == [
-        "widget",
-        "widget",
-        "box",
-        None,
-    ]
+    names = [key_name(snapshot, text) for text in ("old", "new", "other", "none")]
+    assert names == ["widget", "widget", "box", None]
     assert [key_name(snapshot, text, AFTER_END) for text in ("old", "new")] == [None, "widget"]
     assert sorted(snapshot.keys) == ["box", "widget"]
     assert check_folder(tmp_path, {}).summary.endswith("1 deployment, 2 keys)")
@@ -126,11 +122,8 @@ async def names_after(stored: StoreOverFolder, **files: str) -> list[str | None]
 async def test_revocation_lasts_until_a_valid_folder_removes_it(tmp_path: Path) -> None:
     stored = StoreOverFolder(write_folder(tmp_path), "tags: {}\n")
 
-    assert await names_after(stored, wrong="x: {}\n", zz="revoked: [widget]\n") == [
-        None,
-        None,
-        "box",
-    ]
+    names = await names_after(stored, wrong="x: {}\n", zz="revoked: [widget]\n")
+    assert names == [None, None, "box"]
     assert await names_after(stored, wrong="x: {}\n", zz="tags: {}\n") == [None, None, "box"]
     (tmp_path / "wrong.yaml").unlink()
     assert await names_after(stored, zz="tags: {}\n") == ["widget", "widget", "box"]
@@ -141,11 +134,8 @@ async def test_last_key_can_be_revoked_and_removed(tmp_path: Path) -> None:
 
     assert await names_after(stored, keys="tags: {}\n") == ["widget", "widget", "box"]
     assert await names_after(stored, keys="revoked: [widget]\n") == [None, None, "box"]
-    assert await names_after(stored, keys=f"revoked: [widget, {OTHER_DIGEST}]\n") == [
-        None,
-        None,
-        None,
-    ]
+    revoked = f"revoked: [widget, {OTHER_DIGEST}]\n"
+    assert await names_after(stored, keys=revoked) == [None, None, None]
     assert stored.store.current.keys == {}
     assert stored.events()[-2:] == ["policy.in_force", "policy.no_keys"]
 

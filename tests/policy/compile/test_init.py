@@ -66,15 +66,10 @@ def test_upstream_has_secrets_and_timeouts(snapshot: Snapshot) -> None:
 
     assert upstream.api_key is not None
     assert upstream.api_key.reveal() == "sk-1"
-    assert {name: value.reveal() for name, value in upstream.headers} == {
-        "x-team": "support",
-        "x-secret": "Team t-1",
-    }
-    assert (upstream.timeouts.connect, upstream.timeouts.idle, upstream.timeouts.total) == (
-        1,
-        600,
-        120,
-    )
+    headers = {name: value.reveal() for name, value in upstream.headers}
+    assert headers == {"x-team": "support", "x-secret": "Team t-1"}
+    timeouts = upstream.timeouts
+    assert (timeouts.connect, timeouts.idle, timeouts.total) == (1, 600, 120)
     assert (upstream.accepts, upstream.max_answer_bytes) == (frozenset({"top_k"}), 2**20)
     assert upstream.propagate_trace
     assert "sk-1" not in repr(snapshot)

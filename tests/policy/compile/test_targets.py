@@ -133,20 +133,11 @@ async def models(proxy: Proxy) -> Any:
 
 def test_compatible_server_has_own_ranges_and_prices(tmp_path: Path) -> None:
     snapshot = read_text(tmp_path, policies("https://api.openai.com")).deployments
-    compatible, openai = (
-        snapshot[name].routes.targets[0].upstream for name in ("compatible", "openai")
-    )
+    upstreams = [snapshot[name].routes.targets[0].upstream for name in ("compatible", "openai")]
 
-    assert (compatible.dialect, compatible.skips_range_checks, compatible.provider) == (
-        "openai",
-        True,
-        None,
-    )
-    assert (openai.dialect, openai.skips_range_checks, openai.provider) == (
-        "openai",
-        False,
-        "openai",
-    )
+    assert [upstream.dialect for upstream in upstreams] == ["openai", "openai"]
+    assert [upstream.skips_range_checks for upstream in upstreams] == [True, False]
+    assert [upstream.provider for upstream in upstreams] == [None, "openai"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.policy.decide import decide
-from proxy.policy.decide.snapshot import Snapshot, VirtualKey
+from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.check import check_folder
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import build_sample_call
@@ -57,11 +57,6 @@ def snapshot(tmp_path: Path) -> Snapshot:
     return read_text(tmp_path, POLICIES, {})
 
 
-def widget(snapshot: Snapshot) -> VirtualKey:
-    key = snapshot.keys["widget"]
-    return key
-
-
 def completion_call(deployment: str, *, day: int = 1, **fields: Any) -> Call:
     return build_sample_call(
         {"model": deployment, "prompt": "Hi", **fields}, {}, POSITION.replace(day=day)
@@ -69,7 +64,7 @@ def completion_call(deployment: str, *, day: int = 1, **fields: Any) -> Call:
 
 
 def decide_for_widget(snapshot: Snapshot, call: Call) -> Plan:
-    return decide(snapshot, widget(snapshot), call)
+    return decide(snapshot, snapshot.keys["widget"], call)
 
 
 def models(plan: Plan) -> list[str]:
@@ -77,17 +72,12 @@ def models(plan: Plan) -> list[str]:
 
 
 def test_targets_without_a_current_price_are_omitted(snapshot: Snapshot) -> None:
-    assert models(decide_for_widget(snapshot, completion_call("strict"))) == [
-        "gpt-4o-mini",
-        "spare",
-    ]
-    assert models(decide_for_widget(snapshot, completion_call("strict", day=2))) == [
-        "gpt-4o-mini",
-        "later",
-        "spare",
-    ]
-    assert models(decide_for_widget(snapshot, completion_call("spared"))) == ["spare"]
-    assert models(decide_for_widget(snapshot, completion_call("lenient"))) == ["smol"]
+    served = [("strict", 1), ("strict", 2), ("spared", 1), ("lenient", 1)]
+    plans = [decide_for_widget(snapshot, completion_call(n, day=day)) for n, day in served]
+
+    assert [models(plan) for plan in plans] == [
+        ["gpt-4o-mini", "spare"], ["gpt-4o-mini", "later", "spare"], ["spare"], ["smol"]
+    ]  # fmt: skip
 
 
 def test_embeddings_need_no_output_price(snapshot: Snapshot) -> None:
@@ -153,7 +143,7 @@ def test_usd_limit_omits_unpriced_targets_of_rules(
 
 def test_explain_shows_omitted_targets_and_refusal(snapshot: Snapshot) -> None:
     spared, never = (
-        explain(snapshot, widget(snapshot), completion_call(name)).format_tree()
+        explain(snapshot, snapshot.keys["widget"], completion_call(name)).format_tree()
         for name in ("spared", "never")
     )
 
