@@ -132,10 +132,8 @@ def test_references_have_their_key() -> None:
 
     assert list(iter_references(part, "deployment")) == [("deployment", "chat")]
     assert list(iter_references(part, "text")) == [
-        ("single", "a.txt"),
-        ("several", "b.txt"),
-        ("several", "c.txt"),
-    ]
+        ("single", "a.txt"), ("several", "b.txt"), ("several", "c.txt")
+    ]  # fmt: skip
     assert list(iter_references(Referring(deployment="chat"), "text")) == []
 
 

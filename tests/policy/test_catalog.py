@@ -72,11 +72,9 @@ def test_all_targets_of_a_deployment_are_listed(tmp_path: Path) -> None:
 
 def test_tag_lists_values_closed_by_policies(tmp_path: Path) -> None:
     assert catalog_of(tmp_path).tags == {
-        "team": {"support", "search"},
-        "feature": set(),
-        "env": {"prod", "staging"},
-        "beta": {"true"},
-    }
+        "team": {"support", "search"}, "feature": set(), "env": {"prod", "staging"},
+        "beta": {"true"}
+    }  # fmt: skip
 
 
 def test_counters_with_scopes_of_callers_are_not_listed(tmp_path: Path) -> None:

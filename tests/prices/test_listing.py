@@ -62,12 +62,10 @@ def test_targets_have_current_price(day: str, mini: str, target_price: str, tmp_
 
 def test_listing_shows_rows_of_a_name(tmp_path: Path) -> None:
     assert inputs(listing(tmp_path, "2026-06-01", "gpt-4o*")) == [
-        ("gpt-4o-mini-2026", "gpt-4o-mini*", "0.1"),
-        ("gpt-4o", "target", "1.5"),
-        ("gpt-4o", "gpt-4o", "5"),
-        ("gpt-4o-mini*", "gpt-4o-mini*", "0.1"),
-        ("gpt-4o-audio", "gpt-4o-audio", "-"),
-    ]
+        ("gpt-4o-mini-2026", "gpt-4o-mini*", "0.1"), ("gpt-4o", "target", "1.5"),
+        ("gpt-4o", "gpt-4o", "5"), ("gpt-4o-mini*", "gpt-4o-mini*", "0.1"),
+        ("gpt-4o-audio", "gpt-4o-audio", "-")
+    ]  # fmt: skip
 
 
 def test_table_format(tmp_path: Path) -> None:
@@ -88,15 +86,9 @@ def test_json_has_null_for_unknown_prices(tmp_path: Path) -> None:
 
     assert (data["at"], data["as_of"]) == ("2026-06-01", "2026-03-01")
     assert data["prices"][0]["price"] == {
-        "from": "2026-06-01",
-        "input": "0.1",
-        "output": "0.5",
-        "tiers": [{"above": 1000, "input": "0.2"}],
-    }
+        "from": "2026-06-01", "input": "0.1", "output": "0.5",
+        "tiers": [{"above": 1000, "input": "0.2"}]
+    }  # fmt: skip
     assert data["prices"][2] == {
-        "upstream": "local",
-        "provider": "none",
-        "model": "smol",
-        "by": None,
-        "price": None,
-    }
+        "upstream": "local", "provider": "none", "model": "smol", "by": None, "price": None
+    }  # fmt: skip

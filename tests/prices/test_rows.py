@@ -69,10 +69,8 @@ def test_changes_are_listed() -> None:
     result, changes = merge_tables(old, new, TODAY)
 
     assert changes == {
-        "openai comes": "added",
-        "openai goes": "missing",
-        "openai moves": "changed",
-    }
+        "openai comes": "added", "openai goes": "missing", "openai moves": "changed"
+    }  # fmt: skip
     assert list(result["openai"]) == ["comes", "goes", "moves", "stays"]
 
 
@@ -126,10 +124,6 @@ def test_latest_row_is_first() -> None:
     }
 
     assert list(format_table_lines({"openai": {n: r for n, r in rows.items() if r}})) == [
-        "prices:",
-        "  openai:",
-        "    smol: {input: 1}",
-        "    gpt*:",
-        "      - {from: 2026-06-01, input: 2}",
-        "      - {input: 1}",
-    ]
+        "prices:", "  openai:", "    smol: {input: 1}", "    gpt*:",
+        "      - {from: 2026-06-01, input: 2}", "      - {input: 1}"
+    ]  # fmt: skip
