@@ -262,8 +262,11 @@ def _open_policies(
 ) -> tuple[PolicyStore, FolderWatch, CloudTokens]:
     """Load the policies. Return their store, the watch of their folder, and the cloud tokens."""
     folder = context.settings.policies
-    warn = partial(context.log.warning, "token.not_renewed")  # the old token is used meanwhile
-    tokens = CloudTokens(context.settings.environ, lambda ref, why: warn(ref=ref, reason=why))
+
+    def warn(ref: str, reason: str) -> None:  # the old token is used meanwhile
+        context.log.warning("token.not_renewed", ref=ref, reason=reason)
+
+    tokens = CloudTokens(context.settings.environ, warn)
     enforcement = telemetry.PolicyActivator(
         partial(telemetry.iter_activation_steps, context.settings, context.metrics, context.log)
     )
