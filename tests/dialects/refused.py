@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.errors import InvalidField
+from proxy.errors import BadRequest
 
 
 def refused_param(call: Callable[..., object], *arguments: object, **options: object) -> str | None:
     """Return the field that a call refuses."""
-    with pytest.raises(InvalidField) as refused:
+    with pytest.raises(BadRequest) as refused:
         call(*arguments, **options)
     return refused.value.param

@@ -31,36 +31,27 @@ from proxy.errors import GuardBlocked, UpstreamInvalid
 from proxy.money.usage import Tokens
 from proxy.types import Call, Json, RequestHead
 from proxy.types.events import Extension, Frame, ResponseStart, UsageReport
-from proxy.types.guard import GuardResult, GuardResults
 from tests.checked import OrderChecker
+from tests.dialects.chat.test_writer import MATCHES
 from tests.for_each import for_each
 
+PER_MINUTE = "for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, "
 TOO_LARGE = (
-    "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, "
-    "Requested 50000. The input or output tokens must be reduced in order to run successfully."
+    f"Request too large {PER_MINUTE}Requested 50000. The input or output tokens must be reduced."
 )
-TOO_MANY = (
-    "Rate limit reached for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, "
-    "Used 29000, Requested 2000. Please try again in 2s."
-)
+TOO_MANY = f"Rate limit reached {PER_MINUTE}Used 29000, Requested 2000. Please try again in 2s."
 
 
 @given(st.integers(100, 599), st.sampled_from(sorted(DIALECTS)))
 def test_every_status_has_a_meaning(status: int, dialect: str) -> None:
-    meaning = classify_status(DIALECTS[dialect].server.statuses, status)
+    statuses = DIALECTS[dialect].server.statuses
+    meaning = classify_status(statuses, status)
 
+    assert classify_status(statuses, 446) == ("denied" if dialect == "portkey" else "request")
     if 200 < status < 400:
         assert meaning == ("flagged" if (dialect, status) == ("portkey", 246) else "invalid")
     if meaning == "outage":
         assert status >= 500 or status in (408, 425, 429) or (dialect, status) == ("fireworks", 412)
-
-
-@for_each("dialect", sorted(DIALECTS))
-def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
-    statuses = DIALECTS[dialect].server.statuses
-
-    expected = ("flagged", "denied") if dialect == "portkey" else ("invalid", "request")
-    assert (classify_status(statuses, 246), classify_status(statuses, 446)) == expected
 
 
 @for_each(
@@ -135,32 +126,22 @@ def test_numeric_code_is_read_as_status(code: Any, status: int | None) -> None:
 
 
 CALL = Call(RequestHead("openai", "embeddings", "/v1/embeddings", "req_1"), {"input": "a"})
-DOC: Json = {
-    "object": "list",
-    "model": "m",
-    "data": [{"index": 0, "embedding": [0.5]}],
-    "usage": {"prompt_tokens": 2, "total_tokens": 2},
-}
+DOC: Json = {"object": "list", "model": "m", "data": [{"index": 0, "embedding": [0.5]}]}
+DOC |= {"usage": {"prompt_tokens": 2, "total_tokens": 2}}
 
 
-def read(doc: Json) -> Frame:
+def read(doc: Json, raw: bytes = b"") -> Frame:
     reader = EMBEDDINGS.reader(ReadOptions(CALL, whole=True, inspect=True))
-    [frame] = OrderChecker().each(reader.read(doc, orjson.dumps(doc)))
-    return frame
+    [frame] = OrderChecker().each(reader.read(doc, raw))
+    return frame._replace(last=True)
 
 
-def test_document_keeps_its_bytes() -> None:
-    raw = b'{ "data": [] }'
-    [frame] = EMBEDDINGS.reader(ReadOptions(CALL, whole=True)).read({"data": []}, raw)
-    writer = EMBEDDINGS.writer(WriteOptions(CALL, True))
+def test_document_keeps_its_bytes_unless_changed() -> None:
+    frame = read(DOC, b'{ "data": [] }')
+    write = EMBEDDINGS.writer(WriteOptions(CALL, True)).feed
 
-    assert writer.feed(frame._replace(last=True)) == raw
-
-
-def test_changed_document_is_serialized() -> None:
-    frame = read(DOC)._replace(raw=None, last=True)
-
-    assert orjson.loads(EMBEDDINGS.writer(WriteOptions(CALL, True)).feed(frame)) == DOC
+    assert write(frame) == b'{ "data": [] }'
+    assert orjson.loads(write(frame._replace(raw=None))) == DOC
 
 
 def test_usage_and_findings_are_events() -> None:
@@ -178,21 +159,13 @@ def test_body_without_document_is_invalid() -> None:
         EMBEDDINGS.reader(ReadOptions(CALL, whole=True)).end()
 
 
-MATCHES: GuardResults = [
-    ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
-    ("output", GuardResult("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
-]
-
-
 def test_only_portkey_clients_get_special_statuses() -> None:
     blocked = GuardBlocked("No.", guard="mails", kind="email")
-    answers = {
-        name: choose_status(dialect.client, MATCHES, flagged=False)
-        for name, dialect in DIALECTS.items()
-    }
+    clients = {name: dialect.client for name, dialect in DIALECTS.items()}
+    answers = {name: choose_status(row, MATCHES, flagged=False) for name, row in clients.items()}
     refusals = {
-        name: make_client_error_response(dialect.client, blocked, "req_1", MATCHES)
-        for name, dialect in DIALECTS.items()
+        name: make_client_error_response(row, blocked, "r", MATCHES)
+        for name, row in clients.items()
     }
 
     assert (answers.pop("portkey"), set(answers.values())) == (246, {200})
@@ -204,10 +177,8 @@ def test_only_portkey_clients_get_special_statuses() -> None:
     assert (refusals.pop("portkey").status, {r.status for r in refusals.values()}) == (446, {400})
     assert refusals.pop("anthropic").body["error"] == {"type": "policy_blocked", "message": "No."}
     assert all(r.body["error"]["code"] == "guardrail_blocked" for r in refusals.values())
-
-
-def test_shadow_results_change_no_status() -> None:
-    assert choose_status(DIALECTS["portkey"].client, MATCHES[1:], flagged=False) == 200
+    shadow = MATCHES[1:]
+    assert choose_status(clients["portkey"], shadow, flagged=False) == 200
 
 
 def test_each_family_belongs_to_an_endpoint() -> None:

@@ -180,23 +180,17 @@ async def test_previous_response_is_part_of_the_cache_key(
 
     sent = [request.json.get("previous_response_id") for request in gateway.upstream.requests[2:]]
     assert sent == ["resp_1", "resp_2", None]
-    first_value, repeated = [
-        body["events"][-1]["response"] if stream_it else body for _, body in requests[:2]
-    ]
-    assert (first_value["id"], first_value["output"]) == (repeated["id"], repeated["output"])
+    bodies = [body["events"][-1]["response"] if stream_it else body for _, body in requests]
+    first, repeated = bodies[:2]
+    assert (first["id"], first["output"]) == (repeated["id"], repeated["output"])
     assert repeated["previous_response_id"] == ids[0]
     records = await gateway.proxy.sink.wait(6)
     assert [record.cache for record in records[2:]] == ["miss", "hit", "miss", "miss"]
 
 
-async def test_null_previous_response_is_none(gateway: StatefulProxy) -> None:
-    status, _ = await gateway.ask(previous_response_id=None)
-
-    assert status == 200
-    assert gateway.last.json.get("previous_response_id") is None
-
-
 async def test_chat_upstream_stores_no_response(gateway: StatefulProxy) -> None:
+    assert (await gateway.ask(previous_response_id=None))[0] == 200
+    assert gateway.last.json.get("previous_response_id") is None
     gateway.upstream.answer_with(respond(chat(" Paris.")))
     first_text = await gateway.id_of(model="chatting")
 
@@ -207,12 +201,9 @@ async def test_chat_upstream_stores_no_response(gateway: StatefulProxy) -> None:
 
 @pytest.mark.parametrize(
     "now",
-    [
-        "{upstream: openai, model: another}",
-        "{upstream: spare, model: gpt-4o-mini}",
-        "{upstream: openai, model: gpt-4o-mini, endpoint: chat}",
-    ],
-)
+    ["openai, model: another", "spare, model: gpt-4o-mini",
+        "openai, model: gpt-4o-mini, endpoint: chat"],
+)  # fmt: skip
 async def test_response_of_a_removed_target_is_not_found(
     now: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
@@ -220,7 +211,7 @@ async def test_response_of_a_removed_target_is_not_found(
     async with stateful_proxy(tmp_path / "one", upstream) as house_before:
         sealed = await house_before.id_of(model="support-chat")
     request_count = len(upstream.requests)
-    policies = policy(upstream.url, targets=now)
+    policies = policy(upstream.url, targets=f"{{upstream: {now}}}")
     async with stateful_proxy(tmp_path / "one", upstream, policies) as house_after:
         status, body = await house_after.ask(model="support-chat", previous_response_id=sealed)
 
@@ -229,11 +220,9 @@ async def test_response_of_a_removed_target_is_not_found(
 
 
 async def test_guard_route_needs_movable_state(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    absent = "{name: away, guard: keywords, words: [private], action: route"
-    policies = policy(upstream.url).replace(
-        "{guard: keywords, words: [forbidden], action: block}",
-        f"{absent}, to: [{{upstream: spare, model: local}}]}}",
-    )
+    route = "{guard: keywords, words: [private], action: route, to: [{upstream: spare, model: m}]}"
+    block = "{guard: keywords, words: [forbidden], action: block}"
+    policies = policy(upstream.url).replace(block, route)
     upstream.answer_with(respond(response()))
     async with stateful_proxy(tmp_path / "one", upstream, policies) as running:
         first_text = await running.id_of(model="guarded")

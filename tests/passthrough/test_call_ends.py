@@ -41,7 +41,7 @@ REPORTED = 7 * 5000  # nano-USD
 CHUNKED = "transfer-encoding: chunked"
 
 
-def started_response(media_type: str, first_data: bytes, *, cut: bool = False) -> Script:
+def begun(media_type: str, first_data: bytes, *, cut: bool = False) -> Script:
     """Start a response, then break off, or hang until the proxy disconnects."""
 
     async def script(request: ReceivedRequest, wire: Wire) -> None:
@@ -54,7 +54,7 @@ def started_response(media_type: str, first_data: bytes, *, cut: bool = False) -
 
 
 async def endless(request: ReceivedRequest, wire: Wire) -> None:
-    await wire.send(head(200, "application/json", CHUNKED))
+    await wire.send(head(200, JSON, CHUNKED))
     while not request.closed.is_set():
         await wire.send(http_chunk(b'["' + b"x" * 4096 + b'"]'))
         await asyncio.sleep(0)
@@ -73,29 +73,24 @@ class Way(NamedTuple):
     left: bool = False
 
 
-SOUND, EVENTS = "audio/mpeg", "text/event-stream"
+SOUND, EVENTS, JSON = "audio/mpeg", "text/event-stream", "application/json"
+GZIP = "content-encoding: gzip"
 WAYS: dict[str, Way] = {
     "says-usage": Way(respond(USED), "reported"),
     "says-nothing": Way(respond({}), "unknown"),
     "bytes": Way(respond(b"\xff", media_type=SOUND), "unknown"),
     "empty": Way(respond(b"", media_type=SOUND), "unknown"),
     "left-before-head": Way(hang(), "unknown", "client_abort", left=True),
-    "left-midway": Way(started_response(SOUND, b"\xff"), "unknown", "client_abort", left=True),
-    "left-after-usage": Way(
-        started_response(EVENTS, event(USED)), "partly", "client_abort", left=True
-    ),
+    "left-midway": Way(begun(SOUND, b"\xff"), "unknown", "client_abort", left=True),
+    "left-after-usage": Way(begun(EVENTS, event(USED)), "partly", "client_abort", left=True),
     "total-timeout": Way(hang(), "unknown", "client_error"),
-    "idle-timeout": Way(started_response(SOUND, b"\xff"), "unknown", "timeout"),
+    "idle-timeout": Way(begun(SOUND, b"\xff"), "unknown", "timeout"),
     "gone-before-head": Way(cut_before_head(), "nothing", "upstream_error"),
-    "gone-midway": Way(started_response(SOUND, b"\xff", cut=True), "unknown", "upstream_error"),
-    "gone-midway-in-json": Way(
-        started_response("application/json", b'{"a', cut=True), "unknown", "upstream_error"
-    ),
+    "gone-midway": Way(begun(SOUND, b"\xff", cut=True), "unknown", "upstream_error"),
+    "gone-midway-in-json": Way(begun(JSON, b'{"a', cut=True), "unknown", "upstream_error"),
     "too-long": Way(endless, "unknown", "upstream_error"),
     "garbled": Way(respond(b"{"), "unknown", "upstream_error"),
-    "encoded": Way(
-        respond(b"\x1f\x8b", 200, "content-encoding: gzip"), "unknown", "upstream_error"
-    ),
+    "encoded": Way(respond(b"\x1f\x8b", 200, GZIP), "unknown", "upstream_error"),
     "blocked": Way(respond({"text": "hippo"}), "unknown", "blocked"),
     "blocked-with-usage": Way(respond({"text": "hippo", **USED}), "reported", "blocked"),
     "refused": Way(respond({"error": {"message": "no"}}, 400), "nothing", "client_error"),
@@ -191,10 +186,7 @@ async def make_call(
                 await response.read()
 
     def is_received() -> bool:
-        path = f"/{name}/{way}"
-        return any(
-            (request.method, request.path) == (method, path) for request in upstream.requests
-        )
+        return (method, f"/{name}/{way}") in [(r.method, r.path) for r in upstream.requests]
 
     task = asyncio.ensure_future(call())
     if WAYS[way].left:
@@ -206,15 +198,11 @@ async def make_call(
 
 
 async def test_accounts_agree_at_every_end(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    path = tmp_path / "ledger"
+    path, policies = tmp_path / "ledger", priced_policies(upstream.url)
     upstream.answer_with(by_path)
     calls = [(name, way, method) for name in PRICES for way in WAYS for method in ("GET", "POST")]
     async with (
-        running_proxy(
-            tmp_path / "policies",
-            priced_policies(upstream.url),
-            ledger=LedgerLocation("sqlite", path),
-        ) as proxy,
+        running_proxy(tmp_path / "p", policies, ledger=LedgerLocation("sqlite", path)) as proxy,
         ClientSession(base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)) as client,
     ):
         for is_late in (False, True):  # calls with a short timeout run alone
@@ -292,13 +280,9 @@ async def test_parallel_calls_respect_the_budget(
 
     upstream.answer_with(gated(gate, PICTURE))
     async with running_proxy(tmp_path / "policies", budget_world(upstream.url, maximum)) as proxy:
-        calls = [
-            asyncio.ensure_future(post(proxy.client, "/v1/images/generations", REQUEST))
-            for _ in range(12)
-        ]
-        await eventually(
-            lambda: len(upstream.requests) + sum(c.done() for c in calls) == len(calls)
-        )
+        requests = [post(proxy.client, "/v1/images/generations", REQUEST) for _ in range(12)]
+        calls = [*map(asyncio.ensure_future, requests)]
+        await eventually(lambda: len(upstream.requests) + sum(c.done() for c in calls) == 12)
         gate.set()
         statuses = Counter([(await call)[0] for call in calls])
 
@@ -344,27 +328,21 @@ async def test_free_calls_pass(free: str, tmp_path: Path, upstream: ScriptedUpst
 
 async def test_passthrough_only_target(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(respond({"results": []}))
-    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    chat, path = {"messages": [{"role": "user", "content": "hi"}]}, "/v1/chat/completions"
     by_name = {**BEARER, "x-headrace-deployment": "free"}
     async with running_proxy(tmp_path / "policies", budget_world(upstream.url)) as proxy:
         for model in ("free", "mod", "openai/mod"):
-            assert (await post(proxy.client, "/v1/chat/completions", {**chat, "model": model}))[
-                0
-            ] == 404
+            answer = await post(proxy.client, path, {**chat, "model": model})
+            assert answer[0] == 404
         request = {**chat, "model": "gpt-image-1"}
-        async with proxy.client.post(
-            "/v1/chat/completions", headers=by_name, json=request
-        ) as response:
-            assert (response.status, "only its passthrough paths" in await response.text()) == (
-                404,
-                True,
-            )
+        async with proxy.client.post(path, headers=by_name, json=request) as response:
+            assert response.status == 404
+            assert "only its passthrough paths" in await response.text()
         async with proxy.client.get("/v1/models?names=all", headers=BEARER) as response:
             listed = {item["id"] for item in (await response.json())["data"]}
         for model in ("free", "mod"):
-            assert (await post(proxy.client, "/v1/moderations", {"model": model, "input": "x"}))[
-                0
-            ] == 200
+            answer = await post(proxy.client, "/v1/moderations", {"model": model, "input": "x"})
+            assert answer[0] == 200
 
     assert "gpt-image-1" in listed
     assert listed.isdisjoint({"free", "mod", "openai/mod"})

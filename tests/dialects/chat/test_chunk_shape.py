@@ -9,7 +9,7 @@ from proxy.types.events import Delta, Part
 from tests.doubles import Json
 from tests.for_each import for_each
 
-SLOT = ("choices", 0, "delta", "content")
+PART, SLOT = Part("text", 0), ("choices", 0, "delta", "content")
 
 
 def chunk(text: Any = "a", index: Any = 0, **members: Any) -> Json:
@@ -18,25 +18,19 @@ def chunk(text: Any = "a", index: Any = 0, **members: Any) -> Json:
 
 
 def shape(*, exact: bool) -> ChunkShape:
-    return ChunkShape(chunk(), "delta", Delta(Part("text", 0), "a", SLOT), exact=exact)
+    return ChunkShape(chunk(), "delta", Delta(PART, "a", SLOT), exact=exact)
 
 
 @for_each("exact", [True, False])
 def test_next_text_is_recognized(exact: bool) -> None:
     delta = shape(exact=exact).read_matching_delta(chunk("b"))
 
-    assert delta is not None
-    assert (delta.text, delta.slot) == ("b", SLOT)
+    assert delta == Delta(PART, "b", SLOT)
 
 
 OTHER: list[Json] = [
-    {"id": "c"},
-    {"choices": []},
-    chunk(""),
-    chunk(["b"]),
-    chunk("b", index=1),
-    chunk("b", role="assistant"),
-    {**chunk("b"), "usage": {"prompt_tokens": 1}},
+    *({"id": "c"}, {"choices": []}, chunk(""), chunk(["b"]), chunk("b", index=1)),
+    *(chunk("b", role="assistant"), {**chunk("b"), "usage": {"prompt_tokens": 1}}),
 ]
 
 

@@ -41,9 +41,7 @@ TEXT = {"type": "text", "text": "Paris."}
         ([{"type": "unheard-of", "text": "Paris.", "x": "y"}], ("", "Paris.", "")),
     ],
 )
-def test_parts_contain_thoughts_texts_and_refusals(
-    parts: list[Any], texts: tuple[str, ...]
-) -> None:
+def test_parts_have_thoughts_texts_and_refusals(parts: list[Any], texts: tuple[str, ...]) -> None:
     assert read_part_texts(parts) == texts
 
 
@@ -77,11 +75,9 @@ def test_message_has_its_parts_as_texts(message: dict[str, Any], joined: dict[st
 def test_legacy_completion_has_text_and_separate_thoughts() -> None:
     answer = chat("", choices=[{"index": 0, "message": {"content": [THINKING, TEXT]}}])
 
-    document = ChatToLegacyConverter().convert_document(answer)
+    [choice] = (ChatToLegacyConverter().convert_document(answer) or {})["choices"]
 
-    assert document is not None
-    assert document["choices"][0]["text"] == "Paris."
-    assert document["choices"][0]["reasoning_content"] == "One capital."
+    assert (choice["text"], choice["reasoning_content"]) == ("Paris.", "One capital.")
 
 
 REDACTED = {"type": "redacted_thinking", "data": "x"}
@@ -92,38 +88,28 @@ REDACTED = {"type": "redacted_thinking", "data": "x"}
     [
         ({"content": [THINKING, TEXT]}, {"content": [TEXT]}, ("thinking",)),
         ({"content": [THINKING, REDACTED]}, None, ("thinking",)),
-        (
-            {"content": [REDACTED], "tool_calls": [{"id": "c"}]},
-            {"content": None, "tool_calls": [{"id": "c"}]},
-            ("thinking",),
-        ),
+        ({"content": [REDACTED], "tool_calls": [{"id": "c"}]},
+            {"content": None, "tool_calls": [{"id": "c"}]}, ("thinking",)),
         ({"content": "a", "reasoning_content": "b"}, {"content": "a"}, ("reasoning_content",)),
         ({"content": "a", "reasoning": "b"}, {"content": "a"}, ("reasoning",)),
         ({"content": "a", "reasoning_content": None}, ..., ()),
         ({"content": [TEXT]}, ..., ()),
     ],
-)
+)  # fmt: skip
 def test_dropped_thoughts_are_named(message: Any, remaining: Any, names: tuple[str, ...]) -> None:
     body = {"messages": [{"role": "user", "content": [THINKING]}, {"role": "assistant", **message}]}
 
     document, dropped = remove_reasoning(body)
 
     assert dropped == names
-    stored = (
-        []
-        if remaining is None
-        else [{"role": "assistant", **(message if remaining is ... else remaining)}]
-    )
+    kept = message if remaining is ... else remaining
+    stored = [] if kept is None else [{"role": "assistant", **kept}]
     assert document["messages"] == [body["messages"][0], *stored]
     assert (document is body) == (not names)
 
 
-TOKENS = {
-    "tokens": [" Par", "is"],
-    "token_logprobs": [-0.1, -0.2],
-    "top_logprobs": [{" Par": -0.1}, {"is": -0.2}],
-    "text_offset": [0, 4],
-}
+TOKENS: dict[str, Any] = {"tokens": [" Par", "is"], "token_logprobs": [-0.1, -0.2]}
+TOKENS |= {"top_logprobs": [{" Par": -0.1}, {"is": -0.2}], "text_offset": [0, 4]}
 
 
 def test_logprobs_survive_both_conversions() -> None:
@@ -143,17 +129,14 @@ def token_objects(*tokens: str) -> dict[str, Any]:
 def test_token_offsets_continue_across_chunks() -> None:
     turn, logprobs = ChatToLegacyConverter(), LogprobsToLegacyConverter()
 
-    def chat(index: int, *tokens: str) -> dict[str, Any]:
-        delta = {"content": "".join(tokens)}
-        return {"choices": [{"index": index, "delta": delta, "logprobs": token_objects(*tokens)}]}
+    def chunk(index: int, tokens: tuple[str, ...], **text: Any) -> dict[str, Any]:
+        return {"choices": [{"index": index, **text, "logprobs": token_objects(*tokens)}]}
 
-    def legacy(index: int, *tokens: str) -> dict[str, Any]:
-        text = "".join(tokens)
-        return {"choices": [{"index": index, "text": text, "logprobs": token_objects(*tokens)}]}
-
-    values: list[Any] = [(0, " Par", "is"), (1, "x"), (0, ".")]
-    turned = [turn.convert_document(chat(*item)) or {} for item in values]
-    reworded = [logprobs.convert_document(legacy(*item)) for item in values]
+    values: list[Any] = [(0, (" Par", "is"), " Paris"), (1, ("x",), "x"), (0, (".",), ".")]
+    turned = [
+        turn.convert_document(chunk(*item, delta={"content": text})) or {} for *item, text in values
+    ]
+    reworded = [logprobs.convert_document(chunk(*item, text=text)) for *item, text in values]
 
     for events in (turned, reworded):
         places = [item["choices"][0]["logprobs"]["text_offset"] for item in events]

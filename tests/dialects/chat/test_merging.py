@@ -13,11 +13,9 @@ from tests.for_each import for_each
 
 def events(*deltas: Any, finish: str = "stop") -> list[dict[str, Any]]:
     """Return a chat stream of these deltas."""
-    frame = {k: v for k, v in chat_events()[0].items() if k != "choices"}
-    fields = [
-        {**frame, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
-    ]
-    return [*fields, {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}]
+    steps = [*((delta, None) for delta in deltas), ({}, finish)]
+    choices = [{"index": 0, "delta": delta, "finish_reason": end} for delta, end in steps]
+    return [chat_events()[0] | {"choices": [choice]} for choice in choices]
 
 
 def message(*deltas: Any, **how: Any) -> Any:
@@ -40,12 +38,11 @@ def test_choices_are_separated_and_sorted() -> None:
 
 
 def test_last_usage_is_kept_if_any() -> None:
-    first_document, *other_items = legacy_events("x", with_usage=False)
+    first, *rest = legacy_events("x", with_usage=False)
+    counted = [{**first, "usage": usage(1, 1)}, {**first, "usage": usage(5, 3)}]
 
-    assert merge_chunks(
-        [{**first_document, "usage": usage(1, 1)}, {**first_document, "usage": usage(5, 3)}]
-    )["usage"] == usage(5, 3)
-    assert "usage" not in merge_chunks([{**first_document, "usage": None}, *other_items])
+    assert merge_chunks(counted)["usage"] == usage(5, 3)
+    assert "usage" not in merge_chunks([{**first, "usage": None}, *rest])
 
 
 def test_pieces_of_a_tool_call_are_joined() -> None:
@@ -61,12 +58,8 @@ def test_pieces_of_a_tool_call_are_joined() -> None:
         finish="tool_calls",
     )
 
-    first_value = {
-        "id": "c0",
-        "type": "function",
-        "function": {"name": "f", "arguments": '{"a": 1}'},
-    }
-    assert fields["tool_calls"] == [first_value, {"id": "c1", "function": {"arguments": "{}"}}]
+    first = {"id": "c0", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    assert fields["tool_calls"] == [first, {"id": "c1", "function": {"arguments": "{}"}}]
     assert fields["content"] is None
 
 
@@ -87,17 +80,14 @@ def test_other_members_of_providers_are_joined() -> None:
 
 def test_logprobs_are_joined_in_both_forms() -> None:
     deltas = events({"content": "a"}, {"content": "b"})
-    for event, token in zip(deltas, "ab", strict=False):
+    legacy = legacy_events("a", "b", with_usage=False)
+    for event, other, token in zip(deltas, legacy, "ab", strict=False):
         event["choices"][0]["logprobs"] = {"content": [{"token": token}]}
-    legacy_said = legacy_events("a", "b", with_usage=False)
-    for event, token in zip(legacy_said, "ab", strict=False):
-        event["choices"][0]["logprobs"] = {"tokens": [token], "text_offset": [0]}
+        other["choices"][0]["logprobs"] = {"tokens": [token], "text_offset": [0]}
 
-    assert merge_chunks(deltas)["choices"][0]["logprobs"]["content"] == [
-        {"token": "a"},
-        {"token": "b"},
-    ]
-    assert merge_chunks(legacy_said)["choices"][0]["logprobs"]["tokens"] == ["a", "b"]
+    joined = merge_chunks(deltas)["choices"][0]["logprobs"]
+    assert joined["content"] == [{"token": "a"}, {"token": "b"}]
+    assert merge_chunks(legacy)["choices"][0]["logprobs"]["tokens"] == ["a", "b"]
 
 
 def test_invalid_deltas_raise_nothing() -> None:
@@ -106,42 +96,34 @@ def test_invalid_deltas_raise_nothing() -> None:
     assert fields["choices"] == [{"index": "?", "text": "a"}]
 
 
-@for_each("other_value", [5, {}, ["a"], True, None])
-def test_value_of_another_type_removes_no_text(other_value: Any) -> None:
-    part = {"type": "text", "text": "a"}
-    fields = [{"content": [{**part, "text": text}]} for text in ("a", other_value, "b")]
+@for_each("odd", [5, {}, ["a"], True, None])
+def test_value_of_another_type_removes_no_text(odd: Any) -> None:
+    fields = [{"content": [{"type": "text", "text": text}]} for text in ("a", odd, "b")]
 
-    assert [
-        item["text"] for item in message(*fields)["content"] if item["text"] != other_value
-    ] == ["a", "b"]
-    assert message({"refusal": "a"}, {"refusal": other_value}, {"refusal": "b"})["refusal"] == "ab"
-
-
-def calls_of(count: int) -> list[dict[str, Any]]:
-    return [{"index": n, "function": {"arguments": "x"}} for n in range(count)]
+    texts = [item["text"] for item in message(*fields)["content"]]
+    assert [text for text in texts if text != odd] == ["a", "b"]
+    assert message({"refusal": "a"}, {"refusal": odd}, {"refusal": "b"})["refusal"] == "ab"
 
 
 def test_many_pieces_are_joined_in_linear_time() -> None:
     """With quadratic time this would take minutes."""
     count = 30_000
     pieces = [{"content": "ab " * 30} for _ in range(count)]
-    calls = [{"tool_calls": calls_of(count)}, {"tool_calls": calls_of(count)}]
+    calls = [{"index": number, "function": {"arguments": "x"}} for number in range(count)]
 
-    fields = message(*pieces, *calls)
+    fields = message(*pieces, {"tool_calls": calls}, {"tool_calls": calls})
 
     assert len(fields["content"]) == 90 * count
     assert [call["function"]["arguments"] for call in fields["tool_calls"]] == ["xx"] * count
 
 
 def test_merged_chunks_are_not_changed() -> None:
-    values = events(
-        {"content": "a", "audio": {"data": "A"}}, {"content": "b", "audio": {"data": "B"}}
-    )
-    text_before = repr(values)
+    values = events(*({"content": text, "audio": {"data": text}} for text in "ab"))
+    before = repr(values)
 
     merge_chunks(values)
 
-    assert repr(values) == text_before
+    assert repr(values) == before
 
 
 def test_items_without_usable_index_are_appended() -> None:
@@ -180,13 +162,11 @@ SOURCE: dict[str, Any] = {"type": "reference", "reference_ids": [1]}
         (["Par", "is.", [thoughts("Hm.")]], [text("Paris."), thoughts("Hm.")]),
         ([[text("a"), SOURCE], [SOURCE], [text("b")]], [text("a"), SOURCE, SOURCE, text("b")]),
         ([[{**text("a"), "x": 1}], [text("b")]], [{**text("a"), "x": 1}, text("b")]),
-        (
-            [[text("a")], None, ["b", 5], [{"type": ["text"]}]],
-            [text("a"), "b", 5, {"type": ["text"]}],
-        ),
+        ([[text("a")], None, ["b", 5], [{"type": ["text"]}]],
+            [text("a"), "b", 5, {"type": ["text"]}]),
         ([[], ""], []),
     ],
-)
+)  # fmt: skip
 def test_part_lists_and_texts_become_one_content(pieces: list[Any], content: Any) -> None:
     deltas = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
 

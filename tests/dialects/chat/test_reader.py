@@ -14,7 +14,6 @@ from proxy.types.events import (
     RESPONSE_END,
     Attach,
     Delta,
-    Event,
     Finish,
     Frame,
     PartStart,
@@ -40,9 +39,10 @@ def call(index: Any, text: str | None, name: str | None = None, **more: Any) -> 
     return {"index": index, **more, "function": function}
 
 
-def events(*docs: Json, **options: Any) -> list[Event]:
-    frames, _ = read_documents("chat", docs, **options)
-    return [event for frame in frames for event in frame.events]
+def events(kind: Any, doc: Json, **options: Any) -> list[Any]:
+    """Return the events of a type of a stream with one document."""
+    frames, _ = read_documents("chat", [doc, b"[DONE]"], **options)
+    return [event for frame in frames for event in frame.events if isinstance(event, kind)]
 
 
 def read_all(*docs: Json, **options: Any) -> list[Frame]:
@@ -111,15 +111,12 @@ def test_each_choice_of_a_chunk_has_its_own_frames() -> None:
 
 
 def test_other_members_stay_in_the_first_document_of_a_text() -> None:
-    doc_of_both = chunk(
-        {"role": "assistant", "content": "a", "refusal": "b", "mood": "calm"}, note="n"
-    )
+    first = {"role": "assistant", "content": "a", "mood": "calm"}
 
-    frames = read_all(doc_of_both, inspect=True)
+    frames = read_all(chunk({**first, "refusal": "b"}, note="n"), inspect=True)
 
     docs = [frame.doc or {} for frame in frames[:2]]
     assert docs[0]["note"] == "n"
-    first = {"role": "assistant", "content": "a", "mood": "calm"}
     assert [item["choices"][0]["delta"] for item in docs] == [first, {"refusal": "b"}]
     assert "note" not in docs[1]
 
@@ -127,18 +124,12 @@ def test_other_members_stay_in_the_first_document_of_a_text() -> None:
 def test_name_has_a_slot_and_missing_id_is_created() -> None:
     opening = chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]})
 
-    [begin] = [item for item in events(opening, b"[DONE]") if isinstance(item, PartStart)]  # type: ignore[arg-type]
-    [crossing_begin] = [
-        item
-        for item in events(opening, b"[DONE]", is_translated=True)  # type: ignore[arg-type]
-        if isinstance(item, PartStart)
-    ]
+    [begin] = events(PartStart, opening)
+    [crossing] = events(PartStart, opening, is_translated=True)
 
-    assert begin.call is not None
-    assert crossing_begin.call is not None
     assert (begin.call.id, begin.call.name) == ("", "f")
     assert value_at(opening, begin.slot) == "f"
-    assert crossing_begin.call.id == "call_c_0"
+    assert crossing.call.id == "call_c_0"
 
 
 def test_placeholder_arguments_are_replaced_by_real_ones() -> None:
@@ -156,10 +147,8 @@ def test_placeholder_arguments_are_replaced_by_real_ones() -> None:
 def test_object_arguments_become_text_for_other_families() -> None:
     function = {"name": "f", "arguments": {"a": 1}}
     opening = chunk({"tool_calls": [{"index": 0, "function": function}]})
-    old = chunk({"function_call": function})
-
-    assert texts(read_all(opening, is_translated=True)) == [("arguments", '{"a":1}')]
-    assert texts(read_all(old, is_translated=True)) == [("arguments", '{"a":1}')]
+    for doc in (opening, chunk({"function_call": function})):
+        assert texts(read_all(doc, is_translated=True)) == [("arguments", '{"a":1}')]
 
 
 def test_content_parts_are_texts_of_their_kinds() -> None:
@@ -179,10 +168,10 @@ def test_logprobs_are_attached_to_their_text() -> None:
     doc = chunk({"content": "a"})
     doc["choices"][0]["logprobs"] = {"content": [{"token": "a"}]}
 
-    [attach] = [item for item in events(doc, b"[DONE]", inspect=True) if isinstance(item, Attach)]  # type: ignore[arg-type]
+    [attach] = events(Attach, doc, inspect=True)
 
     assert value_at(doc, attach.slot) == attach.value
-    assert not [item for item in events(doc, b"[DONE]") if isinstance(item, Attach)]  # type: ignore[arg-type]
+    assert not events(Attach, doc)
 
 
 @pytest.mark.parametrize(
@@ -215,8 +204,7 @@ NUMBERS: list[tuple[Any, int]] = [(None, 0), (1, 1), (1.0, 1), ("1", 1), (True, 
 
 @for_each("index", INVALID)
 def test_invalid_index_is_an_error_of_an_inspected_stream(index: Any) -> None:
-    choices = [{"index": index, "delta": {"content": "a"}}]
-    doc = {**HEAD, "choices": choices}
+    doc = {**HEAD, "choices": [{"index": index, "delta": {"content": "a"}}]}
 
     [frame] = FAMILIES["chat"].reader(ReadOptions(call_for())).read(doc, b"raw")
     with pytest.raises(UpstreamInvalid, match="choice with an invalid index"):
@@ -287,9 +275,8 @@ def test_whole_response_is_one_frame_or_a_stream() -> None:
     call = call_for()
 
     [frame] = FAMILIES["chat"].reader(ReadOptions(call, whole=True)).read(answer_doc, b"raw")
-    parts = (
-        FAMILIES["chat"].reader(ReadOptions(call, whole=True, stream=True)).read(answer_doc, b"raw")
-    )
+    streamed = ReadOptions(call, whole=True, stream=True)
+    parts = FAMILIES["chat"].reader(streamed).read(answer_doc, b"raw")
 
     expected = [("reasoning", "b"), ("text", "a"), ("arguments", "{}")]
     assert texts([frame]) == texts([*parts]) == expected

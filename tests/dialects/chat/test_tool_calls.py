@@ -34,9 +34,13 @@ def part(arguments: str = "", name: str | None = None, **options: Any) -> Json:
     return {"function": {**by_name, "arguments": arguments}, **options}
 
 
-def numbers(*fragments: Json) -> list[int]:
+def renumbered(*fragments: Json) -> list[Json]:
     calls = ToolCallNumbering()
-    return [calls.renumber_fragment(fragment, 0, ())["index"] for fragment in fragments]
+    return [calls.renumber_fragment(fragment, 0, ()) for fragment in fragments]
+
+
+def numbers(*fragments: Json) -> list[int]:
+    return [fragment["index"] for fragment in renumbered(*fragments)]
 
 
 def test_new_id_begins_a_call_only_with_a_name() -> None:
@@ -44,6 +48,7 @@ def test_new_id_begins_a_call_only_with_a_name() -> None:
 
     assert numbers(started, part(name="f", id="b", index=0)) == [0, 1]
     assert numbers(started, part("{", id="b", index=0)) == [0, 0]
+    assert numbers(part(name="f", index=0), part(name="g", index=0)) == [0, 1]
 
 
 def test_repeated_name_begins_a_call_with_its_arguments() -> None:
@@ -51,16 +56,10 @@ def test_repeated_name_begins_a_call_with_its_arguments() -> None:
 
     assert numbers(document, repeated, part(" ", index=0)) == [0, 0, 0]
     assert numbers(document, repeated, part("{}", index=0)) == [0, 0, 1]
-    calls = ToolCallNumbering()
-    [*_, last_document] = [
-        calls.renumber_fragment(fragment, 0, ())
-        for fragment in (document, repeated, part("{}", index=0))
-    ]
-    assert last_document == {"index": 1, **part("{}", "f")}
-
-
-def test_other_name_without_id_is_another_call() -> None:
-    assert numbers(part(name="f", index=0), part(name="g", index=0)) == [0, 1]
+    assert renumbered(document, repeated, part("{}", index=0))[-1] == {
+        "index": 1,
+        **part("{}", "f"),
+    }
 
 
 @for_each(
@@ -113,11 +112,8 @@ SIGNATURES = ["Eg+/x==", "skip_thought_signature_validator", "é", "\udc00", "A"
 
 def call(own_value: Any = "call_1", signature: Any = None) -> Json:
     extra = {} if signature is None else {"thought_signature": signature}
-    document: Json = {
-        "id": own_value,
-        "type": "function",
-        "function": {"name": "f", "arguments": "{}"},
-    }
+    function = {"name": "f", "arguments": "{}"}
+    document: Json = {"id": own_value, "type": "function", "function": function}
     return document | ({"extra_content": {"google": extra}} if extra else {})
 
 
@@ -141,21 +137,16 @@ def test_signature_returns_with_the_call(signature: str) -> None:
 
         assert body == loop(form, "call_1")
         assert results == {"call_1": signature}
-        returned = add_signatures(
-            {"messages": [{"role": "assistant", "tool_calls": [call()]}]}, results
-        )
-        assert get_thought_signature(returned["messages"][0]["tool_calls"][0]) == signature
+        chat = {"messages": [{"role": "assistant", "tool_calls": [call()]}]}
+        [message] = add_signatures(chat, results)["messages"]
+        assert get_thought_signature(message["tool_calls"][0]) == signature
 
 
 @for_each(
     "document",
     [
-        call(),
-        call(signature=""),
-        call(signature=5),
-        call(signature="x" * (MAX_SIGNATURE + 1)),
-        call() | {"extra_content": "x"},
-        call() | {"extra_content": {"google": []}},
+        *(call(signature=odd) for odd in (None, "", 5, "x" * (MAX_SIGNATURE + 1))),
+        *(call() | {"extra_content": "x"}, call() | {"extra_content": {"google": []}}),
     ],
 )
 def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
@@ -165,22 +156,14 @@ def test_call_without_a_usable_signature_keeps_its_id(document: Json) -> None:
 @for_each(
     "text",
     [
-        f"call_1{SIGNATURE_MARK}",
-        f"{SIGNATURE_MARK}QQ",
-        f"call_1{SIGNATURE_MARK}é",
-        f"call_1{SIGNATURE_MARK}_w",
-        "call_1",
-        "",
-        5,
-        None,
+        *(f"call_1{SIGNATURE_MARK}{odd}" for odd in ("", "é", "_w")),
+        *(f"{SIGNATURE_MARK}QQ", "call_1", "", 5, None),
     ],
 )
 def test_id_without_signature_is_unchanged(text: Any) -> None:
     for form, member in CALL_LISTS.items():
         body = loop(form, text)
-        document, results = remove_signatures(body, member)
-
-        assert (document, results) == (body, {})
+        assert remove_signatures(body, member) == (body, {})
 
 
 @for_each(("calls", "expected"), [
@@ -193,11 +176,9 @@ def test_id_without_signature_is_unchanged(text: Any) -> None:
 def test_unsigned_call_gets_placeholder(calls: list[Json], expected: list[str | None]) -> None:
     body = {"messages": [{"role": "user"}, {"role": "assistant", "tool_calls": calls}]}
 
-    document = add_signatures(body, {"known": "s"})
+    signed = add_signatures(body, {"known": "s"})["messages"][1]["tool_calls"]
 
-    assert [
-        get_thought_signature(item) for item in document["messages"][1]["tool_calls"]
-    ] == expected
+    assert [get_thought_signature(item) for item in signed] == expected
     assert add_signatures({}, {}) == {}
 
 
@@ -209,24 +190,12 @@ def test_invalid_calls_are_forwarded(odd: Any) -> None:
         assert add_signatures(body, {"call_1": "s"}) == body
 
 
-VALUE: Any = {
-    "a": ["x", {"type": "t", "index": 7, "b": "y"}],
-    "name": "whole",
-    "c": {"d": "z", "e": ""},
-    "f": 1,
-}
+def test_texts_are_kept_alone_or_blanked_in_copies() -> None:
+    call: Json = {"type": "t", "index": 7, "b": "y"}
+    value: Json = {"a": ["x", call], "name": "whole", "c": {"d": "z", "e": ""}, "f": 1}
 
-
-def test_kept_text_keeps_identifying_members() -> None:
-    assert copy_with_only_text(VALUE, ("a", 1, "b"), "new") == {
-        "a": [{"index": 7, "type": "t", "b": "new"}]
-    }
+    assert copy_with_only_text(value, ("a", 1, "b"), "new") == {"a": [{**call, "b": "new"}]}
     assert copy_with_only_text("x", (), "new") == "new"
-
-
-def test_blanking_values_does_not_change_the_original() -> None:
-    result = blank_texts(VALUE, [("a", 0), ("a", 1, "b")])
-
-    assert result == {**VALUE, "a": ["", {"type": "t", "index": 7, "b": ""}]}
-    assert VALUE["a"] == ["x", {"type": "t", "index": 7, "b": "y"}]
+    assert blank_texts(value, [("a", 0), ("a", 1, "b")]) == {**value, "a": ["", {**call, "b": ""}]}
+    assert value["a"] == ["x", {"type": "t", "index": 7, "b": "y"}]
     assert blank_texts("x", [()]) == ""

@@ -38,6 +38,7 @@ MATCHES: GuardResults = [
     ("output", GuardResult("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
 ]
 TEXT, CALL = Part("text", 0), Part("arguments", 1)
+TOKENS = Tokens(input=5, cached_input=2, output=3)
 FOREIGN: Sequence[Frame] = [
     Frame((ResponseStart("msg_1", "claude", None),), "messages", {"type": "message_start"}, b"{}"),
     Frame((PartStart(TEXT),), "messages"),
@@ -47,13 +48,7 @@ FOREIGN: Sequence[Frame] = [
     Frame((PartStart(CALL, ToolCall("call_1", "f")),), "messages"),
     Frame((Delta(CALL, "{}"),), "messages"),
     Frame((PartEnd(CALL),), "messages"),
-    Frame(
-        (
-            Finish(0, "tool_calls", "tool_use"),
-            UsageReport(Tokens(input=5, cached_input=2, output=3), {}),
-        ),
-        "messages",
-    ),
+    Frame((Finish(0, "tool_calls", "tool_use"), UsageReport(TOKENS, {})), "messages"),
     Frame((RESPONSE_END,), "messages", last=True),
 ]
 
@@ -65,6 +60,13 @@ def writer(call: Call, *, is_whole: bool = False, verdicts: GuardResults = ()) -
 
 def frames_of(docs: Sequence[Json], family: FamilyName = "chat") -> list[Frame]:
     return read_documents(family, [*docs, b"[DONE]"])[0]
+
+
+def whole_document(frames: Sequence[Frame], call: Call, verdicts: GuardResults = ()) -> Json:
+    document: Json = json.loads(
+        b"".join(map(writer(call, is_whole=True, verdicts=verdicts).feed, frames))
+    )
+    return document
 
 
 def documents_of(body: bytes) -> list[Json]:
@@ -80,14 +82,8 @@ def test_bare_usage_chunk_is_sent_only_on_request() -> None:
             assert (b'"usage":{' in written("chat", sent_items, call)) is wants_usage
 
 
-def test_keep_alives_are_comments() -> None:
-    assert writer(call_for()).feed(Frame(())).startswith(b":")
-
-
 def test_whole_response_is_made_from_another_family() -> None:
-    [full_value] = [
-        json.loads(data) for data in map(writer(call_for(), is_whole=True).feed, FOREIGN) if data
-    ]
+    full_value = whole_document(FOREIGN, call_for())
 
     [choice] = full_value["choices"]
     assert full_value["object"] == "chat.completion"
@@ -103,11 +99,7 @@ def test_stream_becomes_one_document_for_unstreamed_client(family: FamilyName) -
 
     for client in ("chat", "completions"):
         call = replace(call_for(client), stream=False)
-        full_value = json.loads(
-            b"".join(map(writer(call, is_whole=True).feed, frames_of(docs, family)))
-        )
-
-        [choice] = full_value["choices"]
+        [choice] = whole_document(frames_of(docs, family), call)["choices"]
         text = choice["message"]["content"] if client == "chat" else choice["text"]
         assert text == "Paris"
 
@@ -138,20 +130,13 @@ def test_enkrypt_clients_get_detections() -> None:
     docs[0]["hook_results"] = {"before_request_hooks": [{"id": "theirs", "verdict": False}]}
     stream = writer(call, verdicts=MATCHES)
 
-    first_item, *_, finish = [
-        documents_of(stream.feed(frame)) for frame in frames_of(docs, "completions")[:-1]
-    ]
-    full_value = json.loads(
-        writer(call, is_whole=True, verdicts=MATCHES).feed(
-            whole_frame(legacy_completion("x"), last=True)
-        )
-    )
+    frames = frames_of(docs, "completions")[:-1]
+    [first], *_, [finish] = [documents_of(stream.feed(frame)) for frame in frames]
+    full_value = whole_document([whole_frame(legacy_completion("x"), last=True)], call, MATCHES)
 
-    assert "enkrypt_policy_detections" not in first_item[0]
-    [result] = [
-        frame["enkrypt_policy_detections"]["input_guardrails"]["summary"] for frame in finish
-    ]
-    assert result == {"theirs": 1, "pii": 1}
+    assert "enkrypt_policy_detections" not in first
+    summary = finish["enkrypt_policy_detections"]
+    assert summary["input_guardrails"]["summary"] == {"theirs": 1, "pii": 1}
     summary = full_value["enkrypt_policy_detections"]
     assert summary["input_guardrails"]["summary"] == {"pii": 1}
     assert summary["output_guardrails"]["summary"] == {}
@@ -159,20 +144,17 @@ def test_enkrypt_clients_get_detections() -> None:
 
 
 def test_portkey_clients_get_own_and_upstream_hook_results() -> None:
-    call = call_for("chat", "portkey")
-    extension = Frame(
-        (Extension("hook_results", {"after_request_hooks": [{"id": "t"}]}),), "messages"
-    )
-    result = writer(call, is_whole=True, verdicts=MATCHES)
+    theirs = Extension("hook_results", {"after_request_hooks": [{"id": "t"}]})
+    frames = [*FOREIGN[:1], Frame((theirs,), "messages"), *FOREIGN[1:]]
 
-    full_value = json.loads(b"".join(map(result.feed, [*FOREIGN[:1], extension, *FOREIGN[1:]])))
+    hooks = whole_document(frames, call_for("chat", "portkey"), MATCHES)["hook_results"]
 
-    hooks = full_value["hook_results"]
     assert [hook["id"] for hook in hooks["before_request_hooks"]] == ["mails"]
     assert [hook["id"] for hook in hooks["after_request_hooks"]] == ["t"]
 
 
-def test_failure_ends_a_stream_with_an_event() -> None:
+def test_keep_alives_are_comments_and_failures_events() -> None:
+    assert writer(call_for()).feed(Frame(())).startswith(b":")
     assert writer(call_for()).encode_error(b"{}") == b"data: {}\n\n"
 
 

@@ -40,8 +40,8 @@ def sequenced(frames: Iterable[Frame]) -> list[Frame]:
     return checked([*out, *sequencer.end()], split=True, sequenced=True)
 
 
-def frame_of(*events: Event) -> Frame:
-    return Frame(events)
+def frame_of(event: Event) -> Frame:
+    return Frame((event,))
 
 
 def frames_of(*events: Event) -> list[Frame]:
@@ -49,28 +49,25 @@ def frames_of(*events: Event) -> list[Frame]:
     return [START, *map(frame_of, events)]
 
 
+def deltas_of(frames: Iterable[Frame]) -> list[Delta]:
+    return [event for frame in frames for event in frame.events if isinstance(event, Delta)]
+
+
 def texts(frames: Iterable[Frame]) -> list[str]:
     """Return the texts of the parts in the order in which they begin."""
-    results: dict[Part, list[str]] = {}
+    results: dict[Part, str] = {}
     for frame in frames:
         for event in frame.events:
-            if isinstance(event, PartStart):
-                results[event.part] = []
-            elif isinstance(event, Delta):
-                results[event.part].append(event.text)
-    return ["".join(pieces) for pieces in results.values()]
-
-
-def flatten(kinds: Iterable[Closing]) -> list[Part]:
-    return [Part("text", number, closing=closing) for number, closing in enumerate(kinds)]
+            if isinstance(event, PartStart | Delta):
+                text = event.text if isinstance(event, Delta) else ""
+                results[event.part] = results.get(event.part, "") + text
+    return [*results.values()]
 
 
 def test_tool_call_ends_with_its_json() -> None:
     a, b = (Part("arguments", number, closing="json") for number in range(2))
-    frames = frames_of(
-        PartStart(a), PartStart(b), Delta(a, '{"a":'), Delta(b, '{"b"'), Delta(b, ":2}")
-    )
-    frames += map(frame_of, (Delta(a, '"}"}'), Delta(a, " ")))
+    deltas = (a, '{"a":'), (b, '{"b"'), (b, ":2}"), (a, '"}"}'), (a, " ")
+    frames = frames_of(PartStart(a), PartStart(b), *(Delta(*delta) for delta in deltas))
 
     assert texts(sequenced([*frames, FINISH, LAST_FRAME])) == ['{"a":"}"}', '{"b":2}']
 
@@ -90,25 +87,16 @@ def test_children_of_an_item_are_sequenced() -> None:
     assert texts(sequenced([*frames, FINISH, LAST_FRAME])) == ["", "00", "11", "22"]
 
 
-def test_waiting_children_follow_the_open_one_at_a_cut() -> None:
-    item = Part("item", 0)
-    children = [Part("text", number, parent=item) for number in range(3)]
-    opened = [
-        event for part in children for event in (PartStart(part), Delta(part, str(part.number)))
-    ]
-
-    assert texts(sequenced(frames_of(PartStart(item), *opened))) == ["", "0", "1", "2"]
-
-
-def test_waiting_items_follow_the_open_one_at_a_cut() -> None:
+def test_waiting_parts_follow_the_open_one_at_a_cut() -> None:
     items = [Part("item", number) for number in range(2)]
+    children = [Part("text", number, parent=items[0]) for number in range(3)]
+    opened = [event for c in children for event in (PartStart(c), Delta(c, str(c.number)))]
+    assert texts(sequenced(frames_of(PartStart(items[0]), *opened))) == ["", "0", "1", "2"]
+
     children = [Part("text", 0, parent=item) for item in items]
     deltas = [Delta(part, str(index)) for index, part in enumerate(children)]
-
-    assert texts(sequenced(frames_of(*map(PartStart, (*items, *children)), *deltas))) == [
-        *("", "0"),
-        *("", "1"),
-    ]
+    frames = frames_of(*map(PartStart, (*items, *children)), *deltas)
+    assert texts(sequenced(frames)) == ["", "0", "", "1"]
 
 
 def test_frames_before_an_error_are_returned() -> None:
@@ -126,7 +114,7 @@ def test_frames_before_an_error_are_returned() -> None:
 
 
 def test_waiting_deltas_are_joined_in_their_document() -> None:
-    a, b = flatten(["marked", "marked"])
+    a, b = (Part("text", number) for number in range(2))
     sequencer = Sequencer()
     for event in (PartStart(a), PartStart(b)):
         sequencer.feed(frame_of(event))
@@ -171,26 +159,22 @@ def test_no_text_is_lost(kinds: list[Closing], turns: list[int], choices: list[i
         Part("arguments" if closing == "json" else "text", number, closing=closing, choice=choice)
         for number, (closing, choice) in enumerate(zip(kinds, choices, strict=False))
     ]
-    frames, expected = [START], defaultdict[Part, str](str)
-    frames += [frame_of(PartStart(part)) for part in parts]
+    frames, expected = frames_of(*map(PartStart, parts)), defaultdict[Part, str](str)
     for index, turn in enumerate(turns):
         part = parts[turn % len(parts)]
-        text = (
-            ("{" if not expected[part] else f"[{index}]") if part.closing == "json" else f"{index},"
-        )
+        text = f"[{index}]" if part.closing == "json" and expected[part] else "{"
+        text = text if part.closing == "json" else f"{index},"
         expected[part] += text
         frames.append(frame_of(Delta(part, text)))
     frames += [frame_of(PartEnd(part)) for part in parts if part.closing == "marked"]
     frames += [frame_of(Finish(choice, "stop")) for choice in {part.choice for part in parts}]
 
     result: dict[Part, str] = defaultdict(str)
-    for frame in sequenced([*frames, LAST_FRAME]):
-        for event in frame.events:
-            if isinstance(event, Delta):
-                origin = event.part
-                while origin.continues is not None:
-                    origin = origin.continues
-                result[origin] += event.text
+    for delta in deltas_of(sequenced([*frames, LAST_FRAME])):
+        origin = delta.part
+        while origin.continues is not None:
+            origin = origin.continues
+        result[origin] += delta.text
 
     assert result == {part: text for part, text in expected.items() if text}
 
@@ -205,5 +189,4 @@ def test_part_that_begins_with_its_item_ends_before_the_next() -> None:
 
     frames = pipeline.frames([json.dumps(event).encode() for event in response_events(events)])
 
-    texts = [event.text for frame in frames for event in frame.events if isinstance(event, Delta)]
-    assert texts[:3] == ["a", "c", "b"]
+    assert [delta.text for delta in deltas_of(frames)][:3] == ["a", "c", "b"]

@@ -60,12 +60,10 @@ def test_only_json_and_empty_bodies_are_read(
 def test_only_content_disposition_is_forwarded() -> None:
     nosniff = ("x-content-type-options", "nosniff")
 
-    assert make_nosniff_and_disposition_headers({"set-cookie": "a"}) == (nosniff,)
-    assert make_nosniff_and_disposition_headers({"content-disposition": "attachment"})[1:] == (
-        ("content-disposition", "attachment"),
-    )
-    for odd in ("a" * 257, "\xff"):
-        assert make_nosniff_and_disposition_headers({"content-disposition": odd}) == (nosniff,)
+    shown = {"content-disposition": "attachment"}
+    assert make_nosniff_and_disposition_headers(shown) == (nosniff, *shown.items())
+    for odd in ({"set-cookie": "a"}, *({"content-disposition": x} for x in ("a" * 257, "\xff"))):
+        assert make_nosniff_and_disposition_headers(odd) == (nosniff,)
 
 
 def document(raw: bytes) -> PassthroughDocumentReader:
@@ -74,14 +72,15 @@ def document(raw: bytes) -> PassthroughDocumentReader:
     return reader
 
 
-@for_each("raw", [b'{"a": [1]}', b' [1, "b"]', b'"text"', b"true"])
+@for_each("raw", [b"", b'{"a": [1]}', b' [1, "b"]', b'"text"', b"true"])
 def test_document_keeps_its_bytes_unless_changed(raw: bytes) -> None:
     reader = document(raw)
     [frame] = reader.read(reader.close()[0])
     writer = PassthroughWriter()
 
     assert writer.feed(frame) == raw
-    assert json.loads(writer.feed(frame._replace(raw=None))) == json.loads(raw)
+    if raw:
+        assert json.loads(writer.feed(frame._replace(raw=None))) == json.loads(raw)
 
 
 def tokens_in(reader: PassthroughByteReader, piece: bytes) -> Tokens | None:
@@ -90,11 +89,7 @@ def tokens_in(reader: PassthroughByteReader, piece: bytes) -> Tokens | None:
     return reports[0].tokens if reports else None
 
 
-def test_missing_document_is_invalid() -> None:
-    reader = document(b"")
-    [frame] = reader.read(reader.close()[0])
-
-    assert PassthroughWriter().feed(frame) == b""
+def test_broken_or_too_large_document_is_refused() -> None:
     broken = document(b'{"a"')
     with pytest.raises(UpstreamInvalid):
         broken.read(broken.close()[0])
@@ -121,14 +116,13 @@ def test_events_pass_unchanged_and_usage_is_read() -> None:
     assert b"".join(frame.raw or b"" for frame in frames) == result
     usage = [event for frame in frames for event in frame.events[1:]]
     assert usage == [UsageReport(Tokens(input=7), {"usage": {"total_tokens": 7}})]
-    inner = b'data: {"response":{"usage":{"input_tokens":1}}}\n\n'
-    assert tokens_in(reader, inner) == Tokens(input=1)
-    gemini = b'data: {"usageMetadata":{"promptTokenCount":1}}\n\n'
-    assert tokens_in(reader, gemini) == Tokens(input=1)
-    cohere = b'data: {"delta":{"usage":{"billed_units":{"input_tokens":1}}}}\n\n'
-    assert tokens_in(reader, cohere) == Tokens(input=1)
-    for odd in (b'data: "usage"\n\n', b'data: {"usage"\n\n', b'data: {"usage":[1]}\n\n'):
-        assert tokens_in(reader, odd) is None
+    for usage_of in (
+        b'{"response":{"usage":{"input_tokens":1}}}', b'{"usageMetadata":{"promptTokenCount":1}}',
+        b'{"delta":{"usage":{"billed_units":{"input_tokens":1}}}}',
+    ):  # fmt: skip
+        assert tokens_in(reader, b"data: %b\n\n" % usage_of) == Tokens(input=1)
+    for odd in (b'"usage"', b'{"usage"', b'{"usage":[1]}'):
+        assert tokens_in(reader, b"data: %b\n\n" % odd) is None
 
 
 def test_too_large_event_passes_unread() -> None:
@@ -146,9 +140,8 @@ def built(
     path: PassthroughPath, prompt: str, query: str = "", *, upstream: Upstream = OPENAI, **body: Any
 ) -> Any:
     request = PassthroughRequest(prompt, query)
-    head = replace(
-        HEAD, passthrough=request, headers={"openai-beta": "assistants=v2", "cookie": "a"}
-    )
+    headers = {"openai-beta": "assistants=v2", "cookie": "a"}
+    head = replace(HEAD, passthrough=request, headers=headers)
     call = Call(head=head, body=body, size=len(body) and 10)
     return build_passthrough_request(call, request, path, Target(upstream, "rerank-1"))
 
@@ -177,12 +170,8 @@ def test_query_merges_policy_and_listed_client_parameters() -> None:
 
     assert result.url == "https://api.openai.com/v1/files/a?api-version=1&limit=2&limit=%C3%A9"
     assert result.dropped_fields == ("query parameters",)
-    for odd, error in (
-        ("limit=%ff", BadRequest),
-        ("&".join(["limit=1"] * 65), BadRequest),
-        ("limit=" + "a" * 257, InvalidField),
-    ):
-        with pytest.raises(error):
+    for odd in ("limit=%ff", "&".join(["limit=1"] * 65), "limit=" + "a" * 257):
+        with pytest.raises(BadRequest):
             built(FILE, "/v1/files/a", odd)
 
 
@@ -196,10 +185,9 @@ def test_names_are_bounded() -> None:
 
 
 def test_media_type_is_a_short_line() -> None:
-    assert (
-        check_media_type_syntax("multipart/form-data; boundary=x")
-        == "multipart/form-data; boundary=x"
-    )
+    valid = "multipart/form-data; boundary=x"
+
+    assert check_media_type_syntax(valid) == valid
     for odd in ("", "a" * 300, "a\tb", "\xff", " a"):
         with pytest.raises(InvalidField):
             check_media_type_syntax(odd)

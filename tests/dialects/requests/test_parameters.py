@@ -88,25 +88,24 @@ def upstream(**fields: Any) -> Upstream:
     return Upstream("openai", "openai", "https://example.com", **lists)
 
 
-def lists_of(drop: set[str]) -> dict[str, Any]:
-    return {"drops": drop, "refuses": POLICY_FIELDS - drop}
+def dropping(*names: str) -> Upstream:
+    return upstream(drops=names, refuses=POLICY_FIELDS - {*names})
 
 
 def test_dropping_nested_fields_does_not_change_the_body() -> None:
     body = {"tools": [{"type": "a"}, dict(TOOL)]}
-    lists = lists_of({"tools[].server_url", "tools[].headers"})
+    names = ["tools[].headers", "tools[].server_url"]
 
-    allowed, dropped = apply_field_rules(body, upstream(**lists))
+    allowed, dropped = apply_field_rules(body, dropping(*names))
 
-    assert allowed == {"tools": [{"type": "a"}, {"type": "mcp"}]}
-    assert sorted(dropped) == ["tools[].headers", "tools[].server_url"]
+    assert (allowed, sorted(dropped)) == ({"tools": [{"type": "a"}, {"type": "mcp"}]}, names)
     assert body == {"tools": [{"type": "a"}, TOOL]}
 
 
 def test_dropped_field_is_dropped_in_option_groups() -> None:
     body = {"seed": 1, "extra_body": {"seed": 2, "tools": [{"seed": 3}]}}
 
-    allowed, dropped = apply_field_rules(body, upstream(**lists_of({"seed"})))
+    allowed, dropped = apply_field_rules(body, dropping("seed"))
 
     assert (allowed, dropped) == ({"extra_body": {"tools": [{"seed": 3}]}}, ["seed"])
 
@@ -115,7 +114,7 @@ def test_id_in_place_of_an_object_is_dropped_unless_accepted() -> None:
     body = {"tools": [{"container": "cntr_1"}, {"container": {"type": "auto"}}], "container": "c"}
     names = {"tools[].container.id", "container.id"}
 
-    allowed, dropped = apply_field_rules(body, upstream(**lists_of(names)))
+    allowed, dropped = apply_field_rules(body, dropping(*names))
     accepted, _ = apply_field_rules(body, upstream(accepts=names, refuses=POLICY_FIELDS - names))
 
     assert allowed == {"tools": [{}, {"container": {"type": "auto"}}]}
@@ -166,26 +165,21 @@ def question(upstream: Upstream, *, path: str = "/v1/completions", **fields: Any
     return build_request(call, Target(upstream, "served"))
 
 
-@pytest.mark.parametrize(
-    ("base", "url"),
-    [
-        ("https://api.example.test", "https://api.example.test/v1/completions"),
-        ("https://api.example.test/", "https://api.example.test/v1/completions"),
-        ("https://api.example.test/v2", "https://api.example.test/v2/completions"),
-    ],
-)
-def test_base_url_without_path_gets_the_dialect_prefix(base: str, url: str) -> None:
-    assert question(replace(UPSTREAM, base_url=base)).url == url
+@pytest.mark.parametrize(("base", "prefix"), [("", "/v1"), ("/", "/v1"), ("/v2", "/v2")])
+def test_base_url_without_path_gets_the_dialect_prefix(base: str, prefix: str) -> None:
+    url = "https://api.example.test"
+
+    assert question(replace(UPSTREAM, base_url=url + base)).url == f"{url}{prefix}/completions"
 
 
 def test_stream_usage_is_requested_only_if_needed() -> None:
     fireworks = replace(UPSTREAM, dialect="fireworks")
+    asking, unstreamed, others = (
+        json.loads(question(row, stream=is_stream).body).get("stream_options")
+        for row, is_stream in ((UPSTREAM, True), (UPSTREAM, False), (fireworks, True))
+    )
 
-    assert json.loads(question(UPSTREAM, stream=True).body)["stream_options"] == {
-        "include_usage": True
-    }
-    assert "stream_options" not in json.loads(question(UPSTREAM).body)
-    assert "stream_options" not in json.loads(question(fireworks, stream=True).body)
+    assert (asking, unstreamed, others) == ({"include_usage": True}, None, None)
 
 
 def test_headers_come_from_dialect_and_policy() -> None:

@@ -100,20 +100,16 @@ async def send(
     if use.path == "/v1/responses":
         sent_value = {"model": ids["model"], "input": "x", **(sent_value or {})}
     headers = {"authorization": f"Bearer {key}", **headers}
-    manager = context.session.request(
-        use.method, use.path.format(**ids), headers=headers, json=sent_value
-    )
-    async with manager as reply:
+    path = use.path.format(**ids)
+    async with context.session.request(use.method, path, headers=headers, json=sent_value) as reply:
         lower = {name.lower(): value for name, value in reply.headers.items()}
         return reply.status, await reply.text(), lower
 
 
-async def assert_served(
-    context: StatefulProxy, use: Use, ids: Json, key: str, **headers: str
-) -> None:
+async def assert_served(proxy: StatefulProxy, use: Use, ids: Json, key: str, **how: str) -> None:
     """Check that the upstream gets its own ids, and that a call that runs no model is free."""
-    status, text, shown = await send(context, use, ids, key, **headers)
-    request = context.last
+    status, text, shown = await send(proxy, use, ids, key, **how)
+    request = proxy.last
     assert status == 200, text
     assert not any(f'"{native_id}"' in text for native_id in NATIVE.values()), text
     if use.path == "/v1/responses":
@@ -132,18 +128,14 @@ async def ids_of(context: StatefulProxy, **request: Any) -> Json:
     """Return the ids that a client gets, by the name of their object."""
     item = text_item("See ann@example.com.")
     full_value = {**WITH_CONTAINERS, "output": [RAN, item]}
-    ran = [
-        {"type": f"response.output_item.{end}", "output_index": 0, "item": RAN}
-        for end in ("added", "done")
-    ]
-    events = response_events(
-        ran, item_events(1, item, "See ann@", "example.com."), document=full_value
-    )
+    event: Json = {"output_index": 0, "item": RAN}
+    ran = [{**event, "type": f"response.output_item.{end}"} for end in ("added", "done")]
+    said = item_events(1, item, "See ann@", "example.com.")
+    events = response_events(ran, said, document=full_value)
+    shown = stream(events, is_done=False) if "stream" in request else respond(full_value)
     document: Json = {}
     for _ in range(2):  # the second one is cached
-        context.upstream.answer_with(
-            stream(events, is_done=False) if "stream" in request else respond(full_value)
-        )
+        context.upstream.answer_with(shown)
         status, document = await context.ask(**request)
         assert status == 200, document
     last_value = document["events"][-1]["response"] if "stream" in request else document
@@ -172,16 +164,13 @@ async def test_id_works_for_its_key(text: str, upstream: ScriptedUpstream, tmp_p
                 alias = {"x-headrace-deployment": "chat-of-support"}
                 await assert_served(context, use, ids, KEY, **alias)
         await assert_refused(context, ids, OTHER_KEY)
-    async with stateful_proxy(
-        tmp_path / "two", upstream, policies, id_secrets=(SECRET, OLD)
-    ) as replica:
+    folder = tmp_path / "two"
+    async with stateful_proxy(folder, upstream, policies, id_secrets=(SECRET, OLD)) as replica:
         for use in USES.values():
             await assert_served(replica, use, ids, KEY)
         await assert_refused(replica, ids, OTHER_KEY)
-    async with stateful_proxy(
-        tmp_path / "two", upstream, policies, id_secrets=(SECRET,)
-    ) as house_after:
-        await assert_refused(house_after, ids, KEY)
+    async with stateful_proxy(folder, upstream, policies, id_secrets=(SECRET,)) as after:
+        await assert_refused(after, ids, KEY)
 
 
 async def assert_refused(context: StatefulProxy, ids: Json, key: str) -> None:
@@ -211,17 +200,12 @@ async def test_shared_response_leaks_no_ids(upstream: ScriptedUpstream, tmp_path
         values = [*zip(keys, await asyncio.gather(*at_once), strict=True)]
         values += [(key, await context.ask(key=key, model="keeper")) for key in (KEY, OTHER_KEY)]
 
-    mine, other_names = (
-        {
-            (document["id"], *(item["id"] for item in document["output"]))
-            for k, (_, document) in values
-            if k == key
-        }
-        for key in (KEY, OTHER_KEY)
-    )
+    ids: dict[str, set[tuple[str, ...]]] = {KEY: set(), OTHER_KEY: set()}
+    for key, (_, document) in values:
+        ids[key].add((document["id"], *(item["id"] for item in document["output"])))
     records = await context.proxy.sink.wait(10)
-    assert len(mine) == len(other_names) == 1
-    assert set(*mine).isdisjoint(*other_names)
+    [mine], [others] = ids.values()
+    assert {*mine}.isdisjoint(others)
     assert len(upstream.requests) == 2
     assert {record.cache for record in records} > {"hit"}
 
@@ -231,20 +215,17 @@ async def test_errors_name_sealed_id(upstream: ScriptedUpstream, tmp_path: Path)
         ids = await ids_of(context, **VALUES["whole"])
         for use in USES.values():
             names = ("resp", "item", "conv")
-            [placeholder, *_] = [n for n in names if f"{{{n}}}" in f"{use.path} {use.body}"]
-            error = {"error": {"message": f"No '{NATIVE[placeholder]}'.", "type": "t"}}
+            [kind, *_] = [n for n in names if f"{{{n}}}" in f"{use.path} {use.body}"]
+            error = {"error": {"message": f"No '{NATIVE[kind]}'.", "type": "t"}}
             status, text, _ = await send(context, use._replace(shown=error, status=404), ids, KEY)
-            assert (status, json.loads(text)["error"]["message"]) == (
-                404,
-                f"No '{ids[placeholder]}'.",
-            )
+            error = json.loads(text)["error"]
+            assert (status, error["message"]) == (404, f"No '{ids[kind]}'.")
 
 
 async def test_stored_state_requires_a_secret(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     ids = {"model": "gpt-4o-mini", **NATIVE}
-    async with stateful_proxy(
-        tmp_path / "one", upstream, id_policies(upstream.url), id_secrets=()
-    ) as context:
+    policies = id_policies(upstream.url)
+    async with stateful_proxy(tmp_path / "one", upstream, policies, id_secrets=()) as context:
         for name, use in USES.items():
             status, text, _ = await send(context, use, ids, KEY)
             expected = "Send the item itself" if name == "reference" else "HEADRACE_SECRET"
@@ -257,6 +238,7 @@ async def test_stored_state_requires_a_secret(upstream: ScriptedUpstream, tmp_pa
 
 
 INVALID: list[Any] = [{}, {"id": 1}, {"output": "x"}, {"output": [1]}, [], {"data": [1]}]
+INVALID += [{"object": "conversation"}]
 
 
 async def test_unexpected_document_is_an_upstream_error(
@@ -268,7 +250,7 @@ async def test_unexpected_document_is_an_upstream_error(
     async with stateful_proxy(tmp_path / "one", upstream, policies) as context:
         ids = await ids_of(context, **VALUES["whole"])
         for use in USES.values():
-            for document in (*INVALID, {"object": "conversation"}):
+            for document in INVALID:
                 status, text, _ = await send(context, use._replace(shown=document), ids, KEY)
                 if use.path != "/v1/responses":
                     assert (status, "upstream_invalid_response" in text) == (502, True), text

@@ -7,7 +7,6 @@ import re
 import time
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import ClientSession
 
@@ -35,27 +34,23 @@ THOUGHT = {"type": "thinking", "thinking": "France, hm.", "signature": "c2lnbmVk
 TOOL_USE = {"type": "tool_use", "id": "toolu_1", "name": "look_up", "input": {"place": "Paris"}}
 
 
-async def ask(
-    client: ClientSession, to: str | None = None, **options: Any
-) -> tuple[int, bytes, dict[str, str]]:
+Answer = tuple[int, bytes, dict[str, str]]
+
+
+async def ask(client: ClientSession, to: str = "", **fields: Any) -> Answer:
+    return await post(client, "/v1/messages", to, {**REQUEST, **fields})
+
+
+async def post(client: ClientSession, path: str, to: str, body: Json) -> Answer:
     headers = HEADERS | ({"x-headrace-deployment": to} if to else {})
-    async with client.post(
-        "/v1/messages", headers=headers, json={**REQUEST, **options}
-    ) as response:
-        return response.status, await response.read(), _lower(response)
-
-
-def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:
-    return {name.lower(): value for name, value in response.headers.items()}
+    async with client.post(path, headers=headers, json=body) as response:
+        lower = {name.lower(): value for name, value in response.headers.items()}
+        return response.status, await response.read(), lower
 
 
 def events_of(raw: bytes) -> list[tuple[str, Json]]:
-    matches = []
-    for part in raw.decode().split("\n\n"):
-        lines = dict(line.split(": ", 1) for line in part.split("\n") if line[:1] not in ("", ":"))
-        if lines:
-            matches.append((lines["event"], json.loads(lines["data"])))
-    return matches
+    found = re.findall(r"^event: (.*)\ndata: (.*)$", raw.decode(), re.MULTILINE)
+    return [(name, json.loads(data)) for name, data in found]
 
 
 def accumulated(events: list[tuple[str, Json]]) -> Json:
@@ -70,10 +65,8 @@ def accumulated(events: list[tuple[str, Json]]) -> Json:
         elif name == "content_block_delta":
             assert data["index"] == len(document["content"]) - 1
             _grow(document["content"][-1], data["delta"])
-        elif name == "content_block_stop" and "json" in document["content"][-1]:
-            document["content"][-1]["input"] = json.loads(
-                document["content"][-1].pop("json") or "{}"
-            )
+        elif name == "content_block_stop" and "json" in (block := document["content"][-1]):
+            block["input"] = json.loads(block.pop("json") or "{}")
         elif name == "message_delta":
             document |= data["delta"]
             document["usage"] |= data["usage"]
@@ -124,10 +117,9 @@ STREAM = message_events(
 
 
 async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUpstream) -> None:
-    text = json.dumps(
-        message(THOUGHT, SERVER, SEARCH_RESULT, TOOL_USE, container={"id": "c"}, new=[1])
-    )
-    upstream.answer_with(respond(text.encode()))
+    blocks = (THOUGHT, SERVER, SEARCH_RESULT, TOOL_USE)
+    text = json.dumps(message(*blocks, container={"id": "c"}, new=[1]))
+    upstream.answer_with(respond(text.encode(), 200, "request-id: req_theirs"))
     request: Json = {
         "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
         "thinking": {"type": "enabled", "budget_tokens": 32},
@@ -137,16 +129,14 @@ async def test_same_dialect_is_exact(client: ClientSession, upstream: ScriptedUp
         "messages": [
             *REQUEST["messages"],
             {"role": "assistant", "content": [THOUGHT, TOOL_USE]},
-            {
-                "role": "user",
-                "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}],
-            },
+            {"role": "user", "content": [RESULT]},
         ],
     }
 
     status, raw, headers = await ask(client, "via-anthropic", **request)
 
     assert (status, raw) == (200, text.encode())
+    assert headers["request-id"] == headers["x-request-id"] != "req_theirs"
     assert "x-headrace-warning" not in headers
     [sent_value] = upstream.requests
     assert sent_value.json == {**REQUEST, **request, "model": "anthropic-model"}
@@ -169,16 +159,6 @@ async def test_errors_have_the_form_of_anthropic(
     assert headers["retry-after"] == "7"
 
 
-async def test_message_id_is_in_the_header_for_sdks(
-    client: ClientSession, upstream: ScriptedUpstream
-) -> None:
-    upstream.answer_with(respond(message(), 200, "request-id: req_theirs"))
-
-    _, _, headers = await ask(client, "via-anthropic")
-
-    assert headers["request-id"] == headers["x-request-id"] != "req_theirs"
-
-
 @pytest.mark.parametrize("to", ["via-anthropic", "support-chat"])
 @pytest.mark.parametrize("thread", [{"type": "create"}, {"previous_message_id": "msg_1"}])
 async def test_provider_thread_is_refused(
@@ -194,20 +174,18 @@ async def test_provider_thread_is_refused(
     assert error["details"] == {"error_code": "thread_unsupported_request"}
 
 
-@pytest.mark.parametrize("container", ["container_1", {"id": "container_1", "skills": []}])
 async def test_existing_container_is_refused_and_new_one_passes(
-    container: Any, client: ClientSession, upstream: ScriptedUpstream
+    client: ClientSession, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(respond(message()))
     skills = {"skills": [{"type": "anthropic", "skill_id": "pdf", "version": "latest"}]}
 
-    refused, raw, _ = await ask(client, "via-anthropic", container=container)
-    status, _, _ = await ask(client, "via-anthropic", container=skills)
-
-    error = json.loads(raw)["error"]
-    assert (refused, error["type"]) == (400, "invalid_request_error")
-    assert error["message"].startswith("container.id: clients may not set this field")
-    assert status == 200
+    for container in ("container_1", {"id": "container_1", "skills": []}):
+        status, raw, _ = await ask(client, "via-anthropic", container=container)
+        error = json.loads(raw)["error"]
+        assert (status, error["type"]) == (400, "invalid_request_error")
+        assert error["message"].startswith("container.id: clients may not set this field")
+    assert (await ask(client, "via-anthropic", container=skills))[0] == 200
     [sent_value] = upstream.requests
     assert sent_value.json["container"] == skills
 
@@ -250,13 +228,8 @@ async def test_unknown_path_is_not_found(path: str, headers: dict[str, str], pro
 COUNTED: Json = {"model": "gpt-4o-mini", "messages": REQUEST["messages"], "system": "Be brief."}
 
 
-async def count(
-    client: ClientSession, to: str, **options: Any
-) -> tuple[int, bytes, dict[str, str]]:
-    headers = HEADERS | {"x-headrace-deployment": to}
-    path = "/v1/messages/count_tokens"
-    async with client.post(path, headers=headers, json={**COUNTED, **options}) as response:
-        return response.status, await response.read(), _lower(response)
+async def count(client: ClientSession, to: str, **fields: Any) -> Answer:
+    return await post(client, "/v1/messages/count_tokens", to, {**COUNTED, **fields})
 
 
 async def test_token_count_of_a_messages_upstream_is_free(
@@ -343,14 +316,9 @@ FORWARDED_HEADERS = {
     "anthropic-dangerous-direct-browser-access": "true",
     "anthropic-feature-of-next-year": "on",
 }
-KEPT_BACK = {
-    "anthropic-workspace-id": "wrkspc_1",
-    "anthropic-organization-id": "org_1",
-    "anthropic-long": "x" * 65,
-    "anthropic-odd": "a; b",
-    "anthropic-auth-token": "secret",
-    "other-beta": "x",
-}
+KEPT_BACK = {"anthropic-workspace-id": "wrkspc_1", "anthropic-organization-id": "org_1"}
+KEPT_BACK |= {"anthropic-long": "x" * 65, "anthropic-odd": "a; b"}
+KEPT_BACK |= {"anthropic-auth-token": "secret", "other-beta": "x"}
 
 
 @for_each("deployment", ["via-anthropic", "support-chat"])
@@ -359,21 +327,15 @@ async def test_vendor_headers_reach_only_its_upstreams(
 ) -> None:
     is_vendor = deployment == "via-anthropic"
     upstream.answer_with(respond(message() if is_vendor else chat()))
-    headers = {
-        "x-api-key": KEY,
-        "x-headrace-deployment": deployment,
-        **FORWARDED_HEADERS,
-        **KEPT_BACK,
-    }
+    headers = {"x-api-key": KEY, "x-headrace-deployment": deployment}
+    headers |= FORWARDED_HEADERS | KEPT_BACK
 
     assert (await proxy.send("/v1/messages", REQUEST, headers)).status == 200
 
-    sent_body = upstream.requests[-1].headers
+    sent = upstream.requests[-1].headers
     expected = FORWARDED_HEADERS | {"anthropic-version": "2023-06-01"} if is_vendor else {}
-    assert {
-        name: sent_body[name] for name in sent_body if name.startswith("anthropic-")
-    } == expected
-    assert "other-beta" not in sent_body
+    assert {name: sent[name] for name in sent if name.startswith("anthropic-")} == expected
+    assert "other-beta" not in sent
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -393,6 +355,5 @@ async def test_openai_clients_get_the_time_of_the_request(
     response = await proxy.send(path, body, headers)
 
     assert response.status == 200, response.raw.decode()
-    matches = re.findall(r'"created(?:_at)?":(\d+)', response.raw.decode())
-    assert matches
-    assert all(count_before <= int(item) <= time.time() for item in matches)
+    times = {int(t) for t in re.findall(r'"created(?:_at)?":(\d+)', response.raw.decode())}
+    assert count_before <= min(times) <= max(times) <= time.time()
