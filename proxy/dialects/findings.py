@@ -81,12 +81,10 @@ def _read_portkey_hooks(data: Json) -> Iterator[UpstreamFinding]:
 # Upstream findings joined with results of the proxy's guards
 
 
-def merge_enkrypt_detections(
-    data: Json, findings: Iterable[UpstreamFinding], results: Json
-) -> Json:
+def merge_enkrypt_detections(data: Json, found: Iterable[UpstreamFinding], results: Json) -> Json:
     """Return the upstream's detections and findings joined with the proxy's detections."""
     joined = dict(as_object(data.get(DETECTIONS_MEMBER)))
-    findings = [*_read_portkey_hooks(data), *findings]
+    findings = [*_read_portkey_hooks(data), *found]
     for stage, name, _ in _STAGES:
         summary = {item.detector: int(item.found) for item in findings if item.stage == stage}
         converted: Json = {"summary": summary, "details": {detector: {} for detector in summary}}
@@ -98,19 +96,18 @@ def merge_enkrypt_detections(
     return joined
 
 
-def merge_portkey_hooks(data: Json, findings: Iterable[UpstreamFinding], results: Json) -> Json:
+def merge_portkey_hooks(data: Json, found: Iterable[UpstreamFinding], results: Json) -> Json:
     """Return the upstream's hook results and findings, followed by the proxy's hooks."""
     joined = dict(as_object(data.get(HOOKS_MEMBER)))
-    findings = [*_read_enkrypt_detections(data), *findings]
+    findings = [*_read_enkrypt_detections(data), *found]
     for stage, _, name in _STAGES:
         hooks, converted = joined.get(name), list[Json]()
         for finding in findings:
             if finding.stage == stage:
-                check = {"verdict": not finding.found, "id": finding.detector, "transformed": False}
+                detector, verdict = finding.detector, not finding.found
+                check = {"verdict": verdict, "id": detector, "transformed": False}
                 check |= {"data": {}, "execution_time": 0}
-                converted.append(
-                    make_portkey_hook(finding.detector, check, verdict=not finding.found)
-                )
+                converted.append(make_portkey_hook(detector, check, verdict=verdict))
         joined[name] = [*(hooks if isinstance(hooks, list) else ()), *converted, *results[name]]
     return joined
 

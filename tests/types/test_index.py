@@ -8,7 +8,7 @@ import pytest
 
 from proxy.call.meter import Meter
 from proxy.dialects.chat.choices import MAX_PARTS
-from proxy.dialects.chat.merging import LegacyToChatConverter
+from proxy.dialects.chat.merging import convert_legacy_to_chat
 from proxy.dialects.families import FAMILIES
 from proxy.dialects.family import ReadOptions
 from proxy.errors import UpstreamInvalid
@@ -78,6 +78,6 @@ def metered(pieces: list[Json]) -> dict[int, Any]:
 
 
 def roles_of_chat(pieces: list[Json]) -> list[str | None]:
-    turn = LegacyToChatConverter(streamed=True)
-    answers = [turn.convert_document({"choices": [piece]}) or {} for piece in pieces]
+    begun: set[int] = set()
+    answers = [convert_legacy_to_chat(begun, {"choices": [piece]}) for piece in pieces]
     return [answer["choices"][0]["delta"].get("role") for answer in answers]

@@ -137,6 +137,9 @@ class MessageUnit(NamedTuple):
     is_changed: bool = False
 
 
+MessageUnits = Iterator[MessageUnit]
+
+
 class Choice(NamedTuple):
     """One choice of a document. ``has_unread_members``: some members have no event."""
 
@@ -196,9 +199,7 @@ class ChoiceReader:
         finish = self._make_finish_event(value, number)
         return Choice(number, value, units, finish=finish, has_unread_members=is_unread)
 
-    def _read_texts(
-        self, message: Json, number: int, value: Json, slot: Slot
-    ) -> Iterator[MessageUnit]:
+    def _read_texts(self, message: Json, number: int, value: Json, slot: Slot) -> MessageUnits:
         for name, kind in self._layout.text_kinds.items():
             text = message.get(name)
             if type(text) is not str or not text or self._repeats_reasoning(name, message, number):
@@ -210,9 +211,7 @@ class ChoiceReader:
                 events.append(Attach(part, "logprobs", value["logprobs"], slot=logprobs_slot))
             yield MessageUnit(name, None, text, texts=[tuple(events)])
 
-    def _read_content_parts(
-        self, parts: list[Any], number: int, slot: Slot
-    ) -> Iterator[MessageUnit]:
+    def _read_content_parts(self, parts: list[Any], number: int, slot: Slot) -> MessageUnits:
         texts: list[tuple[Event, ...]] = []
         for path, text, kind in find_part_texts(parts):
             part, begin = self._open_part(number, kind, kind)
@@ -222,7 +221,7 @@ class ChoiceReader:
 
     def _read_tool_calls(
         self, message: Json, number: int, slot: Slot, response_id: object
-    ) -> Iterator[MessageUnit]:
+    ) -> MessageUnits:
         calls, old_call = message.get("tool_calls"), message.get("function_call")
         indexes: set[object] = set()  # indexes of the tool calls read so far
         for position, call in enumerate(calls if type(calls) is list else ()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -232,97 +233,80 @@ def make_document_converter(
 ) -> Converter | None:
     """Return the converter of a family's documents for a client, None if they stay unchanged."""
     if client == "chat" and family == "completions":
-        return LegacyToChatConverter(streamed=not options.whole).convert_document
+        return partial(convert_legacy_to_chat, None if options.whole else set())
     if client != "completions":
         return None
     if family == "chat":
-        return ChatToLegacyConverter().convert_document
+        return partial(convert_chat_to_legacy, {})
     call = options.call
     takes_any = options.complete or DIALECTS[call.head.dialect].client.accepts_chat_logprobs
     has_logprobs = call.body.get("logprobs") is not None
-    return LogprobsToLegacyConverter().convert_document if has_logprobs and not takes_any else None
+    return partial(convert_logprobs_to_legacy, {}) if has_logprobs and not takes_any else None
 
 
-class _TextLengths:
-    """Lengths of the texts of each choice so far, in characters."""
-
-    def __init__(self) -> None:
-        self._lengths: dict[int, int] = {}
-
-    def _advance_text_offset(self, choice: Json, text: Any) -> int:
-        """Return the offset of a text in its choice, then add its length."""
-        number = get_index(choice, 0)
-        begin = self._lengths.get(number, 0)
-        self._lengths[number] = begin + (len(text) if isinstance(text, str) else 0)
-        return begin
+TextLengths = dict[int, int]
+"""Lengths of the texts of a stream's choices so far, in characters."""
 
 
-class ChatToLegacyConverter(_TextLengths):
-    """Converts chat responses, whole or chunk by chunk, to legacy completions.
+def _advance_text_offset(lengths: TextLengths, choice: Json, text: Any) -> int:
+    """Return the offset of a text in its choice, then add its length."""
+    number = get_index(choice, 0)
+    begin = lengths.get(number, 0)
+    lengths[number] = begin + len(as_text(text))
+    return begin
+
+
+def convert_chat_to_legacy(lengths: TextLengths, doc: Json) -> Json | None:
+    """Return a legacy document, None for a chunk without text, finish reason and usage.
 
     Tool calls, refusal and reasoning of a message become members of the choice.
     """
-
-    def convert_document(self, doc: Json) -> Json | None:
-        """Return a legacy document, None for a chunk without text, finish reason and usage."""
-        choices, is_chunk = list[Json](), doc.get("object") == CHUNK_OBJECT
-        for choice in get_choices(doc):
-            message = move_texts_to_members(get_message(choice, is_chunk=is_chunk))
-            text = message.get("content") or ""
-            begin = self._advance_text_offset(choice, text)
-            legacy = {
-                "index": choice.get("index", 0),
-                "text": text,
-                "logprobs": to_legacy_logprobs(choice.get("logprobs"), begin),
-                "finish_reason": choice.get("finish_reason"),
-            }
-            other_members = {k: v for k, v in message.items() if k not in ("role", "content") and v}
-            choices.append({**legacy, **other_members})
-        has_text = any(c["text"] or c["finish_reason"] is not None or len(c) > 4 for c in choices)
-        if choices and not has_text and not doc.get("usage"):
-            return None
-        return {**doc, "object": "text_completion", "choices": choices}
+    choices, is_chunk = list[Json](), doc.get("object") == CHUNK_OBJECT
+    for choice in get_choices(doc):
+        message = move_texts_to_members(get_message(choice, is_chunk=is_chunk))
+        text = message.get("content") or ""
+        begin = _advance_text_offset(lengths, choice, text)
+        legacy: Json = {"index": choice.get("index", 0), "text": text}
+        legacy["logprobs"] = to_legacy_logprobs(choice.get("logprobs"), begin)
+        legacy["finish_reason"] = choice.get("finish_reason")
+        other_members = {k: v for k, v in message.items() if k not in ("role", "content") and v}
+        choices.append({**legacy, **other_members})
+    has_text = any(c["text"] or c["finish_reason"] is not None or len(c) > 4 for c in choices)
+    if choices and not has_text and not doc.get("usage"):
+        return None
+    return {**doc, "object": "text_completion", "choices": choices}
 
 
-class LegacyToChatConverter:
-    """Converts legacy responses, whole or chunk by chunk, to chat.
+def convert_legacy_to_chat(begun: set[int] | None, doc: Json) -> Json:
+    """Return a chat document. The first chunk of a choice has the role.
 
-    The first chunk of a choice has the role.
+    ``begun``: the choices of a stream that have begun. None for a whole response.
     """
-
-    def __init__(self, *, streamed: bool) -> None:
-        self._streamed = streamed
-        self._begun: set[int] = set()
-
-    def convert_document(self, doc: Json) -> Json:
-        kind, holder = (CHUNK_OBJECT, "delta") if self._streamed else (WHOLE_OBJECT, "message")
-        choices: list[Json] = []
-        for choice in get_choices(doc):
-            number = get_index(choice, 0)
-            message: Json = {"content": choice.get("text") or ""}
-            if not self._streamed or number not in self._begun:
-                self._begun.add(number)
-                message = {"role": "assistant", **message}
-            chat = {"index": choice.get("index", 0), holder: message}
-            chat["logprobs"] = to_chat_logprobs(choice.get("logprobs"))
-            choices.append({**chat, "finish_reason": choice.get("finish_reason")})
-        return {**doc, "object": kind, "choices": choices}
+    kind, holder = (WHOLE_OBJECT, "message") if begun is None else (CHUNK_OBJECT, "delta")
+    choices: list[Json] = []
+    for choice in get_choices(doc):
+        number = get_index(choice, 0)
+        role = {"role": "assistant"} if begun is None or number not in begun else {}
+        message: Json = {**role, "content": choice.get("text") or ""}
+        if begun is not None:
+            begun.add(number)
+        chat = {"index": choice.get("index", 0), holder: message}
+        chat["logprobs"] = to_chat_logprobs(choice.get("logprobs"))
+        choices.append({**chat, "finish_reason": choice.get("finish_reason")})
+    return {**doc, "object": kind, "choices": choices}
 
 
-class LogprobsToLegacyConverter(_TextLengths):
-    """Converts log-probabilities of legacy completions from chat's format to the legacy format."""
-
-    def convert_document(self, doc: Json) -> Json:
-        """Return the converted document, or the same object if nothing needs conversion."""
-        is_changed, choices = False, []
-        for choice in doc["choices"] if isinstance(doc.get("choices"), list) else ():
-            if isinstance(choice, dict):
-                begin = self._advance_text_offset(choice, choice.get("text"))
-                logprobs = to_legacy_logprobs(choice.get("logprobs"), begin)
-                if logprobs is not None:
-                    is_changed, choice = True, {**choice, "logprobs": logprobs}  # noqa: PLW2901
-            choices.append(choice)
-        return {**doc, "choices": choices} if is_changed else doc
+def convert_logprobs_to_legacy(lengths: TextLengths, doc: Json) -> Json:
+    """Return a legacy document with legacy log-probabilities, or ``doc`` if it has no others."""
+    is_changed, choices = False, []
+    for choice in doc["choices"] if isinstance(doc.get("choices"), list) else ():
+        if isinstance(choice, dict):
+            begin = _advance_text_offset(lengths, choice, choice.get("text"))
+            logprobs = to_legacy_logprobs(choice.get("logprobs"), begin)
+            if logprobs is not None:
+                is_changed, choice = True, {**choice, "logprobs": logprobs}  # noqa: PLW2901
+        choices.append(choice)
+    return {**doc, "choices": choices} if is_changed else doc
 
 
 def to_legacy_logprobs(logprobs: Any, begin: int) -> Json | None:

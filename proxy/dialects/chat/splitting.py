@@ -60,10 +60,8 @@ def _split_choice(choice: Choice, holder: str) -> Iterator[Split]:
             split_value = base | ({holder: {**base[holder], **member}} if holder else member)
             if any(type(event) is Attach for event in events):
                 split_value["logprobs"] = value["logprobs"]
-            yield (
-                tuple(_relocate_event(event, unit, depth, number) for event in events),
-                split_value,
-            )
+            relocated = (_relocate_event(event, unit, depth, number) for event in events)
+            yield tuple(relocated), split_value
             base = minimal
     if choice.finish is not None:
         end = {**base, "logprobs": None, "finish_reason": value["finish_reason"]}

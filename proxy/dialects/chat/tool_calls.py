@@ -63,9 +63,9 @@ def add_tool_call_id(call: Json, response_id: object, number: int) -> Json:
 def serialize_arguments(call: Json) -> Json:
     """Return a fragment whose arguments are JSON text. Some servers send the object itself."""
     arguments = as_object(call.get("function")).get("arguments")
-    return (
-        _set_tool_call_text(call, dump(arguments, 0).decode()) if type(arguments) is dict else call
-    )
+    if type(arguments) is dict:
+        return _set_tool_call_text(call, dump(arguments, 0).decode())
+    return call
 
 
 def _set_tool_call_text(call: Json, text: str) -> Json:
@@ -260,12 +260,10 @@ def _add_message_signatures(message: Any, signatures: Mapping[str, str]) -> Any:
         return message
     if not all(isinstance(call, dict) for call in calls):
         return message  # left as it is, so that the upstream rejects it
-    signed_calls = [
-        _add_call_signature(call, signatures.get(str(call.get("id")))) for call in calls
-    ]
-    if signed_calls and not any(map(get_thought_signature, signed_calls)):
-        signed_calls[0] = _add_call_signature(signed_calls[0], UNSIGNED_PLACEHOLDER)
-    return {**message, "tool_calls": signed_calls}
+    signed = [_add_call_signature(call, signatures.get(str(call.get("id")))) for call in calls]
+    if signed and not any(map(get_thought_signature, signed)):
+        signed[0] = _add_call_signature(signed[0], UNSIGNED_PLACEHOLDER)
+    return {**message, "tool_calls": signed}
 
 
 def _add_call_signature(call: Json, signature: str | None) -> Json:

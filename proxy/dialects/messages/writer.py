@@ -216,9 +216,7 @@ class MessageWriter:
         if not (events or doc is not None or frame.last):
             return PING
         docs = self._composer.compose_events(frame)
-        return b"".join(
-            [encode_named_event(event["type"], dump(event, frame.size)) for event in docs]
-        )
+        return b"".join([encode_named_event(doc["type"], dump(doc, frame.size)) for doc in docs])
 
     def encode_error(self, document: bytes) -> bytes:
         return encode_named_event("error", document)

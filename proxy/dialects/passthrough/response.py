@@ -145,9 +145,8 @@ class PassthroughDocumentReader:
         if not first_byte:
             return (Frame((), model_call=self._model_call, last=True),)
         is_object = first_byte == b"{"
-        doc = self._documents.read(
-            raw if is_object else b'{"%b":%b}' % (NON_OBJECT_MEMBER.encode(), raw)
-        )
+        wrapped = raw if is_object else b'{"%b":%b}' % (NON_OBJECT_MEMBER.encode(), raw)
+        doc = self._documents.read(wrapped)
         tokens = self._find_usage(doc)
         usage = DocumentUsage() if tokens is None else DocumentUsage(UsageReport(tokens, doc))
         frame = make_document_frame(doc, raw, usage, model_call=self._model_call)

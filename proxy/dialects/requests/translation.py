@@ -213,12 +213,10 @@ def find_client_field_names(name: str, names: Collection[str]) -> tuple[str, ...
     return tuple(alias for alias in aliases if alias in names) or (name,)
 
 
-def _find_redundant_output_limit(
-    from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json
-) -> list[str]:
+def _find_redundant_output_limit(client: Endpoint, target: Endpoint, body: Json) -> list[str]:
     """Return the output limit to drop if a chat sets two: legacy completions have only one."""
     bounds = {body.get("max_tokens"), body.get("max_completion_tokens")} - {None}
-    to_legacy = from_endpoint in _CONVERSATION_ENDPOINTS and to_endpoint == "completions"
+    to_legacy = client in _CONVERSATION_ENDPOINTS and target == "completions"
     return ["max_tokens"] if to_legacy and len(bounds) > 1 else []
 
 

@@ -106,12 +106,9 @@ class OpenItems:
             if index in self._items or is_unnamed_call:
                 return None
             return self.begin_item(index, {"type": text_type.item_type})
-        if not self._is_translated:
-            return item
-        fits = (
-            item.part.kind != "opaque" if text_type.part_type else item.part.kind == text_type.kind
-        )
-        return item if fits else None
+        kind = item.part.kind
+        fits = kind != "opaque" if text_type.part_type else kind == text_type.kind
+        return item if fits or not self._is_translated else None
 
     def begin_item(self, index: int, item: Json, *, is_added: bool = False) -> OpenItem:
         """Begin an item. ``is_added``: the document of the frame announces the item."""

@@ -198,9 +198,8 @@ class ResponsesReader:
         is_plain = text.has_delta and type(self._events[-1]) is not Unmapped
         if is_plain and type(doc.get(schema.SEQUENCE_NUMBER)) is int:
             locate = itemgetter("type", *[name for name in _LOCATION if name in doc])
-            self._shape = _DeltaShape(
-                keys=doc.keys(), locate=locate, location=locate(doc), part=text.part
-            )
+            keys, place = doc.keys(), locate(doc)
+            self._shape = _DeltaShape(keys=keys, locate=locate, location=place, part=text.part)
 
     def _read_text_done(self, text_type: TextType) -> None:
         doc = self._doc

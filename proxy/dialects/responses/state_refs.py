@@ -177,9 +177,7 @@ def _replace_item_ids(call: Call, items: list[Json], refs: dict[str, StateRef | 
     key = call.scheduling_key
     names = {client_id: f"item_{index}" for index, client_id in enumerate(refs)}
     sealed = {client_id: names[client_id] if ref else None for client_id, ref in refs.items()}
-    renamed = [
-        _replace_ids(item, sealed if item.get("encrypted_content") else names) for item in items
-    ]
+    renamed = [_replace_ids(i, sealed if i.get("encrypted_content") else names) for i in items]
     provider_ids = tuple(
         (client_id, ref.id if ref else _replace_unsealed_item_id(key, client_id))
         for client_id, ref in refs.items()

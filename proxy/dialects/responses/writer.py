@@ -210,10 +210,8 @@ class ResponsesWriter:
         if kind == schema.ITEM_DONE:
             return {**doc, "item": self._insert_item_texts(as_object(doc.get("item")), index)}
         if kind in schema.PART_INDEX and kind.endswith(".done"):
-            part = self._insert_part_text(
-                doc.get("part"), index, as_int(doc.get(schema.PART_INDEX[kind]))
-            )
-            return {**doc, "part": part}
+            part_index = as_int(doc.get(schema.PART_INDEX[kind]))
+            return {**doc, "part": self._insert_part_text(doc.get("part"), index, part_index)}
         return doc
 
     def _insert_item_texts(self, item: Json, index: int) -> Json:

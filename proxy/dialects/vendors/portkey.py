@@ -117,10 +117,8 @@ def _choose_weighted_targets(
 ) -> tuple[str, ...]:
     # A hash of ``call_id`` decides which target is the first.
     if as_object(config.get("strategy")).get("mode") != "loadbalance":
-        problem = (
-            "several targets require the strategy mode loadbalance. Set fallbacks in the policy."
-        )
-        raise make_header_error(CONFIG_HEADER, problem)
+        problem = "several targets require the strategy mode loadbalance"
+        raise make_header_error(CONFIG_HEADER, f"{problem}. Set fallbacks in the policy.")
     refused = sorted(config.keys() - _IGNORED_KEYS - {"strategy", "targets"})
     if refused:
         problem = f"must not set {join_names(refused)} together with targets"

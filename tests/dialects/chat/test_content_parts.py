@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from proxy.dialects.chat.merging import (
-    ChatToLegacyConverter,
-    LegacyToChatConverter,
-    LogprobsToLegacyConverter,
+    convert_chat_to_legacy,
+    convert_legacy_to_chat,
+    convert_logprobs_to_legacy,
     to_chat_logprobs,
     to_legacy_logprobs,
 )
@@ -75,7 +75,7 @@ def test_message_has_its_parts_as_texts(message: dict[str, Any], joined: dict[st
 def test_legacy_completion_has_text_and_separate_thoughts() -> None:
     answer = chat("", choices=[{"index": 0, "message": {"content": [THINKING, TEXT]}}])
 
-    [choice] = (ChatToLegacyConverter().convert_document(answer) or {})["choices"]
+    [choice] = (convert_chat_to_legacy({}, answer) or {})["choices"]
 
     assert (choice["text"], choice["reasoning_content"]) == ("Paris.", "One capital.")
 
@@ -115,10 +115,10 @@ TOKENS |= {"top_logprobs": [{" Par": -0.1}, {"is": -0.2}], "text_offset": [0, 4]
 def test_logprobs_survive_both_conversions() -> None:
     answer = legacy_completion(choices=[{"index": 0, "text": " Paris", "logprobs": TOKENS}])
 
-    context = LegacyToChatConverter(streamed=False).convert_document(answer)
-    returned = ChatToLegacyConverter().convert_document(context or {})
+    context = convert_legacy_to_chat(None, answer)
+    returned = convert_chat_to_legacy({}, context)
 
-    assert (context or {})["choices"][0]["logprobs"]["content"][0]["token"] == " Par"
+    assert context["choices"][0]["logprobs"]["content"][0]["token"] == " Par"
     assert (returned or {})["choices"][0]["logprobs"] == TOKENS
 
 
@@ -127,20 +127,19 @@ def token_objects(*tokens: str) -> dict[str, Any]:
 
 
 def test_token_offsets_continue_across_chunks() -> None:
-    turn, logprobs = ChatToLegacyConverter(), LogprobsToLegacyConverter()
+    by_chat: dict[int, int] = {}
+    by_legacy: dict[int, int] = {}
 
     def chunk(index: int, tokens: tuple[str, ...], **text: Any) -> dict[str, Any]:
         return {"choices": [{"index": index, **text, "logprobs": token_objects(*tokens)}]}
 
     values: list[Any] = [(0, (" Par", "is"), " Paris"), (1, ("x",), "x"), (0, (".",), ".")]
-    turned = [
-        turn.convert_document(chunk(*item, delta={"content": text})) or {} for *item, text in values
-    ]
-    reworded = [logprobs.convert_document(chunk(*item, text=text)) for *item, text in values]
-
-    for events in (turned, reworded):
-        places = [item["choices"][0]["logprobs"]["text_offset"] for item in events]
-        assert places == [[0, 4], [0], [6]]
+    for (index, tokens, text), places in zip(values, ([0, 4], [0], [6]), strict=True):
+        chat = chunk(index, tokens, delta={"content": text})
+        converted = convert_chat_to_legacy(by_chat, chat) or {}
+        assert converted["choices"][0]["logprobs"]["text_offset"] == places
+        converted = convert_logprobs_to_legacy(by_legacy, chunk(index, tokens, text=text))
+        assert converted["choices"][0]["logprobs"]["text_offset"] == places
 
 
 ODD_LOGPROBS: list[Any] = [
@@ -155,4 +154,4 @@ def test_invalid_logprobs_raise_nothing(logprobs: Any) -> None:
     to_legacy_logprobs(logprobs, 0)
     to_chat_logprobs(logprobs)
     for choices in (5, [5], [{"index": [], "text": 5, "logprobs": logprobs}]):
-        LogprobsToLegacyConverter().convert_document({"choices": choices})
+        convert_logprobs_to_legacy({}, {"choices": choices})

@@ -154,17 +154,17 @@ async def test_guards_inspect_written_and_returned_items(gateway: StatefulProxy)
     assert (outputs[0], EMAIL in json.dumps(outputs[1])) == (200, False)
 
 
-async def test_output_guards_inspect_items(gateway: StatefulProxy) -> None:
+@pytest.mark.parametrize("is_page", [True, False])
+async def test_output_guards_inspect_items(is_page: bool, gateway: StatefulProxy) -> None:
     text = await create_conversation(gateway, "guarded")
     item = {**USER_ITEM, "content": [{"type": "input_text", "text": f"Ask {EMAIL}."}]}
-    known = await item_of(gateway, text)
-    for path, shown in (("", {**PAGE, "data": [item]}), (f"/{known}", item)):
-        gateway.upstream.answer_with(respond(shown))
+    path = "" if is_page else f"/{await item_of(gateway, text)}"
+    gateway.upstream.answer_with(respond({**PAGE, "data": [item]} if is_page else item))
 
-        status, body, _ = await call_conversation(gateway, f"/{text}/items{path}")
+    status, body, _ = await call_conversation(gateway, f"/{text}/items{path}")
 
-        assert (status, EMAIL in json.dumps(body)) == (200, False), body
-        assert "Ask " in json.dumps(body)
+    assert (status, EMAIL in json.dumps(body)) == (200, False), body
+    assert "Ask " in json.dumps(body)
 
 
 @pytest.mark.parametrize("words", [1, 60_000], ids=["small", "large"])
