@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import NamedTuple
 
 from proxy.guards.matching.phrase_rules import DATA_FOLDER
 from proxy.runtime.frozen import frozen
@@ -25,7 +25,7 @@ _DATA = tomllib.loads((DATA_FOLDER / "english.toml").read_text("utf-8"))
 _SUFFIXES = _DATA["suffixes"].split()
 _MIN_STEM = 3  # minimum letters of a stem
 STOP_WORDS = frozenset(_DATA["stop_words"].split())
-_NEGATING_WORDS = frozenset(_DATA["negating"].split())
+_SKIPPED_WORDS = STOP_WORDS.union(_DATA["negating"].split())
 _NUMBER_WORDS = {word: str(number) for number, word in enumerate(_DATA["numbers"].split(), start=2)}
 
 
@@ -57,12 +57,8 @@ def stem_word(word: str) -> str:
 
 def find_content_stems(text: str) -> list[str]:
     """Return the stems of all words except stop words and negations. Stems may repeat."""
-    lowered = (word.lower() for word in split_words(text))
-    return [
-        stem_word(word)
-        for word in lowered
-        if word not in STOP_WORDS and word not in _NEGATING_WORDS
-    ]
+    words = map(str.lower, split_words(text))
+    return [stem_word(word) for word in words if word not in _SKIPPED_WORDS]
 
 
 def find_normalized_numbers(text: str) -> set[str]:
@@ -150,13 +146,13 @@ NEGATIVE_PREFIXES = _DATA["negative_prefixes"].split()
 
 def _read_opposites() -> Mapping[str, frozenset[str]]:
     """Return the opposites of each stem, from pairs such as ``rise/fall``."""
-    opposites: dict[str, set[str]] = {}
+    opposites: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
     for pair in (DATA_FOLDER / "opposites_en.txt").read_text("utf-8").split():
         positive, negative = map(stem_word, pair.split("/"))
         if positive != negative:
-            opposites.setdefault(positive, set()).add(negative)
-            opposites.setdefault(negative, set()).add(positive)
-    return {key: frozenset(opposite_stems) for key, opposite_stems in opposites.items()}
+            opposites[positive] |= {negative}
+            opposites[negative] |= {positive}
+    return {**opposites}
 
 
 OPPOSITES = _read_opposites()
@@ -172,7 +168,7 @@ class Clause:
     negated_stems: frozenset[str]
     is_negated: bool  # True for an odd number of negations
     stems_with_opposite: frozenset[str]  # stems with an opposite
-    numbers_with_units: frozenset[tuple[str, str]]  # numbers with the stem that they count
+    numbers_by_unit: Mapping[str, Set[str]]  # numbers by the stem that they count
     calendar_words: frozenset[str]
 
 
@@ -198,54 +194,50 @@ def _split_clause_texts(sentence: str) -> Iterator[str]:
 
 def _parse_clause(text: str) -> Clause:
     pieces = [match[0].lower().replace("’", "'") for match in _WORD_OR_NUMBER.finditer(text)]  # noqa: RUF001
-    all_stems = frozenset(stem_word(piece) for piece in pieces)
+    all_stems = frozenset(map(stem_word, pieces))
     clause_stems = frozenset(find_content_stems(text)) - _NEGATION_STEMS
-    negations = _find_negations(pieces, clause_stems)
+    directly_negated_stems, negated_stems, is_negated = _find_negations(pieces, clause_stems)
     return Clause(
         stems=clause_stems,
-        directly_negated_stems=negations.directly_negated_stems,
-        negated_stems=negations.negated_stems,
-        is_negated=negations.is_odd,
+        directly_negated_stems=directly_negated_stems,
+        negated_stems=negated_stems,
+        is_negated=is_negated,
         stems_with_opposite=all_stems & OPPOSITES.keys(),
-        numbers_with_units=frozenset(_find_numbers_with_units(pieces)),
+        numbers_by_unit=_find_numbers_by_unit(pieces),
         calendar_words=CALENDAR_WORDS.intersection(pieces),
     )
 
 
-class _Negations(NamedTuple):
-    directly_negated_stems: frozenset[str]
-    negated_stems: frozenset[str]
-    is_odd: bool
+def _find_negations(
+    pieces: Sequence[str], clause_stems: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str], bool]:
+    """Return directly negated stems, all negated stems, and True for an odd number of negations.
 
-
-def _find_negations(pieces: Sequence[str], clause_stems: frozenset[str]) -> _Negations:
-    """Return negated stems. A negation of the whole clause negates all of them directly."""
+    A negation of the whole clause negates all stems directly.
+    """
     directly_negated_stems, negated_stems, remaining, is_negated = set[str](), set[str](), 0, False
-    for piece in pieces:
+    for piece, stem in zip(pieces, map(stem_word, pieces), strict=True):
         if piece in NEGATIONS or piece.endswith("n't"):
             is_negated, remaining = not is_negated, NEGATION_SCOPE
             if piece in NEGATE_CLAUSE or piece in NEGATE_PRECEDING:
                 directly_negated_stems |= clause_stems
                 negated_stems |= clause_stems
                 remaining = 0
-        elif (
-            remaining
-            and piece not in _SKIPPED_BY_NEGATION
-            and (stemmed := stem_word(piece)) in clause_stems
-        ):
+        elif remaining and piece not in _SKIPPED_BY_NEGATION and stem in clause_stems:
             if remaining == NEGATION_SCOPE:
-                directly_negated_stems.add(stemmed)
-            negated_stems.add(stemmed)
+                directly_negated_stems.add(stem)
+            negated_stems.add(stem)
             remaining -= 1
-    return _Negations(frozenset(directly_negated_stems), frozenset(negated_stems), is_negated)
+    return frozenset(directly_negated_stems), frozenset(negated_stems), is_negated
 
 
-def _find_numbers_with_units(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _find_numbers_by_unit(pieces: Sequence[str]) -> Mapping[str, Set[str]]:
+    numbers: defaultdict[str, set[str]] = defaultdict(set)
     for index, piece in enumerate(pieces[:-1]):
-        for number in find_normalized_numbers(piece):
-            unit = next((word for word in pieces[index + 1 : index + 3] if word[0].isalpha()), "")
-            if unit and unit not in STOP_WORDS:
-                yield number, stem_word(unit)
+        unit = next((word for word in pieces[index + 1 : index + 3] if word[0].isalpha()), "")
+        if (values := find_normalized_numbers(piece)) and unit and unit not in STOP_WORDS:
+            numbers[stem_word(unit)] |= values
+    return numbers
 
 
 def find_contradiction(response: Sequence[Clause], context: Sequence[Clause]) -> str | None:
@@ -272,27 +264,14 @@ def _get_containment_and_jaccard(clause: Clause, reference: Clause) -> tuple[flo
 
 
 def _classify_contradiction(clause: Clause, reference: Clause) -> str | None:
-    units = {unit for _, unit in clause.numbers_with_units} & {
-        unit for _, unit in reference.numbers_with_units
-    }
-    for unit in units:
-        if not _get_numbers_with_unit(clause, unit) & _get_numbers_with_unit(reference, unit):
+    for unit in clause.numbers_by_unit.keys() & reference.numbers_by_unit.keys():
+        if not clause.numbers_by_unit[unit] & reference.numbers_by_unit[unit]:
             return "number"
-    if (
-        clause.calendar_words
-        and reference.calendar_words
-        and not clause.calendar_words & reference.calendar_words
-    ):
+    words, reference_words = clause.calendar_words, reference.calendar_words
+    if words and reference_words and not words & reference_words:
         return "name"
-    return (
-        "negation"
-        if _contradicts_by_negation(clause, reference) != _has_opposite(clause, reference)
-        else None
-    )
-
-
-def _get_numbers_with_unit(clause: Clause, unit: str) -> set[str]:
-    return {number for number, counted in clause.numbers_with_units if counted == unit}
+    has_opposite = _has_opposite(clause, reference)
+    return "negation" if _contradicts_by_negation(clause, reference) != has_opposite else None
 
 
 def _contradicts_by_negation(clause: Clause, reference: Clause) -> bool:
@@ -303,13 +282,9 @@ def _contradicts_by_negation(clause: Clause, reference: Clause) -> bool:
     shared = clause.stems & reference.stems
     shared |= _find_opposites(clause, reference) | _find_opposites(reference, clause)
     if clause.is_negated == reference.is_negated:
-        negations = (
-            (clause.directly_negated_stems & shared, reference.negated_stems),
-            (reference.directly_negated_stems & shared, clause.negated_stems),
-        )
         return any(
-            directly_negated_stems and not directly_negated_stems & negated_stems
-            for directly_negated_stems, negated_stems in negations
+            (stems := negating.directly_negated_stems & shared) and not stems & other.negated_stems
+            for negating, other in ((clause, reference), (reference, clause))
         )
     if (clause.directly_negated_stems | reference.directly_negated_stems) & shared:
         return True
@@ -319,11 +294,8 @@ def _contradicts_by_negation(clause: Clause, reference: Clause) -> bool:
 def _find_opposites(clause: Clause, reference: Clause) -> frozenset[str]:
     """Return the stems of a clause for which the other clause contains an opposite instead."""
     candidates = reference.stems_with_opposite - clause.stems_with_opposite
-    return frozenset(
-        s
-        for s in clause.stems_with_opposite - reference.stems_with_opposite
-        if OPPOSITES[s] & candidates
-    )
+    clause_only = clause.stems_with_opposite - reference.stems_with_opposite
+    return frozenset(stem for stem in clause_only if OPPOSITES[stem] & candidates)
 
 
 def _has_opposite(clause: Clause, reference: Clause) -> bool:

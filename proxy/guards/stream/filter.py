@@ -15,39 +15,14 @@ from itertools import chain
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from proxy.guards.findings import RuleTally
+from proxy.guards.stream import frame_texts, part_stream
 from proxy.guards.stream.arguments import estimate_splitting_weight
-from proxy.guards.stream.frame_texts import (
-    CHAT_FAMILIES,
-    KIND_OF,
-    TextKey,
-    UnfinishedText,
-    get_choice_index,
-    get_text_key,
-    get_unknown_event_text_key,
-    is_json_text,
-    iter_non_delta_texts,
-    list_delta_texts,
-    replace_frame_texts,
-)
-from proxy.guards.stream.part_stream import (
-    HeldFrameTexts,
-    HeldText,
-    PartStream,
-    WaitingFrameLoad,
-    close_streams,
-    remove_broken_signature,
-)
+from proxy.guards.stream.frame_texts import KIND_OF, TextKey, UnfinishedText, get_choice_index
+from proxy.guards.stream.part_stream import HeldFrameTexts, HeldText, PartStream, WaitingFrameLoad
 from proxy.guards.stream.text_filter import TextFilter, TextFilterFactory
 from proxy.guards.stream.texts import JoinableTextTracker, RuleFilterFactory
-from proxy.guards.text.documents import (
-    BATCH_CHARS,
-    LOOP_WEIGHT,
-    TEXT_WEIGHT,
-    collect_texts,
-    collect_texts_in_steps,
-    estimate_weight,
-    split_by_char_count,
-)
+from proxy.guards.text import documents
+from proxy.guards.text.documents import LOOP_WEIGHT, TEXT_WEIGHT, split_by_char_count
 from proxy.guards.text.replace import map_paths_to_copy
 from proxy.guards.text.walk import MemberName, Path, Text, Texts
 from proxy.runtime.fair_queue import TimeSlice
@@ -55,23 +30,19 @@ from proxy.types.events import (
     Attach,
     Delta,
     Event,
-    Extension,
     Fault,
     Finish,
     Frame,
     Kind,
     Part,
     PartEnd,
-    PartStart,
     ResponseEnd,
-    ResponseStart,
     Unmapped,
     has_response_start,
 )
 
 MAX_STREAMS = 1024  # texts of a response that may have filters at the same time
 MAX_NAME = 1024  # characters of all names in the path of a text
-_EVENTS_WITH_TEXTS = (ResponseStart, PartStart, Attach, Extension, Unmapped)  # outside of deltas
 T = TypeVar("T")
 
 
@@ -100,15 +71,9 @@ class StreamFilter:
     Raises ``GuardBlocked``. ``opaque`` becomes True if a frame has unreadable content.
     """
 
-    __slots__ = (
-        *("_early", "_edited", "_filters", "_idle", "_joinable", "_latest", "_opening", "_run_job"),
-        *("_streams", "_unknown", "_waiting", "opaque"),
-    )
-
     def __init__(self, filters: TextFilterFactory, run_job: JobRunner = run_on_loop) -> None:
         self.opaque = False
-        self._run_job = run_job
-        self._filters = filters
+        self._run_job, self._filters = run_job, filters
         self._joinable = JoinableTextTracker(filters)
         self._streams: dict[Part | TextKey, PartStream] = {}
         self._idle: dict[tuple[int, Kind], PartStream] = {}  # streams of ended parts
@@ -132,21 +97,21 @@ class StreamFilter:
 
     def feed(self, frame: Frame) -> list[Frame]:
         """Take the next frame and return the frames that it releases."""
-        return self.feed_texts(self.read_texts(frame))
+        walked_texts = documents.collect_texts(frame_texts.iter_non_delta_texts(frame))
+        return self.feed_texts(self.read_texts(frame, walked_texts))
 
     async def inspect(self, frame: Frame) -> list[Frame]:
         """Take the next frame, and inspect it in a job if that is much work."""
-        walked_texts = None
-        if any(isinstance(event, _EVENTS_WITH_TEXTS) for event in frame.events):
-            walked_texts = await collect_texts_in_steps(iter_non_delta_texts(frame))
-            self.opaque = self.opaque or bool(walked_texts.opaque)
-        if walked_texts is not None and TEXT_WEIGHT * len(walked_texts.texts) > LOOP_WEIGHT:
+        walk = frame_texts.iter_non_delta_texts(frame)
+        walked_texts = await documents.collect_texts_in_steps(walk)
+        self.opaque = self.opaque or bool(walked_texts.opaque)
+        if TEXT_WEIGHT * len(walked_texts.texts) > LOOP_WEIGHT:
             texts = await self._run_job(partial(self.read_texts, frame, walked_texts))
         else:
             texts = self.read_texts(frame, walked_texts)
         if texts.weight <= LOOP_WEIGHT:
             return self.feed_texts(texts)
-        if all(len(item.text.text) <= BATCH_CHARS for item in texts.open_texts):
+        if all(len(item.text.text) <= documents.BATCH_CHARS for item in texts.open_texts):
             return await self._run_job(partial(self.feed_texts, texts))
         # Each piece of a long text has a deadline of its own, as it would have in its own frame.
         steps = self.feed_texts_in_steps(texts)
@@ -182,14 +147,13 @@ class StreamFilter:
         released = stream.feed(text)
         return released if self._opening is None else self._hold_until_start(released)
 
-    def read_texts(self, frame: Frame, walked_texts: Texts | None = None) -> FrameTexts:
-        """Return a frame's texts. ``walked_texts`` are those outside of deltas, if known."""
-        must_filter = self._filters.must_filter
-        open_texts = [delta for delta in list_delta_texts(frame) if must_filter(delta.text)]
+    def read_texts(self, frame: Frame, walked_texts: Texts) -> FrameTexts:
+        """Return a frame's texts. ``walked_texts`` are those outside of deltas."""
+        must_filter, deltas = self._filters.must_filter, frame_texts.list_delta_texts(frame)
+        open_texts = [delta for delta in deltas if must_filter(delta.text)]
         complete_texts: list[Text] = []
-        walked_texts = walked_texts or collect_texts(iter_non_delta_texts(frame))
         for text in filter(must_filter, walked_texts.texts):
-            key = get_text_key(frame, text.path)
+            key = frame_texts.get_text_key(frame, text.path)
             if key is None:
                 complete_texts.append(text)
             else:
@@ -199,7 +163,7 @@ class StreamFilter:
         weight += sum(map(self._estimate_text_weight, open_texts))
         for text in complete_texts:
             repeated = LOOP_WEIGHT if self._joinable.may_inspect_joined_copies(frame, text) else 0
-            weight += TEXT_WEIGHT + estimate_weight(text.text) + repeated
+            weight += TEXT_WEIGHT + documents.estimate_weight(text.text) + repeated
         return FrameTexts(frame, open_texts, complete_texts=complete_texts, weight=weight)
 
     def feed_texts(self, texts: FrameTexts) -> list[Frame]:
@@ -224,7 +188,7 @@ class StreamFilter:
             return
         waiting = self._get_blocking_stream(frame)
         if waiting is None:
-            released += remove_broken_signature(frame, self._edited)
+            released += part_stream.remove_broken_signature(frame, self._edited)
         else:
             waiting.append(HeldText(frame, (), ""))
         yield self._hold_until_start(released)
@@ -234,16 +198,16 @@ class StreamFilter:
         self._latest = None
         for text_filter in self._unknown.values():
             text_filter.close()
-        return self._hold_until_start(
-            close_streams([*self._streams.values(), *self._idle.values()])
-        )
+        streams = [*self._streams.values(), *self._idle.values()]
+        return self._hold_until_start(part_stream.close_streams(streams))
 
     def _estimate_text_weight(self, open_text: UnfinishedText) -> int:
         text, stream = open_text.text.text, self._streams.get(open_text.key)
         if stream is not None:
             return TEXT_WEIGHT + stream.filter.estimate_feed_work(text)
-        parts = estimate_splitting_weight(text) if is_json_text(open_text.key) else 0
-        return TEXT_WEIGHT + estimate_weight(text) + parts
+        is_json = frame_texts.is_json_text(open_text.key)
+        parts = estimate_splitting_weight(text) if is_json else 0
+        return TEXT_WEIGHT + documents.estimate_weight(text) + parts
 
     def _list_ended_streams(self, event: Event) -> Iterable[PartStream]:
         """Return the streams that an event ends: of its part, of its choice, or all."""
@@ -267,7 +231,7 @@ class StreamFilter:
                 changes[item.text.path] = ""
             else:
                 open_texts.append(item)
-        changed = replace_frame_texts(frame, changes)
+        changed = frame_texts.replace_frame_texts(frame, changes)
         if any(isinstance(path[-1], MemberName) for path in changes):
             open_paths = [item.text.path for item in open_texts]
             paths = map_paths_to_copy(frame.doc or {}, changed.doc or {}, open_paths)
@@ -283,7 +247,7 @@ class StreamFilter:
         Texts of unknown events with one key are also inspected as one text, because a client may
         join them.
         """
-        key = get_unknown_event_text_key(frame, text.path)
+        key = frame_texts.get_unknown_event_text_key(frame, text.path)
         text_filter = None if key is None else self._unknown.get(key)
         if text_filter is None:
             text_filter = self._filters.make_filter(text, is_arguments=False, is_over_limit=False)
@@ -323,11 +287,16 @@ class StreamFilter:
         names = () if isinstance(key, Part) else (s for s in key[1] if isinstance(s, str))
         is_over_limit = len(self._streams) >= MAX_STREAMS or sum(map(len, names)) > MAX_NAME
         if stream is None:
+            is_json = frame_texts.is_json_text(key)
             text_filter = self._filters.make_filter(
-                open_text.text, is_arguments=is_json_text(key), is_over_limit=is_over_limit
+                open_text.text, is_arguments=is_json, is_over_limit=is_over_limit
             )
-            is_final = self._joinable.ends_with_choice(open_text.text)
-            stream = PartStream(text_filter, self._edited, self._waiting, ends_with_choice=is_final)
+            stream = PartStream(
+                text_filter,
+                self._edited,
+                self._waiting,
+                ends_with_choice=self._joinable.ends_with_choice(open_text.text),
+            )
         if not is_over_limit:
             self._streams[key] = stream
         return stream
@@ -367,12 +336,12 @@ class StreamFilter:
             self._joinable.finished_choices.add(event.choice)
             streams = self._list_choice_streams(event.choice)
             ended = (s for s in streams if s.ends_with_choice and s not in continued_streams)
-            return close_streams(ended)
+            return part_stream.close_streams(ended)
         return self.close() if isinstance(event, ResponseEnd | Fault) else []
 
     def _release_and_park_part(self, frame: Frame, part: Part) -> list[Frame]:
         released: list[Frame] = []
-        if frame.family not in CHAT_FAMILIES:  # earlier documents without a type
+        if frame.family not in frame_texts.CHAT_FAMILIES:  # earlier documents without a type
             for key, stream in self._streams.items():
                 if not isinstance(key, Part):
                     released += stream.flush()

@@ -62,9 +62,7 @@ TextKey = tuple[int, tuple[object, ...]]
 
 def is_json_text(key: Part | TextKey) -> bool:
     """Return True if the text of a key is JSON."""
-    if isinstance(key, Part):
-        return key.kind in JSON_KINDS
-    return key[1][-1] in _ARGUMENT_MEMBERS
+    return key.kind in JSON_KINDS if isinstance(key, Part) else key[1][-1] in _ARGUMENT_MEMBERS
 
 
 def get_choice_index(key: Part | TextKey) -> int:
@@ -79,19 +77,12 @@ class UnfinishedText(NamedTuple):
 
 
 def list_delta_texts(frame: Frame) -> list[UnfinishedText]:
-    return [
-        UnfinishedText(
-            Text(
-                get_event_value_path(frame, index),
-                event.text,
-                KIND_OF[event.part.kind],
-                role="assistant",
-            ),
-            event.part,
-        )
-        for index, event in enumerate(frame.events)
-        if isinstance(event, Delta)
-    ]
+    texts: list[UnfinishedText] = []
+    for index, event in enumerate(frame.events):
+        if isinstance(event, Delta):
+            path, kind = get_event_value_path(frame, index), KIND_OF[event.part.kind]
+            texts.append(UnfinishedText(Text(path, event.text, kind, role="assistant"), event.part))
+    return texts
 
 
 def get_delta(frame: Frame, path: Path) -> Delta | None:
@@ -108,9 +99,7 @@ def iter_non_delta_texts(frame: Frame) -> Iterator[WalkItem]:
     is_walked = doc is not None and bool(natives)
     if doc is not None and natives:
         delta_slots: set[Path] = {slot for native in natives for slot in native.repeats}
-        delta_slots |= {
-            event.slot for event in frame.events if isinstance(event, Delta) and event.slot
-        }
+        delta_slots |= {event.slot for event in frame.events if isinstance(event, Delta)} - {()}
         for item in walk_response_document(doc, frame.family, is_event=True):
             path = item.path if isinstance(item, Text | Opaque) else ()
             # The path of a segment is the path of its arguments and its index.
@@ -147,11 +136,8 @@ def get_text_key(frame: Frame, path: Path) -> TextKey | None:
     if isinstance(path[-1], MemberName) or path[-1] in _UNSPLIT or is_in_event_value(frame, path):
         return None
     if frame.family in CHAT_FAMILIES:
-        return (
-            build_text_key(doc, path)
-            if is_in_choice(path) and path[2] not in _END_MEMBERS
-            else None
-        )
+        may_continue = is_in_choice(path) and path[2] not in _END_MEMBERS
+        return build_text_key(doc, path) if may_continue else None
     return (0, (doc.get("type"), *_iter_key_parts(doc), *path)) if path[0] == "delta" else None
 
 
@@ -184,10 +170,9 @@ def build_text_key(doc: Json, path: Path) -> TextKey:
     for step in path:
         value = value[step]
         steps.append(get_index(value, step) if isinstance(step, int) else step)
-    choice_steps = tuple(steps[2:])
-    return (steps[1] if isinstance(steps[1], int) else -1), choice_steps[
-        : find_joined_parts_depth(choice_steps)
-    ]
+    choice, *choice_steps = steps[1:]
+    depth = find_joined_parts_depth(tuple(choice_steps))
+    return choice if isinstance(choice, int) else -1, tuple(choice_steps[:depth])
 
 
 def _find_start_value_path(doc: Json, start: ResponseStart, index: int) -> Path:
@@ -240,6 +225,7 @@ def _iter_key_parts(doc: Json) -> Iterator[object]:
 
 
 VALUE_EVENTS = (ResponseStart, PartStart, Delta, Attach, Extension)
+_MISSING = object()
 
 
 def replace_frame_texts(frame: Frame, changes: Mapping[Path, str]) -> Frame:
@@ -263,15 +249,11 @@ def replace_frame_texts(frame: Frame, changes: Mapping[Path, str]) -> Frame:
         frame = _rebuild_frame(frame, replace_texts(doc, in_doc), in_doc) if in_doc else frame
     in_events = {path: text for path, text in changes.items() if isinstance(path[0], int)}
     if in_events:
-        values: Any = {
-            index: _get_inspected_value(event) for index, event in enumerate(frame.events)
-        }
+        values: Any = dict(enumerate(map(_get_inspected_value, frame.events)))
         changed: Any = replace_texts(values, in_events)
         events = tuple(
-            event
-            if changed[index] == values[index]
-            else _replace_event_value(event, changed[index])
-            for index, event in enumerate(frame.events)
+            event if changed[index] == value else _replace_event_value(event, changed[index])
+            for (index, value), event in zip(values.items(), frame.events, strict=True)
         )
         frame = frame._replace(events=events, raw=None)
     return remove_attachment(frame, "logprobs") if deltas else frame
@@ -284,17 +266,15 @@ def remove_attachment(frame: Frame, name: str) -> Frame:
     """
     if not any(isinstance(event, Attach) and event.name == name for event in frame.events):
         return frame
-    doc, events = frame.doc, list[Event]()
+    doc, events, is_signature = frame.doc, list[Event](), name == "signature"
     for event in frame.events:
         if not (isinstance(event, Attach) and event.name == name):
             events.append(event)
             continue
-        if name == "signature":
+        if is_signature:
             events.append(event._replace(value=""))
         if doc is not None and event.slot:
-            empty: Any = (
-                "" if name == "signature" else [] if isinstance(event.value, list) else None
-            )
+            empty: Any = "" if is_signature else [] if isinstance(event.value, list) else None
             doc = put(doc, event.slot, empty)
     return frame._replace(events=tuple(events), doc=doc, raw=None)
 
@@ -309,27 +289,16 @@ def _rebuild_frame(frame: Frame, doc: Json, changes: Mapping[Path, str]) -> Fram
             continue
         slot = get_event_value_path(frame, index)
         is_valued = isinstance(event, VALUE_EVENTS) and slot != (index,)
-        if not is_valued or not _has_path(frame.doc, slot):
+        if not is_valued or _get_value_at(frame.doc, slot) is _MISSING:
             continue
         [new_slot] = map_paths_to_copy(frame.doc or {}, doc, [slot]) if is_renamed else [slot]
-        value = (
-            changes.get(slot, event.text)
-            if isinstance(event, Delta)
-            else _get_value_at(doc, new_slot)
-        )
+        value = _get_value_at(doc, new_slot)
+        if isinstance(event, Delta):
+            value = changes.get(slot, event.text)
         changed: Any = _replace_event_value(event, value)
         is_placed = isinstance(event, PartStart | Attach | Delta)
         events[index] = changed._replace(slot=new_slot) if is_placed else changed
     return frame._replace(events=tuple(events), doc=doc, raw=None)
-
-
-def _has_path(value: Any, path: Path) -> bool:
-    for step in path:
-        steps: Any = range(len(value)) if isinstance(value, list) else value
-        if not isinstance(value, dict | list) or step not in steps:
-            return False
-        value = value[step]  # type: ignore[index]
-    return True
 
 
 def _can_set_text(doc: Json, path: Path) -> bool:
@@ -337,16 +306,18 @@ def _can_set_text(doc: Json, path: Path) -> bool:
 
     Masked arguments become a text, even if they were an object, so a path into them is invalid.
     """
-    if not _has_path(doc, path[:-1]):
-        return False
     parent = _get_value_at(doc, path[:-1])
-    return isinstance(parent, dict | list) or not isinstance(path[-1], str | MemberName)
+    is_in_string = parent is not _MISSING and not isinstance(path[-1], str | MemberName)
+    return is_in_string or isinstance(parent, dict | list)
 
 
-def _get_value_at(doc: Json, path: Path) -> Any:
-    value: Any = doc
+def _get_value_at(value: Any, path: Path) -> Any:
+    """Return the value at a path of a document, or ``_MISSING``."""
     for step in path:
-        value = value[step]
+        steps: Any = range(len(value)) if isinstance(value, list) else value
+        if not isinstance(value, dict | list) or step not in steps:
+            return _MISSING
+        value = value[step]  # type: ignore[index]
     return value
 
 
@@ -375,9 +346,7 @@ def _get_inspected_value(event: Event) -> Any:
             return {"id": id_, "model": model}
         case PartStart(call=call):
             return call and {"id": call.id, "name": call.name}
-        case Delta(text=text):
-            return text
-        case Attach(value=value) | Extension(value=value):
+        case Delta(text=value) | Attach(value=value) | Extension(value=value):
             return value
         case _:
             return None

@@ -41,8 +41,7 @@ class HeldText:
 
     def apply_edits(self, end: int | None = None) -> str:
         """Return the text up to ``end`` with its edits."""
-        parts: list[str] = []
-        past = 0
+        parts, past = list[str](), 0
         for start, stop, replacement in self.edits:
             parts += (self.text[past:start], replacement)
             past = stop
@@ -95,38 +94,21 @@ class WaitingFrameLoad:
         self._load -= load
 
 
+@dataclass(slots=True, eq=False)
 class PartStream:
     """One text, and the frames that wait for it.
 
     ``edited_parts`` are the parts whose text has changed.
     """
 
-    __slots__ = (
-        "_clear",
-        "_edited",
-        "_held",
-        "_ready",
-        "_size",
-        "_waiting",
-        "ends_with_choice",
-        "filter",
-    )
-
-    def __init__(
-        self,
-        text_filter: TextFilter,
-        edited_parts: set[Part],
-        waiting: WaitingFrameLoad,
-        *,
-        ends_with_choice: bool,
-    ) -> None:
-        self.filter = text_filter
-        self._edited = edited_parts
-        self._waiting = waiting
-        self._size = self._clear = 0  # characters received and released so far
-        self._held: deque[HeldText] = deque()
-        self._ready: deque[HeldText] = deque()  # released texts, which precede those of ``_held``
-        self.ends_with_choice = ends_with_choice
+    filter: TextFilter
+    edited_parts: set[Part]
+    waiting: WaitingFrameLoad
+    ends_with_choice: bool
+    _size: int = 0  # characters received
+    _clear: int = 0  # characters released
+    _held: deque[HeldText] = field(default_factory=deque)
+    _ready: deque[HeldText] = field(default_factory=deque)  # released, before those of ``_held``
 
     @property
     def head(self) -> HeldText | None:
@@ -186,7 +168,7 @@ class PartStream:
         """Count the frame of a text once."""
         group = held_text.group
         is_first = group is None or group.texts[0] is held_text
-        held_text.load = self._waiting.add_frame(held_text.frame) if is_first else 0
+        held_text.load = self.waiting.add_frame(held_text.frame) if is_first else 0
 
     def _record_edit(self, start: int, end: int, replacement: str) -> None:
         """Replace a span of the stream, in the first text that the span covers."""
@@ -199,9 +181,8 @@ class PartStream:
             span = max(start, begin) - begin, min(end, held_text.end) - begin
             held_text.edits.append((*span, replacement))
             replacement = ""
-            delta = get_delta(held_text.frame, held_text.path)
-            if delta is not None:
-                self._edited.add(delta.part)
+            if (delta := get_delta(held_text.frame, held_text.path)) is not None:
+                self.edited_parts.add(delta.part)
 
     def _drain_ready_frames(self) -> list[Frame]:
         """Return the clear frames at the head, and frames of other streams that they blocked."""
@@ -223,17 +204,14 @@ class PartStream:
 
     def _emit_frame(self, texts: Sequence[HeldText], released_frames: list[Frame]) -> None:
         """Add the frame of texts that are clear, unless it only has a signature to remove."""
-        frame = texts[0].frame
-        changes: dict[Path, str] = {}
         for text in texts:
             if text.load:
-                self._waiting.remove(text.load)
-            if text.edits:
-                changes[text.path] = text.apply_edits()
-        if changes or self._edited:
-            released_frames += remove_broken_signature(
-                replace_frame_texts(frame, changes), self._edited
-            )
+                self.waiting.remove(text.load)
+        frame, edited_parts = texts[0].frame, self.edited_parts
+        changes = {text.path: text.apply_edits() for text in texts if text.edits}
+        if changes or edited_parts:
+            frame = replace_frame_texts(frame, changes)
+            released_frames += remove_broken_signature(frame, edited_parts)
         else:
             released_frames.append(frame)
 

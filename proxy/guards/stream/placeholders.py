@@ -66,8 +66,6 @@ class PlaceholderSpan(NamedTuple):
 class PlaceholderNames:
     """The placeholder names of one call, and the search for them in its responses."""
 
-    __slots__ = ("_sorted", "longest")
-
     def __init__(self, names: Iterable[str]) -> None:
         self._sorted = sorted(names)
         # An encoding may take three characters per letter, and there may be line breaks.
@@ -182,7 +180,6 @@ class Masks:
     same digest, only the first one is restored.
     """
 
-    __slots__ = ("_digest", "_names", "_values")
     tallies: Sequence[RuleTally] = ()  # never counts findings: it restores values
     texts_continue_after_finish = False
 
@@ -198,9 +195,6 @@ class Masks:
 
     def __len__(self) -> int:
         return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"Masks({len(self)})"
 
     def make_replacement(self, rule: GuardRule, kind: str, text: str) -> str:
         """Return the replacement of a masked text.
@@ -261,19 +255,11 @@ class Unmasker:
     beginning of a known placeholder is held.
     """
 
-    __slots__ = ("_addresses", "_addresses_of", "_before", "_held", "_in_json", "_values", "names")
-
     def __init__(self, values: Values, names: PlaceholderNames, *, in_json: bool = False) -> None:
         self._addresses_of = EscapedAddressScanner if in_json else AddressScanner
         self._addresses = self._addresses_of()
-        self._in_json = in_json
-        self._values = values
-        self.names = names
-        self._held = ""
-        self._before = ""
-
-    def __repr__(self) -> str:
-        return f"Unmasker({len(self._values)})"
+        self._values, self.names, self._in_json = values, names, in_json
+        self._held = self._before = ""
 
     @property
     def lookback(self) -> int:
@@ -298,9 +284,8 @@ class Unmasker:
         return self.close()
 
     def close(self) -> list[ReleasedText]:
-        pieces = (
-            self._restore_values(self._before + self._held, len(self._before)) if self._held else []
-        )
+        text = self._before + self._held
+        pieces = self._restore_values(text, len(self._before)) if self._held else []
         self._held = self._before = ""
         self._addresses = self._addresses_of()
         return pieces
@@ -316,29 +301,25 @@ class Unmasker:
 
     def _restore_values(self, text: str, start_at: int) -> list[ReleasedText]:
         """Return the pieces of a text from ``start_at`` on, with values restored."""
-        pieces: list[ReleasedText] = []
+        pieces, addresses = list[ReleasedText](), self._addresses
         for occurrence in self.names.find_placeholders(text, start_at):
-            gap, placeholder = (
-                text[start_at : occurrence.start],
-                text[occurrence.start : occurrence.end],
-            )
-            self._addresses.feed(gap)
-            start_at = occurrence.end
+            start, end = occurrence.start, occurrence.end
+            gap, placeholder = text[start_at:start], text[start:end]
+            addresses.feed(gap)
+            start_at = end
             pieces.append(ReleasedText(gap, len(gap), is_changed=False))
             value, hosts = self._values[occurrence.name]
-            is_kept = self._addresses.is_inside and not matches_host_entry(
-                self._addresses.host or "", hosts
-            )
-            if text[max(occurrence.start - len(MAILTO), 0) : occurrence.start].lower() == MAILTO:
-                is_whole = _ENDS_MAIL_ADDRESS.match(text, occurrence.end) is not None
-                is_kept = not (is_whole and self._addresses.ends_with_mailto)
+            is_kept = addresses.is_inside and not matches_host_entry(addresses.host or "", hosts)
+            if text[max(start - len(MAILTO), 0) : start].lower() == MAILTO:
+                is_whole = _ENDS_MAIL_ADDRESS.match(text, end) is not None
+                is_kept = not (is_whole and addresses.ends_with_mailto)
                 if is_kept:
-                    self._addresses.treat_word_as_address()
+                    addresses.treat_word_as_address()
             restored = placeholder if is_kept else self._encode_value(value, occurrence)
-            if self._addresses.is_inside:
-                self._addresses.feed(placeholder)
+            if addresses.is_inside:
+                addresses.feed(placeholder)
             pieces.append(ReleasedText(restored, len(placeholder), is_changed=not is_kept))
-        self._addresses.feed(text[start_at:])
+        addresses.feed(text[start_at:])
         pieces.append(ReleasedText(text[start_at:], len(text) - start_at, is_changed=False))
         self._before = text[-CONTEXT_CHARS:]
         return [piece for piece in pieces if piece.size]

@@ -10,6 +10,7 @@ These checks apply if a rule may withhold findings:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from proxy.errors import GuardBlocked
@@ -77,14 +78,10 @@ def has_finding_when_repeated(text: str, tallies: Sequence[RuleTally]) -> bool:
 
     A stream may repeat the same member again and again: ``42`` repeated can make a card number.
     """
-    copies = [
-        RuleTally(tally.rule, tally.clock)
-        for tally in tallies
-        if tally.detector.lookback is not None
-    ]
-    if not copies:
+    bounded = [tally for tally in tallies if tally.detector.lookback is not None]
+    if not bounded:
         return False
-    window = Window(copies)
+    window = Window(copies := [RuleTally(tally.rule, tally.clock) for tally in bounded])
     try:
         pieces = [*window.feed(text * (2 + window.lookback // len(text))), *window.close()]
     except GuardBlocked:
@@ -92,37 +89,25 @@ def has_finding_when_repeated(text: str, tallies: Sequence[RuleTally]) -> bool:
     return any(piece.is_changed for piece in pieces) or any(tally.findings for tally in copies)
 
 
+@dataclass(slots=True)
 class JoinableTextTracker:
     """Remembers the texts of one stream that a client may join.
 
     ``finished_choices`` are the indexes of the finished choices.
     """
 
-    __slots__ = (
-        *(
-            "_content_keys",
-            "_first_values",
-            "_forms",
-            "_repeated",
-            "_tallies",
-            "_may_continue_after_finish",
-        ),
-        "finished_choices",
-    )
-
-    def __init__(self, filters: TextFilterFactory) -> None:
-        self._tallies = filters.tallies
-        self._may_continue_after_finish = filters.texts_continue_after_finish
-        self._first_values: dict[bytes, bytes] = {}  # by text key, both as digests
-        self._repeated: set[bytes] = set()  # text keys whose value was inspected as repeated
-        self._forms: dict[int, str] = {}
-        self._content_keys: dict[int, TextKey | None] = {}  # by choice, None for parts
-        self.finished_choices: set[int] = set()
+    filters: TextFilterFactory
+    finished_choices: set[int] = field(default_factory=set)
+    _first_values: dict[bytes, bytes] = field(default_factory=dict)  # by text key, both as digests
+    _repeated: set[bytes] = field(default_factory=set)  # keys whose value was inspected as repeated
+    _forms: dict[int, str] = field(default_factory=dict)
+    _content_keys: dict[int, TextKey | None] = field(default_factory=dict)  # None for parts
 
     def ends_with_choice(self, text: Text) -> bool:
         """Return True if a text is closed when its choice finishes, although more may follow."""
-        return not self._may_continue_after_finish or bool(
-            list_enforcing_rules(self._tallies, text)
+        rules = self.filters.tallies
+        return not self.filters.texts_continue_after_finish or bool(
+            list_enforcing_rules(rules, text)
         )
 
     def may_inspect_joined_copies(self, frame: Frame, text: Text) -> bool:
@@ -135,11 +120,11 @@ class JoinableTextTracker:
 
         If no rule may withhold findings, mark the text as not inspected together with others.
         """
-        enforcing_rules = list_enforcing_rules(self._tallies, text)
+        enforcing_rules = list_enforcing_rules(self.filters.tallies, text)
         if text.kind == "logprobs" and enforcing_rules:
             return True
         key = _digest_repeatable_key(frame, text.path)
-        rules = enforcing_rules or list_inspecting_rules(self._tallies, text)
+        rules = enforcing_rules or list_inspecting_rules(self.filters.tallies, text)
         if key is None or self._equals_or_becomes_first_value(key, text.text, rules):
             return False
         for tally in () if enforcing_rules else rules:
@@ -168,9 +153,9 @@ class JoinableTextTracker:
         """
         text_key, text, choice = open_text.key, open_text.text, get_choice_index(open_text.key)
         has_ended = choice in self.finished_choices
-        if not list_enforcing_rules(self._tallies, text):
-            if has_ended and not self._may_continue_after_finish:
-                for tally in list_inspecting_rules(self._tallies, text):
+        if not list_enforcing_rules(self.filters.tallies, text):
+            if has_ended and not self.filters.texts_continue_after_finish:
+                for tally in list_inspecting_rules(self.filters.tallies, text):
                     tally.record_failure("text_after_finish")
             return False
         if has_ended or frame.family not in CHAT_FAMILIES:
@@ -192,9 +177,9 @@ def _is_content(text_key: Part | TextKey, path: Path) -> bool:
     """Return True for a text that clients show as content, typed or not."""
     if isinstance(text_key, Part):
         return text_key.kind == "text"
-    return path[2:4] == ("delta", "content") and all(
-        isinstance(texts_of_frame, int) or texts_of_frame == "text" for texts_of_frame in path[4:]
-    )
+    steps = path[4:]
+    is_content = path[2:4] == ("delta", "content")
+    return is_content and all(isinstance(step, int) or step == "text" for step in steps)
 
 
 def _digest_text(text: str) -> bytes:
@@ -203,20 +188,15 @@ def _digest_text(text: str) -> bytes:
 
 def _digest_repeatable_key(frame: Frame, path: Path) -> bytes | None:
     """Return the digest of the key of a complete text that later documents may repeat, or None."""
-    key = _get_repeatable_key(frame, path)
-    return None if key is None else _digest_text(repr(key))
-
-
-def _get_repeatable_key(frame: Frame, path: Path) -> tuple[object, ...] | None:
-    """Return the key of a complete text that later documents may also have, or None."""
-    doc = frame.doc
+    doc, is_chat = frame.doc, frame.family in CHAT_FAMILIES
     if doc is None or isinstance(path[-1], MemberName):
         return None
-    if frame.family in CHAT_FAMILIES and is_in_choice(path) and path[-1] == "name":
-        return build_text_key(doc, path)  # clients join the names of all chunks
-    if is_in_event_value(frame, path):
+    # Clients join the names of all chunks.
+    is_name = is_chat and is_in_choice(path) and path[-1] == "name"
+    if not is_name and is_in_event_value(frame, path):
         return None
-    if frame.family in CHAT_FAMILIES:
-        return build_text_key(doc, path) if is_in_choice(path) else path
     kind = doc.get("type")
-    return (kind, *path) if isinstance(kind, str) and kind.endswith("delta") else None
+    if is_chat:
+        return _digest_text(repr(build_text_key(doc, path) if is_in_choice(path) else path))
+    has_key = isinstance(kind, str) and kind.endswith("delta")
+    return _digest_text(repr((kind, *path))) if has_key else None

@@ -8,41 +8,19 @@ text therefore does not depend on the number of its pieces.
 
 from __future__ import annotations
 
-import time
 from bisect import insort
 from collections.abc import Sequence
 from itertools import takewhile
 from operator import attrgetter
 
-from proxy.guards.findings import (
-    Clock,
-    Replace,
-    RuleCursor,
-    RuleTally,
-    TextMatch,
-    find_final_end,
-    make_json_string_replace,
-    replace_by_kind,
-)
+from proxy.guards import findings
+from proxy.guards.findings import Replace, RuleCursor, RuleTally, TextMatch
+from proxy.guards.stream import word_scanner
 from proxy.guards.stream.text_filter import ReleasedText
-from proxy.guards.stream.word_scanner import (
-    STEP_CHARS,
-    WordScanner,
-    count_whole_text_matches,
-    find_last_word_end,
-    find_matches_as_if_ended,
-    find_undecided_position,
-    make_word_scanner,
-    starts_in_base64,
-)
+from proxy.guards.stream.word_scanner import STEP_CHARS, WordScanner
+from proxy.guards.text import documents
 from proxy.guards.text.base64_text import MAX_RUN_CHARS
-from proxy.guards.text.documents import (
-    BATCH_CHARS,
-    LOOP_WEIGHT,
-    NON_ASCII_WEIGHT,
-    WEIGHT_PER_SECOND,
-    split_by_char_count,
-)
+from proxy.guards.text.documents import NON_ASCII_WEIGHT
 from proxy.guards.text.normalize import build_partial_readings
 from proxy.types.guard import has_context_chars
 
@@ -63,25 +41,15 @@ class Window:
     ``in_json`` is inside of a JSON string. Positions count characters since the first text.
     """
 
-    __slots__ = (
-        "_begin", "_context_size", "_cpu_clock", "_credit", "_cursors", "_final_end", "_in_json",
-        "_is_ascii", "_is_new", "_last_cpu_s", "_last_weight", "_length", "_limit", "_max_credit",
-        "_max_lookback", "_max_unread", "_min_pause", "_min_run", "_needs_whole", "_new_size",
-        "_parts", "_pause", "_pending", "_preceding", "_released", "_replace", "_tallies", "_text",
-        "_text_start", "_unread", "_words", "lookback",
-    )  # fmt: skip
-
     def __init__(
         self,
         tallies: Sequence[RuleTally],
         *,
         in_json: bool = False,
-        replace: Replace = replace_by_kind,
-        cpu_clock: Clock = time.thread_time,
+        replace: Replace = findings.replace_by_kind,
     ) -> None:
-        self._tallies = tallies
-        self._in_json = in_json
-        self._replace = make_json_string_replace(replace) if in_json else replace
+        self._tallies, self._in_json = tallies, in_json
+        self._replace = findings.make_json_string_replace(replace) if in_json else replace
         self._cursors = [
             RuleCursor(tally, rule, tally.detector.lookback) for rule, tally in enumerate(tallies)
         ]
@@ -89,7 +57,7 @@ class Window:
         self._needs_whole = None in holding
         finite = [cursor.lookback for cursor in self._cursors if cursor.lookback is not None]
         self.lookback = max((lookback for lookback in holding if lookback is not None), default=0)
-        self._words = make_word_scanner(self._cursors, in_json=in_json)
+        self._words = word_scanner.make_word_scanner(self._cursors, in_json=in_json)
         self._min_run = 0 if self._words else max(0, min(finite, default=0) - 1)
         self._max_lookback = max(finite, default=0)
         self._min_pause = self.lookback // HELD_DIVISOR if holding else self._max_lookback // 4
@@ -105,10 +73,9 @@ class Window:
         self._preceding = ""
         self._text_start = self._begin = self._final_end = self._released = self._length = 0
         self._unread, self._pause = 0, 0 if self._words else self._min_pause
-        self._cpu_clock = cpu_clock
         self._last_weight = 0  # of the last inspection, in ASCII characters
         self._last_cpu_s, self._new_size = 0.0, STEP_CHARS
-        self._is_new = self._is_ascii = True
+        self._is_ascii = True
         self._pending: list[TextMatch] = []
 
     @property
@@ -132,26 +99,24 @@ class Window:
         if self._length == self._begin:
             return 0
         unread = self._unread if self._parts is None else self._length - self._begin
-        return (
-            self._last_weight
-            + self._context_size
-            + (unread if self._is_ascii else NON_ASCII_WEIGHT * unread)
-        )
+        unread_weight = unread if self._is_ascii else NON_ASCII_WEIGHT * unread
+        return self._last_weight + self._context_size + unread_weight
 
     def feed(self, text: str) -> list[ReleasedText]:
         size = len(text)
-        if size > BATCH_CHARS:
-            return [released for part in split_by_char_count(text) for released in self.feed(part)]
+        if size > documents.BATCH_CHARS:
+            parts = documents.split_by_char_count(text)
+            return [released for part in parts for released in self.feed(part)]
         if not text:
             return []
         byte_size = size
         if not text.isascii():
             byte_size = len(text.encode("utf-8", "surrogatepass"))
             self._is_ascii = False
+        is_new = self._length == self._begin
         for tally in self._tallies:
-            tally.fields += self._is_new
+            tally.fields += is_new
             tally.bytes += byte_size
-        self._is_new = False
         self._length += size
         if self._parts is not None:
             self._keep_whole_text(text, self._parts)
@@ -174,8 +139,6 @@ class Window:
                 self._inspect(self._cursors)
             else:
                 self._last_weight = self._unread = 0
-        elif self._has_rule_holding_uninspected_text():
-            return []
         return self._release_or_fail_over_limit()
 
     def _inspect_by_words(self, words: WordScanner) -> list[ReleasedText]:
@@ -184,13 +147,10 @@ class Window:
         Otherwise the rules that may have a finding inspect it, as often as new characters
         allow.
         """
-        text, base, pending_start = (
-            self._text,
-            self._text_start,
-            self._final_end - self._text_start,
-        )
+        text, base = self._text, self._text_start
+        pending_start = self._final_end - base
         pending_size = len(text) - pending_start
-        end = find_last_word_end(text, pending_start, len(text) - 1)
+        end = word_scanner.find_last_word_end(text, pending_start, len(text) - 1)
         moved = False
         if end > pending_start and self._credit + HELD_DIVISOR * self._new_size >= pending_size:
             self._credit += HELD_DIVISOR * self._new_size - pending_size
@@ -221,12 +181,6 @@ class Window:
             pieces += self._release()
         return pieces
 
-    def _has_rule_holding_uninspected_text(self) -> bool:
-        """Return True if a rule still holds everything that it has not inspected."""
-        return any(
-            cursor.may_withhold and cursor.final_end <= self._final_end for cursor in self._cursors
-        )
-
     def _keep_whole_text(self, text: str, parts: list[str]) -> None:
         """Keep a text for the rules that need the whole text, which fail if it is too long."""
         parts.append(text)
@@ -251,7 +205,7 @@ class Window:
         pieces: list[ReleasedText] = []
         if self.held_size:
             preceding, text = self._preceding, self._text
-            matches = find_matches_as_if_ended(
+            matches = word_scanner.find_matches_as_if_ended(
                 self._cursors, text, preceding, self._text_start, in_json=self._in_json
             )
             for match in sorted([*self._pending, *matches], key=_sort_key):
@@ -273,12 +227,12 @@ class Window:
         if self._text:
             self._inspect(self._cursors, final=True)
         if whole_text and not self._needs_whole:
-            count_whole_text_matches(self._cursors, whole_text, in_json=self._in_json)
+            word_scanner.count_whole_text_matches(self._cursors, whole_text, in_json=self._in_json)
         pieces = self._release()
         self._text = self._preceding = ""
         self._text_start = self._begin = self._final_end = self._released = self._length
         self._last_weight, self._unread, self._new_size = 0, 0, STEP_CHARS
-        self._is_new = self._is_ascii = True
+        self._is_ascii = True
         if self._parts is not None:
             self._parts = []
         for cursor in self._cursors:
@@ -294,19 +248,15 @@ class Window:
         matches is not inspected again for each piece.
         """
         clock = self._tallies[0].clock
-        # The clock of the tallies is cheaper, but may include the work of others.
-        is_long = self._words or self._last_weight > LOOP_WEIGHT
-        cpu_clock = self._cpu_clock if is_long else clock
-        started_at, cpu_before = clock(), cpu_clock()
+        started_at = clock()
         effort = self._collect_matches_counting_slow_chars(cursors, start, final=final)
-        cpu_s = clock() - started_at if cpu_clock is clock else cpu_clock() - cpu_before
-        self._last_weight = int(cpu_s * WEIGHT_PER_SECOND)
+        cpu_s = clock() - started_at
+        self._last_weight = int(cpu_s * documents.WEIGHT_PER_SECOND)
         if self._words:  # the first inspection may compile patterns
             cpu_s, self._last_cpu_s = min(cpu_s, self._last_cpu_s), cpu_s
-        min_pause = 0 if self._words else self._min_pause
         self._credit -= len(self._text) - start
         self._pause = max(
-            min_pause,
+            0 if self._words else self._min_pause,
             effort // PAUSE_DIVISOR,
             min(int(cpu_s * PAUSE_CHARS_PER_S), self._max_lookback // 4),
         )
@@ -320,27 +270,21 @@ class Window:
         text, in_json, base = self._text, self._in_json, self._text_start + start
         preceding = text[start - 1] if start else self._preceding
         text = text[start:] if start else text
-        torn = starts_in_base64(preceding, text)
         max_run = None if self._needs_whole else MAX_RUN_CHARS
         read = build_partial_readings(
-            text,
-            in_json=in_json,
-            begins_in_base64=torn,
-            max_run=max_run,
-            min_run=self._min_run,
-            is_final=final,
+            text, preceding, in_json=in_json, max_run=max_run, min_run=self._min_run, is_final=final
         )
         for cursor in cursors:
             if cursor.lookback is None and not self._needs_whole:
                 continue
-            final_end = len(text) if final else find_final_end(read, cursor.lookback or 0)
+            final_end = len(text) if final else findings.find_final_end(read, cursor.lookback or 0)
             floor = None
-            if not final and self._words and cursor.partial_matcher is not None:
+            if not final and self._words and (matcher := cursor.partial_matcher) is not None:
                 floor, final_before = final_end, max(0, cursor.final_end - base)
-                final_end = max(
-                    final_end,
-                    find_undecided_position(read, cursor, cursor.partial_matcher, final_before),
+                undecided = word_scanner.find_undecided_position(
+                    read, cursor, matcher, final_before
                 )
+                final_end = max(final_end, undecided)
             # A cursor that moved word by word updates how far back the text must be kept.
             if base + final_end <= cursor.final_end and floor is None:
                 continue

@@ -16,7 +16,7 @@ from proxy.guards.matching.pattern_syntax import (
     UNSPACED_LETTER,
     rfind_unspaced_script_letter,
 )
-from proxy.guards.text.base64_text import BASE64_ALPHABET, MAX_RUN_CHARS
+from proxy.guards.text.base64_text import MAX_RUN_CHARS
 from proxy.guards.text.disguises import find_trailing_markup, has_no_disguise
 from proxy.guards.text.documents import BATCH_CHARS
 from proxy.guards.text.normalize import PartialReadings, View, build_partial_readings, build_views
@@ -30,9 +30,8 @@ def find_matches_as_if_ended(
 
     The text begins at ``base`` and follows the character ``preceding``.
     """
-    torn = starts_in_base64(preceding, text)
     views = build_partial_readings(
-        text, in_json=in_json, begins_in_base64=torn, max_run=MAX_RUN_CHARS, is_final=True
+        text, preceding, in_json=in_json, max_run=MAX_RUN_CHARS, is_final=True
     ).views
     return [
         replace(match, start=match.start + base, end=match.end + base)
@@ -63,14 +62,8 @@ MIN_LOOKBACK = 8  # characters; a shorter lookback fits in a word, and is held c
 class WordScanner:
     """Cursors of rules with a partial matcher, moved word by word."""
 
-    __slots__ = ("_in_json", "_rules")
-
     def __init__(self, cursors: Sequence[RuleCursor], *, in_json: bool) -> None:
-        self._rules = [
-            (cursor, cursor.partial_matcher)
-            for cursor in cursors
-            if cursor.partial_matcher is not None
-        ]
+        self._rules = [(each, each.partial_matcher) for each in cursors if each.partial_matcher]
         self._in_json = in_json
 
     def get_step_size(self, text: str) -> int:
@@ -123,40 +116,31 @@ class WordScanner:
         Return those whose rules must inspect it.
         """
         tail = text[start:]
-        torn = starts_in_base64(text[start - 1 : start], tail)
-        partial_readings = build_partial_readings(
-            tail, in_json=self._in_json, begins_in_base64=torn, max_run=MAX_RUN_CHARS
+        read = build_partial_readings(
+            tail, text[start - 1 : start], in_json=self._in_json, max_run=MAX_RUN_CHARS
         )
-        end = find_last_word_end(
-            tail,
-            start_at - start,
-            min(partial_readings.settled_end, partial_readings.open_run_start),
-        )
+        max_end = min(read.settled_end, read.open_run_start)
+        end = find_last_word_end(tail, start_at - start, max_end)
         if end <= start_at - start:
             return []
-        rules = [cursor for cursor, _ in self._rules if cursor.tally.error is None]
-        if any(view.encoded_span is not None for view in partial_readings.views):
-            return rules
+        if any(view.encoded_span is not None for view in read.views):
+            return [cursor for cursor, _ in self._rules if cursor.tally.error is None]
         unclear = []
         for cursor, matcher in self._rules:
             cursor_at = max(start_at, cursor.final_end - base) - start
             if cursor.tally.error is not None or cursor_at >= end:
                 continue
-            readings = [
-                _get_span_reading(view, cursor, cursor_at, end) for view in partial_readings.views
-            ]
+            readings = [_get_span_reading(view, cursor, cursor_at, end) for view in read.views]
             if not cursor.has_open_match and not any(
                 not is_word_end(reading[-1:]) or matcher.may_end_in_partial_match(reading)
                 for reading in readings
             ):
                 cursor.final_end = base + start + end
                 continue
-            place = find_undecided_position(partial_readings, cursor, matcher, cursor_at)
+            place = find_undecided_position(read, cursor, matcher, cursor_at)
             if place <= cursor_at:
                 continue
-            if cursor.has_open_match or any(
-                matcher.may_contain_match(reading) for reading in readings
-            ):
+            if cursor.has_open_match or any(map(matcher.may_contain_match, readings)):
                 unclear.append(cursor)
             else:
                 cursor.final_end = base + start + place
@@ -206,41 +190,32 @@ def find_last_word_end(text: str, start_at: int, end: int) -> int:
     """Return the position of the last word end between ``start_at`` and ``end``, or -1."""
     space, line = text.rfind(" ", start_at, end), text.rfind("\n", start_at, end)
     position = space if space > line else line  # for each word
-    return (
-        position
-        if text.isascii()
-        else max(position, rfind_unspaced_script_letter(text, max(start_at, position), end))
-    )
+    if text.isascii():
+        return position
+    return max(position, rfind_unspaced_script_letter(text, max(start_at, position), end))
 
 
 def find_undecided_position(
-    partial_readings: PartialReadings, cursor: RuleCursor, matcher: PartialMatcher, start_at: int
+    read: PartialReadings, cursor: RuleCursor, matcher: PartialMatcher, start_at: int
 ) -> int:
     """Return the first position that may still become part of a finding.
 
     That is the start of a partial match, otherwise the end of the last settled white space, and
     never before ``start_at``.
     """
-    places = [partial_readings.open_run_start]
-    for view in partial_readings.views:
+    places = [read.open_run_start]
+    for view in read.views:
         if view.encoded_span is not None:
             continue
         reading = _select_cased_or_folded(view, cursor)
         view_start = view.index_of_original(start_at)
-        end = find_last_word_end(
-            reading, view_start, view.index_of_original(partial_readings.settled_end)
-        )
+        end = find_last_word_end(reading, view_start, view.index_of_original(read.settled_end))
         if end <= view_start:
             return start_at
         start = max(0, view_start - CONTEXT_MARGIN)
         place = start + matcher.find_partial_match(reading[start : end + 1], view_start - start)
         places.append(view.original_start(min(place, end)))
     return max(start_at, min(places))
-
-
-def starts_in_base64(preceding: str, text: str) -> bool:
-    """Return True if a text begins within a run of base64."""
-    return bool(preceding) and preceding in BASE64_ALPHABET and text[:1] in BASE64_ALPHABET
 
 
 def _select_cased_or_folded(view: View, cursor: RuleCursor) -> str:

@@ -8,9 +8,9 @@ import codecs
 import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from proxy.guards.text.member_names import MEMBERS, VALUES
 from proxy.runtime.frozen import frozen
@@ -39,7 +39,7 @@ def find_base64_runs(text: str, min_run: int = MIN_RUN_CHARS) -> Iterator[re.Mat
     if min_run == MIN_RUN_CHARS and "64," in text and "base64," in text.lower():
         yield from _NAMED_RUNS.finditer(text)
         return
-    running, long = (text.encode("utf-8", "surrogatepass").translate(_RUNNING), b"a" * min_run)
+    running, long = text.encode("utf-8", "surrogatepass").translate(_RUNNING), b"a" * min_run
     position = running.find(long)
     if position >= 0 and len(running) != len(text):
         yield from (run for run in _RUNS.finditer(text) if len(run.group()) >= min_run)
@@ -61,13 +61,8 @@ def find_open_base64_run(
         (len(text.rstrip(_HEX_DIGITS)), decode_hex),
     ):
         size = len(text) - start
-        if (
-            size <= min_run
-            or (begins_in_base64 and not start)
-            or (max_run is not None and size > max_run)
-        ):
-            continue
-        if decode(text[start:]) is not None:
+        is_bounded = min_run < size and (max_run is None or size <= max_run)
+        if is_bounded and (start or not begins_in_base64) and decode(text[start:]) is not None:
             return start
     return len(text)
 
@@ -84,9 +79,8 @@ def decode_base64_or_hex(
     if not is_remainder and (text := decode_base64(run[:size], is_cut=size < len(run))):
         yield 0, size, text
     for match in _HEX.finditer(run):
-        start, end = match.span()
-        if max_run is not None:
-            end = min(end, start + max_run)
+        start = match.start()
+        end = match.end() if max_run is None else min(match.end(), start + max_run)
         if not (is_remainder and start == 0) and (text := decode_hex(run[start:end])):
             yield start, end, text
 
@@ -226,19 +220,12 @@ def parse_encoded_data(
     raw = _decode_base64_bytes(run)
     if raw is None:
         close = "".join(run.split())
-        tight = (
-            None
-            if close == run
-            else parse_encoded_data(head + close, allow_bare_base64=allow_bare_base64, claim=claim)
-        )
+        if close == run:
+            return None
+        tight = parse_encoded_data(head + close, allow_bare_base64=allow_bare_base64, claim=claim)
         if tight is None or tight.text is None:
             return None
-        return EncodedData(
-            tight.payload,
-            tight.text,
-            has_white_space=True,
-            has_invalid_bytes=tight.has_invalid_bytes,
-        )
+        return replace(tight, is_plain_utf8=False, has_white_space=True)
     head_with_text, signed = "", True
     if url is None:
         declared: IsTextOrCharset = None
@@ -268,17 +255,14 @@ def get_declared_type(item: Json, outer_claim: IsTextOrCharset) -> IsTextOrChars
     The item's type, format or media type declares it, otherwise the enclosing ``outer_claim``. An
     enclosing claim of text takes precedence.
     """
-    media = [
-        media_type for name in MEMBERS["media"] if isinstance(media_type := item.get(name), str)
-    ]
-    texts = [media_type for media_type in media if _TEXT_MEDIA.match(media_type)]
+    media = [each for name in MEMBERS["media"] if isinstance(each := item.get(name), str)]
+    texts = [*filter(_TEXT_MEDIA.match, media)]
     for text in texts:
         if charset := _CHARSET.search(text):
             return charset[1].lower()
-    if outer_claim or texts or _is_one_of(VALUES["text_parts"], item.get("type")):
+    kinds = {"type": VALUES["text_parts"], "format": VALUES["text_formats"]}
+    if outer_claim or texts or any(str(item.get(name)).lower() in kinds[name] for name in kinds):
         return outer_claim or True
-    if _is_one_of(VALUES["text_formats"], item.get("format")):
-        return True
     return False if any(map(_OTHER_MEDIA.match, media)) else outer_claim
 
 
@@ -304,11 +288,11 @@ def _decode_bytes(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | Non
 
     The second value is True if a declared text could only be read byte by byte.
     """
-    text = _decode_without_nul(raw, charset) if charset in SUPPORTED_CHARSETS else None
-    if text is None:
-        text = _decode_without_nul(raw, detect_utf16(raw) or "utf-8")
-    rough = text is None and is_text
-    return ("".join(_decode_invalid_bytes_as_latin1(raw)) if rough else text), rough
+    declared = [charset] if charset in SUPPORTED_CHARSETS else []
+    for codec in [*declared, detect_utf16(raw) or "utf-8"]:
+        if (text := _decode_without_nul(raw, codec)) is not None:
+            return text, False
+    return ("".join(_decode_invalid_bytes_as_latin1(raw)), True) if is_text else (None, False)
 
 
 def _decode_invalid_bytes_as_latin1(raw: bytes) -> Iterator[str]:
@@ -328,7 +312,3 @@ def _decode_without_nul(raw: bytes, charset: str = "utf-8") -> str | None:
     except UnicodeError:
         return None
     return None if "\0" in text else text
-
-
-def _is_one_of(words: frozenset[str], value: Any) -> bool:
-    return isinstance(value, str) and value.lower() in words

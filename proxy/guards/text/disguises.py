@@ -7,11 +7,13 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from itertools import chain, starmap
 from pathlib import Path
 from unicodedata import combining, decomposition, is_normalized, normalize
 
-from proxy.guards.matching.re2set import PatternSet
+from proxy.guards.matching.re2set import LONE_SURROGATES, PatternSet
 from proxy.guards.text import base64_text
 from proxy.runtime.frozen import frozen
 
@@ -70,14 +72,10 @@ def find_escapes(text: str, escapes: re.Pattern[str] = ESCAPES) -> Iterator[tupl
         if escape[0] == "%":
             yield from _decode_percent_escapes(escape, match.start())
             continue
-        try:
+        with suppress(ValueError):  # not a character
             decoded = _decode_escape(escape)
-        except ValueError:
-            continue
-        if decoded != escape and not any(
-            "\ud800" <= character <= "\udfff" for character in decoded
-        ):
-            yield match.start(), match.end(), decoded
+            if decoded != escape and not LONE_SURROGATES.search(decoded):
+                yield match.start(), match.end(), decoded
 
 
 def _decode_escape(escape: str) -> str:
@@ -107,11 +105,9 @@ def _decode_percent_escapes(escapes: str, offset: int) -> Iterator[tuple[int, in
 def find_incomplete_escape(text: str, *, in_json: bool = False) -> int:
     """Return the start of an incomplete escape at the end, or the end of the text."""
     tail = text[-_MAX_ESCAPE_CHARS:]
-    if may_have_escapes(tail):
-        pending = (_PENDING_IN_JSON if in_json else _PENDING).search(tail)
-        if pending is not None:
-            return len(text) - len(tail) + pending.start()
-    return len(text)
+    pattern = _PENDING_IN_JSON if in_json else _PENDING
+    pending = pattern.search(tail) if may_have_escapes(tail) else None
+    return len(text) if pending is None else len(text) - len(tail) + pending.start()
 
 
 MAX_MARKS = 30  # combining marks per letter
@@ -134,10 +130,9 @@ def _may_compose(character: str) -> bool:
 
 def _iter_nfkc_affected_characters() -> Iterator[str]:
     """Yield the characters that NFKC changes or composes, in order."""
-    for begin, end in _CHANGING_RANGES:
-        for character in map(chr, range(begin, end)):
-            if combining(character) or decomposition(character) or COMPOSING.match(character):
-                yield character
+    for character in map(chr, chain.from_iterable(starmap(range, _CHANGING_RANGES))):
+        if combining(character) or decomposition(character) or COMPOSING.match(character):
+            yield character
 
 
 def _build_character_class(characters: Iterable[str], max_step: int = 1) -> str:
@@ -174,24 +169,15 @@ def get_nfkc_effects() -> NfkcEffects:
     Computing them takes 15 ms. If there are guards, a thread computes them at the start.
     """
     every = [*_iter_nfkc_affected_characters()]
-    alone = {
-        character: normalize("NFKC", character)
-        for character in every
-        if not _may_compose(character)
-    }
-    single_replacements = {
-        ord(character): composed
-        for character, composed in alone.items()
-        if len(composed) == 1 and composed != character
-    }
-    several = [character for character, composed in alone.items() if len(composed) > 1]
-    joined = _build_character_class(character for character in every if _may_compose(character))
+    alone = {each: normalize("NFKC", each) for each in every if not _may_compose(each)}
+    singles = {ord(c): form for c, form in alone.items() if len(form) == 1 and form != c}
+    several = _build_character_class(c for c, form in alone.items() if len(form) > 1)
+    joined = _build_character_class(filter(_may_compose, every))
+    single_class = _build_character_class(map(chr, singles), _MAX_RANGE_GAP)
     return NfkcEffects(
-        single_replacements=single_replacements,
-        single_pattern=re.compile(
-            f"[{_build_character_class(map(chr, single_replacements), _MAX_RANGE_GAP)}]+"
-        ),
-        cluster_pattern=re.compile(f".?[{joined}]+|[{_build_character_class(several)}]", re.DOTALL),
+        single_replacements=singles,
+        single_pattern=re.compile(f"[{single_class}]+"),
+        cluster_pattern=re.compile(f".?[{joined}]+|[{several}]", re.DOTALL),
         reversed_marks_pattern=re.compile(f"[{joined}]*"),
     )
 
@@ -223,9 +209,8 @@ def find_nfkc_cluster_edits(text: str, *, strip_marks: bool) -> Iterator[tuple[i
     """
     cluster_pattern = get_nfkc_effects().cluster_pattern
     for run in _FOREIGN.finditer(text):
-        if is_normalized("NFKC", run.group()) and not (
-            strip_marks and has_combining_marks(run.group())
-        ):
+        has_marks = strip_marks and has_combining_marks(run.group())
+        if is_normalized("NFKC", run.group()) and not has_marks:
             continue
         for match in cluster_pattern.finditer(text, *run.span()):
             letter, extra_marks = match.group()[: 1 + MAX_MARKS], match.group()[1 + MAX_MARKS :]

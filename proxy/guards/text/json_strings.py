@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -26,18 +27,16 @@ class ArgumentTextSpan(NamedTuple):
     kind: Kind
 
 
+@dataclass(slots=True)
 class ArgumentSplitter:
     """Splits arguments that come in pieces into syntax and texts.
 
     A string may be in single quotes, as some models write it.
     """
 
-    __slots__ = ("_escape", "_quote", "_state")
-
-    def __init__(self) -> None:
-        self._state: Kind | None = None
-        self._escape = False
-        self._quote = '"'
+    _state: Kind | None = None
+    _escape: bool = False
+    _quote: str = '"'
 
     def feed(self, text: str) -> Iterator[tuple[Kind, str]]:
         position = 0
@@ -52,11 +51,8 @@ class ArgumentSplitter:
             return
         while position < len(text):
             inside = self._state == "string"
-            parts = (
-                self._split_in_string(text, position)
-                if inside
-                else self._split_outside_string(text, position)
-            )
+            split = self._split_in_string if inside else self._split_outside_string
+            parts = split(text, position)
             yield from parts
             position += len(parts[-1][1])
 
@@ -86,11 +82,6 @@ class ArgumentSplitter:
         return (_END, piece) if ends else (piece,)
 
 
-def split_text_spans(arguments: str) -> Iterator[ArgumentTextSpan]:
-    """Yield the texts of whole arguments."""
-    return (span for span in iter_text_span_per_value(arguments) if span is not None)
-
-
 def iter_text_span_per_value(arguments: str) -> Iterator[ArgumentTextSpan | None]:
     """Yield the values of whole arguments; None for an empty string, true, false and null."""
     position = start = 0
@@ -112,7 +103,7 @@ def replace_text_spans(arguments: str, escaped_texts: Mapping[int, str]) -> str:
     """Replace the text spans at some indexes. Strings must be escaped."""
     parts: list[str] = []
     past = 0
-    for number, span in enumerate(split_text_spans(arguments)):
+    for number, span in enumerate(filter(None, iter_text_span_per_value(arguments))):
         if number in escaped_texts:
             parts += (arguments[past : span.start], quote_if_bare(span.kind, escaped_texts[number]))
             past = span.end

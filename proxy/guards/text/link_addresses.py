@@ -8,6 +8,8 @@ of another. A position is within an address if an address of any kind is open.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from itertools import chain
 
 LOOKBACK = 48  # characters before the text in which an address may have begun
 MAX_HOST_CHARS = 300  # characters of an address that are searched for its host
@@ -50,20 +52,15 @@ class AddressScanner:
     that address.
     """
 
-    __slots__ = ("_recent", "_tags", "_targets", "_urls", "_words")
-
     def __init__(self, pattern: re.Pattern[str] = _URL) -> None:
-        self._urls = _UrlScanner(pattern)
-        self._targets = _LinkTargetScanner()
-        self._tags = _TagScanner()
-        self._words = _BareAddressScanner()
+        self._urls, self._targets = _UrlScanner(pattern), _LinkTargetScanner()
+        self._tags, self._words = _TagScanner(), _BareAddressScanner()
+        self._scanners = (self._urls, self._targets, self._tags, self._words)
         self._recent = ""
 
     @property
     def is_inside(self) -> bool:
-        return any(
-            reader.is_inside for reader in (self._urls, self._targets, self._tags, self._words)
-        )
+        return any(scanner.is_inside for scanner in self._scanners)
 
     @property
     def ends_with_mailto(self) -> bool:
@@ -100,22 +97,16 @@ class AddressScanner:
         self._words.is_inside, self._words.address = True, UNKNOWN_HOST
 
     def feed(self, text: str) -> None:
-        self._urls.feed(text)
-        self._targets.feed(text)
-        self._tags.feed(text)
-        self._words.feed(text)
+        for scanner in self._scanners:
+            scanner.feed(text)
         self._recent = (self._recent + text)[-MAILTO_LOOKBACK:]
 
 
 class EscapedAddressScanner:
     """Scans a text within a JSON string for addresses, both escaped and unescaped."""
 
-    __slots__ = ("_cut", "_read", "_written")
-
     def __init__(self) -> None:
-        self._written = AddressScanner(_URL_IN_JSON)
-        self._read = AddressScanner()
-        self._cut = ""
+        self._written, self._read, self._cut = AddressScanner(_URL_IN_JSON), AddressScanner(), ""
 
     @property
     def is_inside(self) -> bool:
@@ -143,21 +134,19 @@ class EscapedAddressScanner:
         self._read.feed(_ESCAPE.sub(_decode_json_escape, text[:end]))
 
 
+@dataclass(slots=True)
 class _UrlScanner:
     """Scans for addresses with a scheme or two slashes.
 
     An address ends with a space, or with the quote before it.
     """
 
-    __slots__ = ("_before", "_pattern", "_quote", "_spaced", "address", "is_inside")
-
-    def __init__(self, pattern: re.Pattern[str]) -> None:
-        self._pattern = pattern
-        self.is_inside = False
-        self.address = ""
-        self._before = ""
-        self._quote = ""
-        self._spaced = False
+    pattern: re.Pattern[str]
+    is_inside: bool = False
+    address: str = ""
+    _before: str = ""
+    _quote: str = ""
+    _spaced: bool = False
 
     def feed(self, text: str) -> None:
         position = 0
@@ -180,21 +169,18 @@ class _UrlScanner:
         if self._quote and self._spaced:  # the last word may be an address that continues
             self._begin_address(UNKNOWN_HOST, "")
         else:
-            self.is_inside = False
-            self._before = ""
+            self.is_inside, self._before = False, ""
         return end.end()
 
     def _find_address(self, text: str, position: int) -> int:
         part = self._before + text[position:]
         shift = position - len(self._before)
-        begin = self._pattern.search(part)
+        begin = self.pattern.search(part)
         if begin is None:
             self._before = part[-LOOKBACK:]
             return len(text)
         preceding = part[begin.start() - 1 : begin.start()]
-        self._begin_address(
-            begin[0].removeprefix("<"), preceding if preceding in ('"', "'") else ""
-        )
+        self._begin_address(begin[0].removeprefix("<"), preceding if preceding in _QUOTES else "")
         return max(position, shift + begin.end())
 
     def _begin_address(self, address: str, quote: str) -> None:
@@ -202,17 +188,17 @@ class _UrlScanner:
         self._before, self._spaced = "", False
 
 
+@dataclass(slots=True)
 class _BareAddressScanner:
     """Scans for words that look like an address, such as ``a.example/b`` and ``mailto:a?b``.
 
     A word with a colon, such as ``Email:value``, is an address only if one of ``/?#@&`` follows.
     """
 
-    __slots__ = ("_before", "_quote", "address", "is_inside")
-
-    def __init__(self) -> None:
-        self.is_inside = False
-        self.address = self._before = self._quote = ""
+    is_inside: bool = False
+    address: str = ""
+    _before: str = ""
+    _quote: str = ""
 
     def feed(self, text: str) -> None:
         for match in _IN_WORDS.finditer(text):
@@ -242,21 +228,19 @@ class _BareAddressScanner:
         self.is_inside, self.address, self._before, self._quote = False, "", "", preceding_quote
 
 
+@dataclass(slots=True)
 class _LinkTargetScanner:
     """Scans for targets of links and images in Markdown, and of their definitions."""
 
-    __slots__ = ("_angle", "_bare", "_begun", "_last", "address")
-
-    def __init__(self) -> None:
-        self._begun = False  # the next character tells whether it is in angle brackets
-        self._angle = False
-        self._bare = False
-        self._last = ""
-        self.address = ""
+    address: str = ""
+    _begun: bool = False  # the next character tells whether it is in angle brackets
+    _angle: bool = False
+    _bare: bool = False
+    _last: str = ""
 
     @property
     def is_inside(self) -> bool:
-        return self._begun or self._angle or self._bare
+        return self.is_address_unknown or self._bare
 
     @property
     def is_address_unknown(self) -> bool:
@@ -288,6 +272,7 @@ class _LinkTargetScanner:
             self.address += part[: MAX_HOST_CHARS - len(self.address)]
 
 
+@dataclass(slots=True)
 class _TagScanner:
     """Scans for tags of HTML, from their name on.
 
@@ -295,13 +280,10 @@ class _TagScanner:
     surrounding element, comment or code is unknown.
     """
 
-    __slots__ = ("_last", "_name", "_states", "is_link")
-
-    def __init__(self) -> None:
-        self._states: frozenset[str] = frozenset()
-        self._name: str | None = None
-        self._last = ""
-        self.is_link = False  # a tag-like text in brackets may be no tag
+    is_link: bool = False  # a tag-like text in brackets may be no tag
+    _states: frozenset[str] = frozenset()
+    _name: str | None = None
+    _last: str = ""
 
     @property
     def is_inside(self) -> bool:
@@ -314,20 +296,15 @@ class _TagScanner:
     def feed(self, text: str) -> None:
         for match in _IN_TAGS.finditer(text):
             part = match[0]
-            self._states = frozenset(
-                next_state
-                for state in self._states
-                for next_state in _find_next_tag_states(state, part)
-            )
+            next_states = (_find_next_tag_states(state, part) for state in self._states)
+            self._states = frozenset(chain.from_iterable(next_states))
             self.is_link = self.is_link and part[0] > " " and bool(self._states)
             self._read_tag_name(part)
             self._last = part[-1]
 
     def _read_tag_name(self, part: str) -> None:
         character = part[0]
-        if self._last == "<" and (
-            character == "/" or (character.isascii() and character.isalpha())
-        ):
+        if self._last == "<" and re.match("[/A-Za-z]", character):
             self._name = part[:LOOKBACK]
         elif self._name is not None and (character <= " " or character == "/"):
             self.is_link = not self._states and self._name.lower() in _SCHEMES

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from unicodedata import decimal
 
@@ -71,10 +71,6 @@ class View:
             _remove_invisible(_decode_escapes(_decode_json_escapes(text, in_json))),
             strip_marks=False,
         )
-
-    def with_characters(self, cased: str) -> View:
-        """Return a view of other characters with the same mapping to the original text."""
-        return View(cased, self._edits, self._source, is_normalized=self.is_normalized)
 
     @property
     def folded(self) -> str:
@@ -158,25 +154,26 @@ class PartialReadings(NamedTuple):
 
 def build_partial_readings(
     text: str,
+    preceding: str = "",
     *,
     in_json: bool = False,
-    begins_in_base64: bool = False,
     max_run: int | None = None,
     min_run: int = 0,
     is_final: bool = False,
 ) -> PartialReadings:
-    """Return the readings of a text that may continue.
+    """Return the readings of a text that may continue, and follows a character ``preceding``.
 
     More text may change the last character (a mark may follow), an incomplete escape, and single
-    letters.
+    letters. Base64 that began before the text is not decoded.
 
     - If the text ``is_final``, base64 at its end is decoded.
-    - If it ``begins_in_base64``, that base64 is not decoded.
     - At most ``max_run`` characters of one run of base64 are held and decoded.
     - A run of up to ``min_run`` characters is ignored, because that many are held anyway.
     """
+    alphabet = base64_text.BASE64_ALPHABET
+    torn = bool(preceding) and preceding in alphabet and text[:1] in alphabet
     views, bare, visible, opened = _build_views_and_steps(
-        text, in_json, begins_in_base64, max_run, min_run=None if is_final else min_run
+        text, in_json, torn, max_run, min_run=None if is_final else min_run
     )
     end = _find_incomplete_escape(text, in_json)
     is_cut = end < len(text)
@@ -185,21 +182,17 @@ def build_partial_readings(
     )
     sure = bare.cased[: bare.index_of_original(end)] if is_cut else bare.cased
     run = base64_text.find_open_base64_run(
-        sure, begins_in_base64=begins_in_base64, max_run=max_run, min_run=min_run
+        sure, begins_in_base64=torn, max_run=max_run, min_run=min_run
     )
-    marks = min(
-        bare.original_start(_find_trailing_separated_letters(sure)),
-        bare.original_start(disguises.find_trailing_markup(sure)),
-    )
+    marks = min(_find_trailing_separated_letters(sure), disguises.find_trailing_markup(sure))
     tags = opened.original_start(len(opened.cased.rstrip(_TAG_CHARACTERS)))
-    settled_end = min(end, visible.original_start(letter), marks, tags)
+    settled_end = min(end, visible.original_start(letter), bare.original_start(marks), tags)
     extra_weight = 0
     if opened is not views[0]:  # single characters cost more than batches
         stretch = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
         escapes = text.count("&") + text.count("%") + text.count("\\")
         extra_weight = stretch // _BATCH_CHARS + escapes + sum(view.edit_count for view in views)
-    open_run_start = bare.original_start(run)
-    return PartialReadings(views, settled_end, open_run_start, extra_weight=extra_weight)
+    return PartialReadings(views, settled_end, bare.original_start(run), extra_weight=extra_weight)
 
 
 class _ViewsAndSteps(NamedTuple):
@@ -219,11 +212,8 @@ def _build_views_and_steps(
     layers: int = MAX_LAYERS,
 ) -> _ViewsAndSteps:
     """``min_run`` does not apply to a run at the end, which may continue."""
-    itself = View(text)
-    if _NUMBER.fullmatch(text):
-        return _ViewsAndSteps((itself,), itself, itself, without_escapes=itself)
-    ascii_only = text.isascii()
-    if ascii_only and disguises.has_no_disguise(text.encode()):
+    itself, ascii_only = View(text), text.isascii()
+    if _NUMBER.fullmatch(text) or (ascii_only and disguises.has_no_disguise(text.encode())):
         return _ViewsAndSteps((itself,), itself, itself, without_escapes=itself)
     unquoted = _decode_json_escapes(text, in_json)
     opened = _decode_escapes(unquoted)
@@ -306,12 +296,8 @@ def _find_incomplete_escape(text: str, in_json: bool) -> int:
         return disguises.find_incomplete_escape(text)
     end = disguises.find_incomplete_escape(text, in_json=True)
     view = _decode_json_escapes(text, in_json)
-    return min(
-        end,
-        view.original_start(
-            disguises.find_incomplete_escape(view.cased[: view.index_of_original(end)])
-        ),
-    )
+    decoded_end = disguises.find_incomplete_escape(view.cased[: view.index_of_original(end)])
+    return min(end, view.original_start(decoded_end))
 
 
 def _remove_invisible(view: View) -> View:
@@ -327,14 +313,13 @@ def _apply_nfkc(view: View, *, strip_marks: bool) -> View:
     if text.isascii():
         return view
     text = disguises.apply_one_to_one_nfkc(text)
-    composed = _apply_edits(
-        view.with_characters(text), disguises.find_nfkc_cluster_edits(text, strip_marks=strip_marks)
-    )
+    edits = disguises.find_nfkc_cluster_edits(text, strip_marks=strip_marks)
+    composed = _apply_edits(replace(view, cased=text), edits)
     folded = composed.cased
     if _LOOK_ALIKE.search(folded):
         folded = folded.translate(disguises.LOOK_ALIKES)
     folded = _DIGITS.sub(lambda match: str(decimal(match.group())), folded)
-    return View(folded, composed._edits, composed._source, is_normalized=True)
+    return replace(composed, cased=folded, is_normalized=True)
 
 
 def _iter_views_without_markup(view: View) -> Iterator[View]:
@@ -376,13 +361,7 @@ def _iter_nested_views(text: str, span: tuple[int, int], layers: int) -> Iterato
     for view in _build_views_and_steps(
         text, in_json=False, begins_in_base64=False, max_run=None, layers=layers - 1
     ).views:
-        yield View(
-            view.cased,
-            view._edits,
-            view._source,
-            is_normalized=view.is_normalized,
-            encoded_span=span,
-        )
+        yield replace(view, encoded_span=span)
 
 
 def _find_trailing_separated_letters(text: str) -> int:

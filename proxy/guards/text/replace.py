@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from proxy.guards.text.base64_text import PayloadPathStep
 from proxy.guards.text.json_strings import replace_text_spans
@@ -23,14 +24,14 @@ def replace_texts(document: Json, texts: Mapping[Path, str]) -> Json:
     texts = _merge_payload_texts(document, texts)
     root = dict(document)
     copies: dict[Path, Any] = {(): root}
-    arguments: dict[Path, dict[int, str]] = {}
+    arguments: defaultdict[Path, dict[int, str]] = defaultdict(dict)
     for path, text in texts.items():
         step = path[-1]
         if isinstance(step, MemberName):
             continue
         parent = _copy_path(copies, path[:-1])
         if isinstance(step, int) and isinstance(parent, str):
-            arguments.setdefault(path[:-1], {})[step] = text
+            arguments[path[:-1]][step] = text
         else:
             parent[step] = text if isinstance(parent[step], str | int | float) else None
     for path, segments in arguments.items():
@@ -46,9 +47,7 @@ def map_paths_to_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> li
     names: dict[Path, dict[Any, str]] = {}
     moved_paths: list[Path] = []
     for path in paths:
-        old: Any = old_doc
-        new: Any = new_doc
-        steps = list(path)
+        old, new, steps = cast(Any, old_doc), cast(Any, new_doc), [*path]
         for depth, step in enumerate(path):
             if isinstance(old, dict) and not isinstance(step, int):
                 if path[:depth] not in names:
@@ -63,15 +62,13 @@ def map_paths_to_copy(old_doc: Json, new_doc: Json, paths: Iterable[Path]) -> li
 
 def _merge_payload_texts(document: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
     """Return the texts, with the whole string of data in place of the texts that it encodes."""
-    inside: dict[Path, dict[PayloadPathStep, str]] = {}
+    inside: defaultdict[Path, dict[PayloadPathStep, str]] = defaultdict(dict)
+    settled: dict[Path, str] = {}
     for path, text in texts.items():
         if isinstance(path[-1], PayloadPathStep):
-            inside.setdefault(path[:-1], {})[path[-1]] = text
-    if not inside:
-        return texts
-    settled = {
-        path: text for path, text in texts.items() if not isinstance(path[-1], PayloadPathStep)
-    }
+            inside[path[:-1]][path[-1]] = text
+        else:
+            settled[path] = text
     for path, parts in inside.items():
         as_arguments = settled.pop((*path, 0), None)
         masked_string = settled.get(path, as_arguments)
@@ -121,29 +118,22 @@ def _remove_logprobs(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None
 
 
 def _rename_members(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
-    renames: dict[Path, dict[str, str]] = {}
+    """Rename members. A name that is already in use gets a number: two may be masked alike."""
+    renames: defaultdict[Path, dict[str, str]] = defaultdict(dict)
     for path, text in texts.items():
         if isinstance(path[-1], MemberName):
-            renames.setdefault(path[:-1], {})[path[-1].name] = text
+            renames[path[:-1]][path[-1].name] = text
     for path in renames:
         _copy_path(copies, path)
     for path, names in renames.items():
         copy = copies[path]
         members = [(names.get(name, name), value) for name, value in copy.items()]
         copy.clear()
-        numbers: dict[str, int] = {}
+        # The last number of each name, so that thousands of equal names take linear time.
+        numbers: defaultdict[str, int] = defaultdict(lambda: 1)
         for name, value in members:
-            copy[_find_free_name(name, copy, numbers)] = value
-
-
-def _find_free_name(name: str, members: Json, numbers: dict[str, int]) -> str:
-    """Return a name that is not in use, because two names may be masked alike.
-
-    ``numbers`` keeps the last number of each name, so that thousands of equal names take linear
-    time.
-    """
-    free = name
-    while free in members:
-        numbers[name] = number = numbers.get(name, 1) + 1
-        free = f"{name}_{number}"
-    return free
+            free = name
+            while free in copy:
+                numbers[name] += 1
+                free = f"{name}_{numbers[name]}"
+            copy[free] = value

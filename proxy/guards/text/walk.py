@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from proxy.fields.field_table import ROWS
 from proxy.fields.member_table import MEMBERS as MEMBER_FIELDS
@@ -122,12 +122,8 @@ class Texts:
     has_no_joined_texts: bool = False
 
 
-@frozen
-class ArgumentValueMarker:
-    """Marks a value in the arguments of a tool call. Its text follows, if it has one."""
-
-
-ARGUMENT_VALUE = ArgumentValueMarker()
+ARGUMENT_VALUE: Final = "argument value"
+"""Marks a value in the arguments of a tool call. Its text follows, if it has one."""
 
 
 class Node(NamedTuple):
@@ -141,7 +137,7 @@ class Node(NamedTuple):
     data_claim: IsTextOrCharset = None  # declared type of the data around the value
 
 
-WalkItem = Text | Opaque | ArgumentValueMarker | None
+WalkItem = Text | Opaque | Literal["argument value"] | None
 """Result for one value of a walk."""
 Members = Callable[[Node, Json], Iterator[Node | Opaque]]
 
@@ -153,12 +149,8 @@ def walk_request(
 
     Unknown fields have the kind ``unknown_kind`` and the role ``unknown_role``.
     """
-    return walk_values(
-        _iter_request_fields(body, unknown_kind, unknown_role),
-        iter_members,
-        is_response=False,
-        is_event=False,
-    )
+    nodes = _iter_request_fields(body, unknown_kind, unknown_role)
+    return walk_values(nodes, iter_members, is_response=False, is_event=False)
 
 
 def walk_passthrough_request(body: Json) -> Iterator[WalkItem]:
@@ -192,12 +184,11 @@ def walk_response(
 
 def _iter_response_members(data: Json, unknown_kind: str) -> Iterator[Node]:
     for name, value in data.items():
-        if is_ignored_member((), name, value):
-            continue
-        kind = "content" if name == CHOICES else unknown_kind
-        if name not in KNOWN_MEMBERS:
-            yield Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
-        yield Node(path=(name,), value=value, kind=kind, role="assistant")
+        if not is_ignored_member((), name, value):
+            kind = "content" if name == CHOICES else unknown_kind
+            if name not in KNOWN_MEMBERS:
+                yield Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
+            yield Node(path=(name,), value=value, kind=kind, role="assistant")
 
 
 def _iter_request_fields(
@@ -266,69 +257,40 @@ def _read_string(node: Node, is_response: bool, is_event: bool) -> Iterator[Walk
     name = path[-1]
     if not text or (text in TYPE_WORDS and name in MEMBERS["type"]):
         return
-    has_decoded_text = in_data_member = False
+    whole = Text(path, text, node.kind, role=role)
     bare = name in PAYLOAD_MEMBERS and (node.in_opaque or bool(node.data_claim))
-    data = (
-        None
-        if is_response
-        else parse_encoded_data(text, allow_bare_base64=bare, claim=node.data_claim)
-    )
-    if data is not None:  # responses are inspected completely
+    data = None
+    if not is_response:  # responses are inspected completely
+        data = parse_encoded_data(text, allow_bare_base64=bare, claim=node.data_claim)
+    if data is not None:
         unsaid = node.data_claim is None and not data.has_known_type and may_be_text_data(path)
         sure = not data.has_white_space and (data.is_plain_utf8 or not (node.data_claim or unsaid))
-        in_place = (
-            node.in_opaque
-            and sure
-            and not isinstance(name, MemberName)
-            and is_data_member_path(path)
-        )
-        if in_place and data.head_with_text:
-            yield Text(
-                (*path, PayloadPathStep(data.head_with_text, True)),
-                data.head_with_text,
-                node.kind,
-                role=role,
-            )
+        is_value = node.in_opaque and not isinstance(name, MemberName)
+        in_place = is_value and sure and is_data_member_path(path)
+        if in_place and (head := data.head_with_text):
+            yield Text((*path, PayloadPathStep(head, True)), head, node.kind, role=role)
         if data.text is not None:
-            yield Text(
-                (*path, data.payload),
-                data.text,
-                node.kind,
-                role=role,
-                in_data_member=data.has_invalid_bytes,
-            )
+            decoded = Text((*path, data.payload), data.text, node.kind, role=role)
+            yield decoded._replace(in_data_member=data.has_invalid_bytes)
         elif in_place and len(text) > MIN_OPAQUE_CHARS:
             return
-        has_decoded_text, in_data_member = data.is_plain_utf8, in_place
+        whole = whole._replace(has_decoded_text=data.is_plain_utf8, in_data_member=in_place)
     if name == "arguments" and not is_event:
-        yield from _read_arguments(node, has_decoded_text, in_data_member)
+        yield from _split_arguments(whole)
     else:
-        yield Text(
-            path,
-            text,
-            node.kind,
-            role=role,
-            has_decoded_text=has_decoded_text,
-            in_data_member=in_data_member,
-        )
+        yield whole
 
 
-def _read_arguments(node: Node, has_decoded_text: bool, in_data_member: bool) -> Iterator[WalkItem]:
+def _split_arguments(whole: Text) -> Iterator[WalkItem]:
+    """Yield the texts within the arguments of a tool call."""
     number = 0
-    for value in iter_text_span_per_value(node.value):
+    for span in iter_text_span_per_value(whole.text):
         yield ARGUMENT_VALUE
-        if value is None:
-            continue
-        yield Text(
-            (*node.path, number),
-            node.value[value.start : value.end],
-            kind="arguments",
-            role=node.role,
-            in_json=value.kind == "string",
-            has_decoded_text=has_decoded_text,
-            in_data_member=in_data_member,
-        )
-        number += 1
+        if span is not None:
+            path, text = (*whole.path, number), whole.text[span.start : span.end]
+            in_json = span.kind == "string"
+            yield whole._replace(path=path, text=text, kind="arguments", in_json=in_json)
+            number += 1
 
 
 def _is_token_list(node: Node, value: list[Any]) -> bool:
@@ -355,20 +317,17 @@ def iter_members(
     if len(node.path) == 2 and node.path[0] in ("messages", "input"):
         role = infer_item_role(value) or role
     plain = get_declared_type(value, node.data_claim)
-    level = (
-        _get_item_level(node.path) if is_response and len(node.path) < _MAX_IGNORED_DEPTH else ()
-    )
+    is_level = is_response and len(node.path) < _MAX_IGNORED_DEPTH
+    level = _get_item_level(node.path) if is_level else ()
     for name, item in value.items():
         path = (*node.path, name)
         if level and is_ignored_member(level, name, item):
             continue
         if name == "logprobs" and is_in_choice(path):
             message = value.get("message") or value.get("delta") or value
-            if not isinstance(message, dict):
-                message = {}
-            yield from iter_joined_unshown_logprobs(
-                path, item, message.get("content", message.get("text"))
-            )
+            is_message = isinstance(message, dict)
+            shown_text = message.get("content", message.get("text")) if is_message else None
+            yield from iter_joined_unshown_logprobs(path, item, shown_text)
             continue
         if name not in KNOWN_MEMBERS:
             key = (*node.path, MemberName(name))

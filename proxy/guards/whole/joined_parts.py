@@ -9,9 +9,10 @@ chat.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -65,16 +66,14 @@ class JoinedParts:
         separator: str = "",
         join_key: tuple[int, str] | None = None,
     ) -> JoinedParts:
-        parts = [part for message in messages for part in message]
-        starts: list[int] = []
-        message_spans: list[tuple[int, int]] = []
-        offset = 0
+        parts = [*chain.from_iterable(messages)]
+        starts, message_spans, offset = list[int](), list[tuple[int, int]](), 0
         for message in messages:
-            share = offset
+            start = offset
             for part in message:
                 starts.append(offset)
                 offset += len(part.text)
-            message_spans.append((share, offset))
+            message_spans.append((start, offset))
             offset += len(separator)
         joined = separator.join("".join(part.text for part in message) for message in messages)
         data = frozenset(
@@ -84,25 +83,17 @@ class JoinedParts:
         text = Text(first.path, joined, first.kind, role=first.role, join_key=join_key)
         return cls(parts, starts, text, data, message_spans if len(messages) > 1 else ())
 
-    @property
-    def text_indexes(self) -> Sequence[int]:
-        """The indexes of the texts, in order."""
-        return [part.text_index for part in self.parts]
-
     def build_views(self) -> tuple[View, ...]:
         """Return the readings of the joined text, without the decoded data of a single text."""
         views = build_views(self.text.text)
-        return tuple(
-            view
-            for view in views
-            if view.encoded_span is None or not self._is_in_decoded_part(*view.encoded_span)
-        )
+        return tuple(view for view in views if not self._is_in_decoded_part(view.encoded_span))
 
-    def _is_in_decoded_part(self, start: int, end: int) -> bool:
-        place = bisect_right(self.starts, start) - 1
-        return place in self.decoded_parts and end <= self.starts[place] + len(
-            self.parts[place].text
-        )
+    def _is_in_decoded_part(self, span: tuple[int, int] | None) -> bool:
+        if span is None:
+            return False
+        place = bisect_right(self.starts, span[0]) - 1
+        end = self.starts[place] + len(self.parts[place].text)
+        return place in self.decoded_parts and span[1] <= end
 
     def split_matches(self, matches: Iterable[TextMatch]) -> Iterator[list[tuple[int, TextMatch]]]:
         """Yield each match as its pieces in the original texts, each with the index of its text."""
@@ -126,12 +117,12 @@ class JoinedParts:
         """
         if not self.message_spans or not is_split_value_checker(detector):
             return True
-        first_share = bisect_right(self.message_spans, match.start, key=lambda share: share[0]) - 1
-        last_share = bisect_right(self.message_spans, match.end - 1, key=lambda share: share[0]) - 1
-        ends = [
-            (self.message_spans[index][1], self.message_spans[index + 1][0])
-            for index in range(first_share, last_share)
-        ]
+        first, last = (
+            bisect_right(self.message_spans, position, key=itemgetter(0))
+            for position in (match.start, match.end - 1)
+        )
+        spans = self.message_spans[first - 1 : last]
+        ends = [(end, next_start) for (_, end), (next_start, _) in pairwise(spans)]
         finding = Finding(start=match.start, end=match.end, kind=match.kind, score=match.score)
         return detector.is_split_value(self.text.text, finding, ends)
 
@@ -150,18 +141,10 @@ class JoinedParts:
         """
         if not self.message_spans:
             return pieces
-        if is_split_value_checker(detector):
-            remaining = [
-                (text_index, piece) for text_index, piece in pieces if text_index < known_text_index
-            ]
-            if not (remaining and self.is_one_value(match, detector)):
-                return ()
-        else:
-            remaining = [
-                (text_index, piece)
-                for text_index, piece in pieces
-                if text_index >= known_text_index
-            ]
+        may_decide = is_split_value_checker(detector)
+        remaining = [each for each in pieces if (each[0] < known_text_index) == may_decide]
+        if may_decide and not (remaining and self.is_one_value(match, detector)):
+            return ()
         for text_index, piece in remaining:
             part = self.parts[bisect_left(self.parts, text_index, key=itemgetter(0))]
             shown = part.text[piece.start - part.skipped_chars : piece.end - part.skipped_chars]
@@ -208,35 +191,20 @@ def iter_joined_message_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
 
     If texts with a ``join_key`` are too long, only the characters near their ends are joined.
     """
-    groups: dict[object, list[int]] = {}
+    groups: defaultdict[object, list[TextPart]] = defaultdict(list)
     for text_index, text in enumerate(texts):
         steps = find_joined_parts_depth(text.path)
-        if text.join_key is not None:
-            groups.setdefault(text.join_key, []).append(text_index)
-        elif steps is not None:
-            groups.setdefault(text.path[:steps], []).append(text_index)
-    for text_indexes in groups.values():
-        join_key = texts[text_indexes[0]].join_key
-        if sum(len(texts[text_index].text) for text_index in text_indexes) > MAX_JOINED_CHARS:
-            pairs = pairwise(text_indexes if join_key is not None else ())
-            yield from (_join_end_with_start(texts, *pair) for pair in pairs)
-        elif len(text_indexes) > 1:
-            message = [
-                TextPart(text_index, 0, texts[text_index].text) for text_index in text_indexes
-            ]
-            yield JoinedParts.from_messages(texts, [message], join_key=join_key)
-
-
-def _join_end_with_start(
-    texts: Sequence[Text], text_index: int, next_text_index: int
-) -> JoinedParts:
-    """Join the end of a text with the beginning of the next one."""
-    text = texts[text_index].text
-    skipped_chars = max(0, len(text) - JOINED_END_CHARS)
-    next_cut = TextPart(next_text_index, 0, texts[next_text_index].text[:JOINED_END_CHARS])
-    return JoinedParts.from_messages(
-        texts, [[TextPart(text_index, skipped_chars, text[skipped_chars:]), next_cut]]
-    )
+        if text.join_key is not None or steps is not None:
+            groups[text.join_key or text.path[:steps]].append(TextPart(text_index, 0, text.text))
+    for parts in groups.values():
+        join_key = texts[parts[0].text_index].join_key
+        if sum(len(part.text) for part in parts) > MAX_JOINED_CHARS:
+            for part, next_part in pairwise(parts if join_key is not None else ()):
+                end = _trim_message([part], JOINED_END_CHARS, keeps_end=True)
+                start = _trim_message([next_part], JOINED_END_CHARS, keeps_end=False)
+                yield JoinedParts.from_messages(texts, [[*end, *start]])
+        elif len(parts) > 1:
+            yield JoinedParts.from_messages(texts, [parts], join_key=join_key)
 
 
 def iter_same_role_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
@@ -258,13 +226,10 @@ def _iter_trimmed_message_runs(texts: Sequence[Text]) -> Iterator[list[Message]]
     for run in _iter_same_role_runs(texts):
         row: list[Message] = [_trim_message(run[0], keeps_end=True)]
         size = BOUNDARY_CHARS
-        for place, message in enumerate(run[1:], start=2):
+        for message in run[1:]:
             length = sum(len(part.text) for part in message)
-            if (
-                place < len(run)
-                and length <= 2 * BOUNDARY_CHARS
-                and size + length <= MAX_JOINED_CHARS
-            ):
+            is_short = length <= 2 * BOUNDARY_CHARS and size + length <= MAX_JOINED_CHARS
+            if is_short and message is not run[-1]:
                 row.append(message)
                 size += length
                 continue
@@ -274,37 +239,33 @@ def _iter_trimmed_message_runs(texts: Sequence[Text]) -> Iterator[list[Message]]
 
 def _iter_same_role_runs(texts: Sequence[Text]) -> Iterator[list[Message]]:
     """Yield two or more messages of one role without a text of another role between them."""
-    run: list[list[TextPart]] = []
-    role, message = None, None
-    for text_index, text in enumerate(texts):
-        path = text.path
-        if path[0] not in _TURNS or len(path) < _OF_CONTENT:
-            continue
-        if text.role != role:
-            if len(run) > 1:
-                yield [*run]
-            run, role, message = [], text.role, None
-        if role is None or find_joined_parts_depth(path) != _OF_CONTENT:
-            continue
-        if path[1] != message:
-            run.append([])
-            message = path[1]
-        run[-1].append(TextPart(text_index, 0, text.text))
-    if len(run) > 1:
-        yield [*run]
+    turns = (
+        (text_index, text)
+        for text_index, text in enumerate(texts)
+        if text.path[0] in _TURNS and len(text.path) >= _OF_CONTENT
+    )
+    for role, group in groupby(turns, key=lambda turn: turn[1].role):
+        contents = (
+            turn
+            for turn in group
+            if role is not None and find_joined_parts_depth(turn[1].path) == _OF_CONTENT
+        )
+        run = [
+            [TextPart(text_index, 0, text.text) for text_index, text in message]
+            for _, message in groupby(contents, key=lambda turn: turn[1].path[1])
+        ]
+        if len(run) > 1:
+            yield [*run]
 
 
-def _trim_message(message: Message, *, keeps_end: bool) -> Message:
-    """Return the first or the last ``BOUNDARY_CHARS`` characters of a message."""
+def _trim_message(message: Message, size: int = BOUNDARY_CHARS, *, keeps_end: bool) -> Message:
+    """Return the first or the last ``size`` characters of a message."""
     parts: list[TextPart] = []
-    remaining = BOUNDARY_CHARS
+    remaining = size
     for part in reversed(message) if keeps_end else message:
         skipped_chars = max(0, len(part.text) - remaining) if keeps_end else 0
-        parts.append(
-            TextPart(
-                part.text_index, skipped_chars, part.text[skipped_chars : skipped_chars + remaining]
-            )
-        )
+        text = part.text[skipped_chars : skipped_chars + remaining]
+        parts.append(TextPart(part.text_index, skipped_chars, text))
         remaining -= len(part.text)
         if remaining <= 0:
             break

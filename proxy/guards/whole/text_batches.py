@@ -6,18 +6,17 @@ A rule with a lookback inspects a long text piece by piece.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from operator import itemgetter
 from typing import NamedTuple
 
 from proxy.errors import GuardBlocked
 from proxy.guards import findings
 from proxy.guards.guard_threads import GuardThreads
-from proxy.guards.text.base64_text import BASE64_ALPHABET, MAX_RUN_CHARS, find_base64_runs
+from proxy.guards.text.base64_text import MAX_RUN_CHARS, find_base64_runs
 from proxy.guards.text.documents import BATCH_CHARS, TEXT_WEIGHT
 from proxy.guards.text.normalize import (
     PartialReadings,
@@ -32,15 +31,15 @@ from proxy.types.guard import GuardRule, is_detector
 
 
 class TextViews(NamedTuple):
-    """Readings of a text or of joined texts.
+    """Readings of a text, of joined texts, or of base64 that is too long for a piece of its text.
 
-    Rules with a lookback inspect a ``is_long`` text in batches.
+    Rules with a lookback inspect a ``is_long`` text in pieces. Only a text has ``bytes``.
     """
 
     text_index: int
     text: Text
     views: tuple[View, ...]
-    bytes: int
+    bytes: int | None = None
     joined: JoinedParts | None = None
     is_long: bool = False
 
@@ -52,22 +51,13 @@ class LongTextPiece(NamedTuple):
     """
 
     text_index: int
-    text: Text
     partial_readings: PartialReadings
     base: int
     cursors: dict[int, findings.RuleCursor]
     bytes: int | None
 
 
-class Base64Run(NamedTuple):
-    """A reading of a run of base64 that is too long for a piece of its text."""
-
-    text_index: int
-    text: Text
-    view: View
-
-
-TextBatch = Sequence[TextViews] | LongTextPiece | Base64Run
+TextBatch = Sequence[TextViews] | LongTextPiece
 
 
 @dataclass(slots=True)
@@ -78,9 +68,9 @@ class RuleInspection:
     number: int
     matches: list[tuple[int, findings.TextMatch]] = field(default_factory=list)
     failure: GuardBlocked | None = None
-    # Spans of base64 with findings, of one text.
-    _runs: list[tuple[int, int]] = field(default_factory=list)
-    _by_text: dict[int, list[findings.TextMatch]] = field(default_factory=dict)
+    _by_text: defaultdict[int, list[findings.TextMatch]] = field(
+        default_factory=partial(defaultdict, list)
+    )
 
     @property
     def has_failed(self) -> bool:
@@ -98,8 +88,6 @@ class RuleInspection:
         try:
             if isinstance(batch, LongTextPiece):
                 self._inspect_piece(batch)
-            elif isinstance(batch, Base64Run):
-                self._inspect_base64_run(batch)
             else:
                 for part in batch:
                     if not self.has_failed and self._must_inspect(part):
@@ -115,12 +103,13 @@ class RuleInspection:
             self.failure = blocked
 
     def _must_inspect(self, part: TextViews) -> bool:
-        rule = self.tally.rule
-        if not self._applies_to(part.text) or (part.text.in_data_member and not finds_spans(rule)):
+        rule, text = self.tally.rule, part.text
+        if not rule.applies_to(text.role, text.kind):
             return False
-        if part.joined is not None:
-            return finds_spans(rule) or part.text.join_key is not None
-        return not (part.is_long and finds_spans(rule))
+        if finds_spans(rule):
+            return not part.is_long
+        is_judged = part.bytes is not None if part.joined is None else text.join_key is not None
+        return is_judged and not text.in_data_member
 
     @property
     def _remaining_s(self) -> float:
@@ -133,83 +122,81 @@ class RuleInspection:
         matches = self._find_matches(part.views)
         if self.has_failed:
             return
-        if part.joined is not None:
-            known_matches = self._find_matches_if_unjoined(part.joined) if matches else {}
-            if not self.has_failed:
-                for text_index, match in _find_joined_matches(
-                    self.tally, part.joined, matches, known_matches
-                ):
-                    self._add_match(text_index, match)
-            return
-        self._record_matches(part.text_index, matches)
-        self._count_inspected_text(part.bytes)
+        if part.joined is None:
+            self._record_matches(part.text_index, matches, part.bytes)
+        elif matches:
+            self._record_joined_matches(part.joined, matches)
 
-    def _find_matches_if_unjoined(self, joined: JoinedParts) -> dict[int, list[findings.TextMatch]]:
-        """Return the matches, by text, that exist without joining.
+    def _record_joined_matches(
+        self, joined: JoinedParts, matches: Sequence[findings.TextMatch]
+    ) -> None:
+        """Record the matches in joined texts that no single text has.
+
+        If one text has part of a match, only the rest is added, and it is not counted again.
+        """
+        spans = self._find_spans_if_unjoined(joined)
+        if self.has_failed:
+            return
+        detector, new = self.tally.detector, list[tuple[int, findings.TextMatch]]()
+        for match, pieces in zip(matches, joined.split_matches(matches), strict=True):
+            new_pieces = [piece for piece in pieces if not spans[piece[0]].contains(piece[1])]
+            known_in = next((n for n, part in pieces if spans[n].find_overlap(part)), None)
+            if known_in is not None:
+                new += joined.list_pieces_outside_text(match, new_pieces, known_in, detector)
+            elif joined.is_one_value(match, detector):
+                self.tally.count_finding(match.kind, match.score)
+                new += new_pieces
+        for text_index, match in new:
+            self._add_match(text_index, match)
+
+    def _find_spans_if_unjoined(self, joined: JoinedParts) -> dict[int, MergedMatchSpans]:
+        """Return the spans of matches, by text, that exist without joining.
 
         These are earlier matches of each text, and matches within the cut part of one message:
         cutting may cause a match that the whole message does not have.
         """
-        known_matches = {number: [*self._by_text.get(number, ())] for number in joined.text_indexes}
+        known_matches = {
+            part.text_index: [*self._by_text[part.text_index]] for part in joined.parts
+        }
         for start, end in joined.message_spans:
-            views = build_views(joined.text.text[start:end])
-            matches = self._find_matches(views)
+            matches = self._find_matches(build_views(joined.text.text[start:end]))
             shifted = (replace(m, start=m.start + start, end=m.end + start) for m in matches)
-            for pieces in joined.split_matches(shifted):
-                for number, piece in pieces:
-                    known_matches[number].append(piece)
-        return known_matches
+            for number, piece in chain.from_iterable(joined.split_matches(shifted)):
+                known_matches[number].append(piece)
+        return {n: MergedMatchSpans.from_matches(each) for n, each in known_matches.items()}
 
     def _inspect_piece(self, piece: LongTextPiece) -> None:
         cursor = piece.cursors.get(self.number)
         if cursor is None or self.has_failed:
             return
-        is_last = piece.bytes is not None
-        size = len(piece.partial_readings.views[0].cased)
+        read, matches = piece.partial_readings, list[findings.TextMatch]()
         final_end = piece.base + (
-            size
-            if is_last
-            else findings.find_final_end(piece.partial_readings, cursor.lookback or 0)
+            len(read.views[0].cased)
+            if piece.bytes is not None
+            else findings.find_final_end(read, cursor.lookback or 0)
         )
         if final_end > cursor.final_end:
-            matches = cursor.find_new_matches(
-                piece.partial_readings.views, piece.base, final_end, self._remaining_s
-            )
-            outside = []
-            for match in matches:
-                index = bisect_right(self._runs, match.start, key=itemgetter(0))
-                if not index or match.end > self._runs[index - 1][1]:
-                    outside.append(match)
-            if not self.has_failed:
-                self._record_matches(piece.text_index, outside)
-        if piece.bytes is not None:
-            self._runs.clear()
-            if not self.has_failed:
-                self._count_inspected_text(piece.bytes)
-
-    def _inspect_base64_run(self, run: Base64Run) -> None:
-        if not (finds_spans(self.tally.rule) and self._applies_to(run.text)):
-            return
-        matches = self._find_matches((run.view,))
+            # Long base64 was inspected before.
+            known = MergedMatchSpans.from_matches(self._by_text[piece.text_index])
+            found = cursor.find_new_matches(read.views, piece.base, final_end, self._remaining_s)
+            matches = [match for match in found if not known.contains(match)]
         if not self.has_failed:
-            self._record_matches(run.text_index, matches)
-            self._runs += [(match.start, match.end) for match in matches]
+            self._record_matches(piece.text_index, matches, piece.bytes)
 
-    def _applies_to(self, text: Text) -> bool:
-        return self.tally.rule.applies_to(text.role, text.kind)
-
-    def _record_matches(self, text_index: int, matches: Sequence[findings.TextMatch]) -> None:
+    def _record_matches(
+        self, text_index: int, matches: Sequence[findings.TextMatch], byte_count: int | None
+    ) -> None:
+        """Count matches, and an inspected text with its bytes unless they are None."""
         for match in matches:
             self.tally.count_finding(match.kind, match.score)
             self._add_match(text_index, match)
+        if byte_count is not None:
+            self.tally.bytes += byte_count
+            self.tally.fields += 1
 
     def _add_match(self, text_index: int, match: findings.TextMatch) -> None:
         self.matches.append((text_index, match))
-        self._by_text.setdefault(text_index, []).append(match)
-
-    def _count_inspected_text(self, byte_count: int) -> None:
-        self.tally.bytes += byte_count
-        self.tally.fields += 1
+        self._by_text[text_index].append(match)
 
 
 def finds_spans(rule: GuardRule) -> bool:
@@ -241,9 +228,7 @@ def split_into_batches(
     result: list[TextViews] = []
     weight = 0
     joined_views = (
-        TextViews(
-            text_index=-1, text=joined.text, views=joined.build_views(), bytes=0, joined=joined
-        )
+        TextViews(text_index=-1, text=joined.text, views=joined.build_views(), joined=joined)
         for joined in iter_joined_texts(texts)
     )
     alone = (build_text_views(text_index, text, size) for text_index, text in enumerate(texts))
@@ -254,18 +239,13 @@ def split_into_batches(
             yield result
             result, weight = [], 0
         if part.is_long:
-            yield from _iter_long_base64_runs(part)
+            if not part.text.has_decoded_text:
+                for run in find_base64_runs(part.text.text, MAX_RUN_CHARS + 1):
+                    for view in build_base64_views(run.group(), run.span()):
+                        yield (TextViews(part.text_index, part.text, (view,)),)
             yield from _iter_long_text_pieces(part, inspections, size)
     if result:
         yield result
-
-
-def _iter_long_base64_runs(part: TextViews) -> Iterator[Base64Run]:
-    for run in (
-        () if part.text.has_decoded_text else find_base64_runs(part.text.text, MAX_RUN_CHARS + 1)
-    ):
-        for view in build_base64_views(run.group(), run.span()):
-            yield Base64Run(part.text_index, part.text, view)
 
 
 def _iter_long_text_pieces(
@@ -288,21 +268,17 @@ def _iter_long_text_pieces(
     max_run = 0 if part.text.has_decoded_text else MAX_RUN_CHARS
     base, size = 0, batch
     while any(cursor.is_incremental for cursor in cursors.values()):
-        piece = text[base : base + size]
-        torn = base > 0 and text[base - 1] in BASE64_ALPHABET and piece[0] in BASE64_ALPHABET
         is_last = base + size >= len(text)
-        in_json = part.text.in_json
         partial_readings = build_partial_readings(
-            piece,
-            in_json=in_json,
-            begins_in_base64=torn,
+            text[base : base + size],
+            text[base - 1 : base] if base else "",
+            in_json=part.text.in_json,
             max_run=max_run,
             min_run=min_run,
             is_final=is_last,
         )
         yield LongTextPiece(
             text_index=part.text_index,
-            text=part.text,
             partial_readings=partial_readings,
             base=base,
             cursors=cursors,
@@ -317,35 +293,6 @@ def _iter_long_text_pieces(
         )
         size_beyond = batch if next_start - base >= batch // 2 else max(batch, size)
         base, size = next_start, end - next_start + size_beyond
-
-
-def _find_joined_matches(
-    tally: findings.RuleTally,
-    joined: JoinedParts,
-    matches: Sequence[findings.TextMatch],
-    known_matches: Mapping[int, Sequence[findings.TextMatch]],
-) -> list[tuple[int, findings.TextMatch]]:
-    """Return the matches in joined texts that no single text has.
-
-    If one text has part of a match, only the rest is returned, and it is not counted again.
-    ``known_matches`` has earlier matches by text.
-    """
-    if not matches:
-        return []
-    spans = {
-        number: MergedMatchSpans.from_matches(known_matches.get(number, ()))
-        for number in joined.text_indexes
-    }
-    new: list[tuple[int, findings.TextMatch]] = []
-    for match, pieces in zip(matches, joined.split_matches(matches), strict=True):
-        new_pieces = [piece for piece in pieces if not spans[piece[0]].contains(piece[1])]
-        known_in = next((n for n, part in pieces if spans[n].find_overlap(part)), None)
-        if known_in is not None:
-            new += joined.list_pieces_outside_text(match, new_pieces, known_in, tally.detector)
-        elif joined.is_one_value(match, tally.detector):
-            tally.count_finding(match.kind, match.score)
-            new += new_pieces
-    return new
 
 
 async def inspect_in_threads(

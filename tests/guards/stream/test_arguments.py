@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.guards.kinds import pii
 from proxy.guards.stream.arguments import ArgumentsFilter
-from proxy.guards.text.json_strings import replace_text_spans, split_text_spans
+from proxy.guards.text.json_strings import iter_text_span_per_value, replace_text_spans
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import pieces, rule, tallies
@@ -27,7 +27,9 @@ JSON = st.recursive(
 
 
 def texts_in(arguments: str) -> list[str]:
-    return [arguments[start:end] for start, end, _ in split_text_spans(arguments)]
+    return [
+        arguments[start:end] for start, end, _ in filter(None, iter_text_span_per_value(arguments))
+    ]
 
 
 @for_each(

@@ -351,7 +351,7 @@ def test_plain_reader_detects_adjacent_messages(roles: str, separate: bool) -> N
 def test_finding_over_many_messages_takes_linear_time() -> None:
     def case(count: int) -> tuple[JoinedParts, list[tuple[int, TextMatch]]]:
         joined = next(iter_same_role_boundaries(collect_request_texts(body(*"a" * count)).texts))
-        return joined, [(number, TextMatch(0, 1, 0, "word")) for number in joined.text_indexes]
+        return joined, [(number, TextMatch(0, 1, 0, "word")) for number, *_ in joined.parts]
 
     def judged(values: tuple[JoinedParts, list[tuple[int, TextMatch]]]) -> None:
         joined, pieces = values
