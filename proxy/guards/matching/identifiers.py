@@ -60,7 +60,7 @@ IBAN_CHARACTERS = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
 def find_cards(part: numbers.DigitRun) -> Iterator[Finding]:
     """Yield card numbers with a known brand, a length of that brand and a valid Luhn checksum."""
     for number, score in numbers.find_numbers(part, 12, 19, _score_card, CARD_SHAPE):
-        yield Finding(start=number.start, end=number.end, kind="card", score=score)
+        yield Finding(number.start, number.end, kind="card", score=score)
 
 
 def _score_card(part: numbers.DigitRun) -> float:
@@ -107,11 +107,9 @@ def _has_card_grouping(
 
 
 def _has_adjacent_groups(preceding: str, following: str) -> bool:
-    groups_before = _count_groups_unless_card(GROUPS_BEFORE.search(preceding))
-    groups_after = _count_groups_unless_card(GROUPS_AFTER.match(following))
-    if groups_before and groups_after:
-        return True
-    return groups_before > MAX_GROUPS_BEFORE or groups_after > MAX_GROUPS_AFTER
+    before = _count_groups_unless_card(GROUPS_BEFORE.search(preceding))
+    after = _count_groups_unless_card(GROUPS_AFTER.match(following))
+    return bool(before and after) or before > MAX_GROUPS_BEFORE or after > MAX_GROUPS_AFTER
 
 
 def _count_groups_unless_card(match: re.Match[str] | None) -> int:

@@ -43,12 +43,8 @@ def split_word_set(keywords: str) -> frozenset[str]:
     return frozenset(keywords.split())
 
 
-CONTEXT_WORDS = {
-    name: split_word_set(keywords)
-    for name, keywords in tomllib.loads(
-        (DATA_FOLDER / "number_words.toml").read_text("utf-8")
-    ).items()
-}
+_WORDS = tomllib.loads((DATA_FOLDER / "number_words.toml").read_text("utf-8"))
+CONTEXT_WORDS = {name: split_word_set(keywords) for name, keywords in _WORDS.items()}
 """Words near a number, by the kind of number that they indicate."""
 
 
@@ -124,10 +120,8 @@ def split_digit_run(text: str, start: int, end: int) -> Iterator[DigitRun]:
     if end - start > LONG_RUN_CHARS:
         yield DigitRun(text, start, end)
         return
-    for part_start, part_end in _split_at_matches(DATE, text, start, end, drops_matches=True):
-        for span in _split_at_matches(
-            NUMBER_BORDER, text, part_start, part_end, drops_matches=False
-        ):
+    for part in _split_at_matches(DATE, text, start, end, drops_matches=True):
+        for span in _split_at_matches(NUMBER_BORDER, text, *part, drops_matches=False):
             yield from _split_at_number_starts(text, *span)
 
 
@@ -219,9 +213,7 @@ BOUNDARY_CHARS = 40  # characters of a message that show whether a number is com
 DIALED_PREFIX = re.compile(r"\(?(?:\+|00[1-9][0-9]{1,2}[ )/-]|00[1-9][0-9]{4})")
 # Text before an @ that is no local part by itself: a number, or a word before a mention.
 COMPLETE_TEXT_BEFORE_AT = re.compile(r"[0-9 .,%()/+-]*|[^\W\d_]*")
-PACKAGE_VERSION = re.compile(
-    r"@v?[0-9]+(?:\.[0-9]+)*\.$"
-)  # a version of a package, such as pkg@1.2.
+PACKAGE_VERSION = re.compile(r"@v?[0-9]+(?:\.[0-9]+)*\.$")  # such as pkg@1.2.
 # Complete numbers: a fraction, an amount, a network address, a time.
 COMPLETE_NUMBER_BEFORE = re.compile(r"(?:^|[^0-9+.])-?[0-9]+(?:[.,:][0-9]+)+$")
 COMPLETE_NUMBER_AFTER = re.compile(r"-?[0-9]+(?:[.,:][0-9]+)+(?![0-9])")
@@ -244,21 +236,17 @@ def _is_one_value_at_boundary(
     (start, end), (boundary_start, boundary_end) = span, boundary
     number_start = text[start:boundary_start]
     if kind == "email":
-        return not (
-            COMPLETE_TEXT_BEFORE_AT.fullmatch(number_start) or PACKAGE_VERSION.search(number_start)
-        )
+        is_complete = COMPLETE_TEXT_BEFORE_AT.fullmatch(number_start)
+        return not (is_complete or PACKAGE_VERSION.search(number_start))
     text_before = text[max(0, boundary_start - BOUNDARY_CHARS) : boundary_start].rstrip()
     text_after = text[boundary_end : boundary_end + BOUNDARY_CHARS].lstrip()
+    dates_before = (match.end() for match in DATE.finditer(text_before))
     if (
         COMPLETE_NUMBER_BEFORE.search(text_before)
         or COMPLETE_NUMBER_AFTER.match(text_after)
         or DATE.match(text_after)
+        or len(text_before) in dates_before
     ):
         return False
-    if any(match.end() == len(text_before) for match in DATE.finditer(text_before)):
-        return False
-    if kind != "phone":
-        return True
-    return bool(DIALED_PREFIX.match(number_start)) or has_keyword_nearby(
-        text, start, end, CONTEXT_WORDS["phone"]
-    )
+    is_dialed = kind != "phone" or DIALED_PREFIX.match(number_start) is not None
+    return is_dialed or has_keyword_nearby(text, start, end, CONTEXT_WORDS["phone"])

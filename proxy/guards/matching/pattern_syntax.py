@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
 
@@ -177,13 +178,11 @@ def parse_pattern(pattern: str, outer_flags: frozenset[str] = frozenset()) -> No
     return groups[0].to_node()
 
 
+@dataclass(slots=True)
 class _OpenGroup:
-    __slots__ = ("branches", "flags", "parts")
-
-    def __init__(self, flags: frozenset[str]) -> None:
-        self.flags = flags
-        self.branches: list[Node] = []
-        self.parts: list[Node] = []
+    flags: frozenset[str]
+    branches: list[Node] = field(default_factory=list)
+    parts: list[Node] = field(default_factory=list)
 
     def to_node(self) -> Node:
         branch = Concatenation(tuple(self.parts))
@@ -219,17 +218,12 @@ def _parse_characters(
 @lru_cache(maxsize=4096)
 def _build_character(text: str, pattern_with_flags: str) -> Character:
     if len(text) == 1 and text != ".":
-        return Character(
-            pattern_with_flags,
-            text in SPACE_CHARACTERS,
-            pattern_with_flags if UNSPACED_LETTER.match(text) else None,
-        )
-    regex = re2.compile(pattern_with_flags)
-    can_be_space = any(regex.fullmatch(space) is not None for space in SPACE_CHARACTERS)
-    if regex.search(_list_unspaced_script_letters()) is None:
-        return Character(pattern_with_flags, can_be_space, None)
-    unspaced = f"[{UNSPACED_SCRIPTS}]" if regex.fullmatch("a") else pattern_with_flags
-    return Character(pattern_with_flags, can_be_space, unspaced)
+        unspaced = pattern_with_flags if UNSPACED_LETTER.match(text) else None
+        return Character(pattern_with_flags, text in SPACE_CHARACTERS, unspaced)
+    regex, unspaced = re2.compile(pattern_with_flags), None
+    if regex.search(_list_unspaced_script_letters()) is not None:
+        unspaced = f"[{UNSPACED_SCRIPTS}]" if regex.fullmatch("a") else pattern_with_flags
+    return Character(pattern_with_flags, any(map(regex.fullmatch, SPACE_CHARACTERS)), unspaced)
 
 
 @lru_cache(maxsize=1)

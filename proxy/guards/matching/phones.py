@@ -45,8 +45,6 @@ class Phones:
     Raises ``ValueError`` for an unknown region.
     """
 
-    __slots__ = ("_regions",)
-
     def __init__(self, regions: Sequence[str]) -> None:
         unknown = [region for region in regions if region not in phonenumbers.SUPPORTED_REGIONS]
         if unknown:
@@ -69,9 +67,7 @@ class Phones:
         if TIMESTAMP.fullmatch(part.raw) or (part.ends_longer_token and "+" not in part.raw):
             return
         for number, score in find_numbers(part, 7, 15, self._score, PHONE_FORMAT):
-            yield Finding(
-                start=number.start, end=_find_end_with_extension(number), kind="phone", score=score
-            )
+            yield Finding(number.start, _find_end_with_extension(number), kind="phone", score=score)
 
     def _score(self, part: DigitRun) -> float:
         is_international = part.raw.startswith(("+", "(+"))
@@ -102,8 +98,6 @@ class Phones:
 
 
 class _Region:
-    __slots__ = ("_code", "_national", "_prefix")
-
     def __init__(self, code: str) -> None:
         metadata = phonenumbers.PhoneMetadata.metadata_for_region(code)
         general = metadata.general_desc if metadata else None
@@ -137,9 +131,8 @@ def _score_international(part: DigitRun, digits: str) -> float:
         return 0.0
     if _is_valid_number(f"+{digits}", None):
         return 1.0
-    return (
-        0.6 if part.raw.startswith("+") and len(digits) > 7 and _has_phone_grouping(part) else 0.0
-    )
+    is_plausible = part.raw.startswith("+") and len(digits) > 7 and _has_phone_grouping(part)
+    return 0.6 if is_plausible else 0.0
 
 
 def _has_phone_grouping(part: DigitRun) -> bool:
@@ -147,12 +140,8 @@ def _has_phone_grouping(part: DigitRun) -> bool:
 
     Other groupings are an SSN, a fraction or a series.
     """
-    groups = [len(group) for group in DIGIT_GROUP.findall(part.raw)]
-    if (
-        groups == [3, 2, 4]
-        or FRACTION_OR_SERIES.search(part.raw)
-        or MIXED_SEPARATORS.match(part.raw)
-    ):
+    raw, groups = part.raw, [*map(len, DIGIT_GROUP.findall(part.raw))]
+    if groups == [3, 2, 4] or FRACTION_OR_SERIES.search(raw) or MIXED_SEPARATORS.match(raw):
         return False
     # The area code comes first and is shorter than the rest of the number.
     return 1 not in groups[1:] and (len(groups) != 2 or groups[0] <= groups[1])

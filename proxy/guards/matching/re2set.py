@@ -82,25 +82,21 @@ class Pattern:
     A ``lazy`` pattern is compiled by ``prepare`` or at the first search, which takes about 1 ms.
     """
 
-    __slots__ = ("_memory", "_regex", "source")
-
     def __init__(
         self, pattern: str, *, lazy: bool = False, memory: int = PATTERN_MEMORY_BYTES
     ) -> None:
-        self.source = pattern
-        self._memory = memory
+        self.source, self._memory = pattern, memory
         self._regex: re2._Regexp | None = None
         if not lazy:
             self.prepare()
 
     def prepare(self) -> re2._Regexp:
-        regex = self._regex
-        if regex is None:
+        if self._regex is None:
             try:
-                regex = self._regex = compile_pattern(self.source, self._memory)
+                self._regex = compile_pattern(self.source, self._memory)
             except ValueError as error:
                 raise ValueError(f"not a valid RE2 pattern: {self.source[:80]}") from error
-        return regex
+        return self._regex
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> Sequence[Span] | None:
         """Return the spans of the first match between ``start`` and ``end``, and of its groups.
@@ -147,8 +143,6 @@ class PatternSet:
     Raises ``ValueError`` for invalid syntax, and if all patterns need more than ``memory`` bytes.
     """
 
-    __slots__ = ("_count", "_match", "_nothing", "by_lines")
-
     def __init__(
         self,
         patterns: Iterable[str],
@@ -156,16 +150,13 @@ class PatternSet:
         partial_patterns: Iterable[str] = (),
     ) -> None:
         set_ = re2.Set.SearchSet(_build_re2_options(memory))
-        self._count = 0
-        self.by_lines = True
-        for pattern in patterns:
+        sources, partials = [*patterns], [*partial_patterns]
+        self._count = len(sources)
+        self.by_lines = not any(map(_MAY_UNSET_MULTILINE.search, sources))
+        for pattern in sources:
             _add_pattern(set_, _anchor_at_line_edges(relax_repetitions(pattern)), pattern)
-            self._count += 1
-            self.by_lines = self.by_lines and not _MAY_UNSET_MULTILINE.search(pattern)
-        total = self._count
-        for pattern in partial_patterns:
+        for pattern in partials:
             _add_pattern(set_, relax_repetitions(pattern), pattern)
-            total += 1
         try:
             set_.Add(r"\z")  # matches every text: see ``find_candidates``
             with throttled_compilation():
@@ -174,7 +165,7 @@ class PatternSet:
             raise ValueError("the patterns of this guard are too large together") from None
         # The function in C, without the wrapper that also accepts text.
         self._match: Callable[[bytes], list[int] | None] = getattr(set_, "_set", set_).Match
-        self._nothing = [total]
+        self._nothing = [len(sources) + len(partials)]
 
     def find_candidates(self, data: bytes) -> Sequence[int]:
         """Return the indexes of the patterns that may match, in order."""
@@ -241,11 +232,8 @@ class Prefilter:
 class CharacterOffsets:
     """Converts offsets in UTF-8 data to offsets in the text, from left to right."""
 
-    __slots__ = ("_byte", "_character", "_data", "_is_ascii", "_text")
-
     def __init__(self, text: str, data: bytes) -> None:
-        self._text = text
-        self._data = data
+        self._text, self._data = text, data
         self._is_ascii = len(text) == len(data)
         self._byte = self._character = 0
 
@@ -262,8 +250,7 @@ class CharacterOffsets:
         return self._character, self._character + size
 
     def to_finding(self, start: int, end: int, kind: str, score: float = 1.0) -> Finding:
-        start_index, end_index = self.to_character_span(start, end)
-        return Finding(start_index, end_index, kind=kind, score=score)
+        return Finding(*self.to_character_span(start, end), kind=kind, score=score)
 
     def seek_byte_offset(self, character: int) -> int:
         """Move to a character and return its offset in bytes."""

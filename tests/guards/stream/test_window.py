@@ -21,7 +21,7 @@ from proxy.guards.text.base64_text import MAX_RUN_CHARS
 from proxy.guards.text.documents import BATCH_CHARS
 from proxy.guards.text.normalize import build_views
 from proxy.guards.text.walk import Text
-from proxy.types.guard import Finding, GuardResult, GuardRule
+from proxy.types.guard import Finding, GuardRule
 from tests.for_each import for_each
 from tests.guards.doubles import Broken, Ticks, pieces, rule, tallies
 from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
@@ -58,34 +58,35 @@ RULES = [
 ]
 
 
-def stream(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
-    """Return the released text and the blocking rule."""
-    out = []
+def stream(
+    window: Window, parts: Iterable[str], *, flushes: bool = False
+) -> tuple[str, str | None]:
+    """Return the released text and the blocking rule. All held text may be released by force."""
+    out = ""
     try:
         for part in parts:
-            out += window.feed(part)
-        out += window.close()
+            out += "".join(piece.text for piece in window.feed(part))
+            if flushes:
+                out += "".join(piece.text for piece in window.flush())
+                assert window.held_size == 0
+        return out + "".join(piece.text for piece in window.close()), None
     except GuardBlocked as blocked:
-        return "".join(piece.text for piece in out), f"{blocked.guard} {blocked.kind}"
-    return "".join(piece.text for piece in out), None
+        return out, f"{blocked.guard} {blocked.kind}"
 
 
-def results_of(tallies: list[RuleTally]) -> list[GuardResult]:
-    return [tally.to_result() for tally in tallies]
+def bracketed(rule: GuardRule, kind: str, text: str) -> str:
+    return f"[{kind}]"
 
 
-def masked_whole(text: str, rules: tuple[GuardRule, ...]) -> str:
-    at_work = tallies(*rules)
+def masked_whole(text: str, rules: Sequence[GuardRule]) -> str:
     views = build_views(text)
     matches = [
         match
-        for index, tally in enumerate(at_work)
+        for index, tally in enumerate(tallies(*rules))
         if tally.rule.enforces
         for match in find_matches(tally, index, views)
     ]
-    return apply_masks(
-        text, sorted(matches, key=lambda match: match.sort_key), rules, lambda r, k, t: f"[{k}]"
-    )
+    return apply_masks(text, sorted(matches, key=lambda match: match.sort_key), rules, bracketed)
 
 
 @given(TEXT, CUTS, st.sampled_from(RULES))
@@ -102,30 +103,17 @@ def test_any_cut_gives_the_same_result(
     text: str, cuts: list[int], rules: tuple[GuardRule, ...]
 ) -> None:
     single, cut, item = tallies(*rules), tallies(*rules), tallies(*rules)
-    released, blocked = stream(Window(single, replace=_bracketed), [text])
+    released, blocked = stream(Window(single, replace=bracketed), [text])
 
     for at_work, parts in ((cut, pieces(text, cuts)), (item, list(text))):
-        observed, stopped = stream(Window(at_work, replace=_bracketed), parts)
+        observed, stopped = stream(Window(at_work, replace=bracketed), parts)
 
         assert stopped == blocked
         if blocked:
             assert "secret" not in observed
         else:
             assert observed == released
-            assert results_of(at_work) == results_of(single)
-
-
-def force_release(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
-    """Return the released text if all held text is released after each part."""
-    out = []
-    try:
-        for part in parts:
-            out += [*window.feed(part), *window.flush()]
-            assert window.held_size == 0
-        out += window.close()
-    except GuardBlocked as blocked:
-        return "".join(piece.text for piece in out), f"{blocked.guard} {blocked.kind}"
-    return "".join(piece.text for piece in out), None
+            assert [each.to_result() for each in at_work] == [each.to_result() for each in single]
 
 
 def masked_from_edges(text: str, edges: Sequence[int]) -> str:
@@ -147,20 +135,16 @@ def test_forced_release_is_inspected_with_later_text(bits: list[str], cuts: list
     for at_work in ([rule("secret", action="mask")], [rule("secret", "e" * 320, action="mask")]):
         tallied = tallies(*at_work)
 
-        assert force_release(Window(tallied, replace=_bracketed), pieces(text, cuts)) == (
+        window = Window(tallied, replace=bracketed)
+        assert stream(window, pieces(text, cuts), flushes=True) == (
             masked_from_edges(text, edges),
             None,
         )
         assert tallied[0].to_result().findings.get("word", 0) == text.count("secret")
-    observed, blocked = force_release(
-        Window(tallies(rule("secret", action="block"))), pieces(text, cuts)
-    )
+    window = Window(tallies(rule("secret", action="block")))
+    observed, blocked = stream(window, pieces(text, cuts), flushes=True)
     assert (blocked is not None) == ("secret" in text)
     assert "secret" not in observed
-
-
-def _bracketed(rule: GuardRule, kind: str, text: str) -> str:
-    return f"[{kind}]"
 
 
 @given(
@@ -169,7 +153,7 @@ def _bracketed(rule: GuardRule, kind: str, text: str) -> str:
 def test_stream_is_masked_as_the_whole_text(
     text: str, cuts: list[int], rules: tuple[GuardRule, ...]
 ) -> None:
-    observed, _ = stream(Window(tallies(*rules), replace=_bracketed), pieces(text, cuts))
+    observed, _ = stream(Window(tallies(*rules), replace=bracketed), pieces(text, cuts))
 
     assert observed == masked_whole(text, rules)
 
@@ -231,16 +215,15 @@ def test_held_base64_is_bounded() -> None:
     assert pending[-1] < 100
 
 
-@pytest.mark.parametrize("on_error", ["closed", "open"])
-def test_invisible_flood_fails_the_rule(on_error: Any) -> None:
+@for_each(
+    ("on_error", "expected"),
+    [("open", ("s" + "\u200b" * 20_000, None)), ("closed", ("", "words could_not_check"))],
+)
+def test_invisible_flood_fails_the_rule(on_error: Any, expected: object) -> None:
     at_work = tallies(rule("secret", action="block", on_error=on_error))
-    text = "s" + "\u200b" * 20_000
 
-    released, blocked = stream(Window(at_work), [text])
-
-    assert results_of(at_work)[0].error == "too_long_to_hold"
-    expected = (text, None) if on_error == "open" else ("", "words could_not_check")
-    assert (released, blocked) == expected
+    assert stream(Window(at_work), ["s" + "\u200b" * 20_000]) == expected
+    assert at_work[0].error == "too_long_to_hold"
 
 
 def test_flagging_rule_fails_without_holding() -> None:
@@ -250,7 +233,7 @@ def test_flagging_rule_fails_without_holding() -> None:
     for _ in range(40):
         assert [piece.text for piece in window.feed("\u200b" * 1000)] == ["\u200b" * 1000]
 
-    assert results_of(at_work)[0].error == "too_long_to_hold"
+    assert at_work[0].to_result().error == "too_long_to_hold"
 
 
 def test_too_long_text_fails_an_unbounded_rule() -> None:
@@ -258,31 +241,27 @@ def test_too_long_text_fails_an_unbounded_rule() -> None:
     opened = tallies(rule("secret", unbounded=True, on_error="open", action="mask"))
 
     assert stream(Window(opened), [half, half, "z"]) == (half + half + "z", None)
-    assert results_of(opened)[0].error == "too_long"
+    assert opened[0].to_result().error == "too_long"
     closed = Window(tallies(rule("secret", unbounded=True)))
     assert stream(closed, [half, half]) == ("", "words could_not_check")
 
 
 @for_each(
-    ("keys", "passes"),
+    ("keys", "expected"),
     [
-        ({}, False),
-        ({"action": "mask"}, False),
-        ({"on_error": "open"}, True),
-        ({"shadow": True}, True),
-        ({"action": "flag"}, True),
+        *((keys, ("", "broken could_not_check")) for keys in ({}, {"action": "mask"})),
+        *(
+            (keys, ("some text", None))
+            for keys in ({"on_error": "open"}, {"shadow": True}, {"action": "flag"})
+        ),
     ],
 )
-def test_failed_detector_blocks_if_it_enforces(keys: dict[str, Any], passes: bool) -> None:
+def test_failed_detector_blocks_if_it_enforces(keys: dict[str, Any], expected: object) -> None:
     at_work = tallies(GuardRule("broken", Broken(), **keys))
 
-    released, blocked = stream(Window(at_work), ["some", " text"])
-
-    assert (released, blocked) == (
-        ("some text", None) if passes else ("", "broken could_not_check")
-    )
-    assert results_of(at_work)[0].verdict == "failed"
-    assert results_of(at_work)[0].error == "ZeroDivisionError"
+    assert stream(Window(at_work), ["some", " text"]) == expected
+    result = at_work[0].to_result()
+    assert (result.verdict, result.error) == ("failed", "ZeroDivisionError")
 
 
 def test_text_after_the_end_is_separate() -> None:
@@ -309,30 +288,20 @@ def test_long_lookback_rereads_no_more(shape: str) -> None:
 
 
 def test_many_findings_take_linear_time() -> None:
-    text = "secret, "
+    def at_once(size: int) -> None:
+        stream(Window(tallies(rule("secret", action="mask"))), ["secret, " * size])
 
-    assert grown(_at_once, text * (SIZE // 8), text * (SIZE // 8 * TIMES)) < LINEAR
+    assert grown(at_once, SIZE // 8, SIZE // 8 * TIMES) < LINEAR
 
 
 def _streamed(text: str, lookback: int = 400) -> None:
-    window = Window(tallies(rule("x" * lookback, action="mask", on_error="open")))
-    for letter in text:
-        window.feed(letter)
-    window.close()
-
-
-def _at_once(text: str) -> None:
-    window = Window(tallies(rule("secret", action="mask")))
-    window.feed(text)
-    window.close()
+    stream(Window(tallies(rule("x" * lookback, action="mask", on_error="open"))), text)
 
 
 @pytest.mark.parametrize(("size", "count"), [(BATCH_CHARS, 2), (BATCH_CHARS + 3, 1)])
 def test_unbounded_rule_sees_a_long_text_raw(size: int, count: int) -> None:
     readings: list[Text] = []
-    window = Window(
-        [RuleTally(GuardRule("ear", TextCollector("content", readings), "flag"), Ticks())]
-    )
-    stream(window, ["\uff41\uff42 " * (size // 3)])
+    ear = GuardRule("ear", TextCollector("content", readings), "flag")
+    stream(Window([RuleTally(ear, Ticks())]), ["\uff41\uff42 " * (size // 3)])
 
     assert len(readings) == count

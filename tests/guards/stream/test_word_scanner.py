@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
-from proxy.guards.findings import apply_masks, find_matches
+from proxy.guards.findings import find_matches
 from proxy.guards.guard_kind import NO_CONTEXT
 from proxy.guards.kinds import KINDS
 from proxy.guards.kinds.injection import OTHER_LANGUAGES, load_language_rules
@@ -32,6 +32,7 @@ from tests.guards.doubles import pieces, tallies
 from tests.guards.identifiers import VALUES
 from tests.guards.kinds.test_secrets import RULES, jwt, pem
 from tests.guards.samples import sample
+from tests.guards.stream.test_window import bracketed, masked_whole, stream
 
 # ruff: noqa: RUF001  # texts include disguised letters
 
@@ -155,24 +156,8 @@ TEXT = st.lists(BIT, max_size=24).map("".join)
 CUTS = st.lists(st.integers(0, 6000), max_size=40) | st.just([*range(2000)])
 
 
-def bracketed(rule: GuardRule, kind: str, text: str) -> str:
-    return f"[{kind}]"
-
-
-def masked_whole(text: str, rules: Sequence[GuardRule]) -> str:
-    views = build_views(text)
-    matches = [
-        match
-        for number, tally in enumerate(tallies(*rules))
-        for match in find_matches(tally, number, views)
-    ]
-    return apply_masks(text, sorted(matches, key=lambda match: match.sort_key), rules, bracketed)
-
-
 def streamed(parts: Sequence[str], rules: Sequence[GuardRule]) -> str:
-    window = Window(tallies(*rules), replace=bracketed)
-    released = [piece for part in parts for piece in window.feed(part)]
-    return "".join(piece.text for piece in [*released, *window.close()])
+    return stream(Window(tallies(*rules), replace=bracketed), parts)[0]
 
 
 def at_spaces(text: str) -> list[int]:

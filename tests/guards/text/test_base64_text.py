@@ -87,13 +87,11 @@ def test_data_is_returned_with_its_text(source: str, bare: bool, text: str | Non
 @for_each(
     ("source", "bare"),
     [
-        (ENCODED, False),
-        ("data:text/plain,a text", True),
+        (ENCODED, False), ("data:text/plain,a text", True),
         (f"data:image/png;base64,{ENCODED} and more", True),
-        (f"data:a word;base64,{ENCODED}", True),
-        ("x", True),
+        (f"data:a word;base64,{ENCODED}", True), ("x", True),
     ],
-)
+)  # fmt: skip
 def test_partial_data_is_text(source: str, bare: bool) -> None:
     assert parse_encoded_data(source, allow_bare_base64=bare) is None
 

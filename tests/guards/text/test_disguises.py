@@ -120,19 +120,12 @@ def test_every_character_that_composes_backwards_is_known() -> None:
 ODD = st.lists(
     st.sampled_from(
         [
-            *"ab@.-+*`~<>/ \n_1",
-            "<b>",
-            "</b>",
-            "<span x='y'>",
-            "<!-- a -->",
-            "<td>",
-            "**",
-            "~~",
+            *"ab@.-+*`~<>/ \n_1", "<b>", "</b>", "<span x='y'>", "<!-- a -->", "<td>", "**", "~~",
             "-\n",
         ]
     ),
     max_size=16,
-).map("".join)
+).map("".join)  # fmt: skip
 
 
 def dropped(text: str) -> list[str]:
@@ -142,21 +135,15 @@ def dropped(text: str) -> list[str]:
 @for_each(
     ("text", "inner"),
     [
-        ("a**b**c", ["**", "**"]),
-        ("a***b*c", ["***", "*"]),
-        ("a<b><i>b</i></b>c", ["<b><i>", "</i></b>"]),
-        ("a<B\tx=1 >b<br>c<p>d", ["<B\tx=1 >"]),
-        ("me@<b>mill</b>.example", ["<b>", "</b>"]),
-        ("sk-**live**-1", ["**", "**"]),
-        ("**a** *b* `c` ~~d~~ a * b a ** b", []),
-        ("(**a**), **b**. *c*: `d`!", []),
-        ("a****b", ["****"]),
-        ("a" + "*" * 13 + "b", []),
-        ("a~b a<x and c>d a<bx>c", []),
+        ("a**b**c", ["**", "**"]), ("a***b*c", ["***", "*"]),
+        ("a<b><i>b</i></b>c", ["<b><i>", "</i></b>"]), ("a<B\tx=1 >b<br>c<p>d", ["<B\tx=1 >"]),
+        ("me@<b>mill</b>.example", ["<b>", "</b>"]), ("sk-**live**-1", ["**", "**"]),
+        ("**a** *b* `c` ~~d~~ a * b a ** b", []), ("(**a**), **b**. *c*: `d`!", []),
+        ("a****b", ["****"]), ("a" + "*" * 13 + "b", []), ("a~b a<x and c>d a<bx>c", []),
         ("one-\ntwo three-\r\n  four", ["-\n", "-\r\n  "]),
         ("- one\n-\ntwo --\nthree -\nfour", []),
     ],
-)
+)  # fmt: skip
 def test_only_characters_within_words_are_dropped(text: str, inner: list[str]) -> None:
     assert dropped(text) == inner
 

@@ -160,19 +160,8 @@ WORDS = (
     "data:text/plain;base64,aGVsbG8=", "data:,b", "x" * 200, "\n", "\u00e9", '{"a": "b"}',
 )  # fmt: skip
 SIMPLE: tuple[Any, ...] = (
-    None,
-    True,
-    0,
-    1,
-    0.5,
-    *WORDS,
-    [],
-    {},
-    ["a"],
-    [1],
-    {"odd": "a"},
-    {"prompt_tokens": 1},
-)
+    None, True, 0, 1, 0.5, *WORDS, [], {}, ["a"], [1], {"odd": "a"}, {"prompt_tokens": 1},
+)  # fmt: skip
 VALUES = st.recursive(
     st.sampled_from(SIMPLE),
     lambda inner: st.one_of(

@@ -200,11 +200,9 @@ def url(kind: str, payload: bytes) -> str:
 
 PICTURE = b"\x89PNG\r\n\x1a\n\x00\x00"
 NOT_DATA = [
-    f"data:;base64, and then {MARK}",
-    f"data:image/png;base64,AAAA {MARK}",
-    f"data:image/png;base64,AAAA={MARK}=",
-    f"data:text/plain;{MARK};base64,AAAA",
-]
+    f"data:;base64, and then {MARK}", f"data:image/png;base64,AAAA {MARK}",
+    f"data:image/png;base64,AAAA={MARK}=", f"data:text/plain;{MARK};base64,AAAA",
+]  # fmt: skip
 TEXTS = [
     url("text/plain", MARK.encode()),
     url("text/html;charset=utf-16", MARK.encode("utf-16")),

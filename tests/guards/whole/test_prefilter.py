@@ -166,12 +166,9 @@ def test_long_or_invalid_text_skips_the_prefilter(text: str) -> None:
     "text",
     [
         "\u201cQuoted\u201d \u2013 it\u2019s \u20ac5, in Z\u00fcrich\u2026",
-        "\u8ba2\u5355\u5728\u54ea\u91cc\uff1f",
-        "50% of r&d\\n",
-        "a b c d",
-        "x" * 20,
+        "\u8ba2\u5355\u5728\u54ea\u91cc\uff1f", "50% of r&d\\n", "a b c d", "x" * 20,
     ],
-)
+)  # fmt: skip
 def test_clean_text_with_several_readings_passes(text: str) -> None:
     [result] = prefilter_rules(RULES[:1], read(text), MAX_LOOP_WEIGHT, Ticks())
 
