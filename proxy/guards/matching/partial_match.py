@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
+from proxy.guards.matching import re2set
 from proxy.guards.matching.pattern_syntax import (
     UNSPACED_LETTER,
     Alternation,
@@ -26,15 +27,7 @@ from proxy.guards.matching.pattern_syntax import (
     parse_pattern,
     relax_repetitions,
 )
-from proxy.guards.matching.re2set import (
-    SET_MEMORY_BYTES,
-    Pattern,
-    PatternSet,
-    Span,
-    build_line_prefilter,
-    encode_utf8,
-    iter_compile_steps,
-)
+from proxy.guards.matching.re2set import Pattern, PatternSet, Span
 from proxy.runtime.frozen import frozen
 
 CASE_FLAG = "(?i)"
@@ -77,7 +70,7 @@ class StreamPatternMatcher:
     def __init__(
         self,
         patterns: Sequence[StreamPattern],
-        memory: int = SET_MEMORY_BYTES,
+        memory: int = re2set.SET_MEMORY_BYTES,
         translation: Mapping[int, str] | None = None,
         partial_finders: Mapping[int, PartialFinder] | None = None,
     ) -> None:
@@ -94,7 +87,7 @@ class StreamPatternMatcher:
         sources = [item.marker_pattern or item.pattern for item in patterns]
         self.pattern_set = PatternSet(sources, memory, [partial for _, partial in partials])
         self.ends_in_partial_match = self.pattern_set.may_match_or_begin
-        self.prefilter = build_line_prefilter([self.pattern_set], translation)
+        self.prefilter = re2set.build_line_prefilter([self.pattern_set], translation)
         self._unspaced: tuple[PatternSet, list[int]] | None = None
         self._partials = [
             [
@@ -117,7 +110,7 @@ class StreamPatternMatcher:
     def _translate_and_encode(self, text: str) -> bytes:
         if self._translation is not None and not text.isascii():
             text = text.translate(self._translation)
-        return encode_utf8(text)
+        return re2set.encode_utf8(text)
 
     def may_end_in_partial_match(self, text: str) -> bool:
         data = self._translate_and_encode(text)
@@ -161,7 +154,7 @@ class StreamPatternMatcher:
 
     def iter_loading_steps(self) -> Iterator[None]:
         partials = filter(None, chain.from_iterable(self._partials))
-        yield from iter_compile_steps(chain(partials, self._compiled))
+        yield from re2set.iter_compile_steps(chain(partials, self._compiled))
 
     def _load_unspaced_partials(self) -> tuple[PatternSet, list[int]]:
         if self._unspaced is None:

@@ -14,21 +14,10 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
+from proxy.guards.matching import pattern_syntax, re2set
 from proxy.guards.matching.partial_match import StreamPattern, StreamPatternMatcher
-from proxy.guards.matching.pattern_syntax import (
-    UNSPACED_SCRIPTS,
-    compute_max_match_length,
-    parse_pattern,
-    reject_deep_groups_and_bytes,
-)
-from proxy.guards.matching.re2set import (
-    SET_MEMORY_BYTES,
-    CharacterOffsets,
-    PatternSet,
-    Span,
-    compile_pattern,
-    encode_utf8,
-)
+from proxy.guards.matching.pattern_syntax import UNSPACED_SCRIPTS
+from proxy.guards.matching.re2set import CharacterOffsets, PatternSet, Span
 from proxy.types.guard import Finding
 
 UNSPACED_PAIR = re.compile(f".?[{UNSPACED_SCRIPTS}]", re.DOTALL)
@@ -55,7 +44,7 @@ class Patterns:
         regexes: Sequence[str],
         *,
         whole_words: bool = False,
-        memory_bytes: int = SET_MEMORY_BYTES,
+        memory_bytes: int = re2set.SET_MEMORY_BYTES,
     ) -> None:
         self._kind, self._whole_words = kind, whole_words
         self._compiled = [_compile_nonempty(kind, regex) for regex in regexes]
@@ -73,7 +62,7 @@ class Patterns:
 
     def find_overlapping(self, text: str) -> list[Finding]:
         """Return the findings of each pattern. They may overlap."""
-        data = encode_utf8(text)
+        data = re2set.encode_utf8(text)
         return [
             Finding(start, end, kind=self._kind)
             for index in self.pattern_set.find_candidates(data)
@@ -113,11 +102,11 @@ def _compile_nonempty(kind: str, regex: str) -> tuple[Any, float]:
     """Return a compiled pattern with the maximum length of its matches."""
     excerpt = regex[:80]
     try:
-        compiled = compile_pattern(regex)
-        reject_deep_groups_and_bytes(regex)
+        compiled = re2set.compile_pattern(regex)
+        pattern_syntax.reject_deep_groups_and_bytes(regex)
     except ValueError as error:
         raise ValueError(f"{kind}: {excerpt} is not a valid RE2 pattern: {error}") from None
-    max_chars = compute_max_match_length(parse_pattern(regex))
+    max_chars = pattern_syntax.compute_max_match_length(pattern_syntax.parse_pattern(regex))
     if max_chars == 0 or compiled.search(b"") is not None:
         raise ValueError(f"{kind}: {excerpt} matches the empty string")
     return compiled, max_chars

@@ -12,19 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from proxy.guards.matching import re2set
 from proxy.guards.matching.partial_match import (
     CombinedPartialMatcher,
     StreamPattern,
     StreamPatternMatcher,
 )
-from proxy.guards.matching.re2set import (
-    SET_MEMORY_BYTES,
-    CharacterOffsets,
-    Pattern,
-    PatternSet,
-    encode_utf8,
-    iter_compile_steps,
-)
+from proxy.guards.matching.re2set import CharacterOffsets, Pattern, PatternSet
 from proxy.runtime.frozen import frozen
 from proxy.types.guard import Finding
 
@@ -69,7 +63,7 @@ class PhraseRules:
             Pattern(
                 f"(?i){make_classes_case_sensitive(rule.pattern)}",
                 lazy=True,
-                memory=SET_MEMORY_BYTES,
+                memory=re2set.SET_MEMORY_BYTES,
             )
             for rule in rules
         ]
@@ -95,11 +89,11 @@ class PhraseRules:
         return any(pattern_set.may_match_or_begin(lines) for pattern_set in self.pattern_sets)
 
     def iter_loading_steps(self) -> Iterator[None]:
-        return iter_compile_steps(self._patterns)
+        return re2set.iter_compile_steps(self._patterns)
 
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""
-        data = encode_utf8(text)
+        data = re2set.encode_utf8(text)
         findings = []
         for number, pattern_set in enumerate(self.pattern_sets):
             for hit in pattern_set.find_candidates(data):

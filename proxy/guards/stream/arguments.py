@@ -13,14 +13,9 @@ from typing import Self
 from proxy.guards.findings import RuleTally
 from proxy.guards.stream.text_filter import ReleasedText, TextFilter
 from proxy.guards.stream.window import Window
+from proxy.guards.text import json_strings
 from proxy.guards.text.documents import TEXT_WEIGHT, estimate_weight
-from proxy.guards.text.json_strings import (
-    JSON_LITERALS,
-    MAX_BARE_CHARS,
-    ArgumentSplitter,
-    Kind,
-    quote_if_bare,
-)
+from proxy.guards.text.json_strings import ArgumentSplitter, Kind
 
 
 def estimate_splitting_weight(arguments: str) -> int:
@@ -86,7 +81,7 @@ class ArgumentsFilter:
         if kind == "plain":
             return self._plain.feed(part)
         self._bare_word += part
-        if kind == "end" or len(self._bare_word) > MAX_BARE_CHARS:
+        if kind == "end" or len(self._bare_word) > json_strings.MAX_BARE_CHARS:
             pieces = self._close_value()
             for tally in self._tallies:
                 if tally.fields > tally.max_texts and tally.error is None:
@@ -105,13 +100,13 @@ class ArgumentsFilter:
         if not self._bare_word:
             return self._string.close()
         bare, self._bare_word = self._bare_word, ""
-        if bare in JSON_LITERALS:
+        if bare in json_strings.JSON_LITERALS:
             return [ReleasedText(bare, len(bare), is_changed=False)]
         pieces = [*self._plain.feed(bare), *self._plain.close()]
         if not any(piece.is_changed for piece in pieces):
             return pieces
         text = "".join(piece.text for piece in pieces)
-        return [ReleasedText(quote_if_bare("bare", text), len(bare), is_changed=True)]
+        return [ReleasedText(json_strings.quote_if_bare("bare", text), len(bare), is_changed=True)]
 
 
 def _drain_unchanged(unchanged_parts: list[str]) -> list[ReleasedText]:

@@ -6,18 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from proxy.dialects.wire.strict_json import is_null_or_word
+from proxy.guards.text import walk
 from proxy.guards.text.documents import walk_response_document, walk_response_value
 from proxy.guards.text.members import is_in_choice
 from proxy.guards.text.replace import map_paths_to_copy, replace_texts
-from proxy.guards.text.walk import (
-    MemberName,
-    Opaque,
-    Path,
-    Text,
-    WalkItem,
-    find_joined_parts_depth,
-    iter_joined_unshown_logprobs,
-)
+from proxy.guards.text.walk import MemberName, Opaque, Path, Text, WalkItem
 from proxy.types import Json
 from proxy.types.events import (
     Attach,
@@ -171,7 +164,7 @@ def build_text_key(doc: Json, path: Path) -> TextKey:
         value = value[step]
         steps.append(get_index(value, step) if isinstance(step, int) else step)
     choice, *choice_steps = steps[1:]
-    depth = find_joined_parts_depth(tuple(choice_steps))
+    depth = walk.find_joined_parts_depth(tuple(choice_steps))
     return choice if isinstance(choice, int) else -1, tuple(choice_steps[:depth])
 
 
@@ -205,7 +198,7 @@ def _iter_event_texts(
         )
     elif event.name == "logprobs":
         delta_text = "".join(delta.text for delta in frame.events if isinstance(delta, Delta))
-        for node in iter_joined_unshown_logprobs(path, event.value, delta_text):
+        for node in walk.iter_joined_unshown_logprobs(path, event.value, delta_text):
             yield Text(node.path, node.value, node.kind, role=node.role)
     else:
         if event.name == "audio":

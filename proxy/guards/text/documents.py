@@ -10,25 +10,10 @@ from typing import Any
 
 from proxy.dialects.wire.strict_json import is_null_or_word
 from proxy.fields.field_table import FIELDS
+from proxy.guards.text import walk
 from proxy.guards.text.member_names import MEMBERS
 from proxy.guards.text.members import CHOICES, OPAQUE_MEMBERS, TEXTLESS_TYPES, is_ignored_member
-from proxy.guards.text.walk import (
-    IGNORED_FIELDS,
-    KIND_BY_FIELD,
-    KNOWN_MEMBERS,
-    TYPE_WORDS,
-    Node,
-    Opaque,
-    Path,
-    Text,
-    Texts,
-    WalkItem,
-    iter_joined_unshown_logprobs,
-    iter_members,
-    walk_request,
-    walk_response,
-)
-from proxy.guards.text.walk import walk_values as walk
+from proxy.guards.text.walk import Node, Opaque, Path, Text, Texts, WalkItem
 from proxy.types import Json
 from proxy.types.events import FamilyName
 
@@ -46,14 +31,16 @@ def walk_response_document(
     """Walk over a response of any API family, or with ``is_event`` over one event of a stream."""
     if inspects_every_string(family):
         root = Node(path=(), value=document, kind="content", role="assistant")
-        return walk(_iter_members(root, document), _iter_members, is_response=True, is_event=False)
-    return walk_response(document, is_event=is_event)
+        return walk.walk_values(
+            _iter_members(root, document), _iter_members, is_response=True, is_event=False
+        )
+    return walk.walk_response(document, is_event=is_event)
 
 
 def walk_response_value(path: Path, value: Any, kind: str) -> Iterator[WalkItem]:
     """Walk over one value of a response, and the values within it."""
     node = Node(path=path, value=value, kind=kind, role="assistant")
-    return walk(iter((node,)), _iter_members, is_response=True, is_event=False)
+    return walk.walk_values(iter((node,)), _iter_members, is_response=True, is_event=False)
 
 
 def _iter_members(node: Node, value: Json) -> Iterator[Node | Opaque]:
@@ -67,11 +54,11 @@ def _iter_members(node: Node, value: Json) -> Iterator[Node | Opaque]:
         }
     if node.kind == "content" and "logprobs" in remaining_members:
         path, shown_text = (*node.path, "logprobs"), value.get("text", value.get("delta"))
-        yield from iter_joined_unshown_logprobs(path, value["logprobs"], shown_text)
+        yield from walk.iter_joined_unshown_logprobs(path, value["logprobs"], shown_text)
         remaining_members = {
             name: item for name, item in remaining_members.items() if name != "logprobs"
         }
-    yield from iter_members(node, remaining_members, is_message_part=True)
+    yield from walk.iter_members(node, remaining_members, is_message_part=True)
 
 
 VALUES_PER_STEP = 1024  # values that are read before other tasks run
@@ -93,12 +80,12 @@ def split_by_char_count(text: str) -> Iterator[str]:
 
 
 def collect_request_texts(body: Json) -> Texts:
-    return collect_texts(walk_request(body))
+    return collect_texts(walk.walk_request(body))
 
 
 def collect_response_texts(data: Json, *, is_event: bool = False) -> Texts:
     """Return all texts of a response; ``is_event``: of one event of a stream."""
-    return collect_texts(walk_response(data, is_event=is_event))
+    return collect_texts(walk.walk_response(data, is_event=is_event))
 
 
 def collect_texts(walk: Iterator[WalkItem]) -> Texts:
@@ -152,7 +139,7 @@ class WalkCollector:
 
 MAX_MESSAGES = 256  # a chat with more messages is walked in steps
 
-_NUMERIC_MEMBERS = KNOWN_MEMBERS - OPAQUE_MEMBERS  # names whose numbers are not text
+_NUMERIC_MEMBERS = walk.KNOWN_MEMBERS - OPAQUE_MEMBERS  # names whose numbers are not text
 _STRING_FIELDS = frozenset({"input", "prompt", "suffix", "user"})
 _MESSAGE = frozenset({"role", "content"})
 _USAGE = {"include_usage": True}
@@ -186,9 +173,9 @@ def collect_plain_request_texts(body: Json) -> Texts | None:
             if value[:5] == _DATA:
                 return None
             if value:
-                texts.append(Text((name,), value, KIND_BY_FIELD[name], role=FIELDS[name].role))
+                texts.append(Text((name,), value, walk.KIND_BY_FIELD[name], role=FIELDS[name].role))
         elif not (
-            name in IGNORED_FIELDS
+            name in walk.IGNORED_FIELDS
             or (value.__class__ in TEXTLESS_TYPES and name in _NUMERIC_MEMBERS)
             or (name == "stream_options" and value == _USAGE)
         ):
@@ -208,7 +195,7 @@ def _collect_plain_messages(messages: Any, texts: list[Text]) -> RolesAlternate 
         if message.__class__ is not dict or message.keys() != _MESSAGE:
             return None
         role, text = message["role"], message["content"]
-        if role.__class__ is not str or role not in TYPE_WORDS:
+        if role.__class__ is not str or role not in walk.TYPE_WORDS:
             return None
         if text.__class__ is not str or text[:5] == _DATA:
             return None
@@ -260,7 +247,7 @@ def _collect_plain_choice_member(choice_member: str, message: Any, texts: list[T
 
 
 PLAIN_READERS: Mapping[Callable[[Json], Iterator[WalkItem]], Callable[[Json], Texts | None]] = {
-    walk_request: collect_plain_request_texts,
-    walk_response: collect_plain_response_texts,
+    walk.walk_request: collect_plain_request_texts,
+    walk.walk_response: collect_plain_response_texts,
 }
 """Faster readers of plain documents, by the walk that they replace."""

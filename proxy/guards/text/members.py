@@ -7,13 +7,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects.family import (
-    COUNT_NAMES,
-    allow_null,
-    is_count_tree,
-    is_null_or_number,
-    make_word_check,
-)
+from proxy.dialects import family
 from proxy.dialects.wire.strict_json import is_null_or_word
 from proxy.guards.text.base64_text import MIN_OPAQUE_CHARS, parse_encoded_data
 from proxy.guards.text.member_names import MEMBERS, VALUES
@@ -120,17 +114,17 @@ def _is_signature(value: Any) -> bool:
 
 _FILTER = "content_filter_results"
 _IS_VERDICT = {
-    "severity": make_word_check("safe", "low", "medium", "high"),
+    "severity": family.make_word_check("safe", "low", "medium", "high"),
     **dict.fromkeys(("filtered", "detected"), lambda value: value.__class__ is bool),
 }
 IgnoreRule = tuple[Callable[[Any], bool], str]
 _NAME: IgnoreRule = (is_null_or_word, "null or at most 128 characters without white space")
-_NUMBER: IgnoreRule = (is_null_or_number, "null or a number")
+_NUMBER: IgnoreRule = (family.is_null_or_number, "null or a number")
 _CALL: Mapping[str, IgnoreRule] = {
     "id": _NAME,
     "index": _NUMBER,
     "extra_content": (
-        allow_null({"google": {"thought_signature": _is_signature}}),
+        family.allow_null({"google": {"thought_signature": _is_signature}}),
         "only a thought signature of Gemini",
     ),
 }
@@ -139,17 +133,17 @@ IGNORED_RESPONSE_MEMBERS: Mapping[Level, Mapping[str, IgnoreRule]] = {
     (): {
         **dict.fromkeys(("id", "object", "model", "system_fingerprint", "service_tier"), _NAME),
         "created": _NUMBER,
-        "usage": (is_count_tree, "numbers under known names of usage"),
+        "usage": (family.is_count_tree, "numbers under known names of usage"),
     },
     (CHOICES,): {
         "index": _NUMBER,
         "finish_reason": (
-            make_word_check(*VALUES["finish_reasons"]),
+            family.make_word_check(*VALUES["finish_reasons"]),
             "null or a finish reason of a dialect",
         ),
         # https://learn.microsoft.com/azure/ai-foundry/openai/concepts/content-filter
         _FILTER: (
-            allow_null(dict.fromkeys(VALUES["content_filter"], _IS_VERDICT)),
+            family.allow_null(dict.fromkeys(VALUES["content_filter"], _IS_VERDICT)),
             "null or a result of Azure's content filter",
         ),
     },
@@ -171,7 +165,7 @@ MEMBERS_WITHOUT_TEXT = (
     frozenset(
         name for names in IGNORED_RESPONSE_MEMBERS.values() for name in names if name != _FILTER
     )
-    | COUNT_NAMES
+    | family.COUNT_NAMES
     | MEMBERS["block"]
     | MEMBERS["item"]
 )

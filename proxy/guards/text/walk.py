@@ -12,31 +12,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from proxy.fields.field_table import ROWS
 from proxy.fields.member_table import MEMBERS as MEMBER_FIELDS
-from proxy.guards.text.base64_text import (
-    MIN_OPAQUE_CHARS,
-    IsTextOrCharset,
-    PayloadPathStep,
-    get_declared_type,
-    parse_encoded_data,
-)
+from proxy.guards.text import base64_text, members
+from proxy.guards.text.base64_text import IsTextOrCharset, PayloadPathStep
 from proxy.guards.text.json_strings import iter_text_span_per_value
 from proxy.guards.text.member_names import MEMBERS, VALUES
-from proxy.guards.text.members import (
-    CHOICES,
-    ITEM_LISTS,
-    MEMBERS_WITHOUT_TEXT,
-    PAYLOAD_MEMBERS,
-    get_chat_member_name,
-    get_opaque_kind,
-    infer_item_role,
-    is_data_member_path,
-    is_data_object,
-    is_ignored_member,
-    is_in_choice,
-    is_opaque_member,
-    list_unshown_logprob_texts,
-    may_be_text_data,
-)
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
 
@@ -60,7 +39,7 @@ TEXT_KINDS = frozenset(
 
 ROLES = VALUES["roles"]
 TYPE_WORDS = ROLES | VALUES["types"]
-KNOWN_MEMBERS = MEMBERS_WITHOUT_TEXT.union(
+KNOWN_MEMBERS = members.MEMBERS_WITHOUT_TEXT.union(
     (row.name for row in ROWS), (each.name for each in MEMBER_FIELDS.values() if each.is_api_name)
 )
 """Known names of members; all others are inspected like values."""
@@ -184,8 +163,8 @@ def walk_response(
 
 def _iter_response_members(data: Json, unknown_kind: str) -> Iterator[Node]:
     for name, value in data.items():
-        if not is_ignored_member((), name, value):
-            kind = "content" if name == CHOICES else unknown_kind
+        if not members.is_ignored_member((), name, value):
+            kind = "content" if name == members.CHOICES else unknown_kind
             if name not in KNOWN_MEMBERS:
                 yield Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
             yield Node(path=(name,), value=value, kind=kind, role="assistant")
@@ -194,16 +173,18 @@ def _iter_response_members(data: Json, unknown_kind: str) -> Iterator[Node]:
 def _iter_request_fields(
     body: Json, unknown_kind: str, unknown_role: str | None
 ) -> Iterator[Node | Opaque]:
-    plain = get_declared_type(body, None)
+    plain = base64_text.get_declared_type(body, None)
     for name, value in body.items():
         if name in IGNORED_FIELDS:
             continue
         kind, role = KIND_BY_FIELD.get(name, unknown_kind), ROLE_BY_FIELD.get(name, unknown_role)
         sealed = (
-            name != "audio" and kind not in _FREE_FORM_KINDS and is_opaque_member(name, value, body)
+            name != "audio"
+            and kind not in _FREE_FORM_KINDS
+            and members.is_opaque_member(name, value, body)
         )
         if sealed and value:  # ``audio`` of a request names the voice of the response
-            yield Opaque((name,), get_opaque_kind(name))
+            yield Opaque((name,), members.get_opaque_kind(name))
         if name not in KNOWN_MEMBERS:
             yield Node(path=(MemberName(name),), value=name, kind="other", role=None)
         yield Node(
@@ -258,21 +239,23 @@ def _read_string(node: Node, is_response: bool, is_event: bool) -> Iterator[Walk
     if not text or (text in TYPE_WORDS and name in MEMBERS["type"]):
         return
     whole = Text(path, text, node.kind, role=role)
-    bare = name in PAYLOAD_MEMBERS and (node.in_opaque or bool(node.data_claim))
+    bare = name in members.PAYLOAD_MEMBERS and (node.in_opaque or bool(node.data_claim))
     data = None
     if not is_response:  # responses are inspected completely
-        data = parse_encoded_data(text, allow_bare_base64=bare, claim=node.data_claim)
+        data = base64_text.parse_encoded_data(text, allow_bare_base64=bare, claim=node.data_claim)
     if data is not None:
-        unsaid = node.data_claim is None and not data.has_known_type and may_be_text_data(path)
+        unsaid = (
+            node.data_claim is None and not data.has_known_type and members.may_be_text_data(path)
+        )
         sure = not data.has_white_space and (data.is_plain_utf8 or not (node.data_claim or unsaid))
         is_value = node.in_opaque and not isinstance(name, MemberName)
-        in_place = is_value and sure and is_data_member_path(path)
+        in_place = is_value and sure and members.is_data_member_path(path)
         if in_place and (head := data.head_with_text):
             yield Text((*path, PayloadPathStep(head, True)), head, node.kind, role=role)
         if data.text is not None:
             decoded = Text((*path, data.payload), data.text, node.kind, role=role)
             yield decoded._replace(in_data_member=data.has_invalid_bytes)
-        elif in_place and len(text) > MIN_OPAQUE_CHARS:
+        elif in_place and len(text) > base64_text.MIN_OPAQUE_CHARS:
             return
         whole = whole._replace(has_decoded_text=data.is_plain_utf8, in_data_member=in_place)
     if name == "arguments" and not is_event:
@@ -302,7 +285,9 @@ def _is_token_list(node: Node, value: list[Any]) -> bool:
 def _iter_items(node: Node, value: list[Any]) -> Iterator[Node | Opaque]:
     for number, item in enumerate(value):
         path = (*node.path, number)
-        sealed = node.in_opaque or (node.kind not in _FREE_FORM_KINDS and is_data_object(item))
+        sealed = node.in_opaque or (
+            node.kind not in _FREE_FORM_KINDS and members.is_data_object(item)
+        )
         if sealed and not node.in_opaque:
             yield Opaque(path, "file")
         kind = "content" if path[:-1] == ("input",) and isinstance(item, dict) else node.kind
@@ -315,15 +300,15 @@ def iter_members(
     """Yield the members of an object. ``is_message_part`` is True for a part of a message."""
     role = node.role
     if len(node.path) == 2 and node.path[0] in ("messages", "input"):
-        role = infer_item_role(value) or role
-    plain = get_declared_type(value, node.data_claim)
+        role = members.infer_item_role(value) or role
+    plain = base64_text.get_declared_type(value, node.data_claim)
     is_level = is_response and len(node.path) < _MAX_IGNORED_DEPTH
     level = _get_item_level(node.path) if is_level else ()
     for name, item in value.items():
         path = (*node.path, name)
-        if level and is_ignored_member(level, name, item):
+        if level and members.is_ignored_member(level, name, item):
             continue
-        if name == "logprobs" and is_in_choice(path):
+        if name == "logprobs" and members.is_in_choice(path):
             message = value.get("message") or value.get("delta") or value
             is_message = isinstance(message, dict)
             shown_text = message.get("content", message.get("text")) if is_message else None
@@ -333,12 +318,12 @@ def iter_members(
             key = (*node.path, MemberName(name))
             yield Node(key, name, kind=node.kind, role=role, in_opaque=node.in_opaque)
         sealed = node.in_opaque or (
-            node.kind not in _FREE_FORM_KINDS and is_opaque_member(name, item, value)
+            node.kind not in _FREE_FORM_KINDS and members.is_opaque_member(name, item, value)
         )
         if sealed and not node.in_opaque and item:
-            yield Opaque(path, get_opaque_kind(name))
-        chat_name = get_chat_member_name(name, value, node.path)
-        has_kind = is_message_part or node.path[0] in ITEM_LISTS
+            yield Opaque(path, members.get_opaque_kind(name))
+        chat_name = members.get_chat_member_name(name, value, node.path)
+        has_kind = is_message_part or node.path[0] in members.ITEM_LISTS
         has_kind = (has_kind and node.kind not in _FREE_FORM_KINDS) or chat_name == "arguments"
         kind = KIND_BY_MEMBER.get(chat_name, node.kind) if has_kind else node.kind
         yield Node(path=path, value=item, kind=kind, role=role, in_opaque=sealed, data_claim=plain)
@@ -352,6 +337,6 @@ def _get_item_level(path: Path) -> tuple[str, ...]:
 
 def iter_joined_unshown_logprobs(path: Path, logprobs: Any, shown_text: Any) -> Iterator[Node]:
     """Yield the texts of log probabilities that ``shown_text`` does not contain, as one text."""
-    lines = list_unshown_logprob_texts(logprobs, shown_text)
+    lines = members.list_unshown_logprob_texts(logprobs, shown_text)
     if any(lines):
         yield Node(path=path, value="\n".join(lines), kind="logprobs", role="assistant")

@@ -16,15 +16,10 @@ from typing import NamedTuple
 from proxy.errors import GuardBlocked
 from proxy.guards import findings
 from proxy.guards.guard_threads import GuardThreads
+from proxy.guards.text import normalize
 from proxy.guards.text.base64_text import MAX_RUN_CHARS, find_base64_runs
 from proxy.guards.text.documents import BATCH_CHARS, TEXT_WEIGHT
-from proxy.guards.text.normalize import (
-    PartialReadings,
-    View,
-    build_base64_views,
-    build_partial_readings,
-    build_views,
-)
+from proxy.guards.text.normalize import PartialReadings, View
 from proxy.guards.text.walk import Text
 from proxy.guards.whole.joined_parts import JoinedParts, MergedMatchSpans, iter_joined_texts
 from proxy.types.guard import GuardRule, is_detector
@@ -159,7 +154,7 @@ class RuleInspection:
             part.text_index: [*self._by_text[part.text_index]] for part in joined.parts
         }
         for start, end in joined.message_spans:
-            matches = self._find_matches(build_views(joined.text.text[start:end]))
+            matches = self._find_matches(normalize.build_views(joined.text.text[start:end]))
             shifted = (replace(m, start=m.start + start, end=m.end + start) for m in matches)
             for number, piece in chain.from_iterable(joined.split_matches(shifted)):
                 known_matches[number].append(piece)
@@ -211,7 +206,7 @@ def build_text_views(text_index: int, text: Text, max_chars: int = BATCH_CHARS) 
     views = (
         (View(text.text),)
         if is_long
-        else build_views(text.text, in_json=text.in_json, max_run=max_run)
+        else normalize.build_views(text.text, in_json=text.in_json, max_run=max_run)
     )
     ascii_only = text.text.isascii()
     size = len(text.text if ascii_only else text.text.encode("utf-8", "surrogatepass"))
@@ -241,7 +236,7 @@ def split_into_batches(
         if part.is_long:
             if not part.text.has_decoded_text:
                 for run in find_base64_runs(part.text.text, MAX_RUN_CHARS + 1):
-                    for view in build_base64_views(run.group(), run.span()):
+                    for view in normalize.build_base64_views(run.group(), run.span()):
                         yield (TextViews(part.text_index, part.text, (view,)),)
             yield from _iter_long_text_pieces(part, inspections, size)
     if result:
@@ -269,7 +264,7 @@ def _iter_long_text_pieces(
     base, size = 0, batch
     while any(cursor.is_incremental for cursor in cursors.values()):
         is_last = base + size >= len(text)
-        partial_readings = build_partial_readings(
+        partial_readings = normalize.build_partial_readings(
             text[base : base + size],
             text[base - 1 : base] if base else "",
             in_json=part.text.in_json,
