@@ -29,16 +29,8 @@ from proxy.guards.matching.gitleaks import (
 )
 from proxy.guards.matching.re2set import iter_compile_steps
 from tests.for_each import for_each
-from tests.guards.credentials import (
-    IN_CONTEXT,
-    NO_CREDENTIALS,
-    PLACES,
-    PREFIXES,
-    URL_SAFE,
-    Credential,
-    draw,
-    generic,
-)
+from tests.guards import credentials
+from tests.guards.credentials import Credential, draw
 from tests.guards.samples import sample
 
 ONE_RULE = r"""
@@ -206,7 +198,7 @@ def found_in(secrets: Secrets, text: str) -> list[str]:
     return [text[finding.start : finding.end] for finding in secrets.find(text)]
 
 
-@for_each("credential", IN_CONTEXT, ids=lambda credential: credential.text[:40])
+@for_each("credential", credentials.IN_CONTEXT, ids=lambda credential: credential.text[:40])
 def test_credential_is_found_by_its_context(secrets: Secrets, credential: Credential) -> None:
     spans = found_in(secrets, credential.text)
 
@@ -215,29 +207,29 @@ def test_credential_is_found_by_its_context(secrets: Secrets, credential: Creden
     assert credential.kind in {rule.kind for rule in read_rule_file(OWN_RULES)}
 
 
-@for_each("credential", generic(), ids=lambda credential: credential.secret[:20])
+@for_each("credential", credentials.generic(), ids=lambda credential: credential.secret[:20])
 def test_prefixed_random_token_is_found_anywhere(secrets: Secrets, credential: Credential) -> None:
-    for place in PLACES:
+    for place in credentials.PLACES:
         assert found_in(secrets, place.format(credential.secret)) == [credential.secret]
 
 
 def test_most_drawn_tokens_are_found(secrets: Secrets) -> None:
     chance = random.Random(11)
-    for prefix, alphabet in PREFIXES.items():
+    for prefix, alphabet in credentials.PREFIXES.items():
         tokens = [prefix + "".join(chance.choices(alphabet, k=32)) for _ in range(200)]
         count = sum(bool(secrets.find(f"use {token} here")) for token in tokens)
 
         assert count >= 185, prefix
 
 
-@for_each("text", NO_CREDENTIALS)
+@for_each("text", credentials.NO_CREDENTIALS)
 def test_text_without_credential_has_no_finding(secrets: Secrets, text: str) -> None:
     assert found_in(secrets, text) == []
     assert found_in(secrets, f"See {text} and more") == []
 
 
 def test_two_tokens_side_by_side_are_both_found(secrets: Secrets) -> None:
-    left_token, right_token = ("acme_" + draw(seed, 40, URL_SAFE) for seed in "ab")
+    left_token, right_token = ("acme_" + draw(seed, 40, credentials.URL_SAFE) for seed in "ab")
 
     for separator in (" ", ",", ";", "\n", "\\n"):
         assert found_in(secrets, f"{left_token}{separator}{right_token}") == [

@@ -6,12 +6,7 @@ import pytest
 import re2
 
 from proxy.guards.kinds.pii import ASCII_DIGITS
-from proxy.guards.matching.identifiers import (
-    NATIONAL_ID_FORMATS,
-    build_national_id_detectors,
-    find_cards,
-    find_iban,
-)
+from proxy.guards.matching import identifiers
 from proxy.guards.matching.numbers import DigitRun
 from tests.for_each import for_each
 from tests.guards.identifiers import NAMED_VALUES, VALUES
@@ -20,7 +15,7 @@ from tests.guards.identifiers import NAMED_VALUES, VALUES
 def find_scores(text: str) -> list[tuple[str, float]]:
     return [
         (text[finding.start : finding.end], finding.score)
-        for finding in find_cards(DigitRun(text, 0, len(text)))
+        for finding in identifiers.find_cards(DigitRun(text, 0, len(text)))
     ]
 
 
@@ -66,7 +61,7 @@ def test_ambiguous_number_requires_a_context_word() -> None:
     assert find_scores("500000000009") == []
     assert find_scores("676770000005") == [("676770000005", 0.3)]
     text = "Maestro 676770000005"
-    assert [match.score for match in find_cards(DigitRun(text, 8, len(text)))] == [1.0]
+    assert [match.score for match in identifiers.find_cards(DigitRun(text, 8, len(text)))] == [1.0]
 
 
 @for_each(
@@ -76,14 +71,14 @@ def test_ambiguous_number_requires_a_context_word() -> None:
 def test_card_does_not_start_within_an_identifier(text_before: str, is_card: bool) -> None:
     text = f"{text_before}4111111111111111"
 
-    assert bool([*find_cards(DigitRun(text, len(text_before), len(text)))]) is is_card
+    assert bool([*identifiers.find_cards(DigitRun(text, len(text_before), len(text)))]) is is_card
 
 
 def accounts(text: str) -> list[str]:
     return [
         text[match.start : match.end]
         for start in range(len(text) - 4)
-        for match in find_iban(text, start, start + 4)
+        for match in identifiers.find_iban(text, start, start + 4)
     ]
 
 
@@ -114,14 +109,16 @@ def find_id_scores(kind: str, text: str) -> list[tuple[str, float]]:
     translated = text.translate(ASCII_DIGITS)
     return [
         (text[finding.start : finding.end], finding.score)
-        for form in build_national_id_detectors(kind)
+        for form in identifiers.build_national_id_detectors(kind)
         for match in re2.finditer(form.regex, translated)
         for finding in form.find(translated, *match.span())
     ]
 
 
 def test_every_country_has_an_id_example() -> None:
-    assert {f"id_{code}" for code in NATIONAL_ID_FORMATS} <= {kind for kind, _ in EXAMPLES}
+    assert {f"id_{code}" for code in identifiers.NATIONAL_ID_FORMATS} <= {
+        kind for kind, _ in EXAMPLES
+    }
 
 
 @for_each(
@@ -157,4 +154,4 @@ def test_score_of_bare_digits_follows_check_digits(kind: str, text: str, score: 
 
 def test_unknown_country_has_no_ids() -> None:
     with pytest.raises(KeyError):
-        build_national_id_detectors("id_XX")
+        identifiers.build_national_id_detectors("id_XX")

@@ -11,14 +11,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from proxy.guards.stream.placeholders import (
-    DIGEST_LETTERS,
-    Masks,
-    PlaceholderNames,
-    Unmasker,
-    derive_placeholder_key,
-    digest_value,
-)
+from proxy.guards.stream import placeholders
+from proxy.guards.stream.placeholders import Masks, PlaceholderNames, Unmasker
 from proxy.guards.text.documents import collect_response_texts
 from proxy.guards.text.walk import Text
 from proxy.types.guard import Finding
@@ -84,7 +78,7 @@ def test_kinds_may_share_a_label() -> None:
 
 @for_each("count", [1, 64, 65])
 def test_many_values_are_restored(count: int) -> None:
-    masks = Masks.for_virtual_key(derive_placeholder_key(), "alice")
+    masks = Masks.for_virtual_key(placeholders.derive_placeholder_key(), "alice")
     values = [f"ada{number}@mill.example" for number in range(count)]
     masked = " and ".join(masks.make_placeholder("email", value) for value in values)
 
@@ -288,19 +282,20 @@ def test_digest_collision_restores_the_first_value() -> None:
     assert masks.unmask(" ".join(masked)) == "ada@mill.example [EMAIL] ada@mill.example"
 
 
-CALL = (derive_placeholder_key("a secret of replicas"), "alice", "EMAIL", ADA, ())
+CALL = (placeholders.derive_placeholder_key("a secret of replicas"), "alice", "EMAIL", ADA, ())
 
 
 def test_processes_with_the_same_secret_have_equal_digests() -> None:
     """A fixed digest, so that an upgrade does not change the prompts of running conversations."""
-    assert digest_value(*CALL) == "jhhmqztkfkps"
-    assert derive_placeholder_key() != derive_placeholder_key()
+    assert placeholders.digest_value(*CALL) == "jhhmqztkfkps"
+    assert placeholders.derive_placeholder_key() != placeholders.derive_placeholder_key()
 
 
 @for_each(
     ("place", "other_value"),
     [
-        (0, derive_placeholder_key("another secret")), (1, "bob"), (1, None), (2, "KEY"),
+        (0, placeholders.derive_placeholder_key("another secret")), (1, "bob"), (1, None),
+        (2, "KEY"),
         (3, "ada@mill.exampl"), (4, ("mill.example",)),
     ],
 )  # fmt: skip
@@ -308,15 +303,18 @@ def test_digest_depends_on_each_part(place: int, other_value: Any) -> None:
     parts: list[Any] = list(CALL)
     parts[place] = other_value
 
-    assert digest_value(*parts) != digest_value(*CALL)
+    assert placeholders.digest_value(*parts) != placeholders.digest_value(*CALL)
 
 
 @given(st.text(), st.text(), st.text(), st.text())
 def test_digest_separates_keys_from_values(one: str, other: str, value: str, another: str) -> None:
-    key = derive_placeholder_key("a secret of replicas")
+    key = placeholders.derive_placeholder_key("a secret of replicas")
     is_same = (one, value) == (other, another)
 
-    digests = [digest_value(key, *item, ()) for item in ((one, "K", value), (other, "K", another))]
+    digests = [
+        placeholders.digest_value(key, *item, ())
+        for item in ((one, "K", value), (other, "K", another))
+    ]
 
     assert (digests[0] == digests[1]) is is_same
 
@@ -324,9 +322,9 @@ def test_digest_separates_keys_from_values(one: str, other: str, value: str, ano
 @given(st.text(min_size=1))
 def test_digest_has_50_bits_and_no_words(value: str) -> None:
     """Letters only: no guard for numbers, and no vowel that would make a word."""
-    digest = digest_value(*CALL[:3], value, ())
+    digest = placeholders.digest_value(*CALL[:3], value, ())
 
-    assert len(DIGEST_LETTERS) ** len(digest) >= 2**50
+    assert len(placeholders.DIGEST_LETTERS) ** len(digest) >= 2**50
     assert not set(digest) & set("aeiouly")
     assert digest.isalpha()
 

@@ -10,27 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guards.matching.re2set import encode_utf8
-from proxy.guards.text import base64_text
-from proxy.guards.text.disguises import (
-    COMPOSING,
-    CONTROLS,
-    DISGUISES,
-    ENCODED,
-    ESCAPED,
-    INVISIBLE,
-    JSON_ESCAPES,
-    LOOK_ALIKES,
-    MARKED,
-    MAX_MARKS,
-    SEPARATED,
-    apply_one_to_one_nfkc,
-    find_escapes,
-    find_letter_gaps,
-    find_markup_in_words,
-    find_nfkc_cluster_edits,
-    find_trailing_markup,
-    has_no_disguise,
-)
+from proxy.guards.text import base64_text, disguises
+from proxy.guards.text.disguises import CONTROLS, INVISIBLE
 from proxy.guards.text.normalize import build_views
 from tests.for_each import for_each
 from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
@@ -49,11 +30,14 @@ from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
     ],
 )
 def test_escapes_are_decoded(text: str, results: list[str]) -> None:
-    assert [name for _, _, name in find_escapes(text)] == results
+    assert [name for _, _, name in disguises.find_escapes(text)] == results
 
 
 def test_only_json_escapes_are_decoded_in_json() -> None:
-    assert [name for _, _, name in find_escapes(r"\n\/\u0041\x41&#65;", JSON_ESCAPES)] == [
+    assert [
+        name
+        for _, _, name in disguises.find_escapes(r"\n\/\u0041\x41&#65;", disguises.JSON_ESCAPES)
+    ] == [
         "\n",
         "/",
         "A",
@@ -61,9 +45,9 @@ def test_only_json_escapes_are_decoded_in_json() -> None:
 
 
 def composed(text: str, *, strip_marks: bool = False) -> str:
-    text, past = apply_one_to_one_nfkc(text), 0
+    text, past = disguises.apply_one_to_one_nfkc(text), 0
     parts: list[str] = []
-    for start, end, result in find_nfkc_cluster_edits(text, strip_marks=strip_marks):
+    for start, end, result in disguises.find_nfkc_cluster_edits(text, strip_marks=strip_marks):
         parts += (text[past:start], result)
         past = end
     return "".join((*parts, text[past:]))
@@ -81,11 +65,14 @@ def test_every_character_is_composed_as_unicode_does() -> None:
         assert composed(name) == normalize("NFKC", name)
 
 
-@for_each("marks", [0, 1, MAX_MARKS, MAX_MARKS + 1, 3 * MAX_MARKS])
+@for_each("marks", [0, 1, disguises.MAX_MARKS, disguises.MAX_MARKS + 1, 3 * disguises.MAX_MARKS])
 def test_number_of_composed_marks_is_bounded(marks: int) -> None:
     text = "e" + "\u0315\u0316" * marks
 
-    assert composed(text) == normalize("NFKC", text[: MAX_MARKS + 1]) + text[MAX_MARKS + 1 :]
+    assert (
+        composed(text)
+        == normalize("NFKC", text[: disguises.MAX_MARKS + 1]) + text[disguises.MAX_MARKS + 1 :]
+    )
     assert composed(text, strip_marks=True) == "e"
 
 
@@ -94,9 +81,12 @@ EVERY = [chr(code) for code in range(sys.maxunicode + 1)]
 
 def test_folds_give_one_ascii_character() -> None:
     assert all(
-        code > 127 and len(plain) == 1 and plain.isascii() for code, plain in LOOK_ALIKES.items()
+        code > 127 and len(plain) == 1 and plain.isascii()
+        for code, plain in disguises.LOOK_ALIKES.items()
     )
-    assert [chr(code) for code in LOOK_ALIKES if normalize("NFKC", chr(code)) != chr(code)] == []
+    assert [
+        chr(code) for code in disguises.LOOK_ALIKES if normalize("NFKC", chr(code)) != chr(code)
+    ] == []
 
 
 def test_every_format_character_is_invisible() -> None:
@@ -114,7 +104,7 @@ def test_every_character_that_composes_backwards_is_known() -> None:
             if normalize("NFC", pair) == full_text and combining(pair[1]) == 0:
                 seconds.add(pair[1])
 
-    assert all(map(COMPOSING.fullmatch, seconds))
+    assert all(map(disguises.COMPOSING.fullmatch, seconds))
 
 
 ODD = st.lists(
@@ -129,7 +119,7 @@ ODD = st.lists(
 
 
 def dropped(text: str) -> list[str]:
-    return [text[start:end] for start, end, _ in find_markup_in_words(text)]
+    return [text[start:end] for start, end, _ in disguises.find_markup_in_words(text)]
 
 
 @for_each(
@@ -150,10 +140,14 @@ def test_only_characters_within_words_are_dropped(text: str, inner: list[str]) -
 
 @given(ODD, ODD)
 def test_settled_text_is_independent_of_what_follows(text: str, more: str) -> None:
-    sure = find_trailing_markup(text)
+    sure = disguises.find_trailing_markup(text)
 
-    assert [within_word for within_word in find_markup_in_words(text) if within_word[0] < sure] == [
-        within_word for within_word in find_markup_in_words(text + more) if within_word[0] < sure
+    assert [
+        within_word for within_word in disguises.find_markup_in_words(text) if within_word[0] < sure
+    ] == [
+        within_word
+        for within_word in disguises.find_markup_in_words(text + more)
+        if within_word[0] < sure
     ]
 
 
@@ -175,23 +169,25 @@ TEXT = st.one_of(
 @example("\uff0ct h e")
 @example("é~~é")
 def test_prefilter_matches_each_disguise(text: str) -> None:
-    hits = DISGUISES.find_candidates(encode_utf8(text))
+    hits = disguises.DISGUISES.find_candidates(encode_utf8(text))
 
-    assert ESCAPED in hits or not ([*find_escapes(text)] or re.search(f"[{CONTROLS}]", text))
-    assert ENCODED in hits or not [*base64_text.find_base64_runs(text)]
-    assert MARKED in hits or not dropped(text)
-    assert SEPARATED in hits or not [*find_letter_gaps(text)]
-    assert hits or not text.isascii() or has_no_disguise(text.encode())
+    assert disguises.ESCAPED in hits or not (
+        [*disguises.find_escapes(text)] or re.search(f"[{CONTROLS}]", text)
+    )
+    assert disguises.ENCODED in hits or not [*base64_text.find_base64_runs(text)]
+    assert disguises.MARKED in hits or not dropped(text)
+    assert disguises.SEPARATED in hits or not [*disguises.find_letter_gaps(text)]
+    assert hits or not text.isascii() or disguises.has_no_disguise(text.encode())
 
 
 @for_each(
     "text", ["two words, in a row.", "U.S. is a b", "x" * 15, "2 * 3 < 4", "日本語です", "größer"]
 )
 def test_prefilter_passes_plain_text(text: str) -> None:
-    assert DISGUISES.find_candidates(encode_utf8(text)) == []
+    assert disguises.DISGUISES.find_candidates(encode_utf8(text)) == []
 
 
 @given(st.lists(TEXT, max_size=3))
 def test_lines_with_one_reading_have_no_other(texts: list[str]) -> None:
-    if has_no_disguise("\n".join(texts).encode()):
+    if disguises.has_no_disguise("\n".join(texts).encode()):
         assert all(len(build_views(text)) == 1 for text in texts)

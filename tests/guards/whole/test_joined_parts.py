@@ -62,13 +62,14 @@ async def test_parts_are_one_text_in_any_place(stored: Any) -> None:
     assert inspection.blocked is not None
 
 
+async def masked_texts(rule: GuardRule, *parts: Any) -> list[Any]:
+    request = body(*parts)
+    changed = replace_texts(request, (await inspected(request, rule)).changes)
+    return [*changed["messages"][0]["content"]]
+
+
 async def test_finding_across_parts_is_masked_in_each() -> None:
-    request = body(*PARTS)
-
-    inspection = await inspected(request, rule("secret", action="mask"))
-
-    [message] = replace_texts(request, inspection.changes)["messages"]
-    assert message["content"] == [
+    assert await masked_texts(rule("secret", action="mask"), *PARTS) == [
         {"type": "text", "text": "the [WORD]"},
         {"text": "[WORD]"},
         "[WORD] is out",
@@ -125,6 +126,15 @@ def letters_of(texts: Any, single_rule: GuardRule) -> Letters:
     return {(number, index) for number, m in matches for index in range(m.start, m.end)}
 
 
+def letters_alone(texts: Any, single_rule: GuardRule) -> Letters:
+    """Return the same for texts that are inspected one by one."""
+    return {
+        (number, index)
+        for number, text in enumerate(texts)
+        for _, index in letters_of([text], single_rule)
+    }
+
+
 def lines_of(request: dict[str, Any], single_rule: GuardRule, match_count: int) -> int:
     """Return the number of Python lines that inspect a request with ``match_count`` matches."""
     texts, inspections = collect_request_texts(request).texts, list[RuleInspection]()
@@ -148,15 +158,11 @@ def test_parts_are_read_joined_and_alone(drawn: list[str], rules: tuple[GuardRul
         if single_rule.detector.lookback is None:  # type: ignore[union-attr]
             continue
         together = letters_of(collect_request_texts(body("".join(parts))).texts, single_rule)
-        alone = {
-            (number, index)
-            for number, text in enumerate(texts)
-            for _, index in letters_of([text], single_rule)
-        }
-        output = {starts[number] + index for number, index in letters_of(texts, single_rule)}
-        assert output == {index for _, index in together} | {
-            starts[number] + index for number, index in alone
-        }
+        alone, output = (
+            {starts[number] + index for number, index in find(texts, single_rule)}
+            for find in (letters_alone, letters_of)
+        )
+        assert output == {index for _, index in together} | alone
 
 
 @for_each(
@@ -180,22 +186,26 @@ async def test_whole_text_rule_inspects_each_part() -> None:
     assert inspection.blocked is None
 
 
-def test_many_messages_of_parts_take_linear_time() -> None:
-    parts = [{"text": "a secret"}, {"text": "the se"}, {"text": "cret"}]
-
-    def count_lines(size: int) -> int:
-        request = {"messages": [{"role": "user", "content": parts}] * size}
-        return lines_of(request, rule("secret"), 3 * size)
-
-    assert count_lines(400) < 3 * count_lines(200)
-
-
-def test_many_findings_in_a_part_take_linear_time() -> None:
-    def count_lines(size: int) -> int:
-        request = body({"text": "a secret. " * size}, {"text": "the "}, {"text": "secret"})
-        return lines_of(request, rule("secret"), size + 1)
-
-    assert count_lines(800) < 3 * count_lines(400)
+@for_each(
+    ("build", "match_count", "size"),
+    [
+        (
+            lambda n: {"messages": [{"content": [{"text": "a secret"}, "the se", "cret"]}] * n},
+            lambda n: 3 * n,
+            200,
+        ),
+        (
+            lambda n: body({"text": "a secret. " * n}, {"text": "the "}, {"text": "secret"}),
+            lambda n: n + 1,
+            400,
+        ),
+    ],
+)
+def test_many_messages_and_findings_take_linear_time(
+    build: Any, match_count: Any, size: int
+) -> None:
+    short, long = (lines_of(build(n), rule("secret"), match_count(n)) for n in (size, 2 * size))
+    assert long < 3 * short
 
 
 def test_many_parts_are_mapped_in_linear_time() -> None:

@@ -34,13 +34,20 @@ from tests.for_each import for_each
 from tests.guards.doubles import Ticks, pieces, rule
 from tests.guards.growth import LINEAR, grown
 from tests.guards.stream.test_window import CUTS, RULES, TEXT
-from tests.guards.whole.test_joined_parts import Letters, inspect, letters_of, lines_of
+from tests.guards.whole.test_joined_parts import (
+    Letters,
+    inspect,
+    letters_alone,
+    letters_of,
+    lines_of,
+)
 
 KEY = "ghp_" + "0a1B2c3D4e5F6g7H8i" * 2
 CARD = "4111 1111 1111 1111"
 PROSE = "It was raining when we came to the mill, and the river stood high. "
 
 PII = GuardRule("pii", pii.Pii(["card", "email"]), "mask", cased=True)
+EVERYBODY = GuardRule("pii", pii.Pii(), "mask", cased=True)
 SECRETS = GuardRule("secrets", secrets.load_shared_detector(), "mask", cased=True)
 
 
@@ -61,10 +68,8 @@ def read(request: dict[str, Any]) -> Texts:
 
 
 async def masked_texts(request: dict[str, Any], *rules: GuardRule) -> list[Any]:
-    inspection = await inspected(request, *rules)
-    return [
-        message["content"] for message in replace_texts(request, inspection.changes)["messages"]
-    ]
+    changed = replace_texts(request, (await inspected(request, *rules)).changes)
+    return [message["content"] for message in changed["messages"]]
 
 
 # A letter next to a key that is found without it stays, because it is no digit.
@@ -118,20 +123,17 @@ async def test_parts_of_adjacent_messages_are_joined() -> None:
     ]
 
 
+SPLIT = message_of("4111 1111"), message_of("1111 1111")
+
+
 @for_each(
     "fields",
     [
-        {
-            "messages": [
-                message_of("4111 1111"),
-                message_of("Go on.", "assistant"),
-                message_of("1111 1111"),
-            ]
-        },
-        {"messages": [message_of("4111 1111"), message_of("1111 1111", "assistant")]},
+        body(SPLIT[0], message_of("Go on.", "assistant"), SPLIT[1]),
+        body(SPLIT[0], message_of("1111 1111", "assistant")),
         {"prompt": ["4111 1111", "1111 1111"]},
-        {"messages": [message_of("4111 1111"), {**message_of("Hi"), "name": "1111 1111"}]},
-        {"messages": [{"content": "4111 1111"}, {"content": "1111 1111"}]},
+        body(SPLIT[0], {**message_of("Hi"), "name": "1111 1111"}),
+        body({"content": "4111 1111"}, {"content": "1111 1111"}),
     ],
     ids=["another between", "another role", "prompts", "a name", "no role"],
 )
@@ -139,15 +141,9 @@ async def test_only_adjacent_messages_of_a_role_are_joined(fields: Any) -> None:
     assert (await inspected(fields, PII)).changes == {}
 
 
-@pytest.mark.parametrize("nothing", ["", [], [{"type": "text", "text": ""}]])
+@for_each("nothing", ["", [], [{"type": "text", "text": ""}]])
 async def test_empty_message_separates_no_finding(nothing: Any) -> None:
-    request = {
-        "messages": [
-            message_of("4111 1111"),
-            message_of(nothing, "assistant"),
-            message_of("1111 1111"),
-        ]
-    }
+    request = body(SPLIT[0], message_of(nothing, "assistant"), SPLIT[1])
 
     assert (await inspected(request, PII)).results[0].findings == {"card": 1}
 
@@ -163,28 +159,25 @@ async def test_edge_of_a_window_makes_no_finding() -> None:
 
 
 async def test_finding_within_a_message_counts_once() -> None:
-    inspection = await inspected(body(f"mine is {CARD}", f"and {CARD}", PROSE), PII)
+    request = body(f"mine is {CARD}", f"and {CARD}", PROSE)
 
-    assert inspection.results[0].findings == {"card": 2}
+    assert (await inspected(request, PII)).results[0].findings == {"card": 2}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("messages", "masked"),
     [
-        (("it is secret1", "agent7."), ("it is [WORD]", "[WORD].")),
-        (("it is secret", "agent."), ("it is [WORD]", "agent.")),
+        (("it is secret1", "agent7."), ["it is [WORD]", "[WORD]."]),
+        (("it is secret", "agent."), ["it is [WORD]", "agent."]),
     ],
-    ids=["a key", "a word"],
 )
 async def test_finding_continues_only_at_digits(
-    messages: tuple[str, str], masked: tuple[str, str]
+    messages: tuple[str, str], masked: list[str]
 ) -> None:
     words = rule("secret1", "secret", "secret1agent7", "secretagent", action="mask")
 
-    inspection = await inspected(body(*messages), words)
-
-    assert inspection.results[0].findings == {"word": 1}
-    assert tuple(await masked_texts(body(*messages), words)) == masked
+    assert (await inspected(body(*messages), words)).results[0].findings == {"word": 1}
+    assert await masked_texts(body(*messages), words) == masked
 
 
 @for_each(
@@ -196,28 +189,26 @@ async def test_finding_continues_only_at_digits(
     ],
 )  # fmt: skip
 async def test_adjacent_values_stay_separate(messages: tuple[str, str]) -> None:
-    everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
-    alone = [text for message in messages for text in await masked_texts(body(message), everybody)]
+    alone = [text for message in messages for text in await masked_texts(body(message), EVERYBODY)]
 
-    assert await masked_texts(body(*messages), everybody) == alone
+    assert await masked_texts(body(*messages), EVERYBODY) == alone
 
 
 @for_each("index", range(1, len("+49 30 901820")))
 async def test_phone_is_found_at_any_cut(index: int) -> None:
     phone = "+49 30 901820"
-    everybody = GuardRule("pii", pii.Pii(), "mask", cased=True)
 
     first_value, _ = await masked_texts(
-        body(f"mine is {phone[:index]}", f"{phone[index:]}, I think"), everybody
+        body(f"mine is {phone[:index]}", f"{phone[index:]}, I think"), EVERYBODY
     )
 
     assert first_value == "mine is [PHONE]"
 
 
 async def test_address_ends_with_its_message() -> None:
-    request = body("write to ada@example.com", "Thanks for all")
+    messages = await masked_texts(body("write to ada@example.com", "Thanks for all"), PII)
 
-    assert await masked_texts(request, PII) == ["write to [EMAIL]", "Thanks for all"]
+    assert messages == ["write to [EMAIL]", "Thanks for all"]
 
 
 async def test_rule_joins_only_messages_of_its_roles() -> None:
@@ -252,11 +243,7 @@ def test_short_messages_are_found_joined_and_alone(
     for single_rule in rules:
         if single_rule.detector.lookback is None:  # type: ignore[union-attr]
             continue
-        alone = {
-            (number, index)
-            for number, text in enumerate(texts)
-            for _, index in letters_of([text], single_rule)
-        }
+        alone = letters_alone(texts, single_rule)
         rows = [part for middle in SEPARATORS for part in row_of(messages, middle, single_rule)]
         letters = letters_of(texts, single_rule)
         assert alone <= letters <= alone.union(*rows)

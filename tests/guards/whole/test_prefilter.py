@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.call.record import Record, TraceIds
 from proxy.guards.engine import MAX_LOOP_WEIGHT, Engine
+from proxy.guards.findings import Clock
 from proxy.guards.inspector import WholeResponseInspector
 from proxy.guards.kinds import code, injection, keywords, pii, secrets, urls, wordlist
 from proxy.guards.text.documents import collect_request_texts
@@ -102,12 +103,18 @@ async def test_prefilter_changes_no_result(messages: list[Any]) -> None:
 
 @given(st.lists(TEXT.filter(bool), max_size=4))
 def test_prefiltered_rule_finds_nothing(texts: list[str]) -> None:
-    results = prefilter_rules(RULES, read(*texts), MAX_LOOP_WEIGHT, Ticks())
+    results = prefiltered(RULES, read(*texts))
 
     for rule, result in zip(PLAIN, results, strict=True):
         if result is not None:
             outputs = [text if rule.cased else text.lower() for text in texts]
             assert all(not finds(rule, text) for text in outputs)
+
+
+def prefiltered(
+    rules: Sequence[GuardRule], texts: Texts, clock: Clock | None = None
+) -> Sequence[GuardResult | None]:
+    return prefilter_rules(rules, texts, MAX_LOOP_WEIGHT, clock or Ticks())
 
 
 def finds(rule: GuardRule, text: str) -> Sequence[Finding]:
@@ -123,9 +130,7 @@ def read(*texts: str) -> Texts:
 
 
 def test_prefilter_clears_clean_texts_for_all_rules() -> None:
-    results = prefilter_rules(
-        RULES, read("Where is my order?", "It left today."), MAX_LOOP_WEIGHT, Ticks()
-    )
+    results = prefiltered(RULES, read("Where is my order?", "It left today."))
 
     remaining = [rule.name for rule, result in zip(RULES, results, strict=True) if result is None]
     assert remaining == [r"(?-m)^emu", r"\Qa.b\E$"]  # patterns anchored to the edges of a text
@@ -139,27 +144,21 @@ def test_partial_match_at_the_end_is_no_finding() -> None:
     """A stream would wait at ``api``, which may start the name of a key."""
     secrets = next(rule for rule in RULES if rule.name == "secrets")
 
-    [result] = prefilter_rules([secrets], read("Paris is the capital."), MAX_LOOP_WEIGHT, Ticks())
+    [result] = prefiltered([secrets], read("Paris is the capital."))
 
     assert result is not None
 
 
-@pytest.mark.parametrize(
-    "narrowed",
-    [{"roles": frozenset({"user"})}, {"fields": frozenset({"content"})}],
-    ids=["roles", "fields"],
-)
+@for_each("narrowed", [{"roles": frozenset({"user"})}, {"fields": frozenset({"content"})}])
 def test_narrowed_rule_skips_the_prefilter(narrowed: dict[str, Any]) -> None:
-    assert prefilter_rules(
-        [replace(RULES[0], **narrowed)], read("Hi"), MAX_LOOP_WEIGHT, Ticks()
-    ) == [None]
+    assert prefiltered([replace(RULES[0], **narrowed)], read("Hi")) == [None]
 
 
 @pytest.mark.parametrize(
     "text", ["half of a pair: \ud800", "Hi " * MAX_LOOP_WEIGHT, "\u00e9" * (MAX_LOOP_WEIGHT // 4)]
 )
 def test_long_or_invalid_text_skips_the_prefilter(text: str) -> None:
-    assert prefilter_rules(RULES[:1], read(text), MAX_LOOP_WEIGHT, Ticks()) == [None]
+    assert prefiltered(RULES[:1], read(text)) == [None]
 
 
 @for_each(
@@ -170,7 +169,7 @@ def test_long_or_invalid_text_skips_the_prefilter(text: str) -> None:
     ],
 )  # fmt: skip
 def test_clean_text_with_several_readings_passes(text: str) -> None:
-    [result] = prefilter_rules(RULES[:1], read(text), MAX_LOOP_WEIGHT, Ticks())
+    [result] = prefiltered(RULES[:1], read(text))
 
     assert result is not None
     assert (result.verdict, result.bytes, result.fields) == ("passed", len(text.encode()), 1)
@@ -178,21 +177,19 @@ def test_clean_text_with_several_readings_passes(text: str) -> None:
 
 @for_each("text", ["g\u200bnu", "\uff47nu", "%67nu", "g n u", "&#103;nu"])
 def test_disguised_word_skips_the_prefilter(text: str) -> None:
-    assert prefilter_rules(RULES[:1], read(f"\u201c{text}\u201d"), MAX_LOOP_WEIGHT, Ticks()) == [
-        None
-    ]
+    assert prefiltered(RULES[:1], read(f"\u201c{text}\u201d")) == [None]
 
 
 def test_prefilter_after_the_deadline_is_ignored() -> None:
     slow = replace(RULES[0], deadline_s=0.5)
 
-    assert prefilter_rules([slow], read("Hi"), MAX_LOOP_WEIGHT, Ticks(step=1.0)) == [None]
+    assert prefiltered([slow], read("Hi"), Ticks(step=1.0)) == [None]
 
 
 def test_each_rule_reports_its_own_time() -> None:
     words, _, rhino, *_ = (replace(rule, deadline_s=9.0) for rule in RULES)
 
-    results = prefilter_rules([rhino, words], read("rhino"), MAX_LOOP_WEIGHT, Ticks(step=1.0))
+    results = prefiltered([rhino, words], read("rhino"), Ticks(step=1.0))
 
     assert [result and result.seconds for result in results] == [None, 1.0]
 
@@ -213,7 +210,7 @@ class Clumsy:
 def test_detector_with_failing_prefilter_runs() -> None:
     clumsy = GuardRule("clumsy", Clumsy())
 
-    assert prefilter_rules([RULES[0], clumsy], read("Hi"), MAX_LOOP_WEIGHT, Ticks()) == [None, None]
+    assert prefiltered([RULES[0], clumsy], read("Hi")) == [None, None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from proxy.guards.whole.text_batches import RuleInspection, TextViews, split_int
 from proxy.types.guard import GuardRule
 from tests.adversary.hostile_texts import HOSTILE_TEXTS, repeat_text
 from tests.for_each import for_each
-from tests.guards.doubles import Ticks, rule
+from tests.guards.doubles import Ticks, rule, tallies
 from tests.guards.stream.test_window import RULES, RUN, TEXT
 from tools.disguises import credentials
 from tools.measure import detector
@@ -58,10 +58,7 @@ def at_once(single_rule: GuardRule, written: str) -> Found:
 def in_batches(
     rules: tuple[GuardRule, ...], written: str, size: int = BATCH_CHARS
 ) -> list[RuleInspection]:
-    looks = [
-        RuleInspection(RuleTally(single_rule, Ticks()), number)
-        for number, single_rule in enumerate(rules)
-    ]
+    looks = [RuleInspection(tally, number) for number, tally in enumerate(tallies(*rules))]
     for sheet in split_into_batches([field(written)], looks, size):
         for look in looks:
             look.inspect(sheet)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from proxy.errors import GuardUnavailable
-from proxy.guards.engine import Engine
+from proxy.guards.engine import Engine, Inspection
 from proxy.guards.text.documents import BATCH_CHARS, collect_request_texts
 from proxy.runtime.fair_queue import FairSemaphore
 from proxy.types.guard import Finding, GuardRule
@@ -32,6 +33,18 @@ class Counting:
         return ()
 
 
+async def inspected(
+    clock: Ticks, *rules: GuardRule, threads: int = 2, **options: Any
+) -> Inspection:
+    with ThreadPoolExecutor(threads) as pool:
+        engine = Engine(clock, pool, **options)
+        return await engine.inspect(rules, collect_request_texts(BODY).texts)
+
+
+def errors(inspection: Inspection) -> list[str | None]:
+    return [result.error for result in inspection.results]
+
+
 async def test_late_rule_stops_without_others() -> None:
     clock = Ticks()
     counting, patient = Counting(clock, seconds=0.4), Counting(clock)
@@ -40,47 +53,35 @@ async def test_late_rule_stops_without_others() -> None:
         GuardRule("patient", patient, deadline_s=1000.0),
     ]
 
-    with ThreadPoolExecutor(2) as pool:
-        inspection = await Engine(clock, pool).inspect(rules, collect_request_texts(BODY).texts)
-
-    assert [result.error for result in inspection.results] == ["deadline", None]
+    assert errors(await inspected(clock, *rules)) == ["deadline", None]
     assert len(counting.sizes) <= 4
     assert len(patient.sizes) >= TIMES
 
 
 async def test_no_batch_is_read_after_all_deadlines() -> None:
-    clock = Ticks()
-    counting = Counting(clock, seconds=0.7)
+    counting = Counting(clock := Ticks(), seconds=0.7)
+    rules = [GuardRule("late", counting), GuardRule("later", counting)]
 
-    with ThreadPoolExecutor(2) as pool:
-        rules = [GuardRule("late", counting), GuardRule("later", counting)]
-        inspection = await Engine(clock, pool).inspect(rules, collect_request_texts(BODY).texts)
-
-    assert [result.error for result in inspection.results] == ["deadline", "deadline"]
+    assert errors(await inspected(clock, *rules)) == ["deadline", "deadline"]
     assert len(counting.sizes) <= 4
     assert max(counting.sizes) <= 2 * BATCH_CHARS
 
 
 async def test_wait_for_a_slot_is_bounded() -> None:
     """Waiting does not use up the deadline of a rule."""
-    with ThreadPoolExecutor(2) as pool:
-        engine = Engine(Ticks(), pool, slots=FairSemaphore(0), max_wait_s=0.01)
-        single_rule = rule("word", deadline_s=0.01)
-        inspection = await engine.inspect([single_rule], collect_request_texts(BODY).texts)
+    late = rule("word", deadline_s=0.01)
+    inspection = await inspected(Ticks(), late, slots=FairSemaphore(0), max_wait_s=0.01)
 
-    assert [result.error for result in inspection.results] == ["busy"]
+    assert errors(inspection) == ["busy"]
     assert isinstance(inspection.blocked, GuardUnavailable)
 
 
 async def test_late_rule_releases_its_slot() -> None:
-    clock = Ticks()
-    with ThreadPoolExecutor(2) as pool:
-        engine = Engine(clock, pool, slots=FairSemaphore(1))
-        texts = collect_request_texts(BODY).texts
-        await engine.inspect([GuardRule("late", Counting(clock, seconds=9))], texts)
-        inspection = await engine.inspect([rule("word", action="flag", deadline_s=60)], texts)
+    clock, slots = Ticks(), FairSemaphore(1)
+    await inspected(clock, GuardRule("late", Counting(clock, seconds=9)), slots=slots)
+    flagging = rule("word", action="flag", deadline_s=60)
 
-    assert inspection.results[0].verdict == "flagged"
+    assert (await inspected(clock, flagging, slots=slots)).results[0].verdict == "flagged"
 
 
 async def test_slow_rule_makes_no_other_late() -> None:
@@ -88,7 +89,5 @@ async def test_slow_rule_makes_no_other_late() -> None:
     slow = Counting(clock, seconds=0.4)
     rules = [rule("unfindable", deadline_s=1.0), GuardRule("slow", slow, deadline_s=1000.0)]
 
-    with ThreadPoolExecutor(1) as pool:  # one thread: the fast rule runs first
-        inspection = await Engine(clock, pool).inspect(rules, collect_request_texts(BODY).texts)
-
-    assert [result.error for result in inspection.results] == [None, None]
+    # One thread: the fast rule runs first.
+    assert errors(await inspected(clock, *rules, threads=1)) == [None, None]
