@@ -133,11 +133,8 @@ def is_password(data: bytes, span: Span) -> bool:
     It has letters and digits, or only digits.
     """
     value = data[slice(*span)]
-    if (
-        not re.search(rb"[0-9]", value)
-        or _TECHNICAL_TERM.fullmatch(value)
-        or _EXPRESSION.search(value)
-    ):
+    is_word = not re.search(rb"[0-9]", value)
+    if is_word or _TECHNICAL_TERM.fullmatch(value) or _EXPRESSION.search(value):
         return False
     return value.isdigit() or re.search(rb"[A-Za-z]", value) is not None
 
@@ -204,9 +201,8 @@ def _has_match_starting_before(
     patterns: Sequence[Pattern], data: bytes, span: Span, limit: int
 ) -> bool:
     """Return True if one of the patterns matches in a span, from a start before ``limit``."""
-    start, end = span
-    matches = (pattern.search(data[start:end]) for pattern in patterns)
-    return any(spans is not None and start + spans[0][0] < limit for spans in matches)
+    matches = (pattern.search(data[slice(*span)]) for pattern in patterns)
+    return any(spans is not None and span[0] + spans[0][0] < limit for spans in matches)
 
 
 @frozen
@@ -328,11 +324,8 @@ def _adapt_pattern_to_prose(pattern: str, group: int | None) -> tuple[str, int |
     pattern = pattern.replace(GITLEAKS_END, VALUE_END)
     start = LEADING_BOUNDARY.match(pattern)
     if start is None:
-        return (
-            (f"{VALUE_START}({pattern})", 1)
-            if pattern.startswith(FOUR_LETTER_PREFIXES)
-            else (pattern, group)
-        )
+        has_short_prefix = pattern.startswith(FOUR_LETTER_PREFIXES)
+        return (f"{VALUE_START}({pattern})", 1) if has_short_prefix else (pattern, group)
     lead, tail = f"{start[1] or ''}{VALUE_START}", pattern[start.end() :]
     return (lead + tail, group) if CAPTURING_GROUP.search(tail) else (f"{lead}({tail})", 1)
 
@@ -343,12 +336,11 @@ def _parse_allowlists(entries: Iterable[Mapping[str, Any]]) -> Iterator[Allowlis
         if entry.get("condition") == "AND" and "paths" in entry:
             continue
         if regexes := entry.get("regexes"):
-            target, partials = entry.get("regexTarget", "secret"), []
-            if target == "line":
-                for regex in regexes:
-                    partials += [
-                        build_partial_pattern(regex, unspaced=end) for end in (False, True)
-                    ]
+            target = entry.get("regexTarget", "secret")
+            ends = (False, True) if target == "line" else ()
+            partials = [
+                build_partial_pattern(each, unspaced=end) for each in regexes for end in ends
+            ]
             yield Allowlist(target, [*map(_lazy, regexes)], [*map(_lazy, filter(None, partials))])
         if words := entry.get("stopwords"):
             yield Allowlist("secret", [_lazy(f"(?i){'|'.join(map(re.escape, words))}")])

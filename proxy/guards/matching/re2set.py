@@ -15,8 +15,7 @@ from contextlib import contextmanager
 import re2
 
 from proxy.guards.matching.pattern_syntax import relax_repetitions
-from proxy.runtime.frozen import frozen
-from proxy.types.guard import Finding
+from proxy.types.guard import Finding, PrefilterFunction
 
 Span = tuple[int, int]
 
@@ -204,29 +203,22 @@ def _anchor_at_line_edges(pattern: str) -> str:
 
 def build_line_prefilter(
     sets: Sequence[PatternSet], translation: Mapping[int, str] | None = None
-) -> Prefilter | None:
-    """Return a prefilter of several sets, or None if one of them cannot match line by line."""
-    by_lines = all(pattern_set.by_lines for pattern_set in sets)
-    return Prefilter(sets, translation) if by_lines else None
+) -> PrefilterFunction | None:
+    """Return a function that detects if one of several sets may match a line of a text.
 
-
-@frozen
-class Prefilter:
-    """Callable that returns True if one of several sets may match one of the lines of a text.
-
-    ``translation`` maps code points beyond ASCII to the text that is matched in their place.
+    ``translation`` maps code points beyond ASCII to the text that is matched in their place. Return
+    None if one of the sets cannot match line by line.
     """
 
-    sets: Sequence[PatternSet]
-    translation: Mapping[int, str] | None = None
-
-    def __call__(self, lines: bytes) -> bool:
-        if self.translation is not None and not lines.isascii():
-            lines = lines.decode().translate(self.translation).encode()
-        for pattern_set in self.sets:  # noqa: SIM110  # a generator costs a tenth of a search
+    def may_match(lines: bytes) -> bool:
+        if translation is not None and not lines.isascii():
+            lines = lines.decode().translate(translation).encode()
+        for pattern_set in sets:  # noqa: SIM110  # a generator costs a tenth of a search
             if pattern_set.find_candidates(lines):
                 return True
         return False
+
+    return may_match if all(pattern_set.by_lines for pattern_set in sets) else None
 
 
 class CharacterOffsets:

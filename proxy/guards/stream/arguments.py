@@ -32,16 +32,11 @@ class ArgumentsFilter:
     One filter reads the strings of the JSON, another the rest.
     """
 
-    __slots__ = ("_bare_word", "_plain", "_splitter", "_string", "_tallies")
-
     def __init__(
         self, string: TextFilter, plain: TextFilter, tallies: Sequence[RuleTally] = ()
     ) -> None:
-        self._tallies = tallies
-        self._splitter = ArgumentSplitter()
-        self._string = string
-        self._plain = plain
-        self._bare_word = ""
+        self._string, self._plain, self._tallies = string, plain, tallies
+        self._splitter, self._bare_word = ArgumentSplitter(), ""
 
     @classmethod
     def for_rules(cls, tallies: Sequence[RuleTally]) -> Self:
@@ -63,17 +58,12 @@ class ArgumentsFilter:
 
     def feed(self, text: str) -> list[ReleasedText]:
         released: list[ReleasedText] = []
-        unchanged: list[str] = []
         for kind, part in self._splitter.feed(text):
             if kind == "frame":
-                unchanged.append(part)
-                continue
-            for piece in self._feed_part(kind, part):
-                if piece.is_changed:
-                    released += (*_drain_unchanged(unchanged), piece)
-                else:
-                    unchanged.append(piece.text)
-        return [*released, *_drain_unchanged(unchanged)]
+                released.append(ReleasedText(part, len(part), is_changed=False))
+            else:
+                released += self._feed_part(kind, part)
+        return released
 
     def _feed_part(self, kind: Kind, part: str) -> list[ReleasedText]:
         if kind == "string":
@@ -107,10 +97,3 @@ class ArgumentsFilter:
             return pieces
         text = "".join(piece.text for piece in pieces)
         return [ReleasedText(json_strings.quote_if_bare("bare", text), len(bare), is_changed=True)]
-
-
-def _drain_unchanged(unchanged_parts: list[str]) -> list[ReleasedText]:
-    """Return the parts as one piece, and clear their list."""
-    text = "".join(unchanged_parts)
-    unchanged_parts.clear()
-    return [ReleasedText(text, len(text), is_changed=False)] if text else []

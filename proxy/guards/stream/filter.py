@@ -143,7 +143,7 @@ class StreamFilter:
             return None
         self._latest = delta.part
         path = delta.slot if delta.slot and frame.doc is not None else (0,)
-        stream.append(HeldText(frame, path, text))
+        stream.append(HeldText(frame, path, text, delta.part))
         released = stream.feed(text)
         return released if self._opening is None else self._hold_until_start(released)
 
@@ -263,7 +263,10 @@ class StreamFilter:
     def _feed_open_texts(
         self, frame: Frame, open_texts: Sequence[UnfinishedText]
     ) -> Iterator[list[Frame]]:
-        texts = [HeldText(frame, item.text.path, item.text.text) for item in open_texts]
+        texts = [
+            HeldText(frame, text.path, text.text, key if isinstance(key, Part) else None)
+            for text, key in open_texts
+        ]
         streams = [self._get_or_create_stream(item) for item in open_texts]
         group = HeldFrameTexts(texts, streams) if len(texts) > 1 else None
         for held_text, stream in zip(texts, streams, strict=True):

@@ -78,14 +78,6 @@ def list_delta_texts(frame: Frame) -> list[UnfinishedText]:
     return texts
 
 
-def get_delta(frame: Frame, path: Path) -> Delta | None:
-    """Return the delta whose text is at a path."""
-    for index, event in enumerate(frame.events):
-        if isinstance(event, Delta) and get_event_value_path(frame, index) == path:
-            return event
-    return None
-
-
 def iter_non_delta_texts(frame: Frame) -> Iterator[WalkItem]:
     """Yield the texts of a frame outside of its deltas."""
     doc, natives = frame.doc, [event for event in frame.events if isinstance(event, Unmapped)]
@@ -229,7 +221,11 @@ def replace_frame_texts(frame: Frame, changes: Mapping[Path, str]) -> Frame:
     if not changes:
         return frame
     doc = frame.doc
-    deltas = [delta for path in changes if (delta := get_delta(frame, path)) is not None]
+    deltas = [
+        event
+        for index, event in enumerate(frame.events)
+        if isinstance(event, Delta) and get_event_value_path(frame, index) in changes
+    ]
     if doc is not None:
         for delta in deltas:
             if delta.slot:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from proxy.errors import ResponseTooLarge
 from proxy.guards.stream.frame_texts import (
     CHAT_FAMILIES,
-    get_delta,
     remove_attachment,
     replace_frame_texts,
 )
@@ -26,7 +25,7 @@ BYTES_PER_FRAME = 2048  # a larger frame counts as several
 class HeldText:
     """A text of a frame that waits until the filter of its part has released it up to ``end``.
 
-    ``path`` is the path of the text in the frame, and ``edits`` are its spans that were replaced.
+    ``path`` is its path in the frame, ``part`` that of a delta. ``edits`` are replaced spans.
     ``group`` is None if the frame has no other text. ``load`` is None until ``WaitingFrameLoad``
     counts the text.
     """
@@ -34,6 +33,7 @@ class HeldText:
     frame: Frame
     path: Path
     text: str
+    part: Part | None = None
     end: int = 0
     edits: list[tuple[int, int, str]] = field(default_factory=list)
     group: HeldFrameTexts | None = None
@@ -181,8 +181,8 @@ class PartStream:
             span = max(start, begin) - begin, min(end, held_text.end) - begin
             held_text.edits.append((*span, replacement))
             replacement = ""
-            if (delta := get_delta(held_text.frame, held_text.path)) is not None:
-                self.edited_parts.add(delta.part)
+            if held_text.part is not None:
+                self.edited_parts.add(held_text.part)
 
     def _drain_ready_frames(self) -> list[Frame]:
         """Return the clear frames at the head, and frames of other streams that they blocked."""
@@ -249,16 +249,15 @@ def _split_off_cleared_frame(held_text: HeldText, cleared_chars: int) -> list[Fr
     The rest has no document if the frame has other events than the text and its values. A
     writer of Responses puts a text without a document into the event that repeats it.
     """
-    frame = held_text.frame
-    delta = None if held_text.group else get_delta(frame, held_text.path)
+    frame, part = held_text.frame, None if held_text.group else held_text.part
     is_delta = all(isinstance(event, Delta | Attach) for event in frame.events)
-    if delta is None or delta.part.kind not in VISIBLE_KINDS | TOOL_CALL_KINDS:
+    if part is None or part.kind not in VISIBLE_KINDS | TOOL_CALL_KINDS:
         return []
     if frame.family == "responses" and not is_delta:
         return []
     clear_frame = replace_frame_texts(frame, {held_text.path: held_text.apply_edits(cleared_chars)})
     if not is_delta:
-        events = (Delta(delta.part, ""),)
+        events = (Delta(part, ""),)
         held_text.frame = Frame(events, frame.family, model_call=frame.model_call, last=frame.last)
         held_text.path = (0,)
     held_text.text, held_text.edits = held_text.text[cleared_chars:], [(0, 0, "")]

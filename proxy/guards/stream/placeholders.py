@@ -67,7 +67,8 @@ class PlaceholderNames:
     """The placeholder names of one call, and the search for them in its responses."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._sorted = sorted(names)
+        self._names = frozenset(names)
+        self._sorted = sorted(self._names)
         # An encoding may take three characters per letter, and there may be line breaks.
         self.longest = 3 * max(map(len, self._sorted), default=0) + 64 if self._sorted else 0
 
@@ -83,10 +84,9 @@ class PlaceholderNames:
             start, end = match.span()
             opened = match["open"]
             name = _normalize_name(text[start + len(opened or "") : end]).removesuffix("]")
-            if end - start <= self.longest and self._is_known_name(name):
-                yield PlaceholderSpan(
-                    start, end, name, is_percent_encoded=opened is not None and opened[0] == "%"
-                )
+            if end - start <= self.longest and name in self._names:
+                is_encoded = opened is not None and opened[0] == "%"
+                yield PlaceholderSpan(start, end, name, is_percent_encoded=is_encoded)
                 position = end
             else:
                 position = start + 1
@@ -118,11 +118,7 @@ class PlaceholderNames:
     def _is_name_or_prefix(self, word: str) -> bool:
         """Return True if a word is a placeholder without its brackets, or may become one."""
         name = _normalize_name(_PARTIAL_OPEN.sub("", word))
-        return self._is_name_prefix(name) or self._is_known_name(name.removesuffix("_"))
-
-    def _is_known_name(self, name: str) -> bool:
-        index = bisect.bisect_left(self._sorted, name)
-        return index < len(self._sorted) and self._sorted[index] == name
+        return self._is_name_prefix(name) or name.removesuffix("_") in self._names
 
     def _is_name_prefix(self, name: str) -> bool:
         index = bisect.bisect_left(self._sorted, name)
@@ -274,9 +270,8 @@ class Unmasker:
     def feed(self, text: str) -> list[ReleasedText]:
         context_chars = len(self._before)
         text = self._before + self._held + text
-        certain = self._find_open_mail_address(
-            text, context_chars, self.names.find_partial_placeholder(text, context_chars)
-        )
+        certain = self.names.find_partial_placeholder(text, context_chars)
+        certain = self._find_open_mail_address(text, context_chars, certain)
         self._held = text[certain:]
         return self._restore_values(text[:certain], context_chars)
 

@@ -105,10 +105,8 @@ class JoinableTextTracker:
 
     def ends_with_choice(self, text: Text) -> bool:
         """Return True if a text is closed when its choice finishes, although more may follow."""
-        rules = self.filters.tallies
-        return not self.filters.texts_continue_after_finish or bool(
-            list_enforcing_rules(rules, text)
-        )
+        may_continue = self.filters.texts_continue_after_finish
+        return not may_continue or bool(list_enforcing_rules(self.filters.tallies, text))
 
     def may_inspect_joined_copies(self, frame: Frame, text: Text) -> bool:
         """Return True if copies of a complete text may have to be inspected together."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 from operator import attrgetter
 
@@ -18,10 +19,10 @@ from proxy.guards.findings import Replace, RuleCursor, RuleTally, TextMatch
 from proxy.guards.stream import word_scanner
 from proxy.guards.stream.text_filter import ReleasedText
 from proxy.guards.stream.word_scanner import STEP_CHARS, WordScanner
-from proxy.guards.text import documents
+from proxy.guards.text import documents, normalize
 from proxy.guards.text.base64_text import MAX_RUN_CHARS
 from proxy.guards.text.documents import NON_ASCII_WEIGHT
-from proxy.guards.text.normalize import build_partial_readings
+from proxy.guards.text.normalize import View
 from proxy.types.guard import has_context_chars
 
 MAX_WHOLE_CHARS = 8 * 1024 * 1024  # maximum characters kept for a rule that needs the whole text
@@ -204,21 +205,46 @@ class Window:
             return self.close()
         pieces: list[ReleasedText] = []
         if self.held_size:
-            preceding, text = self._preceding, self._text
-            matches = word_scanner.find_matches_as_if_ended(
-                self._cursors, text, preceding, self._text_start, in_json=self._in_json
-            )
+            matches = self._find_matches_as_if_ended()
             for match in sorted([*self._pending, *matches], key=_sort_key):
                 if self._tallies[match.rule].rule.can_block:
                     self._mask_or_block(match, pieces)
                 self._release_masked(match, pieces)  # counted later, when the match is final
-            self._release_unchanged_text(self._text_start + len(text), pieces)
+            self._release_unchanged_text(self._text_start + len(self._text), pieces)
         last = (self._text or self._preceding)[-1:]
         if last and last != BLOCK_SEPARATOR:  # the client does not get the separator
             self._text += BLOCK_SEPARATOR
             self._length += 1
             self._released = self._length
         return pieces
+
+    def _find_matches_as_if_ended(self) -> list[TextMatch]:
+        """Return the matches in the held text that are not final, as if the text ended."""
+        base, in_json = self._text_start, self._in_json
+        views = normalize.build_partial_readings(
+            self._text, self._preceding, in_json=in_json, max_run=MAX_RUN_CHARS, is_final=True
+        ).views
+        return [
+            replace(match, start=match.start + base, end=match.end + base)
+            for cursor in self._cursors
+            if cursor.may_withhold
+            for match in findings.find_matches(
+                cursor.tally, cursor.rule, views, cursor.inspect_from - base
+            )
+            if match.start + base >= cursor.final_end and match.end + base > cursor.last_match_end
+        ]
+
+    def _count_whole_text_matches(self, text: str) -> None:
+        """Count the matches of rules that need the whole text and do not enforce.
+
+        In a long text, these rules inspect only the first reading, as in whole responses.
+        """
+        is_long = len(text) > documents.BATCH_CHARS
+        views = (View(text),) if is_long else normalize.build_views(text, in_json=self._in_json)
+        for cursor in self._cursors:
+            if cursor.lookback is None:
+                for match in findings.find_matches(cursor.tally, cursor.rule, views):
+                    cursor.tally.count_finding(match.kind, match.score)
 
     def close(self) -> list[ReleasedText]:
         whole_text = "".join(self._parts or ())
@@ -227,7 +253,7 @@ class Window:
         if self._text:
             self._inspect(self._cursors, final=True)
         if whole_text and not self._needs_whole:
-            word_scanner.count_whole_text_matches(self._cursors, whole_text, in_json=self._in_json)
+            self._count_whole_text_matches(whole_text)
         pieces = self._release()
         self._text = self._preceding = ""
         self._text_start = self._begin = self._final_end = self._released = self._length
@@ -271,7 +297,7 @@ class Window:
         preceding = text[start - 1] if start else self._preceding
         text = text[start:] if start else text
         max_run = None if self._needs_whole else MAX_RUN_CHARS
-        read = build_partial_readings(
+        read = normalize.build_partial_readings(
             text, preceding, in_json=in_json, max_run=max_run, min_run=self._min_run, is_final=final
         )
         for cursor in cursors:

@@ -7,10 +7,9 @@ decide that, only the end of the held text is read, so each word is released as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
-from proxy.guards.findings import CONTEXT_MARGIN, RuleCursor, TextMatch, find_matches
+from proxy.guards.findings import CONTEXT_MARGIN, RuleCursor
 from proxy.guards.matching.pattern_syntax import (
     SPACE_CHARACTERS,
     UNSPACED_LETTER,
@@ -18,41 +17,8 @@ from proxy.guards.matching.pattern_syntax import (
 )
 from proxy.guards.text.base64_text import MAX_RUN_CHARS
 from proxy.guards.text.disguises import find_trailing_markup, has_no_disguise
-from proxy.guards.text.documents import BATCH_CHARS
-from proxy.guards.text.normalize import PartialReadings, View, build_partial_readings, build_views
+from proxy.guards.text.normalize import PartialReadings, View, build_partial_readings
 from proxy.types.partial_matcher import PartialMatcher
-
-
-def find_matches_as_if_ended(
-    cursors: Sequence[RuleCursor], text: str, preceding: str, base: int, *, in_json: bool
-) -> list[TextMatch]:
-    """Return the matches in a held text that are not final, as if the text ended.
-
-    The text begins at ``base`` and follows the character ``preceding``.
-    """
-    views = build_partial_readings(
-        text, preceding, in_json=in_json, max_run=MAX_RUN_CHARS, is_final=True
-    ).views
-    return [
-        replace(match, start=match.start + base, end=match.end + base)
-        for cursor in cursors
-        if cursor.may_withhold
-        for match in find_matches(cursor.tally, cursor.rule, views, cursor.inspect_from - base)
-        if match.start + base >= cursor.final_end and match.end + base > cursor.last_match_end
-    ]
-
-
-def count_whole_text_matches(cursors: Sequence[RuleCursor], text: str, *, in_json: bool) -> None:
-    """Count the matches of rules that need the whole text and do not enforce.
-
-    In a long text, these rules inspect only the first reading, as in whole responses.
-    """
-    views = (View(text),) if len(text) > BATCH_CHARS else build_views(text, in_json=in_json)
-    for cursor in cursors:
-        if cursor.lookback is None:
-            for match in find_matches(cursor.tally, cursor.rule, views):
-                cursor.tally.count_finding(match.kind, match.score)
-
 
 STEP_CHARS = 24  # characters that are inspected together, about three words
 UNSPACED_STEP_CHARS = 6  # the same for scripts without spaces
@@ -131,10 +97,9 @@ class WordScanner:
             if cursor.tally.error is not None or cursor_at >= end:
                 continue
             readings = [_get_span_reading(view, cursor, cursor_at, end) for view in read.views]
-            if not cursor.has_open_match and not any(
-                not is_word_end(reading[-1:]) or matcher.may_end_in_partial_match(reading)
-                for reading in readings
-            ):
+            are_ended = all(is_word_end(reading[-1:]) for reading in readings)
+            may_begin = not are_ended or any(map(matcher.may_end_in_partial_match, readings))
+            if not (cursor.has_open_match or may_begin):
                 cursor.final_end = base + start + end
                 continue
             place = find_undecided_position(read, cursor, matcher, cursor_at)

@@ -31,9 +31,8 @@ def walk_response_document(
     """Walk over a response of any API family, or with ``is_event`` over one event of a stream."""
     if inspects_every_string(family):
         root = Node(path=(), value=document, kind="content", role="assistant")
-        return walk.walk_values(
-            _iter_members(root, document), _iter_members, is_response=True, is_event=False
-        )
+        members = _iter_members(root, document)
+        return walk.walk_values(members, _iter_members, is_response=True, is_event=False)
     return walk.walk_response(document, is_event=is_event)
 
 
@@ -55,9 +54,8 @@ def _iter_members(node: Node, value: Json) -> Iterator[Node | Opaque]:
     if node.kind == "content" and "logprobs" in remaining_members:
         path, shown_text = (*node.path, "logprobs"), value.get("text", value.get("delta"))
         yield from walk.iter_joined_unshown_logprobs(path, value["logprobs"], shown_text)
-        remaining_members = {
-            name: item for name, item in remaining_members.items() if name != "logprobs"
-        }
+        remaining_members = {**remaining_members}
+        del remaining_members["logprobs"]
     yield from walk.iter_members(node, remaining_members, is_message_part=True)
 
 

@@ -6,7 +6,6 @@ A rule with a lookback inspects a long text piece by piece.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -63,9 +62,7 @@ class RuleInspection:
     number: int
     matches: list[tuple[int, findings.TextMatch]] = field(default_factory=list)
     failure: GuardBlocked | None = None
-    _by_text: defaultdict[int, list[findings.TextMatch]] = field(
-        default_factory=partial(defaultdict, list)
-    )
+    _by_text: dict[int, list[findings.TextMatch]] = field(default_factory=dict)
 
     @property
     def has_failed(self) -> bool:
@@ -150,9 +147,7 @@ class RuleInspection:
         These are earlier matches of each text, and matches within the cut part of one message:
         cutting may cause a match that the whole message does not have.
         """
-        known_matches = {
-            part.text_index: [*self._by_text[part.text_index]] for part in joined.parts
-        }
+        known_matches = {number: [*self._by_text.get(number, ())] for number, *_ in joined.parts}
         for start, end in joined.message_spans:
             matches = self._find_matches(normalize.build_views(joined.text.text[start:end]))
             shifted = (replace(m, start=m.start + start, end=m.end + start) for m in matches)
@@ -172,7 +167,7 @@ class RuleInspection:
         )
         if final_end > cursor.final_end:
             # Long base64 was inspected before.
-            known = MergedMatchSpans.from_matches(self._by_text[piece.text_index])
+            known = MergedMatchSpans.from_matches(self._by_text.get(piece.text_index, ()))
             found = cursor.find_new_matches(read.views, piece.base, final_end, self._remaining_s)
             matches = [match for match in found if not known.contains(match)]
         if not self.has_failed:
@@ -191,7 +186,7 @@ class RuleInspection:
 
     def _add_match(self, text_index: int, match: findings.TextMatch) -> None:
         self.matches.append((text_index, match))
-        self._by_text[text_index].append(match)
+        self._by_text.setdefault(text_index, []).append(match)
 
 
 def finds_spans(rule: GuardRule) -> bool:
