@@ -93,6 +93,12 @@ TEXTLESS_TYPES = frozenset({bool, float, int, type(None)})
 """Types of JSON values without texts."""
 
 
+def _is_opaque_base64(value: Any) -> bool:
+    """Return True if a value is base64 without a text."""
+    data = parse_encoded_data(value, allow_bare_base64=True) if isinstance(value, str) else None
+    return data is not None and data.text is None and not value.startswith("data:")
+
+
 def _is_numbers_or_opaque_base64(value: Any) -> bool:
     """Return True if a value is numbers, or more than 256 characters of base64 without a text."""
     if isinstance(value, str):
@@ -102,14 +108,8 @@ def _is_numbers_or_opaque_base64(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(number, int | float) for number in value)
 
 
-def _is_opaque_base64(value: str) -> bool:
-    """Return True if a value is base64 without a text."""
-    data = parse_encoded_data(value, allow_bare_base64=True)
-    return data is not None and data.text is None and not value.startswith("data:")
-
-
 def _is_signature(value: Any) -> bool:
-    return is_null_or_word(value) or (isinstance(value, str) and _is_opaque_base64(value))
+    return is_null_or_word(value) or _is_opaque_base64(value)
 
 
 _FILTER = "content_filter_results"

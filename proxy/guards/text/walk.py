@@ -43,7 +43,6 @@ KNOWN_MEMBERS = members.MEMBERS_WITHOUT_TEXT.union(
     (row.name for row in ROWS), (each.name for each in MEMBER_FIELDS.values() if each.is_api_name)
 )
 """Known names of members; all others are inspected like values."""
-_MAX_IGNORED_DEPTH = 6  # steps of a path; deeper members are never ignored
 # Members with free-form numbers and names.
 _FREE_FORM_KINDS = frozenset({"arguments", "metadata", "schema", "tool"})
 
@@ -302,8 +301,7 @@ def iter_members(
     if len(node.path) == 2 and node.path[0] in ("messages", "input"):
         role = members.infer_item_role(value) or role
     plain = base64_text.get_declared_type(value, node.data_claim)
-    is_level = is_response and len(node.path) < _MAX_IGNORED_DEPTH
-    level = _get_item_level(node.path) if is_level else ()
+    level = _get_item_level(node.path) if is_response else ()
     for name, item in value.items():
         path = (*node.path, name)
         if level and members.is_ignored_member(level, name, item):
@@ -331,8 +329,8 @@ def iter_members(
 
 def _get_item_level(path: Path) -> tuple[str, ...]:
     """Return the names in the path of a list item of a response, empty for any other value."""
-    names = tuple(step for step in path if isinstance(step, str))
-    return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
+    is_item = len(path) in (2, 5) and isinstance(path[-1], int)
+    return tuple(step for step in path if isinstance(step, str)) if is_item else ()
 
 
 def iter_joined_unshown_logprobs(path: Path, logprobs: Any, shown_text: Any) -> Iterator[Node]:

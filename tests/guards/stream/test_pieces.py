@@ -77,16 +77,14 @@ def typed(*texts: str, **options: Any) -> list[Json]:
 @for_each(
     "contents",
     [
-        [typed("a sec", "ret, yes")],
-        [["a sec", "ret, yes"]],
+        [typed("a sec", "ret, yes")], [["a sec", "ret, yes"]],
         [typed("a s", "ec"), typed("r", "et, yes")],
         [typed("a sec"), [{"type": "reference", "ids": [1]}, *typed("ret, yes")]],
-        ["a sec", typed("ret, yes")],
-        [typed("a sec"), "ret, yes"],
+        ["a sec", typed("ret, yes")], [typed("a sec"), "ret, yes"],
         [typed("a sec", index=3), typed("ret, yes", index=3)],
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_parts_of_a_message_are_one_text(contents: list[Any]) -> None:
     chunks = [chunk({"content": content}) for content in contents]
 

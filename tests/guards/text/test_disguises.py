@@ -20,15 +20,13 @@ from tests.guards.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 @for_each(
     ("text", "results"),
     [
-        ("&#65;&#x42;&amp;", ["A", "B", "&"]),
-        ("&#65&#x42 &#67x", ["A", "B", "C"]),
-        ("&shyx &shy;", ["\xad", "\xad"]),
-        ("&amp &none; &#1234567890123 &#x1234567890abc", []),
+        ("&#65;&#x42;&amp;", ["A", "B", "&"]), ("&#65&#x42 &#67x", ["A", "B", "C"]),
+        ("&shyx &shy;", ["\xad", "\xad"]), ("&amp &none; &#1234567890123 &#x1234567890abc", []),
         (r"\x41\u{42}\U00000043\u0044", ["A", "B", "C", "D"]),
         (r"\ud83d\ude00 \ud83d \xg \u{} \u{110000} \U00110000", ["\U0001f600"]),
         ("%41%C3%A9%FF", ["A", "é"]),
     ],
-)
+)  # fmt: skip
 def test_escapes_are_decoded(text: str, results: list[str]) -> None:
     assert [name for _, _, name in disguises.find_escapes(text)] == results
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import copy
 import json
-from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
@@ -18,6 +17,7 @@ from proxy.guards.text.walk import MemberName
 from tests.for_each import for_each
 from tests.guards.doubles import Ticks, rule
 from tests.guards.growth import lines
+from tests.guards.text.test_base64_text import PLACES
 
 TREE = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=4),
@@ -36,11 +36,8 @@ BODY = st.dictionaries(
 @given(BODY)
 def test_replacement_copies_the_document(body: dict[str, Any]) -> None:
     document_before = copy.deepcopy(body)
-    texts = [
-        text
-        for text in collect_request_texts(body).texts
-        if not isinstance(text.path[-1], MemberName)
-    ]
+    texts = collect_request_texts(body).texts
+    texts = tuple(text for text in texts if not isinstance(text.path[-1], MemberName))
 
     changed = replace_texts(body, {text.path: f"{text.text}!" for text in texts if text.in_json})
     repeated = {text.path: text.text for text in collect_request_texts(changed).texts}
@@ -105,12 +102,6 @@ MASKS = (
     rule("a-bomb", name="heads", action="mask"),
     rule("to/make", name="written", action="mask"),
 )
-PLACES: dict[str, Callable[[Any], Any]] = {
-    "content": lambda source: {"messages": [{"role": "user", "content": source}]},
-    "a name": lambda source: {"metadata": {source: 1}},
-    "a file": lambda source: {"messages": [{"content": [{"file": {"file_data": source}}]}]},
-    "arguments": lambda source: {"messages": [{"function_call": {"arguments": source}}]},
-}
 
 
 async def mask(body: Any) -> Any:
@@ -143,12 +134,16 @@ async def test_data_is_masked_decoded_and_as_written() -> None:
 
 
 async def test_masked_media_type_keeps_the_picture() -> None:
-    def body(source: str) -> Any:
-        return {"messages": [{"content": [{"image_url": {"url": source}}]}]}
+    before, after = (
+        {
+            "messages": [
+                {"content": [{"image_url": {"url": f"data:image/{of};base64,iVBORw0KGgo="}}]}
+            ]
+        }
+        for of in ("a-bomb", "[WORD]")
+    )
 
-    changed = await mask(body("data:image/a-bomb;base64,iVBORw0KGgoAAA=="))
-
-    assert changed == body("data:image/[WORD];base64,iVBORw0KGgoAAA==")
+    assert await mask(before) == after
 
 
 async def test_file_is_masked_in_type_and_letters() -> None:
@@ -165,16 +160,12 @@ def test_masked_text_has_no_log_probs() -> None:
             {"message": {"content": "ok"}, "logprobs": {"content": [{"token": "ok"}]}},
         ]
     }
-    assert ("choices", 1, "logprobs") in {
-        text.path for text in collect_response_texts(answer).texts
-    }
+    paths = {text.path for text in collect_response_texts(answer).texts}
+    assert ("choices", 1, "logprobs") in paths
 
     changed = replace_texts(
         answer, {("choices", 0, "message", "content"): "a x", ("choices", 1, "logprobs"): "x"}
     )
 
-    assert [choice["logprobs"] for choice in changed["choices"]] == [
-        None,
-        None,
-        {"content": [{"token": "ok"}]},
-    ]
+    kept = {"content": [{"token": "ok"}]}
+    assert [choice["logprobs"] for choice in changed["choices"]] == [None, None, kept]

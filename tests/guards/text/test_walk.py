@@ -108,17 +108,12 @@ def contains_mark(body: dict[str, Any]) -> bool:
 
 
 def test_texts_have_kinds_and_roles() -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}
     body = {
         "messages": [
             {"role": "system", "content": "be good"},
             {"role": "user", "name": "ann", "content": [{"type": "text", "text": "hi"}]},
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [
-                    {"type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}
-                ],
-            },
+            {"role": "assistant", "content": None, "tool_calls": [call]},
         ],
         "user": "u1",
         "stop": ["END"],
@@ -150,14 +145,8 @@ def test_kinds_are_a_closed_set() -> None:
         ({"prompt": [1, 2]}, Opaque(("prompt",), "tokens")),
         ({"prompt": [[1, 2], [3]]}, Opaque(("prompt", 0), "tokens")),
         ({"images": ["https://example.test/cat"]}, Opaque(("images",), "images")),
-        (
-            {
-                "messages": [
-                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}
-                ]
-            },
-            Opaque(("messages", 0, "content", 0, "image_url"), "image_url"),
-        ),
+        ({"messages": [{"content": [{"type": "image_url", "image_url": {"url": "u"}}]}]},
+            Opaque(("messages", 0, "content", 0, "image_url"), "image_url")),
         ({"messages": [{"content": [{"source": {"media_type": "image/png", "data": "AA"}}]}]},
             Opaque(("messages", 0, "content", 0, "source"), "file")),
         ({"messages": [{"role": "tool", "content": [{"mimeType": "image/png", "data": "AA"}]}]},
@@ -217,12 +206,8 @@ TEXTS = [
     "place",
     [
         lambda source: {"messages": [{"role": "user", "content": source}]},
-        lambda source: {
-            "messages": [{"role": "user", "content": [{"image_url": {"url": source}}]}]
-        },
-        lambda source: {
-            "messages": [{"role": "user", "content": [{"file": {"file_data": source}}]}]
-        },
+        lambda source: {"messages": [{"content": [{"image_url": {"url": source}}]}]},
+        lambda source: {"messages": [{"content": [{"file": {"file_data": source}}]}]},
         lambda source: {"unknown": source},
     ],
 )
@@ -250,15 +235,10 @@ def test_response_data_is_inspected(source: str, message: Callable[[str], dict[s
     [
         {"choices": [{"message": {"tool_calls": [{"function": {"arguments": {"id": MARK}}}]}}]},
         {"choices": [{"message": {"content": [{"model": MARK, "index": MARK}]}}]},
-        {"choices": [{"usage": MARK, "object": MARK}]},
-        {"choices": [{"finish_reason": MARK}]},
-        {"choices": [{"index": MARK}]},
-        {"id": {"a": MARK}},
-        {"created": MARK},
-        {"usage": {"note": MARK}},
-        {"usage": {MARK: 1}},
-        {"usage": {"prompt_tokens_details": {"note": MARK}}},
-        {"data": [{"embedding": [MARK]}]},
+        {"choices": [{"usage": MARK, "object": MARK}]}, {"choices": [{"finish_reason": MARK}]},
+        {"choices": [{"index": MARK}]}, {"id": {"a": MARK}}, {"created": MARK},
+        {"usage": {"note": MARK}}, {"usage": {MARK: 1}},
+        {"usage": {"prompt_tokens_details": {"note": MARK}}}, {"data": [{"embedding": [MARK]}]},
         {"data": [{"embedding": f"{MARK}, not a vector"}]},
         {"data": [{"embedding": f"{MARK}AAA"}]},
         {"data": [{"embedding": f"data:image/{MARK};base64,iVBORw0KGgo="}]},
@@ -266,13 +246,10 @@ def test_response_data_is_inspected(source: str, message: Callable[[str], dict[s
         {"unknown": [{"id": MARK}]},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_members_are_skipped_only_by_place_and_type(answer: dict[str, Any]) -> None:
-    read = {
-        reading.cased
-        for text in collect_response_texts(answer).texts
-        for reading in build_views(text.text)
-    }
+    texts = collect_response_texts(answer).texts
+    read = {view.cased for text in texts for view in build_views(text.text)}
     assert [text for text in read if MARK in text]
 
 
@@ -305,21 +282,12 @@ def test_log_probs_are_read_in_linear_time() -> None:
         tokens = [{"token": f"a{n}", "top_logprobs": [{"token": f"b{n}"}]} for n in range(size)]
         return lines(lambda: list_unshown_logprob_texts({"content": tokens}, ""))
 
+    def read_names(size: int) -> None:
+        names = [{f"b{n}": 0} for n in range(size)]
+        list_unshown_logprob_texts({"tokens": [*map(str, range(size))], "top_logprobs": names}, "")
+
     assert read(2000) < 3 * read(1000)
-    assert (
-        grown(
-            lambda size: list_unshown_logprob_texts(
-                {
-                    "tokens": [*map(str, range(size))],
-                    "top_logprobs": [{f"b{n}": 0} for n in range(size)],
-                },
-                "",
-            ),
-            1000,
-            1000 * TIMES,
-        )
-        < LINEAR
-    )
+    assert grown(read_names, 1000, 1000 * TIMES) < LINEAR
 
 
 ANSWERS: list[dict[str, Any]] = [
@@ -347,9 +315,8 @@ ANSWERS: list[dict[str, Any]] = [
 
 @for_each("answer", ANSWERS, ids=str)
 def test_every_text_of_a_response_is_found(answer: dict[str, Any]) -> None:
-    texts = collect_response_texts(
-        {"id": "1", "model": "m", "usage": {"total_tokens": 3}, **answer}
-    ).texts
+    head = {"id": "1", "model": "m", "usage": {"total_tokens": 3}}
+    texts = collect_response_texts({**head, **answer}).texts
 
     assert [text for text in texts if MARK in text.text]
     assert all(text.role == "assistant" for text in texts)

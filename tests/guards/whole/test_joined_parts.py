@@ -191,16 +191,14 @@ async def test_whole_text_rule_inspects_each_part() -> None:
     [
         (
             lambda n: {"messages": [{"content": [{"text": "a secret"}, "the se", "cret"]}] * n},
-            lambda n: 3 * n,
-            200,
+            lambda n: 3 * n, 200,
         ),
         (
             lambda n: body({"text": "a secret. " * n}, {"text": "the "}, {"text": "secret"}),
-            lambda n: n + 1,
-            400,
+            lambda n: n + 1, 400,
         ),
     ],
-)
+)  # fmt: skip
 def test_many_messages_and_findings_take_linear_time(
     build: Any, match_count: Any, size: int
 ) -> None:
