@@ -68,10 +68,9 @@ def open_part(matcher: PartialMatcher | None, text: str, start: int = 0) -> str:
 )  # fmt: skip
 def test_partial_match_at_the_end_is_open(detector: object, text: str, pending: str) -> None:
     matcher = get_partial_matcher(detector)
-    assert matcher is not None
 
     assert open_part(matcher, text) == pending
-    if pending and text.isascii():
+    if matcher is not None and pending and text.isascii():
         assert matcher.ends_in_partial_match(text.encode())
 
 

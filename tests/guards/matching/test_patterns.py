@@ -33,13 +33,18 @@ def test_positions_equal_those_of_re(text: str) -> None:
     assert findings == [match.span() for match in re.finditer("a[é🌊]|🌊é+ ?", text)]
 
 
-def test_case_is_ignored_in_any_alphabet_if_requested() -> None:
-    assert spans(one_pattern("(?i)мельница|mühle"), "МЕЛЬНИЦА, MÜHLE") == ["МЕЛЬНИЦА", "MÜHLE"]
-
-
-def test_anchors_see_text_before_the_search_position() -> None:
-    assert spans(one_pattern("^mill"), "millmill") == ["mill"]
-    assert spans(one_pattern(r"\bmill"), "millmill mill") == ["mill", "mill"]
+@for_each(
+    ("regex", "text", "found"),
+    [
+        ("(?i)мельница|mühle", "МЕЛЬНИЦА, MÜHLE", ["МЕЛЬНИЦА", "MÜHLE"]),
+        ("^mill", "millmill", ["mill"]),
+        (r"\bmill", "millmill mill", ["mill", "mill"]),
+    ],
+)
+def test_pattern_is_found_with_its_flags_and_anchors(
+    regex: str, text: str, found: list[str]
+) -> None:
+    assert spans(one_pattern(regex), text) == found
 
 
 @for_each(
@@ -92,17 +97,13 @@ def test_lookback_is_longest_match_and_one_edge(regexes: list[str], lookback: in
     [
         *((regex, "is not a valid RE2 pattern: ") for regex in (r"(a)\1", "a(?=b)", "(?<!a)b")),
         *((regex, "is not a valid RE2 pattern: ") for regex in (r"a\Z", "a{2000}", "(", r"a\Cb")),
+        ("[ж-ю]{900}" * 400, "is not a valid RE2 pattern: .*too large"),
         *((regex, "matches the empty string") for regex in ("", "a*", "^", r"\b", "(|a)", "a?")),
     ],
 )
 def test_unusable_pattern_is_refused(regex: str, problem: str) -> None:
     with pytest.raises(ValueError, match=f"mill: .* {problem}"):
         one_pattern(regex)
-
-
-def test_too_large_repetition_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"mill: .* is not a valid RE2 pattern: .*too large"):
-        one_pattern("[ж-ю]{900}" * 400)
 
 
 def test_refused_patterns_write_no_output(capfd: pytest.CaptureFixture[str]) -> None:
@@ -137,21 +138,23 @@ def test_repr_hides_patterns() -> None:
     assert "mill" not in repr(one_pattern("mill"))
 
 
-def test_higher_score_splits_the_lower_one() -> None:
-    phone, card = Finding(0, 12, "phone", 0.6), Finding(4, 8, "card", 1.0)
-
-    assert trim_overlaps([phone, card]) == [
-        Finding(0, 4, "phone", 0.6),
-        card,
-        Finding(8, 12, "phone", 0.6),
-    ]
-
-
-def test_equal_scores_keep_the_earlier_then_longer_one() -> None:
-    assert trim_overlaps([Finding(2, 9, "b"), Finding(0, 5, "a"), Finding(0, 3, "c")]) == [
-        Finding(0, 5, "a"),
-        Finding(5, 9, "b"),
-    ]
+@for_each(
+    ("findings", "trimmed"),
+    [
+        (
+            [Finding(0, 12, "phone", 0.6), Finding(4, 8, "card", 1.0)],
+            [Finding(0, 4, "phone", 0.6), Finding(4, 8, "card"), Finding(8, 12, "phone", 0.6)],
+        ),
+        (
+            [Finding(2, 9, "b"), Finding(0, 5, "a"), Finding(0, 3, "c")],
+            [Finding(0, 5, "a"), Finding(5, 9, "b")],
+        ),
+    ],
+)
+def test_higher_score_then_earlier_then_longer_finding_wins(
+    findings: list[Finding], trimmed: list[Finding]
+) -> None:
+    assert trim_overlaps(findings) == trimmed
 
 
 FINDINGS = st.lists(
@@ -183,8 +186,4 @@ def test_resolved_findings_cover_the_same_text_once(findings: list[Finding]) -> 
 def test_each_character_keeps_its_highest_score(findings: list[Finding]) -> None:
     for finding in trim_overlaps(findings):
         for place in range(finding.start, finding.end):
-            assert finding.score == max(
-                candidate.score
-                for candidate in findings
-                if candidate.start <= place < candidate.end
-            )
+            assert finding.score == max(f.score for f in findings if f.start <= place < f.end)

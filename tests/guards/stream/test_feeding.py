@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pytest
@@ -128,10 +128,8 @@ class Slow:
     clock: Ticks
     seconds: float
     lookback: int | None = 8
-    sizes: list[int] = field(default_factory=list)
 
     def find(self, text: str) -> Sequence[Finding]:
-        self.sizes.append(len(text))
         self.clock.now += self.seconds
         return ()
 
@@ -154,8 +152,7 @@ async def jobs_of(docs: Sequence[Json], *work: RuleTally) -> list[bool]:
     counting = Counting()
     feeds = StreamFilter.for_rules(work, run_job=counting)
     matches: list[bool] = []
-    frames = made.read(*docs)
-    for frame in frames:
+    for frame in made.read(*docs):
         count_before = counting.jobs
         await feeds.inspect(frame)
         matches.append(counting.jobs > count_before)
@@ -184,22 +181,18 @@ async def test_frame_is_as_heavy_as_its_texts(heavy: bool, doc: Json) -> None:
     assert any(jobs) == heavy
 
 
-async def test_frame_is_as_heavy_as_the_last_inspection_of_its_text() -> None:
+@for_each(
+    ("lookback", "sizes", "expected"),
+    [(40, (60, 60), [False, True]), (4000, (9000, 1, 1), [True, False, False])],
+)
+async def test_frame_is_as_heavy_as_the_last_inspection_if_its_text_is_read(
+    lookback: int, sizes: Sequence[int], expected: list[bool]
+) -> None:
     clock = Ticks()
-    slow = Slow(clock, 2 * LOOP_WEIGHT / WEIGHT_PER_SECOND, lookback=40)
+    slow = Slow(clock, 2 * LOOP_WEIGHT / WEIGHT_PER_SECOND, lookback)
     work = RuleTally(GuardRule("slow", slow, "mask"), clock)
 
-    assert await jobs_of([content("a" * 60)] * 2, work) == [False, True]
-
-
-async def test_text_that_no_window_reads_yet_is_light() -> None:
-    clock = Ticks()
-    slow = Slow(clock, 2 * LOOP_WEIGHT / WEIGHT_PER_SECOND, lookback=4000)
-    work = RuleTally(GuardRule("slow", slow, "mask"), clock)
-
-    jobs = await jobs_of([content("a" * 9000), content("a"), content("a")], work)
-
-    assert jobs == [True, False, False]
+    assert await jobs_of([content("a" * size) for size in sizes], work) == expected
 
 
 async def test_end_of_a_text_is_as_heavy_as_all_of_it() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import pytest
@@ -54,8 +56,8 @@ def test_each_choice_is_masked_as_if_alone(
 ) -> None:
     parts = made.part(), made.part(choice=1)
     values = [
-        made.text_frames(parts[0], pieces(one, cuts)),
-        made.text_frames(parts[1], pieces(two, others)),
+        made.text_frames(part, pieces(text, at))
+        for part, text, at in zip(parts, (one, two), (cuts, others), strict=True)
     ]
     length = max(map(len, values))
     mixed = [item[index] for index in range(length) for item in values if index < len(item)]
@@ -131,13 +133,8 @@ def test_member_without_a_type_is_inspected_across_frames(path: tuple[str | int,
 
     out = fed([made.START, *map(at, ("a s", "ecr", "et.")), made.finished(), made.STOPPED], MASK)
 
-    texts = []
-    for frame in out[1:-2]:
-        value: Any = (frame.doc or {})["choices"][0]
-        for step in path:
-            value = value[step]
-        texts.append(value)
-    assert "".join(texts) == "a [WORD]."
+    choices = [(frame.doc or {})["choices"][0] for frame in out[1:-2]]
+    assert "".join(reduce(getitem, path, choice) for choice in choices) == "a [WORD]."
 
 
 def test_frame_waits_for_all_of_its_texts() -> None:
@@ -240,19 +237,18 @@ def test_values_of_events_without_documents_are_masked() -> None:
     assert out[2].events == (Attach(part, "citation", {**citation, "title": "a [WORD]"}),)
 
 
-def test_too_many_texts_fail_closed() -> None:
-    feeding = StreamFilter.for_rules(tallies(BLOCK))
+def test_texts_beyond_the_bound_fail_closed_and_are_not_stored() -> None:
+    blocking, flagging = (StreamFilter.for_rules(tallies(each)) for each in (BLOCK, FLAG))
+    frames = [
+        made.delta_frame(made.part("arguments", number, closing="json"), "{")
+        for number in range(2 * MAX_STREAMS)
+    ]
 
     with pytest.raises(GuardBlocked):
-        for number in range(MAX_STREAMS + 1):
-            feeding.feed(made.delta_frame(made.part("arguments", number, closing="json"), "{"))
-
-
-def test_texts_beyond_the_bound_are_not_stored() -> None:
-    feeding = StreamFilter.for_rules(tallies(FLAG))
-    for number in range(2 * MAX_STREAMS):
-        frame = made.delta_frame(made.part("arguments", number, closing="json"), "{")
-        assert feeding.feed(frame) == [frame]
+        for frame in frames[: MAX_STREAMS + 1]:
+            blocking.feed(frame)
+    for frame in frames:
+        assert flagging.feed(frame) == [frame]
 
 
 def test_rules_apply_to_their_kinds_only() -> None:

@@ -33,12 +33,8 @@ def call(part: Json) -> Json:
 
 
 def names(outputs: list[Json]) -> list[Any]:
-    calls = [
-        call
-        for document in outputs
-        for choice in document["choices"]
-        for call in choice["delta"].get("tool_calls") or ()
-    ]
+    deltas = [choice["delta"] for document in outputs for choice in document["choices"]]
+    calls = [call for delta in deltas for call in delta.get("tool_calls") or ()]
     return [call.get("function", {}).get("name") or call.get("type") for call in calls]
 
 
@@ -60,13 +56,8 @@ def test_only_first_piece_of_a_type_passes(member: Any, expected: list[str]) -> 
 def test_old_call_name_is_inspected_across_chunks() -> None:
     chunks = [chunk({"function_call": {"name": piece}}) for piece in ("sec", "ret")]
 
-    outputs = fed(chunks, MASK)
-
-    texts = [
-        choice["delta"].get("function_call", {}).get("name") or ""
-        for document in outputs
-        for choice in document["choices"]
-    ]
+    choices = [choice for document in fed(chunks, MASK) for choice in document["choices"]]
+    texts = [each["delta"].get("function_call", {}).get("name") or "" for each in choices]
     assert "secret" not in "".join(texts)
 
 
@@ -113,10 +104,8 @@ def test_numbered_parts_are_one_text() -> None:
 
 def test_thousands_of_parts_are_joined_in_linear_time() -> None:
     def count(size: int) -> int:
-        frames, work = (
-            read(chunk({"content": typed(*["ab"] * size)})),
-            StreamFilter.for_rules(tallies(MASK)),
-        )
+        frames = read(chunk({"content": typed(*["ab"] * size)}))
+        work = StreamFilter.for_rules(tallies(MASK))
         return lines(lambda: [work.feed(frame) for frame in frames])
 
     assert count(800) < 3 * count(400)
@@ -147,13 +136,8 @@ def test_text_in_a_type_is_inspected(value: Any) -> None:
 def test_calls_without_a_number_keep_their_ids() -> None:
     calls = [{"id": id, "function": {"arguments": '{"a": 1}'}} for id in ("one", "two")]
 
-    outputs = fed([chunk({"tool_calls": calls})], MASK)
-
-    parts = [
-        call
-        for document in outputs
-        for call in document["choices"][0]["delta"].get("tool_calls", ())
-    ]
+    deltas = [each["choices"][0]["delta"] for each in fed([chunk({"tool_calls": calls})], MASK)]
+    parts = [call for delta in deltas for call in delta.get("tool_calls", ())]
     assert {call["id"] for call in parts if call["function"]["arguments"]} == {"one", "two"}
 
 
@@ -186,22 +170,15 @@ def chunk_with_member(value: Any, name: str = "note") -> Json:
 def test_first_piece_next_to_the_choices_passes(name: str, stored: Any) -> None:
     chunks = [chunk_with_member(stored(part), name) for part in ("sec", "ret", "sec", "s")]
 
-    assert [document[name] for document in fed(chunks, MASK)] == [
-        stored("sec"),
-        stored(""),
-        stored("sec"),
-        stored(""),
-    ]
+    expected = [stored(text) for text in ("sec", "", "sec", "")]
+    assert [document[name] for document in fed(chunks, MASK)] == expected
     assert fed(chunks, FLAG) == chunks
 
 
 @pytest.mark.parametrize("stored", [str, lambda part: [part]])
 def test_first_piece_in_the_place_of_choices_passes(stored: Any) -> None:
-    frames, work = (
-        read(*(chunk_with_member(stored(part), "choices") for part in ("se", "c"))),
-        tallies(MASK),
-    )
-    parent = StreamFilter.for_rules(work)
+    frames = read(*(chunk_with_member(stored(part), "choices") for part in ("se", "c")))
+    parent = StreamFilter.for_rules(tallies(MASK))
 
     outputs = [safe.doc for frame in frames for safe in parent.feed(frame)]
 
@@ -225,10 +202,7 @@ def test_value_that_is_found_when_repeated_passes_once(stored: Any) -> None:
     assert json.dumps(outputs).count("42") == 1
 
 
-AZURE: Json = {
-    "hate": {"filtered": False, "severity": "safe"},
-    "violence": {"filtered": False, "severity": "safe"},
-}
+AZURE: Json = {key: {"filtered": False, "severity": "safe"} for key in ("hate", "violence")}
 
 
 @for_each("action", [MASK, BLOCK])
