@@ -242,7 +242,8 @@ class CharacterOffsets:
         return self._character, self._character + size
 
     def to_finding(self, start: int, end: int, kind: str, score: float = 1.0) -> Finding:
-        return Finding(*self.to_character_span(start, end), kind=kind, score=score)
+        start_index, end_index = self.to_character_span(start, end)
+        return Finding(start_index, end_index, kind=kind, score=score)
 
     def seek_byte_offset(self, character: int) -> int:
         """Move to a character and return its offset in bytes."""

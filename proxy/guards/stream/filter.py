@@ -143,7 +143,7 @@ class StreamFilter:
             return None
         self._latest = delta.part
         path = delta.slot if delta.slot and frame.doc is not None else (0,)
-        stream.append(HeldText(frame, path, text, delta.part))
+        stream.append(HeldText(frame, path, text, part=delta.part))
         released = stream.feed(text)
         return released if self._opening is None else self._hold_until_start(released)
 
@@ -264,7 +264,7 @@ class StreamFilter:
         self, frame: Frame, open_texts: Sequence[UnfinishedText]
     ) -> Iterator[list[Frame]]:
         texts = [
-            HeldText(frame, text.path, text.text, key if isinstance(key, Part) else None)
+            HeldText(frame, text.path, text.text, part=key if isinstance(key, Part) else None)
             for text, key in open_texts
         ]
         streams = [self._get_or_create_stream(item) for item in open_texts]
