@@ -152,10 +152,13 @@ class PatternSet:
         sources, partials = [*patterns], [*partial_patterns]
         self._count = len(sources)
         self.by_lines = not any(map(_MAY_UNSET_MULTILINE.search, sources))
-        for pattern in sources:
-            _add_pattern(set_, _anchor_at_line_edges(relax_repetitions(pattern)), pattern)
-        for pattern in partials:
-            _add_pattern(set_, relax_repetitions(pattern), pattern)
+        anchored = [_anchor_at_line_edges(relax_repetitions(pattern)) for pattern in sources]
+        added = [*anchored, *map(relax_repetitions, partials)]
+        for relaxed, pattern in zip(added, [*sources, *partials], strict=True):
+            try:
+                set_.Add(relaxed)
+            except re2.error as error:
+                raise ValueError(f"not a valid RE2 pattern: {pattern[:80]}") from error
         try:
             set_.Add(r"\z")  # matches every text: see ``find_candidates``
             with throttled_compilation():
@@ -185,13 +188,6 @@ class PatternSet:
 
     def may_match_or_begin(self, data: bytes) -> bool:
         return self._match(data) != self._nothing
-
-
-def _add_pattern(set_: re2.Set, pattern: str, source_pattern: str) -> None:
-    try:
-        set_.Add(pattern)
-    except re2.error as error:
-        raise ValueError(f"not a valid RE2 pattern: {source_pattern[:80]}") from error
 
 
 def _anchor_at_line_edges(pattern: str) -> str:

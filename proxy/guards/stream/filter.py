@@ -9,7 +9,7 @@ The weight of a frame is the amount of text that its inspection reads, with held
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, Protocol, Self, TypeVar
@@ -43,6 +43,7 @@ from proxy.types.events import (
 
 MAX_STREAMS = 1024  # texts of a response that may have filters at the same time
 MAX_NAME = 1024  # characters of all names in the path of a text
+_END_EVENTS = (PartEnd, Finish, ResponseEnd, Fault)
 T = TypeVar("T")
 
 
@@ -158,7 +159,8 @@ class StreamFilter:
                 complete_texts.append(text)
             else:
                 open_texts.append(UnfinishedText(text, key))
-        ending = chain.from_iterable(map(self._list_ended_streams, frame.events))
+        may_end = any(isinstance(event, _END_EVENTS) for event in frame.events)
+        ending = chain(self._streams.values(), self._idle.values()) if may_end else ()
         weight = sum(stream.filter.estimate_close_work() for stream in ending)
         weight += sum(map(self._estimate_text_weight, open_texts))
         for text in complete_texts:
@@ -208,14 +210,6 @@ class StreamFilter:
         is_json = frame_texts.is_json_text(open_text.key)
         parts = estimate_splitting_weight(text) if is_json else 0
         return TEXT_WEIGHT + documents.estimate_weight(text) + parts
-
-    def _list_ended_streams(self, event: Event) -> Iterable[PartStream]:
-        """Return the streams that an event ends: of its part, of its choice, or all."""
-        if isinstance(event, PartEnd):
-            return filter(None, (self._streams.get(event.part),))
-        if isinstance(event, Finish):
-            return self._list_choice_streams(event.choice)
-        return self._streams.values() if isinstance(event, ResponseEnd | Fault) else ()
 
     def _mask_complete_texts(self, texts: FrameTexts) -> tuple[Frame, list[UnfinishedText]]:
         """Return a frame with its complete texts masked or removed, and the texts to inspect."""

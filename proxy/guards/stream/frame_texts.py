@@ -185,9 +185,8 @@ def _iter_event_texts(
             name_path = (*path, "name") if isinstance(path[-1], int) else path
             yield Text(name_path, event.call.name, "tool", role="assistant")
     elif isinstance(event, Extension):
-        yield from walk_response_value(
-            path, event.value, "other" if event.choice is None else "content"
-        )
+        kind = "other" if event.choice is None else "content"
+        yield from walk_response_value(path, event.value, kind)
     elif event.name == "logprobs":
         delta_text = "".join(delta.text for delta in frame.events if isinstance(delta, Delta))
         for node in walk.iter_joined_unshown_logprobs(path, event.value, delta_text):

@@ -198,9 +198,7 @@ def _collect_plain_messages(messages: Any, texts: list[Text]) -> RolesAlternate 
         if text.__class__ is not str or text[:5] == _DATA:
             return None
         if text:
-            if role == last_role:
-                is_apart = False
-            last_role = role
+            is_apart, last_role = is_apart and role != last_role, role
             texts.append(Text(("messages", place, "content"), text, "content", role=role))
     return is_apart
 
@@ -213,9 +211,7 @@ def collect_plain_response_texts(data: Json) -> Texts | None:
     choice = choices[0]
     if choice.__class__ is not dict or not choice.keys() <= _CHOICE:
         return None
-    if not all(
-        [name == CHOICES or is_ignored_member((), name, value) for name, value in data.items()]
-    ):
+    if not all([name == CHOICES or is_ignored_member((), name, data[name]) for name in data]):
         return None
     texts: list[Text] = []
     for name, value in choice.items():
@@ -236,9 +232,8 @@ def _collect_plain_choice_member(choice_member: str, message: Any, texts: list[T
         if value and name in _KINDS:
             if value.__class__ is not str:
                 return False
-            texts.append(
-                Text((CHOICES, 0, choice_member, name), value, _KINDS[name], role="assistant")
-            )
+            path = (CHOICES, 0, choice_member, name)
+            texts.append(Text(path, value, _KINDS[name], role="assistant"))
         elif (value and (name != "role" or value != "assistant")) or name not in _MEMBERS:
             return False
     return True

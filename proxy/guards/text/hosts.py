@@ -16,9 +16,8 @@ IPV4_NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 def list_hosts(url: str) -> set[str]:
     """Return the hosts of a URL; two if parsers differ on whether a backslash ends the host."""
     authority = re.sub(r"(?i)^(?:[a-z][a-z0-9+.-]*:)?[/\\]*", "", url)
-    return {
-        normalize_host(re.split(ends, authority, maxsplit=1)[0]) for ends in (r"[/?#\\]", r"[/?#]")
-    }
+    ends = (r"[/?#\\]", r"[/?#]")
+    return {normalize_host(re.split(end, authority, maxsplit=1)[0]) for end in ends}
 
 
 def normalize_host(authority: str) -> str:
@@ -70,9 +69,8 @@ def matches_host_entry(host: str, entries: Collection[str]) -> bool:
 
 def is_at_or_below_entry(host: str, entries: Collection[str]) -> bool:
     """Return True if an entry matches the host or is a parent domain of it."""
-    return matches_host_entry(host, entries) or any(
-        parent in entries for parent in _iter_parent_domains(host)
-    )
+    parents = _iter_parent_domains(host)
+    return matches_host_entry(host, entries) or any(parent in entries for parent in parents)
 
 
 def _iter_parent_domains(host: str) -> Iterator[str]:

@@ -213,10 +213,8 @@ def iter_same_role_boundaries(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     A short message is included whole, so that a value cut in three is found.
     """
     for row in _iter_trimmed_message_runs(texts):
-        ends_in_space = all(
-            message[-1].text[-1:].isspace() or next_message[0].text[:1].isspace()
-            for message, next_message in pairwise(row)
-        )
+        edges = (left[-1].text[-1:] + right[0].text[:1] for left, right in pairwise(row))
+        ends_in_space = all(any(map(str.isspace, edge)) for edge in edges)
         for separator in SEPARATORS[:1] if ends_in_space else SEPARATORS:
             yield JoinedParts.from_messages(texts, row, separator)
 

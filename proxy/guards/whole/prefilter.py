@@ -44,11 +44,10 @@ def prefilter_rules(
     if size > remaining:
         return all_rules
     try:
-        joined = (
-            ()
-            if walked_texts.has_no_joined_texts
-            else [joined_text.text.text for joined_text in iter_joined_texts(walked_texts.texts)]
+        joined_texts = (
+            () if walked_texts.has_no_joined_texts else iter_joined_texts(walked_texts.texts)
         )
+        joined = [joined_text.text.text for joined_text in joined_texts]
         lines = "\n".join([*texts, *joined] if joined else texts)
         weight = len(lines) if joined else size
         if weight > remaining:

@@ -246,14 +246,11 @@ def _iter_long_text_pieces(
     A piece begins where the rules continue. If no position was decided, the next piece is longer.
     """
     text = part.text.text
-    cursors = {
-        inspection.number: findings.RuleCursor(
-            inspection.tally, inspection.number, inspection.tally.detector.lookback
-        )
-        for inspection in inspections
-        if finds_spans(inspection.tally.rule)
-        and inspection.tally.rule.applies_to(part.text.role, part.text.kind)
-    }
+    cursors: dict[int, findings.RuleCursor] = {}
+    for inspection in inspections:
+        tally, number = inspection.tally, inspection.number
+        if finds_spans(tally.rule) and tally.rule.applies_to(part.text.role, part.text.kind):
+            cursors[number] = findings.RuleCursor(tally, number, tally.detector.lookback)
     min_run = max(0, min((cursor.lookback or 0 for cursor in cursors.values()), default=0) - 1)
     max_run = 0 if part.text.has_decoded_text else MAX_RUN_CHARS
     base, size = 0, batch
@@ -277,10 +274,8 @@ def _iter_long_text_pieces(
         if is_last:
             return
         end = base + size
-        next_start = min(
-            (cursor.inspect_from for cursor in cursors.values() if cursor.is_incremental),
-            default=end,
-        )
+        starts = (each.inspect_from for each in cursors.values() if each.is_incremental)
+        next_start = min(starts, default=end)
         size_beyond = batch if next_start - base >= batch // 2 else max(batch, size)
         base, size = next_start, end - next_start + size_beyond
 
@@ -318,10 +313,9 @@ async def inspect_in_threads(
                             group.create_task(threads.run_in_thread(job))
     except TimeoutError:  # a running thread continues with a tally that nobody reads
         for inspection in [each for each in inspections if not each.has_failed]:
-            inspections[inspection.number] = _make_empty_inspection(
-                inspection.tally, inspection.number
-            )
-            inspections[inspection.number].record_failure(findings.BUSY)
+            failed = _make_empty_inspection(inspection.tally, inspection.number)
+            failed.record_failure(findings.BUSY)
+            inspections[inspection.number] = failed
     return inspections
 
 

@@ -34,18 +34,6 @@ def test_run_is_split_between_numbers(text: str, parts: list[str]) -> None:
     assert [part.raw for part in split_digit_run(text, 0, len(text))] == parts
 
 
-def numbers(text: str, min_digits: int, max_digits: int, accepted: set[str]) -> list[str]:
-    part = DigitRun(text, 0, len(text))
-    matches = find_numbers(
-        part,
-        min_digits,
-        max_digits,
-        lambda run: float(run.raw in accepted),
-        re.compile("[0-9]+"),
-    )
-    return [number.raw for number, _ in matches]
-
-
 def test_longest_groups_are_tried_first() -> None:
     candidates: list[str] = []
 
@@ -58,14 +46,23 @@ def test_longest_groups_are_tried_first() -> None:
     assert candidates == ["12 345 (67", "12 345", "345 (67 890", "(67 890"]
 
 
-def test_numbers_after_a_match_are_found() -> None:
-    assert numbers("123 456 789 12", 3, 6, {"123 456", "789"}) == ["123 456", "789"]
+@for_each(
+    ("text", "min_digits", "accepted", "expected"),
+    [
+        ("123 456 789 12", 3, {"123 456", "789"}, ["123 456", "789"]),
+        # A long run matches only by its shape.
+        ("12 " * 20 + "345678" + " 12" * 20, 2, {"345678", "12 12"}, ["345678"]),
+    ],
+)
+def test_numbers_are_found_after_a_match_and_in_a_long_run(
+    text: str, min_digits: int, accepted: set[str], expected: list[str]
+) -> None:
+    def score(run: DigitRun) -> float:
+        return float(run.raw in accepted)
 
-
-def test_long_run_matches_only_by_shape() -> None:
-    text = "12 " * 20 + "345678 " + "12 " * 20
-
-    assert numbers(text.strip(), 2, 6, {"345678", "12 12"}) == ["345678"]
+    part = DigitRun(text, 0, len(text))
+    matches = find_numbers(part, min_digits, 6, score, re.compile("[0-9]+"))
+    assert [number.raw for number, _ in matches] == expected
 
 
 @for_each(
@@ -99,11 +96,8 @@ def test_adjacent_characters_extend_a_number(
     start = text.index("5550123")
     part = DigitRun(text, start, start + 7)
 
-    assert (part.is_whole_word, part.ends_longer_token, part.begins_longer_token) == (
-        alone,
-        flag_before,
-        flag_after,
-    )
+    assert part.is_whole_word is alone
+    assert (part.ends_longer_token, part.begins_longer_token) == (flag_before, flag_after)
 
 
 def is_cut_in(kind: str, marked: str) -> bool:

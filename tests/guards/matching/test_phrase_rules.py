@@ -30,17 +30,18 @@ BOOK = PhraseRules(
 )
 
 
-def test_each_rule_locates_its_match() -> None:
-    assert BOOK.find("an Apple, an ape") == [Finding(3, 8, "fruit", 0.5)]
-
-
-def test_text_without_match_has_no_finding() -> None:
-    assert BOOK.find("pears") == BOOK.find("") == []
-
-
-def test_too_long_match_is_ignored() -> None:
-    assert BOOK.find("rhubarbs pie") == []
-    assert [finding.kind for finding in BOOK.find("plum pie")] == ["word"]
+@for_each(
+    ("text", "expected"),
+    [
+        ("an Apple, an ape", [Finding(3, 8, "fruit", 0.5)]),
+        ("plum pie", [Finding(0, 8, "word", 0.7)]),
+        ("rhubarbs pie", []),  # too long
+        ("\ud83d apple", [Finding(2, 7, "fruit", 0.5)]),
+        *((text, []) for text in ("pears", "")),
+    ],
+)
+def test_each_rule_locates_its_match(text: str, expected: list[Finding]) -> None:
+    assert BOOK.find(text) == expected
 
 
 def test_rules_beyond_one_pass_are_found() -> None:
@@ -52,27 +53,21 @@ def test_rules_beyond_one_pass_are_found() -> None:
     assert PhraseRules([], max_chars=10).find("w0x") == []
 
 
-def test_text_with_surrogate_is_searched() -> None:
-    assert [finding.start for finding in BOOK.find("\ud83d apple")] == [2]
+@for_each(
+    ("phrase", "text", "is_match"),
+    [
+        ("größe haben", "größe -- haben", True), ("größe haben", "größehaben", False),
+        ("send <2>money", "send all the money", True),
+        ("send <2>money", "send all of the money", False),
+        ("a <10>b", "a" + " c" * 10 + " b", True), ("my <law>", "my policy", True),
+    ],
+)  # fmt: skip
+def test_phrase_matches_separators_words_between_and_lists(
+    phrase: str, text: str, is_match: bool
+) -> None:
+    pattern = build_phrase_pattern(phrase, {"law": "(?:rule|policy)"})
 
-
-def test_space_matches_any_word_separator() -> None:
-    pattern = re2.compile(build_phrase_pattern("größe haben"))
-
-    assert pattern.search("größe -- haben")
-    assert not pattern.search("größehaben")
-
-
-def test_bounded_number_of_words_may_intervene() -> None:
-    pattern = re2.compile(build_phrase_pattern("send <2>money"))
-
-    assert pattern.search("send all the money")
-    assert not pattern.search("send all of the money")
-    assert re2.search(build_phrase_pattern("a <10>b"), "a" + " c" * 10 + " b")
-
-
-def test_named_list_matches_its_words() -> None:
-    assert re2.search(build_phrase_pattern("my <law>", {"law": "(?:rule|policy)"}), "my policy")
+    assert (re2.search(pattern, text) is not None) is is_match
 
 
 @for_each("written", [r"\pL", r"\PL", r"[\pL\pN]", " "])
@@ -86,12 +81,18 @@ def test_expanded_letter_case_matches_like_ignored_case(written: str) -> None:
     assert regexp.findall(every) == fast.findall(every) != []
 
 
-def test_set_returns_matching_patterns() -> None:
-    pattern_set = PatternSet(["refund", r"order \d+", "parcel"])
-
-    assert list(pattern_set.find_candidates(b"where is my parcel of order 17")) == [1, 2]
-    assert list(pattern_set.find_candidates(b"good morning")) == []
-    assert list(PatternSet([]).find_candidates(b"good morning")) == []
+@for_each(
+    ("patterns", "text", "expected"),
+    [
+        (["refund", r"order \d+", "parcel"], b"where is my parcel of order 17", [1, 2]),
+        (["refund", r"order \d+", "parcel"], b"good morning", []),
+        ([], b"good morning", []),
+    ],
+)
+def test_set_returns_matching_patterns(
+    patterns: list[str], text: bytes, expected: list[int]
+) -> None:
+    assert list(PatternSet(patterns).find_candidates(text)) == expected
 
 
 def test_set_out_of_memory_falls_back() -> None:
@@ -124,11 +125,8 @@ def test_byte_offsets_become_character_offsets() -> None:
     characters = CharacterOffsets(text, data := encode_utf8(text))
 
     words = ("ü", "ß", "🙂", "order")
-    starts = [data.index(word.encode()) for word in words]
-    spans = [
-        characters.to_character_span(position, position + len(word.encode()))
-        for position, word in zip(starts, words, strict=True)
-    ]
+    starts = [(data.index(word.encode()), len(word.encode())) for word in words]
+    spans = [characters.to_character_span(start, start + size) for start, size in starts]
 
     assert [text[start:end] for start, end in spans] == [*words]
     assert characters.seek_byte_offset(len(text)) == len(data)

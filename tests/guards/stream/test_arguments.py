@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.guards.kinds import pii
 from proxy.guards.stream.arguments import ArgumentsFilter
+from proxy.guards.stream.text_filter import ReleasedText
 from proxy.guards.text.json_strings import iter_text_span_per_value, replace_text_spans
 from proxy.types.guard import GuardRule
 from tests.for_each import for_each
@@ -24,6 +25,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )
+
+
+def text_of(released: list[ReleasedText]) -> str:
+    return "".join(piece.text for piece in released)
 
 
 def texts_in(arguments: str) -> list[str]:
@@ -60,16 +65,13 @@ def test_arguments_masked_at_any_cut_stay_json(
 ) -> None:
     arguments = json.dumps([value] if wrapped else {"a": value}, ensure_ascii=ascii_only)
     rules = (rule("secret", "411111", action="mask"),)
-    single, window = (
-        ArgumentsFilter.for_rules(tallies(*rules)),
-        ArgumentsFilter.for_rules(tallies(*rules)),
-    )
+    single, window = (ArgumentsFilter.for_rules(tallies(*rules)) for _ in range(2))
 
-    full_text = "".join(piece.text for piece in [*single.feed(arguments), *single.close()])
+    full_text = text_of([*single.feed(arguments), *single.close()])
     matches = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
     matches += window.close()
 
-    assert "".join(piece.text for piece in matches) == full_text
+    assert text_of(matches) == full_text
     assert sum(piece.size for piece in matches) == len(arguments)
     assert "secret" not in json.dumps(json.loads(full_text))
 
@@ -80,7 +82,7 @@ def test_finding_after_an_escape_keeps_the_escape(joint: str) -> None:
     email = GuardRule("pii", pii.Pii(["email"]), "mask", cased=True)
     window = ArgumentsFilter.for_rules(tallies(email))
 
-    output = "".join(piece.text for piece in [*window.feed(arguments), *window.close()])
+    output = text_of([*window.feed(arguments), *window.close()])
 
     assert json.loads(output) == {"note": f"Write to{joint}[EMAIL]"}
 
@@ -93,20 +95,20 @@ def test_arguments_without_findings_are_unchanged(value: Any, cuts: list[int]) -
     matches = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
     matches += window.close()
 
-    assert "".join(piece.text for piece in matches) == arguments
+    assert text_of(matches) == arguments
     assert not any(piece.is_changed for piece in matches)
 
 
-def test_ended_string_is_released() -> None:
-    window = ArgumentsFilter.for_rules(tallies(rule("secret")))
+@for_each(
+    ("word", "parts", "expected"),
+    [
+        ("secret", ['{"to": "sec', '", "n": 1'], ['{"to": "', 'sec", "n": ']),
+        ("a secret", ["it is a sec", "ret, yes"], ["it ", "is [WORD]"]),
+    ],
+)
+def test_ended_string_and_plain_text_are_released(
+    word: str, parts: list[str], expected: list[str]
+) -> None:
+    window = ArgumentsFilter.for_rules(tallies(rule(word, action="mask")))
 
-    assert "".join(piece.text for piece in window.feed('{"to": "sec')) == '{"to": "'
-    assert "".join(piece.text for piece in window.feed('", "n": 1')) == 'sec", "n": '
-
-
-def test_plain_text_is_inspected_across_words() -> None:
-    window = ArgumentsFilter.for_rules(tallies(rule("a secret", action="mask")))
-
-    assert "".join(
-        p.text for p in [*window.feed("it is a sec"), *window.feed("ret"), *window.close()]
-    ) == ("it is [WORD]")
+    assert [text_of(window.feed(part)) for part in parts] == expected
