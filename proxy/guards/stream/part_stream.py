@@ -94,7 +94,7 @@ class WaitingFrameLoad:
         self._load -= load
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class PartStream:
     """One text, and the frames that wait for it.
 

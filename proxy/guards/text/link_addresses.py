@@ -134,7 +134,7 @@ class EscapedAddressScanner:
         self._read.feed(_ESCAPE.sub(_decode_json_escape, text[:end]))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _UrlScanner:
     """Scans for addresses with a scheme or two slashes.
 
@@ -188,7 +188,7 @@ class _UrlScanner:
         self._before, self._spaced = "", False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _BareAddressScanner:
     """Scans for words that look like an address, such as ``a.example/b`` and ``mailto:a?b``.
 
@@ -228,7 +228,7 @@ class _BareAddressScanner:
         self.is_inside, self.address, self._before, self._quote = False, "", "", preceding_quote
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _LinkTargetScanner:
     """Scans for targets of links and images in Markdown, and of their definitions."""
 
@@ -272,7 +272,7 @@ class _LinkTargetScanner:
             self.address += part[: MAX_HOST_CHARS - len(self.address)]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _TagScanner:
     """Scans for tags of HTML, from their name on.
 
