@@ -154,11 +154,11 @@ class PatternSet:
         self.by_lines = not any(map(_MAY_UNSET_MULTILINE.search, sources))
         anchored = [_anchor_at_line_edges(relax_repetitions(pattern)) for pattern in sources]
         added = [*anchored, *map(relax_repetitions, partials)]
-        for relaxed, pattern in zip(added, [*sources, *partials], strict=True):
+        for relaxed, source_pattern in zip(added, [*sources, *partials], strict=True):
             try:
                 set_.Add(relaxed)
             except re2.error as error:
-                raise ValueError(f"not a valid RE2 pattern: {pattern[:80]}") from error
+                raise ValueError(f"not a valid RE2 pattern: {source_pattern[:80]}") from error
         try:
             set_.Add(r"\z")  # matches every text: see ``find_candidates``
             with throttled_compilation():
