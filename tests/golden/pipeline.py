@@ -6,7 +6,7 @@ The order of events is checked after each stage.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.dialects import DIALECTS
@@ -65,20 +65,17 @@ class Pipeline:
     shown: list[Frame] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        family = FAMILIES[self.upstream]
+        family, client = FAMILIES[self.upstream], FAMILIES[self.client]
         is_translated = needs_translation(self.client, self.upstream)
-        call = call_of(self.client)
-        shown_as = FAMILIES[self.client].shown_as
-        options = ReadOptions(
-            call, inspect=self.inspect, is_translated=is_translated, shown_as=shown_as
-        )
+        options = ReadOptions(call_of(self.client), inspect=self.inspect)
+        options = replace(options, is_translated=is_translated, shown_as=client.shown_as)
         splits = self.inspect or is_translated
         self.family = family
         self.joiner = SurrogateJoiner()
         self.server = DIALECTS[CLIENTS[self.upstream][0]].server
         self.reader = family.reader(options)
         self.read = OrderChecker(split=splits)
-        is_sequenced = is_translated and FAMILIES[self.client].has_part_events
+        is_sequenced = is_translated and client.has_part_events
         is_sequenced |= self.inspect and family.has_part_events
         self.order = Sequencer() if is_sequenced else None
         self.sequenced = OrderChecker(split=splits, sequenced=is_sequenced)

@@ -115,9 +115,8 @@ class Replay:
         path, defaults = REQUESTS[client]
         body = {"model": MODEL, **defaults, "stream": True, **request}
         headers = {"authorization": f"Bearer {KEY}", "x-headrace-deployment": f"{family}-bare"}
-        async with self.session.post(
-            f"{self.proxy.url}{path}", headers=headers, json=body
-        ) as response:
+        url = f"{self.proxy.url}{path}"
+        async with self.session.post(url, headers=headers, json=body) as response:
             await response.read()
         await self.proxy.sink.wait()
         self.proxy.start_case()
@@ -130,10 +129,8 @@ class Replay:
         family, guard = label.split()
         pieces = events_of(recording.upstream) if pieces is None else pieces
         self.upstream.start_case()
-        self.upstream.by_model = {
-            MODEL: streaming(pieces, recording),
-            FALLBACK: _FROM_FALLBACK[recording.family],
-        }
+        fallback = _FROM_FALLBACK[recording.family]
+        self.upstream.by_model = {MODEL: streaming(pieces, recording), FALLBACK: fallback}
         path, request = REQUESTS[family]
         body = {"model": MODEL, "stream": True, **request}
         if "n=2" in recording.about and family in ("chat", "completions"):
@@ -242,9 +239,7 @@ def _policies(upstream: str) -> str:
     lines = [small]
     for name in names:
         family, guard = name.split("-")
-        target, fallback = (
-            f"[{{{TARGETS[family]}, model: {model}}}]" for model in (MODEL, FALLBACK)
-        )
+        target, fallback = (f"[{{{TARGETS[family]}, model: {m}}}]" for m in (MODEL, FALLBACK))
         lines.append(f"  {name}: {{targets: {target}, fallback: {fallback}, policy: {guard}}}")
     lines += ["policies:", *(f"  {name}: {{{rules}}}" for name, rules in POLICIES.items())]
     return "\n".join(lines)
@@ -257,8 +252,7 @@ async def replaying(folder: Path) -> AsyncIterator[Replay]:
         upstream = await opened.enter_async_context(scripted_upstream())
         policies = _policies(upstream.url)
         proxy = await opened.enter_async_context(running_proxy(folder / "plain", policies))
-        sealing = await opened.enter_async_context(
-            running_proxy(folder / "sealing", policies, id_secrets=(SECRET,))
-        )
+        sealed = running_proxy(folder / "sealing", policies, id_secrets=(SECRET,))
+        sealing = await opened.enter_async_context(sealed)
         session = await opened.enter_async_context(aiohttp.ClientSession())
         yield Replay(upstream, proxy, sealing, session)

@@ -14,10 +14,8 @@ PLACEHOLDER = "{}"
 _NOT_TEXT = frozenset({"role", "id", "type", "data"})
 _OF_EACH_DELTA = frozenset({"logprobs", "obfuscation", "sequence_number"})
 _OF_BLOCK = ("text", "thinking", "partial_json")
-_OF_DELTA = frozenset(
-    {"content", "reasoning_content", "reasoning", "refusal", "transcript", "text", "arguments"}
-    | {"input"}
-)
+_OF_DELTA = frozenset({"content", "reasoning_content", "reasoning", "refusal"})
+_OF_DELTA |= {"transcript", "text", "arguments", "input"}
 
 
 def texts_of(client: str, body: bytes) -> Texts:
@@ -50,11 +48,8 @@ def _message_texts(event: Event) -> Iterator[tuple[tuple[object, ...], str]]:
     if event.kind in ("content_block_start", "content_block_delta"):
         fields = event.document.get("delta") or event.document["content_block"]
         kind = fields["type"].removesuffix("_delta")
-        yield from (
-            ((event.document["index"], kind, name), fields[name])
-            for name in _OF_BLOCK
-            if name in fields
-        )
+        for name in fields.keys() & _OF_BLOCK:
+            yield (event.document["index"], kind, name), fields[name]
 
 
 def _response_texts(event: Event) -> Iterator[tuple[tuple[object, ...], str]]:

@@ -14,11 +14,8 @@ SEARCH_KEY = "hr-search-key"
 BEARER = {"authorization": f"Bearer {KEY}"}
 POLICY = "{limits: [{name: plenty, requests: 1000 per minute, per: key}]}"
 RERANK = {"model": "rerank-1", "query": "capital of France", "documents": ["Paris", "Lyon"]}
-RANKED = {
-    "model": "rerank-1",
-    "results": [{"index": 0, "relevance_score": 0.9}],
-    "usage": {"total_tokens": 7},
-}
+RESULT = {"index": 0, "relevance_score": 0.9}
+RANKED = {"model": "rerank-1", "results": [RESULT], "usage": {"total_tokens": 7}}
 
 
 def digest(key: str) -> str:

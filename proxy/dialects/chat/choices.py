@@ -238,11 +238,7 @@ class ChoiceReader:
             yield MessageUnit(key[1], None, old_call, texts=[events], is_changed=is_changed)
 
     def _read_tool_call(
-        self,
-        call: Json,
-        place: tuple[int, int, Slot],
-        indexes: set[object],
-        response_id: object,
+        self, call: Json, place: tuple[int, int, Slot], indexes: set[object], response_id: object
     ) -> MessageUnit:
         """Read a fragment of a tool call.
 

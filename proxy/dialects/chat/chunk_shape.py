@@ -62,8 +62,4 @@ class ChunkShape:
 
 def _has_events_outside_choices(doc: Json) -> bool:
     """Return True if a document yields events outside of its choices."""
-    return (
-        ("usage" in doc and doc["usage"] is not None)
-        or DETECTIONS_MEMBER in doc
-        or HOOKS_MEMBER in doc
-    )
+    return doc.get("usage") is not None or DETECTIONS_MEMBER in doc or HOOKS_MEMBER in doc

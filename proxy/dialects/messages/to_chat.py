@@ -30,30 +30,21 @@ from proxy.types import Json
 from proxy.types.providers import is_reasoning_call
 
 _CONTENT = make_required(any_of(string(), object_array()))
-_TEXT: Fields = {"text": make_required(string())}
-_SOURCE: Fields = {"source": make_required(mapping())}
+_STRING, _OBJECT = make_required(string()), make_required(mapping())
+_SOURCE: Fields = {"source": _OBJECT}
 
 BLOCK_MEMBERS: Mapping[str, Fields] = {
-    "text": _TEXT,
+    "text": {"text": _STRING},
     "image": _SOURCE,
     "document": _SOURCE,
-    "thinking": {"thinking": make_required(string()), "signature": string()},
-    "redacted_thinking": {"data": make_required(string())},
+    "thinking": {"thinking": _STRING, "signature": string()},
+    "redacted_thinking": {"data": _STRING},
     "search_result": {"content": make_required(object_array())},
-    "tool_reference": {"tool_name": make_required(string())},
-    "tool_use": {
-        "id": make_required(string()),
-        "name": make_required(string()),
-        "input": make_required(mapping()),
-    },
-    "tool_result": {
-        "tool_use_id": make_required(string()),
-        "content": any_of(string(), object_array()),
-    },
+    "tool_reference": {"tool_name": _STRING},
+    "tool_use": {"id": _STRING, "name": _STRING, "input": _OBJECT},
+    "tool_result": {"tool_use_id": _STRING, "content": any_of(string(), object_array())},
 }
 """Members of blocks by type."""
-
-_TYPE = make_required(string())
 
 
 def check_content_blocks(body: Json) -> None:
@@ -86,7 +77,7 @@ def _check_block_members(blocks: Sequence[Json], place: str) -> None:
         block_place = f"{place}.{index}"
         kind: Any = block.get("type")
         if type(kind) is not str:
-            check_member("type", kind, _TYPE, block_place)
+            check_member("type", kind, _STRING, block_place)
         for name, field in BLOCK_MEMBERS.get(kind, {}).items():
             check_member(name, block.get(name), field, block_place)
         if kind == "tool_result" and type(block.get("content")) is list:

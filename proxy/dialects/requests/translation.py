@@ -285,11 +285,7 @@ def _set_parameter(endpoint: Endpoint, body: Json, name: str, value: Any) -> Jso
 
 
 def _cap_parameter(
-    endpoint: Endpoint,
-    body: Json,
-    name: str,
-    bounds: tuple[int, float],
-    obeyed_fields: Collection[str],
+    endpoint: Endpoint, body: Json, name: str, bounds: tuple[int, float], obeyed: Collection[str]
 ) -> Json:
     minimum, maximum = bounds
 
@@ -303,8 +299,8 @@ def _cap_parameter(
 
     body = _change_number_fields(body, name, change)
     bound = _choose_output_limit_name(endpoint, body, name)
-    obeyed = [body.get(name) for name in token_bounds.OUTPUT_LIMIT_FIELDS if name in obeyed_fields]
-    if bound is None or any(value is not None for value in obeyed):
+    limits = [body.get(name) for name in token_bounds.OUTPUT_LIMIT_FIELDS if name in obeyed]
+    if bound is None or any(value is not None for value in limits):
         return body
     return body | {bound: _compute_lowest_output_limit(endpoint, body, maximum)}
 

@@ -201,16 +201,11 @@ def translate_request(
 
 
 def build_untranslated_request(
-    route: TargetRoute,
-    client_endpoint: Endpoint,
-    body: Json,
-    model: str,
-    changes: ParameterOverrides,
+    route: TargetRoute, endpoint: Endpoint, body: Json, model: str, changes: ParameterOverrides
 ) -> TranslatedRequest | None:
     """Return a request whose fields are forwarded unchanged, None if one needs a translation."""
-    if not route.unchanged_fields.issuperset(body) or next(
-        find_restricted_fields(body, route.rules), None
-    ):
+    is_unchanged = route.unchanged_fields.issuperset(body)
+    if not is_unchanged or next(find_restricted_fields(body, route.rules), None):
         return None
     changed = compute_changed_fields(route, body, model, changes)
     if changed is None:
@@ -220,7 +215,7 @@ def build_untranslated_request(
         if is_unchecked and route.checks[name](body[name]) is not None:
             return None
     result = {**body, "model": model, **changed.fields}
-    max_output = 0 if client_endpoint in UNGENERATED_ENDPOINTS else changed.max_output_tokens
+    max_output = 0 if endpoint in UNGENERATED_ENDPOINTS else changed.max_output_tokens
     if "prompt" in result:
         max_output *= count_prompts(result)
     return TranslatedRequest(
@@ -270,9 +265,8 @@ def compute_changed_fields(
     )
     changed_fields = None
     if is_fit:
-        bound = estimate_max_output_per_prompt(
-            changed, route.supported_fields, accepts_zero=route.accepts_zero_bound
-        )
+        zero = route.accepts_zero_bound
+        bound = estimate_max_output_per_prompt(changed, route.supported_fields, accepts_zero=zero)
         changed_fields = ChangedFields(changed, bound)
     if len(cached) >= MAX_CACHED:
         cached.clear()

@@ -122,23 +122,18 @@ class IdSealer:
         return cls(tuple(map(SealSecret.derive, texts)))
 
     def seal(
-        self,
-        key_name: str,
-        deployment: str,
-        target: str,
-        provider_id: str,
-        kind: StateKind = RESPONSES,
+        self, key: str, deployment: str, target: str, provider_id: str, kind: StateKind = RESPONSES
     ) -> str:
-        """Return a provider's id in sealed form for a virtual key.
+        """Return a provider's id in sealed form for the virtual key with the name ``key``.
 
         ``target`` is the id of a target, or for a conversation the name of an upstream. An id that
         is malformed or becomes too long is returned unchanged.
         """
-        is_long = max(len(key_name), len(deployment), len(target)) > MAX_NAME_LENGTH
+        is_long = max(len(key), len(deployment), len(target)) > MAX_NAME_LENGTH
         if is_long or not _PROVIDER_ID.fullmatch(provider_id):
             return provider_id
         plain = _pack_name(deployment) + _pack_name(target) + kind.pack_id(provider_id)
-        sealed = self.secrets[0].seal(key_name, plain)
+        sealed = self.secrets[0].seal(key, plain)
         text = kind.get_prefix(provider_id) + urlsafe_b64encode(sealed).decode().rstrip("=")
         return text if len(text) <= MAX_SEALED_LENGTH else provider_id
 

@@ -197,10 +197,7 @@ def check_and_read_usage(doc: Json, options: ReadOptions) -> DocumentUsage:
 
 
 _CHECKS: Mapping[str, tuple[Callable[[Json], bool], str]] = {
-    "deleted": (
-        lambda doc: doc.get("deleted") is True,
-        "The upstream did not confirm the deletion.",
-    ),
+    "deleted": (lambda d: d.get("deleted") is True, "The upstream did not confirm the deletion."),
     "item": (
         lambda doc: isinstance(doc.get("type"), str),
         "The upstream's response is not a conversation item.",

@@ -28,10 +28,7 @@ from proxy.fields.field_table import get_fields
 from proxy.fields.token_bounds import remove_ranges
 from proxy.types import Call, Endpoint, Json, RequestHead
 
-PATHS: Mapping[Endpoint, str] = {
-    "chat": "/messages",
-    "count_tokens": "/messages/count_tokens",
-}
+PATHS: Mapping[Endpoint, str] = {"chat": "/messages", "count_tokens": "/messages/count_tokens"}
 ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     *(("POST", path, endpoint) for endpoint, path in PATHS.items()),
     *openai.MODEL_ROUTES,

@@ -96,24 +96,15 @@ FINISH_REASONS = {"stop token reached": "stop", "timeout": "length"}
 
 def convert_to_legacy_completion(data: Json) -> Json:
     """Return a response as a legacy completion."""
-    choices = as_objects(data.get("choices"))
-    usage, first = data.get("usage"), choices[0] if choices else {}
-    return {
-        "id": data.get("id"),
-        "object": "text_completion",
-        "created": as_int(first.get("created")),
-        "model": first.get("model"),
-        "choices": [
-            {
-                "index": index,
-                "text": choice.get("text") or "",
-                "logprobs": None,
-                "finish_reason": choice.get("finish_reason"),
-            }
-            for index, choice in enumerate(choices)
-        ],
-        **({"usage": usage} if usage is not None else {}),
-    }
+    choices: list[Json] = []
+    for choice in as_objects(data.get("choices")):
+        text, reason = choice.get("text") or "", choice.get("finish_reason")
+        members = {"text": text, "logprobs": None, "finish_reason": reason}
+        choices.append({"index": len(choices), **members})
+    usage, [first, *_] = data.get("usage"), as_objects(data.get("choices")) or [{}]
+    result: Json = {"id": data.get("id"), "object": "text_completion"}
+    result |= {"created": as_int(first.get("created")), "model": first.get("model")}
+    return {**result, "choices": choices, **({} if usage is None else {"usage": usage})}
 
 
 MULTIMODEL = Dialect(

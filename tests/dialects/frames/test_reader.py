@@ -115,8 +115,7 @@ def read(reader: FamilyFrameReader, pieces: Iterable[bytes]) -> tuple[list[Frame
 
 
 def texts(frames: Iterable[Frame]) -> list[str]:
-    events = [event_ for frame in frames for event_ in frame.events]
-    return [event_.text for event_ in events if isinstance(event_, Delta)]
+    return [e.text for frame in frames for e in frame.events if isinstance(e, Delta)]
 
 
 @pytest.mark.parametrize("wire", [TEXTS + DONE, TEXTS + event(b"{oops")], ids=["good", "broken"])

@@ -25,15 +25,12 @@ def to_messages(*messages: Any, **options: Any) -> dict[str, Any]:
 
 
 def test_system_messages_become_the_system_field() -> None:
-    document = to_messages(
-        {"role": "system", "content": "Be brief."},
-        {"role": "developer", "content": "Be kind."},
-        HELLO,
-    )
+    brief = {"role": "system", "content": "Be brief."}
+    document = to_messages(brief, {"role": "developer", "content": "Be kind."}, HELLO)
 
     assert [block["text"] for block in document["system"]] == ["Be brief.", "Be kind."]
     assert document["messages"] == [HELLO]
-    assert to_messages({"role": "system", "content": "Be brief."}, HELLO)["system"] == "Be brief."
+    assert to_messages(brief, HELLO)["system"] == "Be brief."
 
 
 def test_tool_loop_is_converted() -> None:

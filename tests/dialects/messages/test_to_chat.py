@@ -115,9 +115,7 @@ def test_image_of_a_tool_follows_its_result() -> None:
         ("gpt-4o", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, None),
     ],
 )
-def test_reasoning_models_get_effort(
-    model: str, fields: dict[str, Any], effort: str | None
-) -> None:
+def test_reasoning_models_get_effort(model: str, fields: Any, effort: str | None) -> None:
     chat, losses = to_chat_request(user(TEXT), **fields, model=model)
 
     assert chat.get("reasoning_effort") == effort
@@ -163,9 +161,8 @@ def test_unsupported_field_is_refused_by_name(field: str, options: dict[str, Any
 
 
 def test_user_id_is_converted_and_other_metadata_dropped() -> None:
-    chat, losses = to_chat_request(
-        user(TEXT), metadata={"user_id": "u1", "x": 1}, service_tier="auto"
-    )
+    metadata = {"user_id": "u1", "x": 1}
+    chat, losses = to_chat_request(user(TEXT), metadata=metadata, service_tier="auto")
 
     assert (chat["user"], losses) == ("u1", ("metadata",))
 

@@ -124,10 +124,8 @@ async def test_each_end_has_its_outcome_and_cost(
     status, options, (answered, outcome, source, use) = end
     ended = response(ITEM, status=status, **options)
     events = response_events(item_events(0, ITEM, " Par", "is."), document=ended)
-    gateway.upstream.answer_with(
-        respond(ended) if way == "whole" else stream(events, is_done=False)
-    )
     streamed: Json = {"stream": True} if way == "stream" else {}
+    gateway.upstream.answer_with(stream(events, is_done=False) if streamed else respond(ended))
 
     received = (
         await chat(gateway, **streamed) if client == "chat" else (await gateway.ask(**streamed))[0]

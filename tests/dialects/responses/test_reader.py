@@ -124,10 +124,8 @@ def test_logprobs_and_citations_are_attached() -> None:
     frames = read(response_events([added, part, delta, cited, *remainder]), inspect=True)
 
     attached = [event for frame in frames for event in frame.events if isinstance(event, Attach)]
-    assert [(event.name, event.slot) for event in attached] == [
-        ("logprobs", ("logprobs",)),
-        ("citation", ("annotation",)),
-    ]
+    slots = {event.name: event.slot for event in attached}
+    assert slots == {"logprobs": ("logprobs",), "citation": ("annotation",)}
 
 
 def test_provider_tool_texts_are_read_for_own_clients_only() -> None:
@@ -148,12 +146,8 @@ def test_provider_tool_texts_are_read_for_own_clients_only() -> None:
 
     results = texts(read(stream, inspect=True))
 
-    assert [(part.kind, text) for part, text in results.items()] == [
-        ("server_arguments", '{"a": 1}'),
-        ("code", "out"),
-        ("code", "err"),
-        ("code", "Hi"),
-    ]
+    assert [part.kind for part in results] == ["server_arguments", "code", "code", "code"]
+    assert [*results.values()] == ['{"a": 1}', "out", "err", "Hi"]
     assert texts(read(stream, is_translated=True)) == {}
 
 

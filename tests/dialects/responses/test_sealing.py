@@ -116,10 +116,8 @@ def test_id_with_too_long_names_is_not_sealed() -> None:
 
 
 def test_repr_hides_secret_and_provider_id() -> None:
-    pin = IDS.open(SEALED, PLACE[0])
-
     assert NEW not in repr(IDS)
-    assert "resp_1" not in repr(pin)
+    assert "resp_1" not in repr(IDS.open(SEALED, PLACE[0]))
 
 
 def test_documents_and_events_get_sealed_ids() -> None:
@@ -156,8 +154,7 @@ def test_call_goes_to_the_target_of_its_id() -> None:
     call = call_with_ids(SEALED)
 
     assert call.state_ref == StateRef(SEALED, *STORED_AT, "resp_1")
-    assert call.deployment == "support-chat"
-    assert call.body == {"model": "m"}
+    assert (call.deployment, call.body) == ("support-chat", {"model": "m"})
 
 
 @for_each("text", ["", "resp_1", SEALED[:-1], "x" * 100_000])
@@ -238,17 +235,16 @@ def restored_items(*items: Json, caller: str = PLACE[0]) -> list[Json]:
 def test_foreign_id_is_replaced(text: str) -> None:
     own_value = {**CALL, "id": IDS.seal(*PLACE, "fc_1", kind=ITEMS)}
 
-    thought, calls, repeated = restored_items(
-        {**THOUGHT, "id": text}, own_value, {**THOUGHT, "id": text}
-    )
+    foreign = {**THOUGHT, "id": text}
+    thought, calls, repeated = restored_items(foreign, own_value, foreign)
 
     assert calls == CALL
     assert thought == repeated == {**THOUGHT, "id": thought["id"]}
     assert thought["id"] != text
     assert len(thought["id"]) <= 64
     assert thought["id"].startswith("rs_" if text.startswith("rs_") else "item_")
-    assert thought == restored_items({**THOUGHT, "id": text})[0]
-    assert thought != restored_items({**THOUGHT, "id": text}, caller="search-box")[0]
+    assert thought == restored_items(foreign)[0]
+    assert thought != restored_items(foreign, caller="search-box")[0]
 
 
 def test_encrypted_item_loses_foreign_id() -> None:
@@ -261,6 +257,4 @@ def test_encrypted_item_loses_foreign_id() -> None:
 
 
 def test_empty_id_is_unchanged() -> None:
-    item = {**CALL, "id": ""}
-
-    assert restored_items(item) == [item]
+    assert restored_items({**CALL, "id": ""}) == [{**CALL, "id": ""}]

@@ -192,21 +192,18 @@ async def test_call_with_references_stays_at_their_target(gateway: StatefulProxy
     [in_thread] = await items_of(gateway)
     gateway.upstream.answer_with(stored)
     [local_value] = await items_of(gateway)
+    spare, local = reference(in_thread["id"]), reference(local_value["id"])
 
-    status, _ = await gateway.ask(input=[reference(in_thread["id"])])
+    status, _ = await gateway.ask(input=[spare])
     assert (status, gateway.last.path) == (200, "/spare/v1/responses")
     request_count = len(gateway.upstream.requests)
-    status, body = await gateway.ask(
-        input=[reference(in_thread["id"]), reference(local_value["id"])]
-    )
+    status, body = await gateway.ask(input=[spare, local])
     assert (status, body["error"]["param"]) == (400, "input.1.id")
     for model in ("kept", "resilient", "unheard-of"):
-        assert is_unknown(
-            *await gateway.ask(model=model, input=[reference(local_value["id"])]), local_value["id"]
-        )
+        assert is_unknown(*await gateway.ask(model=model, input=[local]), local_value["id"])
     assert len(gateway.upstream.requests) == request_count
     gateway.upstream.answer_with(respond({"error": {"message": "Later."}}, 503))
-    status, _ = await gateway.ask(input=[reference(local_value["id"])])
+    status, _ = await gateway.ask(input=[local])
     assert status == 503
     assert gateway.last.path == "/v1/responses"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -114,7 +115,7 @@ def test_stream_ended_by_a_guard_has_its_items() -> None:
 
 def test_echoed_request_is_that_of_the_client() -> None:
     document = response(MESSAGE, instructions="as the upstream got it")
-    call = CALL.__class__(head=CALL.head, body={**CALL.body, "instructions": "Be brief."})
+    call = replace(CALL, body={**CALL.body, "instructions": "Be brief."})
     frames = without_bytes(read(response_events(item_events(0, MESSAGE, "x"), document=document)))
 
     documents = [e["response"] for e in streamed(written(frames, call)) if "response" in e]
@@ -211,9 +212,7 @@ def test_logprobs_are_attached_to_their_text() -> None:
         ("content_filter", "incomplete", {"reason": "content_filter"}),
     ],
 )
-def test_status_follows_the_finish_reason(
-    reason: FinishReason, status: str, details: Json | None
-) -> None:
+def test_status_follows_finish_reason(reason: FinishReason, status: str, details: Any) -> None:
     document = accumulated(written(stream(*response_events_of(("text", "A")), reason=reason)))
 
     assert (document["status"], document["incomplete_details"]) == (status, details)
@@ -261,14 +260,9 @@ def test_other_families_get_no_provider_items() -> None:
     started = [event.part.kind for event in frame.events if isinstance(event, PartStart)]
     assert "opaque" not in started
     assert [*texts([frame]).values()][:2] == ["Hm.", "\n\nSo"]
-
-
-def test_other_families_get_reasoning_not_its_summary() -> None:
-    item = {**THOUGHT, "content": [{"type": "reasoning_text", "text": "Long."}]}
-
-    results = texts(read([response(item)], whole=True, is_translated=True))
-
-    assert [*results.values()] == ["Long."]
+    thought = {**THOUGHT, "content": [{"type": "reasoning_text", "text": "Long."}]}
+    frames = read([response(thought)], whole=True, is_translated=True)
+    assert [*texts(frames).values()] == ["Long."]
 
 
 @for_each("options", [{}, {"inspect": True}, {"is_translated": True}])
