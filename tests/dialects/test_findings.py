@@ -147,10 +147,6 @@ def verdict_of(
     return stage, result._replace(action="flag", detections=KINDS[kind].detections)
 
 
-def test_every_enkrypt_detector_has_a_guard() -> None:
-    assert {detection.name for kind in KINDS.values() for detection in kind.detections} == NAMES
-
-
 @for_each(
     ("verdict", "summary", "details"),
     [
@@ -188,14 +184,9 @@ def test_verdict_is_mapped(verdict: Any, summary: Any, details: Any) -> None:
 
 
 def test_guards_with_one_detector_are_joined() -> None:
-    verdicts = [
-        verdict_of("pii", email=1),
-        verdict_of("secrets", 1.0, github=1),
-        verdict_of("topic", 0.9, off_topic=1),
-        verdict_of("topic"),
-        verdict_of("keywords", word=1),
-        verdict_of("keywords", word=2),
-    ]
+    verdicts = [verdict_of("pii", email=1), verdict_of("secrets", 1.0, github=1)]
+    verdicts += [verdict_of("topic", 0.9, off_topic=1), verdict_of("topic")]
+    verdicts += [verdict_of("keywords", word=1), verdict_of("keywords", word=2)]
 
     event = make_enkrypt_detections(verdicts)["input_guardrails"]
 
@@ -211,7 +202,8 @@ def test_failed_guard_reports_no_detection(verdict: str) -> None:
     assert event["input_guardrails"] == {"summary": {}, "details": {}}
 
 
-def test_every_guard_kind_is_reported() -> None:
+def test_every_enkrypt_detector_has_a_guard_and_every_guard_is_reported() -> None:
+    assert {detection.name for kind in KINDS.values() for detection in kind.detections} == NAMES
     event = make_enkrypt_detections([verdict_of(kind) for kind in KINDS])["input_guardrails"]
 
     assert len(event["summary"]) >= len(KINDS) - 4  # some kinds share a name

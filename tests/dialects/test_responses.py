@@ -24,18 +24,14 @@ from tests.for_each import for_each
 
 BEARER = {"authorization": f"Bearer {KEY}"}
 REQUEST: Json = {"model": "gpt-4o-mini", "input": "Name the capital of France."}
-FUNCTION_CALL: Json = {
-    **{"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_1"},
-    **{"name": "look_up", "arguments": '{"place": "Paris"}'},
-}
+FUNCTION_CALL: Json = {"id": "fc_1", "type": "function_call", "status": "completed"}
+FUNCTION_CALL |= {"call_id": "call_1", "name": "look_up", "arguments": '{"place": "Paris"}'}
 FUNCTION: Json = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
 
 
-async def ask(
-    client: ClientSession, to: str | None = None, **options: Any
-) -> tuple[int, bytes, dict[str, str]]:
-    headers, body = BEARER | ({"x-headrace-deployment": to} if to else {}), {**REQUEST, **options}
-    async with client.post("/v1/responses", headers=headers, json=body) as answered:
+async def ask(client: ClientSession, **options: Any) -> tuple[int, bytes, dict[str, str]]:
+    body = {**REQUEST, **options}
+    async with client.post("/v1/responses", headers=BEARER, json=body) as answered:
         lower = {name.lower(): value for name, value in answered.headers.items()}
         return answered.status, await answered.read(), lower
 
@@ -134,8 +130,7 @@ async def test_failed_response_is_an_error(
     "leaning",
     [
         {"previous_response_id": "resp_1"},
-        {"conversation": "conv_1"},
-        {"conversation": {"id": "conv_1"}},
+        *({"conversation": named} for named in ("conv_1", {"id": "conv_1"})),
         {"prompt": {"id": "pmpt_1"}},
         {"background": True},
         {"input": [{"type": "item_reference", "id": "msg_1"}]},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,21 +48,22 @@ def string_paths(value: Any, path: Path = ()) -> Iterator[Path]:
     """Yield the paths of all strings in a JSON value."""
     if isinstance(value, str):
         yield path
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from string_paths(item, (*path, name))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from string_paths(item, (*path, index))
+    for step, item in _children(value):
+        yield from string_paths(item, (*path, step))
+
+
+def _children(value: Any) -> Iterable[tuple[str | int, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
 
 
 def object_paths(value: Any, path: Path = ()) -> Iterator[Path]:
     """Yield the paths of all objects in a JSON value."""
     if isinstance(value, dict):
         yield path
-    if isinstance(value, dict | list):
-        for step, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from object_paths(item, (*path, step))
+    for step, item in _children(value):
+        yield from object_paths(item, (*path, step))
 
 
 def value_at(value: Any, path: Path) -> Any:
@@ -78,11 +79,9 @@ def replaced(value: Any, path: Path, change: Callable[[Any], Any]) -> Any:
     step, remainder = path[0], path[1:]
     if isinstance(value, dict):
         return {**value, step: replaced(value[step], remainder, change)}
-    items: Sequence[Any] = value
-    return [
-        replaced(item, remainder, change) if index == step else item
-        for index, item in enumerate(items)
-    ]
+    items = [*value]
+    items[int(step)] = replaced(value[step], remainder, change)
+    return items
 
 
 def _event(raw: bytes) -> Event:

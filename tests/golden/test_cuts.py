@@ -36,15 +36,11 @@ async def test_cut_bytes_give_the_recorded_output(name: str, replay: Replay) -> 
 async def test_cut_texts_give_the_same_texts(name: str, replay: Replay) -> None:
     recording = read(name)
     family, raw = recording.family, recording.upstream
-    calls = [
-        (f"{client} masked", position)
-        for client in clients(recording)
-        for position in range(1, longest_text(family, raw))
-    ]
+    positions = range(1, longest_text(family, raw))
+    calls = [(f"{client} masked", at) for client in clients(recording) for at in positions]
 
-    outputs = await replay.sent(
-        recording, [(label, cut_texts(family, raw, position)) for label, position in calls]
-    )
+    cut = [(label, cut_texts(family, raw, position)) for label, position in calls]
+    outputs = await replay.sent(recording, cut)
 
     for (label, position), output in zip(calls, outputs, strict=True):
         client, full_value = label.split()[0], recording.outputs[label]
@@ -60,12 +56,8 @@ async def test_cut_texts_give_the_same_texts(name: str, replay: Replay) -> None:
 
 def _common(texts: Texts, other_texts: Texts) -> tuple[Texts, Texts]:
     """Shorten texts to what both have: how much of a failed stream a guard clears may differ."""
-    lengths = {
-        place: min(len(texts[place]), len(other_texts[place]))
-        for place in texts.keys() & other_texts
-    }
-    return _shortened(texts, lengths), _shortened(other_texts, lengths)
-
-
-def _shortened(texts: Texts, lengths: dict[tuple[object, ...], int]) -> Texts:
-    return {place: texts[place][:length] for place, length in lengths.items()}
+    results: tuple[Texts, Texts] = {}, {}
+    for place in texts.keys() & other_texts:
+        length = min(len(texts[place]), len(other_texts[place]))
+        results[0][place], results[1][place] = texts[place][:length], other_texts[place][:length]
+    return results

@@ -18,10 +18,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 ID_OF_ITEM = "item_id"
 """Known exception: events repeat the silent ``id`` of their item under this name."""
 SILENT = {name for names in IGNORED_RESPONSE_MEMBERS.values() for name in names} | {ID_OF_ITEM}
-STRUCTURE = frozenset(
-    {"type", "object", "role", "status", "finish_reason", "stop_reason", "id", "item_id", "call_id"}
-    | {"tool_use_id", "container_id", "data"}
-)
+STRUCTURE = {"type", "object", "role", "status", "finish_reason", "stop_reason", "data"}
+STRUCTURE |= {"id", "item_id", "call_id", "tool_use_id", "container_id"}
 """Members without which a stream cannot be read: not marked together with all others."""
 
 

@@ -42,11 +42,9 @@ async def test_upstreams_get_the_recorded_request(
     path: Path, replay: Replay, update_golden: bool
 ) -> None:
     case = json.loads(path.read_text())
+    client, request = case["client"], case["request"]
 
-    forwarded = {
-        family: await replay.forwarded(case["client"], case["request"], family)
-        for family in UPSTREAMS
-    }
+    forwarded = {name: await replay.forwarded(client, request, name) for name in UPSTREAMS}
 
     if update_golden:
         case["forwarded"] = forwarded

@@ -144,24 +144,19 @@ def test_arguments_of_another_type_are_wrapped() -> None:
 )
 @for_each("is_whole", [True, False])
 def test_each_finish_reason_has_a_stop_reason(finish: Any, stop: str, is_whole: bool) -> None:
-    frames = answer_of(part_of("text", "a"), end=[Finish(0, finish)])
-    calls = answer_of(part_of("arguments", "{}", name="f"), end=[Finish(0, finish)])
-
-    output = json.loads(written(frames, is_whole=True)) if is_whole else message_of(frames)
-    waiting = json.loads(written(calls, is_whole=True)) if is_whole else message_of(calls)
-
-    assert output["stop_reason"] == stop
-    assert waiting["stop_reason"] == ("tool_use" if stop == "end_turn" else stop)
+    of_call = "tool_use" if stop == "end_turn" else stop
+    call = part_of("arguments", "{}", name="f")
+    for part, expected in ((part_of("text", "a"), stop), (call, of_call)):
+        frames = answer_of(part, end=[Finish(0, finish)])
+        output = json.loads(written(frames, is_whole=True)) if is_whole else message_of(frames)
+        assert output["stop_reason"] == expected
 
 
-def test_unknown_usage_is_zero() -> None:
-    assert message_of(answer_of())["usage"] == {"input_tokens": 0, "output_tokens": 0}
-
-
-def test_empty_stream_has_start_and_end() -> None:
+def test_empty_stream_has_start_usage_and_end() -> None:
     names = [name for name, _ in events_of(written([Frame((), last=True)]))]
 
     assert names == ["message_start", "message_delta", "message_stop"]
+    assert message_of(answer_of())["usage"] == {"input_tokens": 0, "output_tokens": 0}
 
 
 def test_keep_alive_is_a_ping() -> None:
@@ -219,6 +214,5 @@ def test_block_is_assembled_from_its_events(block: Json) -> None:
 
 @for_each("content", [None, "text", 5, {}])
 def test_content_of_another_type_has_no_blocks(content: object) -> None:
-    assert [event["type"] for event in make_stream_events(message(content=content))] == [
-        *("message_start", "message_delta", "message_stop")
-    ]
+    names = [event["type"] for event in make_stream_events(message(content=content))]
+    assert names == ["message_start", "message_delta", "message_stop"]

@@ -49,17 +49,13 @@ def delta(text: str, **where: Any) -> Json:
 SUMMARY: list[Json] = [{"type": "summary_text", "text": text} for text in ("First.", "Then.")]
 TEXT: Json = {"type": "output_text", "text": "Yes."}
 REFUSAL: Json = {"type": "refusal", "refusal": "No."}
+THOUGHT = {"id": "rs_0", "type": "reasoning", "summary": SUMMARY}
+SPOKEN = {"id": "msg_1", "type": "message", "content": [TEXT, TEXT, REFUSAL]}
 RICH = response_events(
     [
-        event
-        for event in make_stream_events(
-            response(
-                {"id": "rs_0", "type": "reasoning", "summary": SUMMARY},
-                {"id": "msg_1", "type": "message", "content": [TEXT, TEXT, REFUSAL]},
-                FUNCTION_CALL,
-            )
-        )
-        if "response" not in event
+        e
+        for e in make_stream_events(response(THOUGHT, SPOKEN, FUNCTION_CALL))
+        if "response" not in e
     ],
     [{"type": "response.web_search_call.searching", "item_id": "ws_3", "output_index": 3}],
     item_events(4, OTHER_DOCUMENT, '{"place":', ' "Paris"}'),
@@ -133,15 +129,11 @@ def test_invalid_numbers_are_replaced(odd: Any) -> None:
 
 
 def test_huge_numbers_stay_serializable() -> None:
-    maximum = 2**64 - 1
-    events = [
-        {**item_added(maximum, id="a"), "sequence_number": maximum},
-        drop_members(item_added(0), "output_index"),
-    ]
+    huge = {**item_added(2**64 - 1, id="a"), "sequence_number": 2**64 - 1}
 
-    results = numbered(*events)
+    [_, result] = numbered(huge, drop_members(item_added(0), "output_index"))
 
-    assert results[1]["output_index"] == results[1]["sequence_number"] == 2**53 + 1
+    assert result["output_index"] == result["sequence_number"] == 2**53 + 1
 
 
 def test_unread_events_are_not_counted() -> None:

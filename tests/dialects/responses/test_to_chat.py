@@ -96,17 +96,12 @@ def test_options_are_renamed_for_chat() -> None:
     function = {"name": "f", "parameters": {}, "strict": True}
     schema = {"name": "n", "schema": {"type": "object"}, "strict": True}
     assert chat == {
-        "model": "m",
-        "messages": [{"role": "system", "content": "Be brief."}],
-        "max_completion_tokens": 9,
-        "reasoning_effort": "low",
+        **{"model": "m", "messages": [{"role": "system", "content": "Be brief."}]},
+        **{"max_completion_tokens": 9, "reasoning_effort": "low", "verbosity": "low"},
+        **{"logprobs": True, "top_logprobs": 2, "temperature": 0.5},
         "response_format": {"type": "json_schema", "json_schema": schema},
-        "verbosity": "low",
         "tools": [{"type": "function", "function": function}],
         "tool_choice": {"type": "function", "function": {"name": "f"}},
-        "logprobs": True,
-        "top_logprobs": 2,
-        "temperature": 0.5,
     }
     assert dropped == ("reasoning", "store")
 
