@@ -108,7 +108,7 @@ async def status_of(client: str, context: StatefulProxy, **options: Any) -> int:
     return reply.status
 
 
-@for_each("end", ENDS)
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("way", ["whole", "stream"])
 async def test_each_end_has_its_outcome_and_cost(
