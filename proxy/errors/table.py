@@ -41,11 +41,7 @@ ERROR_TABLE = (
         errors.GuardBlocked,
         equivalents=(errors.BlockedByUpstream,),
         status="400, Portkey 446",
-        types=(
-            "`invalid_request_error`",
-            "Messages `policy_blocked`",
-            "Portkey `hooks_failed`",
-        ),
+        types=("`invalid_request_error`", "Messages `policy_blocked`", "Portkey `hooks_failed`"),
         when="A guard of the policy or of the upstream blocked the request or the response.",
     ),
     ErrorRow(errors.GuardUnavailable),

@@ -18,14 +18,7 @@ from proxy.fields.token_bounds import count_total_choices, max_reasoning_tokens
 from proxy.limits.kinds.usd import estimate_highest_cost
 from proxy.money.estimate import NOTHING_HIDDEN, HiddenOutput, estimate_body_quarters, to_tokens
 from proxy.money.usage import find_price_on
-from proxy.types import (
-    UNBILLED_ENDPOINTS,
-    Call,
-    ModelCall,
-    ParameterOverrides,
-    Plan,
-    Target,
-)
+from proxy.types import UNBILLED_ENDPOINTS, Call, ModelCall, ParameterOverrides, Plan, Target
 from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.limit import (
     MAX_AMOUNT,

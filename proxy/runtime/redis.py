@@ -17,12 +17,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    NoPermissionError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 
 from proxy.errors.causes import get_cause
 from proxy.errors.words import join_names

@@ -20,14 +20,7 @@ from proxy.runtime.fair_queue import FairSemaphore
 from proxy.types import Timeouts
 from proxy.upstream.reply import OnData, do_nothing
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import (
-    Dialer,
-    DnsCache,
-    GetAddrInfo,
-    Origin,
-    Resolver,
-    TlsContextLoader,
-)
+from proxy.upstream.wire.dialing import Dialer, DnsCache, GetAddrInfo, Origin
 
 if TYPE_CHECKING:
     from proxy.types.passthrough import BoundedUpload
@@ -281,26 +274,22 @@ class HttpClient:
         getaddrinfo: GetAddrInfo = socket.getaddrinfo,
         linger_s: float = LINGER_S,
     ) -> None:
-        self._linger_s = linger_s
-        self._connections = connections
-        self._trust = TlsContextLoader(trust)
-        self._getaddrinfo = getaddrinfo
+        self._names = DnsCache(getaddrinfo)
+        self._dialer = Dialer(trust, self._names)
+        self.pool = Pool(self._dialer, connections, linger_s=linger_s)
         self._targets: dict[str, RequestTarget] = {}
 
     async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        self._now = loop.time
-        names = DnsCache(Resolver(self._getaddrinfo), loop.time)
-        dialer = Dialer(self._trust, names)
-        self.pool = Pool(dialer, self._connections, linger_s=self._linger_s)
+        self._now = asyncio.get_running_loop().time
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
+        self._names.cancel_lookups()
         self.pool.abort_all()
         await asyncio.sleep(0)  # the loop closes sockets in its next iteration
 
     async def load_certificates(self) -> None:
-        await self._trust.load_context()
+        await self._dialer.load_context()
 
     async def request(  # noqa: PLR0913  # a request, and how it is sent
         self,

@@ -5,11 +5,11 @@ Usage is read in the formats of OpenAI (images, transcriptions), Anthropic, Cohe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from proxy.call.meter import Meter
 from proxy.dialects.frames.reader import FrameReader
+from proxy.dialects.messages import schema as messages_schema
 from proxy.dialects.passthrough.request import build_passthrough_request
 from proxy.dialects.passthrough.response import (
     PassthroughByteReader,
@@ -18,9 +18,10 @@ from proxy.dialects.passthrough.response import (
     parse_passthrough_head,
 )
 from proxy.dialects.requests.upstream_request import UpstreamRequest
+from proxy.dialects.responses import schema as responses_schema
 from proxy.dialects.wire.strict_json import DocumentParser
 from proxy.errors import ProxyError
-from proxy.money.usage import Json, Tokens, read_chat_usage
+from proxy.money.usage import USAGE_GROUPS, Json, Tokens, read_chat_usage
 from proxy.types import ResponseHead, Target
 from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import PassthroughPath
@@ -34,9 +35,7 @@ from proxy.upstream.attempt import (
 from proxy.upstream.errors import is_surely_unprocessed
 from proxy.upstream.reply import Reply
 
-CACHE_FIELDS = ("cache_read_input_tokens", "cache_creation_input_tokens")
-"""Input tokens that Anthropic counts separately: read from a cache, and written to a cache."""
-EXTRA_FIELDS = ("cache_creation", "server_tool_use")
+ANTHROPIC_FIELDS = (*USAGE_GROUPS, "cache_read_input_tokens", "cache_creation_input_tokens")
 GEMINI_MODALITIES = {"audio_tokens": "AUDIO", "image_tokens": "IMAGE"}
 
 
@@ -101,31 +100,17 @@ def find_tokens(data: Json) -> Tokens | None:
 def _read_usage(usage: Any) -> Tokens | None:
     if type(usage) is not dict:
         return None
-    tokens = read_chat_usage(usage)
-    if tokens is not None:
+    if (tokens := read_chat_usage(usage)) is not None:
         return tokens
+    if any(usage.get(name) for name in ANTHROPIC_FIELDS):
+        return read_chat_usage(messages_schema.to_chat_usage(usage))
     if "input_tokens" in usage:
-        return read_chat_usage(_convert_usage_to_chat(usage))
+        details = usage.get("input_token_details")  # of transcriptions
+        usage = {"input_tokens_details": details, **usage}
+        return read_chat_usage(responses_schema.to_chat_usage({"usage": usage}))
     if "total_tokens" in usage:
         return read_chat_usage({"prompt_tokens": usage["total_tokens"]})
     return None
-
-
-def _convert_usage_to_chat(usage: Json) -> Json:
-    """Return usage with ``input_tokens`` in the format of a chat."""
-    chat = {
-        "prompt_tokens": usage["input_tokens"],
-        "completion_tokens": usage.get("output_tokens"),
-        "total_tokens": usage.get("total_tokens"),
-        "prompt_tokens_details": usage.get("input_tokens_details")
-        or usage.get("input_token_details"),
-        "completion_tokens_details": usage.get("output_tokens_details"),
-    }
-    if any(usage.get(name) for name in CACHE_FIELDS):
-        read, written = (usage.get(name) or 0 for name in CACHE_FIELDS)
-        chat["prompt_tokens"] = _sum_if_valid((usage["input_tokens"], read, written))
-        chat["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
-    return chat | {name: usage[name] for name in EXTRA_FIELDS if name in usage}
 
 
 def _convert_gemini_usage(metadata: Any) -> Json | None:
@@ -138,8 +123,8 @@ def _convert_gemini_usage(metadata: Any) -> Json | None:
     reasoning = metadata.get("thoughtsTokenCount") or 0
     tool_results = metadata.get("toolUsePromptTokenCount") or 0
     return {
-        "prompt_tokens": _sum_if_valid((metadata["promptTokenCount"], tool_results)),
-        "completion_tokens": _sum_if_valid((metadata.get("candidatesTokenCount") or 0, reasoning)),
+        "prompt_tokens": _sum_if_valid(metadata["promptTokenCount"], tool_results),
+        "completion_tokens": _sum_if_valid(metadata.get("candidatesTokenCount") or 0, reasoning),
         "prompt_tokens_details": {
             "cached_tokens": metadata.get("cachedContentTokenCount"),
             **_rename_gemini_modality_counts(metadata.get("promptTokensDetails")),
@@ -162,14 +147,9 @@ def _rename_gemini_modality_counts(details: Any) -> dict[str, Any]:
     }
 
 
-def _sum_if_valid(counts: Iterable[Any]) -> int | None:
+def _sum_if_valid(*counts: Any) -> int | None:
     """Return the sum of counts, None if one of them is invalid."""
-    total = 0
-    for count in counts:
-        if type(count) is not int or count < 0:
-            return None
-        total += count
-    return total
+    return sum(counts) if all(type(count) is int and count >= 0 for count in counts) else None
 
 
 def _read_billed_units(holder: Any) -> Tokens | None:

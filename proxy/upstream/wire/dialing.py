@@ -12,12 +12,13 @@ import os
 import socket
 import ssl
 import threading
-from collections import deque
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.errors.causes import get_cause
@@ -30,96 +31,42 @@ MAX_NAMES = 1024
 MAX_ADDRESSES = 4
 MAX_LOOKUPS = 64
 UNREACHABLE_MESSAGE = "The upstream cannot be reached."
-Lookup: TypeAlias = "asyncio.Future[list[Any]]"
-"""Holds the result of ``socket.getaddrinfo``."""
+GetAddrInfo = Callable[..., list[Any]]
+"""``socket.getaddrinfo``, which blocks."""
 _UNKNOWN_NAME = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})  # a result, not a failure
-
-
-class GetAddrInfo(Protocol):
-    """``socket.getaddrinfo``, which blocks."""
-
-    def __call__(self, host: str, port: int, *, type: int) -> list[Any]: ...
-
-
-class StartLookup(Protocol):
-    """Starts a lookup without blocking."""
-
-    def __call__(self, host: str, port: int, *, type: int) -> Lookup: ...
-
-
-class Resolver:
-    """Runs at most ``max_lookups`` lookups in threads, which do not keep the process alive."""
-
-    def __init__(
-        self, getaddrinfo: GetAddrInfo = socket.getaddrinfo, max_lookups: int = MAX_LOOKUPS
-    ) -> None:
-        self._getaddrinfo = getaddrinfo
-        self._max_lookups = max_lookups
-        self._running = 0
-        self._waiting: deque[tuple[Lookup, Callable[[], list[Any]]]] = deque()
-
-    def __call__(self, host: str, port: int, *, type: int) -> Lookup:
-        lookup: Lookup = asyncio.get_running_loop().create_future()
-        self._waiting.append((lookup, partial(self._getaddrinfo, host, port, type=type)))
-        self._start_lookups()
-        return lookup
-
-    def _start_lookups(self) -> None:
-        while self._waiting and self._running < self._max_lookups:
-            lookup, resolve = self._waiting.popleft()
-            if lookup.done():
-                continue
-            run = partial(self._run_lookup, lookup, resolve)
-            try:
-                threading.Thread(target=run, daemon=True).start()
-            except RuntimeError:
-                lookup.set_exception(OSError("no thread can be started for the DNS lookup"))
-            else:
-                self._running += 1
-
-    def _run_lookup(self, lookup: Lookup, resolve: Callable[[], list[Any]]) -> None:
-        """Run in a thread. The loop may be closed when the lookup ends."""
-        try:
-            finish = partial(self._finish_lookup, lookup, resolve(), None)
-        except (OSError, ValueError, OverflowError) as error:
-            finish = partial(self._finish_lookup, lookup, [], error)
-        with suppress(RuntimeError):
-            lookup.get_loop().call_soon_threadsafe(finish)
-
-    def _finish_lookup(self, lookup: Lookup, addresses: list[Any], error: Exception | None) -> None:
-        self._running -= 1
-        self._start_lookups()
-        if lookup.done():
-            return
-        if error is None:
-            lookup.set_result(addresses)
-        else:
-            lookup.set_exception(error)
 
 
 @dataclass(slots=True)
 class DnsEntry:
-    """Addresses of a name, their expiry, and the running lookup with its ``overdue_s`` deadline."""
+    """Addresses of a name, their expiry, and the running lookup with its ``overdue_s`` deadline.
+
+    The lookup returns its error.
+    """
 
     addresses: list[str] = field(default_factory=list)
     expires_at: float = 0.0
-    lookup: Lookup | None = None
+    lookup: asyncio.Task[Exception | None] | None = None
     overdue_at: float = 0.0
 
 
 class DnsCache:
     """Addresses of hosts, cached for ``NAME_TTL_S``.
 
-    Runs one lookup per name at a time. If it fails or takes ``overdue_s``, uses the last addresses.
+    Runs one lookup per name and ``MAX_LOOKUPS`` in all at a time. If a lookup fails or takes
+    ``overdue_s``, uses the last addresses.
     """
 
     def __init__(
-        self, resolve: StartLookup, now: Callable[[], float], overdue_s: float = OVERDUE_S
+        self,
+        getaddrinfo: GetAddrInfo = socket.getaddrinfo,
+        now: Callable[[], float] = time.monotonic,
+        overdue_s: float = OVERDUE_S,
     ) -> None:
-        self._resolve = resolve
+        self._getaddrinfo = getaddrinfo
         self._now = now
         self._overdue_s = overdue_s
         self._entries: dict[str, DnsEntry] = {}
+        self._slots = asyncio.Semaphore(MAX_LOOKUPS)
 
     async def resolve_addresses(self, host: str, port: int) -> list[str]:
         """Return at least one address, unreachable ones last.
@@ -129,48 +76,67 @@ class DnsCache:
         with suppress(ValueError):
             ipaddress.ip_address(host)
             return [host]
-        entry = self._entries.get(host)
-        if entry is None:
-            if len(self._entries) >= MAX_NAMES:
-                self._entries.clear()
-            entry = self._entries[host] = DnsEntry()
+        if host not in self._entries and len(self._entries) >= MAX_NAMES:
+            self._entries.clear()
+        entry = self._entries.setdefault(host, DnsEntry())
         if self._now() >= entry.expires_at:
-            lookup = entry.lookup or self._start_lookup(entry, host, port)
-            if lookup.done():  # its callback has not run yet
-                self._on_lookup_done(entry, lookup)
+            if entry.lookup is None:
+                entry.overdue_at = self._now() + self._overdue_s
+                look_up = self._look_up(entry, host, port)
+                entry.lookup = asyncio.get_running_loop().create_task(look_up)
+            lookup = entry.lookup
             if entry.addresses:
                 await asyncio.wait({lookup}, timeout=max(0.0, entry.overdue_at - self._now()))
-            if not entry.addresses:
-                await asyncio.shield(lookup)
+            if not entry.addresses and (error := await asyncio.shield(lookup)):
+                raise error
         return entry.addresses[:MAX_ADDRESSES]
 
-    def _start_lookup(self, entry: DnsEntry, host: str, port: int) -> Lookup:
-        entry.overdue_at = self._now() + self._overdue_s
-        entry.lookup = self._resolve(host, port, type=socket.SOCK_STREAM)
-        entry.lookup.add_done_callback(partial(self._on_lookup_done, entry))
-        return entry.lookup
-
-    def _on_lookup_done(self, entry: DnsEntry, lookup: Lookup) -> None:
-        """Store the result once, before the waiting calls are woken."""
-        if entry.lookup is not lookup:
-            return
-        entry.lookup = None
-        error = None if lookup.cancelled() else lookup.exception()
-        if error is None and not lookup.cancelled():
-            entry.addresses = list(dict.fromkeys(str(info[4][0]) for info in lookup.result()))
-            entry.expires_at = self._now() + NAME_TTL_S
-        elif isinstance(error, OSError) and error.errno in _UNKNOWN_NAME:
-            entry.addresses = []
-        else:
+    async def _look_up(self, entry: DnsEntry, host: str, port: int) -> Exception | None:
+        """Store the addresses of a name, also if no call waits for them any more."""
+        look_up = partial(self._getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        try:
+            async with self._slots:
+                infos = await _run_in_daemon_thread(look_up)
+        except (OSError, ValueError, OverflowError) as error:
+            if isinstance(error, OSError) and error.errno in _UNKNOWN_NAME:
+                entry.addresses = []
             entry.expires_at = self._now() + NAME_RETRY_S if entry.addresses else 0.0
+            return error
+        else:
+            entry.addresses = list(dict.fromkeys(str(info[4][0]) for info in infos))
+            entry.expires_at = self._now() + NAME_TTL_S
+            return None
+        finally:
+            entry.lookup = None
+
+    def cancel_lookups(self) -> None:
+        for entry in self._entries.values():
+            if entry.lookup is not None:
+                entry.lookup.cancel()
 
     def demote_address(self, host: str, address: str) -> None:
         """Try an unreachable address last from now on."""
         entry = self._entries.get(host)
         if entry is not None and address in entry.addresses:
-            entry.addresses = [
-                other_address for other_address in entry.addresses if other_address != address
-            ] + [address]
+            entry.addresses = [*(a for a in entry.addresses if a != address), address]
+
+
+def _run_in_daemon_thread(look_up: Callable[[], list[Any]]) -> asyncio.Future[list[Any]]:
+    """Run a lookup in a thread that does not keep the process alive."""
+    result: Future[list[Any]] = Future()
+    result.set_running_or_notify_cancel()  # from now on, only the thread completes it
+
+    def run() -> None:
+        try:
+            result.set_result(look_up())
+        except Exception as error:  # noqa: BLE001  # raised by the task that waits
+            result.set_exception(error)
+
+    try:
+        threading.Thread(target=run, daemon=True).start()
+    except RuntimeError:
+        raise OSError("no thread can be started for the DNS lookup") from None
+    return asyncio.wrap_future(result)
 
 
 class Origin(NamedTuple):
@@ -179,20 +145,6 @@ class Origin(NamedTuple):
     host: str
     port: int
     tls: bool
-
-
-class TlsContextLoader:
-    """Holds a TLS context. Without one, loads the system's in a thread, which takes 25 ms."""
-
-    def __init__(self, context: ssl.SSLContext | None) -> None:
-        self._context = context
-        self._lock = asyncio.Lock()
-
-    async def load_context(self) -> ssl.SSLContext:
-        async with self._lock:
-            if self._context is None:
-                self._context = await asyncio.to_thread(load_system_context)
-            return self._context
 
 
 def load_system_context() -> ssl.SSLContext:
@@ -228,11 +180,18 @@ class DialAttempt:
 
 
 class Dialer:
-    """Opens connections."""
+    """Opens connections. Without a TLS context, loads the system's in a thread: it takes 25 ms."""
 
-    def __init__(self, trust: TlsContextLoader, names: DnsCache) -> None:
-        self._trust = trust
+    def __init__(self, context: ssl.SSLContext | None, names: DnsCache) -> None:
+        self._context = context
+        self._lock = asyncio.Lock()
         self._names = names
+
+    async def load_context(self) -> ssl.SSLContext:
+        async with self._lock:
+            if self._context is None:
+                self._context = await asyncio.to_thread(load_system_context)
+            return self._context
 
     async def dial(
         self, origin: Origin, timeout_s: float, on_close: Callable[[Connection], None]
@@ -272,7 +231,7 @@ class Dialer:
     async def _connect(self, attempt: DialAttempt, address: str) -> Connection:
         host, port, tls = attempt.origin
         attempt.peer, attempt.step = f"{address} port {port}", "TCP connect"
-        context = await self._trust.load_context() if tls else None
+        context = await self.load_context() if tls else None
         loop = asyncio.get_running_loop()
         sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         try:

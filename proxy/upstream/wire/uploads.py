@@ -17,11 +17,7 @@ Write = Callable[[bytes], Awaitable[bool]]
 
 
 async def send_upload(
-    write: Write,
-    body: BoundedUpload,
-    idle_s: float,
-    deadline: float,
-    on_sent: Callable[[], None],
+    write: Write, body: BoundedUpload, idle_s: float, deadline: float, on_sent: Callable[[], None]
 ) -> None:
     """Send an upload after its head, as fast as the upstream takes it, up to its response.
 

@@ -13,7 +13,7 @@ from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient, HttpReply
 from proxy.upstream.reply import do_nothing
 from proxy.upstream.wire.connection import MAX_BUFFER_BYTES
-from proxy.upstream.wire.dialing import Dialer, DnsCache, Origin, Resolver, TlsContextLoader
+from proxy.upstream.wire.dialing import Dialer, DnsCache, Origin
 from tests.doubles import (
     PATIENCE_S,
     TRUST,
@@ -324,7 +324,7 @@ async def test_closed_connection_sends_nothing(upstream: ScriptedUpstream) -> No
     address = Origin("127.0.0.1", int(upstream.url.rpartition(":")[2]), tls=False)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    dialer = Dialer(TlsContextLoader(None), DnsCache(Resolver(), loop.time))
+    dialer = Dialer(None, DnsCache())
     connection = await dialer.dial(address, 1, lambda _: ended.set())
     connection.abort()
     async with asyncio.timeout(PATIENCE_S):

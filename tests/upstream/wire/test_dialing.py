@@ -21,7 +21,6 @@ from proxy.upstream.wire.dialing import (
     Dialer,
     DnsCache,
     Origin,
-    TlsContextLoader,
     load_system_context,
 )
 from tests.doubles import PATIENCE_S, TRUST, ScriptedUpstream, hang, respond
@@ -44,7 +43,7 @@ async def dialed(book: Book, url: str, patience: float = 2.0) -> str:
 
 
 async def dialed_by(names: DnsCache, port: int, patience: float = 2.0) -> str:
-    dialer = Dialer(TlsContextLoader(None), names)
+    dialer = Dialer(None, names)
     connection = await dialer.dial(Origin("openai.test", port, tls=False), patience, close_abruptly)
     address = connection.peer_ip
     connection.abort()
@@ -208,7 +207,7 @@ async def test_stuck_tls_shutdown_is_bounded(certificate: tuple[Path, Path]) -> 
 
 
 async def test_system_certificates_are_read_once_in_a_thread() -> None:
-    trust, context = TlsContextLoader(None), load_system_context()
+    trust, context = Dialer(None, DnsCache()), load_system_context()
     turns = 0
 
     async def count_turns() -> None:
@@ -224,4 +223,4 @@ async def test_system_certificates_are_read_once_in_a_thread() -> None:
     assert turns > 1
     assert all(item is first_context for item in extra)
     assert first_context.verify_mode is ssl.CERT_REQUIRED
-    assert await TlsContextLoader(context).load_context() is context
+    assert await Dialer(context, DnsCache()).load_context() is context

@@ -12,7 +12,7 @@ from proxy.types import Timeouts
 from proxy.upstream.client import KEEPALIVE_S, LINGER_S, HttpClient, Pool, PoolExhausted
 from proxy.upstream.reply import do_nothing
 from proxy.upstream.wire.connection import STALE_S, Connection
-from proxy.upstream.wire.dialing import Dialer, DnsCache, Origin, Resolver, TlsContextLoader
+from proxy.upstream.wire.dialing import Dialer, DnsCache, Origin
 from tests.doubles import (
     PATIENCE_S,
     TRUST,
@@ -31,9 +31,7 @@ from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask
 
 
 def pool_of(bound: int, keepalive_s: float = KEEPALIVE_S, linger_s: float = LINGER_S) -> Pool:
-    loop = asyncio.get_running_loop()
-    dialer = Dialer(TlsContextLoader(None), DnsCache(Resolver(), loop.time))
-    return Pool(dialer, bound, keepalive_s, linger_s)
+    return Pool(Dialer(None, DnsCache()), bound, keepalive_s, linger_s)
 
 
 def origin_of(upstream: ScriptedUpstream) -> Origin:
