@@ -19,7 +19,7 @@ from proxy.dialects.base import AUTHORIZATION, Dialect
 from proxy.dialects.request_headers import BEARER_HEADER, list_key_headers
 from proxy.dialects.vendors.openai import FIELDS, PATHS
 from proxy.errors import LimitExceeded, ProxyError
-from proxy.errors.table import ERROR_TABLE
+from proxy.errors.table import ERRORS, STATUSES, TYPES, list_codes
 from proxy.fields.field_table import ROWS
 from proxy.guards.text.walk import IGNORED_FIELDS
 from proxy.limits.kinds import KINDS
@@ -54,11 +54,11 @@ def metrics() -> Iterator[str]:
 def codes() -> Iterator[str]:
     yield "| code | status | type | when |"
     yield "|---|---|---|---|"
-    for row in ERROR_TABLE:
-        listed = ", ".join(f"`{code}`" for code in row.codes)
-        types = ", ".join(row.types or _types(row.error))
-        when = row.when or (row.error.__doc__ or "").splitlines()[0].replace("``", "`")
-        yield f"| {listed} | {row.status or row.error.status} | {types} | {when} |"
+    for error in ERRORS:
+        listed = ", ".join(f"`{code}`" for code in list_codes(error))
+        when = (error.__doc__ or "").splitlines()[0].replace("``", "`")
+        types = TYPES.get(error) or ", ".join(_types(error))
+        yield f"| {listed} | {STATUSES.get(error, error.status)} | {types} | {when} |"
 
 
 def _types(error: type[ProxyError]) -> list[str]:

@@ -91,12 +91,13 @@ class RequestError(ProxyError):
     """The proxy refuses the request. The same request fails again."""
 
     status = 400
-    code = "bad_request"
     type = "invalid_request_error"
 
 
 class BadRequest(RequestError):
     """The request is malformed."""
+
+    code = "bad_request"
 
 
 class InvalidField(BadRequest):
@@ -138,7 +139,7 @@ class RejectedByRule(RequestError):
 
 
 class GuardBlocked(RequestError):
-    """A guard blocked the request or the response.
+    """A guard of the policy or of the upstream blocked the request or the response.
 
     ``guard`` is the name of the rule, ``kind`` the kind of finding, never a text.
     """
@@ -220,6 +221,7 @@ class BudgetExceeded(LimitExceeded):
     """A budget is spent, or the call may cost more than the rest of it."""
 
     code = "budget_exceeded"
+    type = "insufficient_quota"
     should_retry = False
 
 
@@ -241,7 +243,6 @@ class UpstreamError(ProxyError):
     """The upstream failed. ``reached_upstream`` is False if there was no connection."""
 
     status = 502
-    code = "upstream_error"
     reached_upstream: bool = True
     summary = "The upstream failed"
 

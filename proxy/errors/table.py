@@ -1,77 +1,46 @@
-"""Table of all errors that a client can receive, with their codes, statuses and types.
+"""Errors that a client can receive, for ``docs/errors.md`` and metric labels.
 
-``docs/errors.md`` and metric labels are built from it. The classes are in this package and in
-``wire.py``.
+They are the classes of this package and of ``wire.py`` that define a code.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from proxy import errors
-from proxy.errors import ProxyError
-from proxy.errors import wire as wire_errors
+from proxy.errors import ProxyError, wire
 
-
-class ErrorRow(NamedTuple):
-    """A row of the page of errors: an error class, and values that replace its attributes there.
-
-    ``equivalents`` are classes that look the same to a client.
-    """
-
-    error: type[ProxyError]
-    equivalents: tuple[type[ProxyError], ...] = ()
-    status: str | None = None
-    types: tuple[str, ...] = ()
-    when: str | None = None
-
-    @property
-    def codes(self) -> tuple[str, ...]:
-        error = self.error
-        return error.codes if issubclass(error, errors.UpstreamTimeout) else (error.code,)
-
-
-ERROR_TABLE = (
-    ErrorRow(ProxyError),
-    ErrorRow(errors.BadRequest),
-    ErrorRow(errors.InvalidField, status="400, Scale 422"),
-    ErrorRow(errors.Unauthorized),
-    ErrorRow(errors.RejectedByRule, status="403, or the rule's"),
-    ErrorRow(
-        errors.GuardBlocked,
-        equivalents=(errors.BlockedByUpstream,),
-        status="400, Portkey 446",
-        types=("`invalid_request_error`", "Messages `policy_blocked`", "Portkey `hooks_failed`"),
-        when="A guard of the policy or of the upstream blocked the request or the response.",
-    ),
-    ErrorRow(errors.GuardUnavailable),
-    ErrorRow(errors.NotFound, equivalents=(errors.PathNotFound,)),
-    ErrorRow(errors.ModelNotFound),
-    ErrorRow(wire_errors.MethodNotAllowed),
-    ErrorRow(wire_errors.WebSocketNotSupported),
-    ErrorRow(errors.RequestTimeout),
-    ErrorRow(errors.LimitExceeded),
-    ErrorRow(errors.BudgetExceeded, types=("`insufficient_quota`",)),
-    ErrorRow(errors.RequestTooLarge),
-    ErrorRow(wire_errors.UnsupportedMedia),
-    ErrorRow(wire_errors.ExpectationFailed),
-    ErrorRow(wire_errors.VersionNotSupported),
-    ErrorRow(wire_errors.TransferCodingNotSupported),
-    ErrorRow(wire_errors.LoopDetected),
-    ErrorRow(errors.ClientDisconnected),
-    ErrorRow(errors.UpstreamRejected, status="the upstream's"),
-    ErrorRow(errors.UpstreamNotFound, status="the upstream's"),
-    ErrorRow(errors.UpstreamRejectedKey, status="403, or 429 if the account has no credit"),
-    ErrorRow(errors.UpstreamForbids, status="403, or 429 if the account has no credit"),
-    ErrorRow(errors.UpstreamUnavailable, status="502, or its 429 or 503"),
-    ErrorRow(errors.StaleConnection),
-    ErrorRow(errors.CircuitOpen, status="503"),
-    ErrorRow(errors.UpstreamBusy, status="503"),
-    ErrorRow(errors.UpstreamTimeout),
-    ErrorRow(errors.UpstreamInvalid),
-    ErrorRow(errors.ResponseTooLarge),
-    ErrorRow(errors.LimitStoreUnavailable),
-    ErrorRow(errors.Overloaded),
-    ErrorRow(errors.ShuttingDown),
+ERRORS: tuple[type[ProxyError], ...] = tuple(
+    error
+    for module in (errors, wire)
+    for error in vars(module).values()
+    if isinstance(error, type)
+    and issubclass(error, ProxyError)
+    and not {"code", "codes"}.isdisjoint(vars(error))
 )
-ERROR_CODES = tuple(code for row in ERROR_TABLE for code in row.codes)
+STATUSES: Mapping[type[ProxyError], str] = {
+    errors.InvalidField: "400, Scale 422",
+    errors.RejectedByRule: "403, or the rule's",
+    errors.GuardBlocked: "400, Portkey 446",
+    errors.UpstreamRejected: "the upstream's",
+    errors.UpstreamNotFound: "the upstream's",
+    errors.UpstreamRejectedKey: "403, or 429 if the account has no credit",
+    errors.UpstreamForbids: "403, or 429 if the account has no credit",
+    errors.UpstreamUnavailable: "502, or its 429 or 503",
+    errors.CircuitOpen: "503",
+    errors.UpstreamBusy: "503",
+}
+"""Statuses that differ between calls or dialects, for the page of errors."""
+TYPES: Mapping[type[ProxyError], str] = {
+    errors.GuardBlocked: (
+        "`invalid_request_error`, Messages `policy_blocked`, Portkey `hooks_failed`"
+    )
+}
+"""Types that differ between dialects, for the page of errors."""
+
+
+def list_codes(error: type[ProxyError]) -> tuple[str, ...]:
+    return error.codes if issubclass(error, errors.UpstreamTimeout) else (error.code,)
+
+
+ERROR_CODES = tuple(code for error in ERRORS for code in list_codes(error))

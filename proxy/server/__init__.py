@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
-from proxy.dialects import ROUTES, get_no_passthrough_paths
+from proxy.dialects import get_no_passthrough_paths
 from proxy.pipeline import Pipeline
 from proxy.runtime.frozen import frozen
 from proxy.server.exchange import HttpExchange
@@ -104,19 +104,7 @@ HEALTH_PATH = "/health"
 _HEADERS = {"cache-control": "no-store", "server": "headrace"}
 ANY_ORIGIN = "*"
 PREFLIGHT_MAX_AGE_S = 600  # time for which a browser caches a preflight response
-# Methods that listed paths may use besides GET and POST.
-EXTRA_METHODS = frozenset({"DELETE", "HEAD", "PATCH", "PUT"})
-ALLOWED_METHODS = ", ".join(sorted({*EXTRA_METHODS, *(method for method, _ in ROUTES)}))
 HEADER_NAMES = re.compile(r"[A-Za-z0-9_-]{1,64}(?:, ?[A-Za-z0-9_-]{1,64}){0,63}")
-EXPOSED_HEADERS = (
-    *("request-id", "retry-after", "retry-after-ms", "x-headrace-cache", "x-headrace-cost-usd"),
-    *("x-headrace-deployment", "x-headrace-error", "x-headrace-policy", "x-headrace-warning"),
-    *("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"),
-    *("x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"),
-    *("x-ratelimit-reset-requests", "x-ratelimit-reset-tokens"),
-    *("x-request-id", "x-should-retry", "x-trace-id"),
-)
-"""Response headers that browser pages may read."""
 
 
 @frozen
@@ -128,7 +116,7 @@ class CorsHeaders:
     def make_response_headers(self, origin: str) -> dict[str, str]:
         """Return the CORS headers of a response, none if the origin is not allowed."""
         allowed = self._make_origin_headers(origin)
-        return allowed and {**allowed, "access-control-expose-headers": ", ".join(EXPOSED_HEADERS)}
+        return allowed and {**allowed, "access-control-expose-headers": "*"}
 
     def make_preflight_headers(self, request_headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers of a preflight response, none if the origin is not allowed."""
@@ -138,7 +126,7 @@ class CorsHeaders:
         names = request_headers.get("access-control-request-headers", "")
         return {
             **allowed,
-            "access-control-allow-methods": ALLOWED_METHODS,
+            "access-control-allow-methods": "*",
             **({"access-control-allow-headers": names} if HEADER_NAMES.fullmatch(names) else {}),
             "access-control-max-age": str(PREFLIGHT_MAX_AGE_S),
             "vary": "origin, access-control-request-headers, access-control-request-method",

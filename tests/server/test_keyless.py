@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from proxy.server import EXPOSED_HEADERS
 from tests.conftest import Proxy, Reply, policies_for, running_proxy
 from tests.doubles import ScriptedUpstream, cut_before_head, legacy_events, stream
 from tests.server.test_client_closes_first import connected, stoppable
@@ -77,7 +75,6 @@ ASKING = {
     "access-control-request-method": "POST",
     "access-control-request-headers": "authorization,content-type,x-stainless-os",
 }
-PAGE_OF_HEADERS = Path(__file__).parents[2] / "docs" / "headers.md"
 
 
 @pytest.fixture
@@ -102,7 +99,7 @@ async def test_preflight_needs_no_key(path: str, origin: str, shared: Proxy) -> 
     output = reply.headers
     assert (reply.status, reply.raw) == (204, b"")
     assert output["access-control-allow-origin"] == origin
-    assert {"GET", "HEAD", "POST"} <= set(output["access-control-allow-methods"].split(", "))
+    assert output["access-control-allow-methods"] == "*"
     assert output["access-control-allow-headers"] == ASKING["access-control-request-headers"]
     assert "origin" in output["vary"]
     assert "access-control-allow-credentials" not in output
@@ -142,7 +139,7 @@ async def test_pages_may_read_all_responses(shared: Proxy, upstream: ScriptedUps
         output = reply.headers
         assert reply.status == status
         assert (output["access-control-allow-origin"], output["vary"]) == (PAGE, "origin")
-        assert output["access-control-expose-headers"].split(", ") == list(EXPOSED_HEADERS)
+        assert output["access-control-expose-headers"] == "*"
 
 
 async def test_policy_opens_cors_to_any_page(upstream: ScriptedUpstream, tmp_path: Path) -> None:
@@ -166,10 +163,3 @@ async def test_invalid_header_names_are_not_echoed(shared: Proxy) -> None:
 
     assert reply.status == 204
     assert "access-control-allow-headers" not in reply.headers
-
-
-def test_pages_may_read_all_headrace_headers() -> None:
-    listed = re.findall(r"^\| (`.*?) \|", PAGE_OF_HEADERS.read_text(), re.MULTILINE)
-    names = {name for cell in listed for name in re.findall(r"`([a-z-]+)`", cell)}
-
-    assert names <= set(EXPOSED_HEADERS)
