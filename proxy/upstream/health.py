@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from proxy.errors import (
     CircuitOpen,
@@ -23,8 +23,8 @@ from proxy.errors import (
 from proxy.types import Breaker, Endpoint, Target, Upstream
 from proxy.upstream.client import PoolExhausted
 
-MAX_TARGETS = 4096
-MAX_FAILING_CALLERS = 4096  # callers of all endpoints of all targets
+MAX_ENDPOINTS = 4096
+MAX_FAILING_CALLERS = 1024  # of one endpoint
 BUSY_RETRY_S = 1.0
 RETRY_SHARE = 0.2
 MAX_SAVED_RETRIES = 10.0
@@ -32,9 +32,6 @@ INCONCLUSIVE_ERRORS = (UpstreamForbids, UpstreamNotFound, ResponseTooLarge, Pool
 """Failures that depend on the request, caller, policy or proxy rather than on the target."""
 CircuitState = Literal["closed", "half_open", "open"]
 OnChange = Callable[[Target, Endpoint, CircuitState], None]
-CallerKey = tuple[str, str, Endpoint, str]
-K = TypeVar("K")
-V = TypeVar("V", "Load", "Circuit")
 
 
 @dataclass(slots=True)
@@ -45,7 +42,7 @@ class Circuit:
     - ``probing_until``: time until which a probe keeps others from probing. 0 without a probe.
     - ``only_caller``: the caller, as long as only one has used the endpoint.
     - ``is_shared``: several callers have used the endpoint.
-    - ``open_callers``: number of callers for which the circuit is open.
+    - ``callers``: circuits of the callers that have failed, up to ``MAX_FAILING_CALLERS``.
     """
 
     in_flight: int = 0
@@ -54,18 +51,19 @@ class Circuit:
     probing_until: float = 0.0
     only_caller: str | None = None
     is_shared: bool = False
-    open_callers: int = 0
+    callers: dict[str, Circuit] = field(default_factory=dict)
 
     @property
     def is_idle(self) -> bool:
-        return not (self.in_flight or self.failures or self.open_until or self.open_callers)
+        return not (self.in_flight or self.failures or self.open_until or self.callers)
 
     @property
     def state(self) -> CircuitState:
         """State for operators: half open during a probe, or if it is open for some keys only."""
         if self.open_until is not None:
             return "half_open" if self.probing_until else "open"
-        return "half_open" if self.open_callers else "closed"
+        is_open = any(caller.open_until is not None for caller in self.callers.values())
+        return "half_open" if is_open else "closed"
 
 
 @dataclass(slots=True)
@@ -77,10 +75,6 @@ class Load:
 
     in_flight: int = 0
     saved_retries: float = MAX_SAVED_RETRIES
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.in_flight
 
 
 class EndpointStates(NamedTuple):
@@ -104,10 +98,6 @@ class TargetSlot:
     is_caller_probe: bool
     has_worked: bool | None = None
     reached_upstream: bool = True
-
-    @property
-    def caller_key(self) -> CallerKey:
-        return self.target.upstream.name, self.target.model, self.endpoint, self.caller
 
     def record_probe_success(self) -> None:
         """Close the circuit once the response has begun, because its end may be minutes away."""
@@ -138,8 +128,6 @@ class Health:
     now: Callable[[], float]
     on_change: OnChange
     _targets: dict[tuple[str, str], Load] = field(default_factory=dict)
-    _circuits: dict[tuple[str, str, Endpoint], Circuit] = field(default_factory=dict)
-    _callers: dict[CallerKey, Circuit] = field(default_factory=dict)
     _upstreams: dict[str, Load] = field(default_factory=dict)
     _endpoints: dict[tuple[str, str, Endpoint], EndpointStates] = field(default_factory=dict)
 
@@ -157,9 +145,8 @@ class Health:
         if is_new_caller and self._close_if_second_caller(circuit, target, caller):
             self.on_change(target, endpoint, circuit.state)
         caller_circuit, is_probe, is_caller_probe = None, False, False
-        if self._callers or circuit.open_until is not None:
-            key = target.upstream.name, target.model, endpoint, caller
-            caller_circuit = self._callers.get(key)
+        if circuit.callers or circuit.open_until is not None:
+            caller_circuit = circuit.callers.get(caller)
             is_probe, is_caller_probe = self._choose_probes(target, circuit, caller_circuit)
         max_concurrency = target.upstream.max_concurrency
         if max_concurrency is not None and upstream.in_flight >= max_concurrency:
@@ -192,7 +179,7 @@ class Health:
         if is_probe and caller is not None and circuit.is_shared:
             is_probe = False
             if caller.open_until is None:
-                self._open_for_caller(circuit, caller, self.now())
+                caller.open_until = self.now()
         return is_probe, caller is not None and self._must_probe(target, caller)
 
     def _close_if_second_caller(self, circuit: Circuit, target: Target, caller: str) -> bool:
@@ -216,8 +203,7 @@ class Health:
     def _must_probe(self, target: Target, circuit: Circuit) -> bool:
         """Return True if a request would probe an open circuit. Raises ``CircuitOpen``.
 
-        One probe runs at a time. Another may start after ``open_s``
-        if the first takes longer.
+        One probe runs at a time. Another may start after ``open_s`` if the first takes longer.
         """
         if circuit.open_until is None or target.upstream.breaker is None:
             return False
@@ -230,7 +216,7 @@ class Health:
 
     def try_spend_retry(self, upstream: Upstream) -> bool:
         """Spend a saved retry of the upstream. Return False if there is none."""
-        state = self._get_upstream_load(upstream)
+        state = self._upstreams.setdefault(upstream.name, Load())
         if state.saved_retries < 1:
             return False
         state.saved_retries -= 1 + RETRY_SHARE  # the retry itself saves nothing
@@ -241,21 +227,21 @@ class Health:
         circuit = slot.states.circuit
         if slot.is_probe:
             circuit.probing_until = 0.0
-        if slot.is_caller_probe and (caller := self._callers.get(slot.caller_key)) is not None:
+        if slot.is_caller_probe and (caller := circuit.callers.get(slot.caller)) is not None:
             caller.probing_until = 0.0
         breaker = slot.target.upstream.breaker
         if breaker is None or slot.has_worked is None:
             return
-        has_failures = self._callers or circuit.failures or circuit.open_until is not None
+        has_failures = circuit.callers or circuit.failures or circuit.open_until is not None
         if slot.has_worked and not has_failures and not slot.is_probe:
             return
-        state_before = circuit.open_until, circuit.open_callers
+        state_before = circuit.state
         if slot.has_worked:
-            self._drop_caller(slot.caller_key)
+            circuit.callers.pop(slot.caller, None)
             circuit.failures, circuit.open_until, circuit.probing_until = 0, None, 0.0
         else:
             self._count_failure(slot, breaker)
-        if slot.is_probe or state_before != (circuit.open_until, circuit.open_callers):
+        if slot.is_probe or state_before != circuit.state:
             self.on_change(slot.target, slot.endpoint, circuit.state)
 
     def _count_failure(self, slot: TargetSlot, breaker: Breaker) -> None:
@@ -264,39 +250,21 @@ class Health:
         A connection that failed counts for all only.
         """
         circuit, open_until = slot.states.circuit, self._compute_circuit_end(slot.target)
-        caller = self._get_caller_circuit(slot.caller_key) if slot.reached_upstream else None
-        if caller is not None:
+        counts_for_all = True
+        if slot.reached_upstream:
+            if slot.caller not in circuit.callers and len(circuit.callers) >= MAX_FAILING_CALLERS:
+                del circuit.callers[next(iter(circuit.callers))]
+            caller = circuit.callers.setdefault(slot.caller, Circuit())
             caller.failures += 1
             must_open = caller.open_until is None and caller.failures >= breaker.failures
             if must_open or slot.is_caller_probe:
-                self._open_for_caller(circuit, caller, open_until)
-        if (
-            caller is None
-            or not circuit.is_shared
-            or caller.failures <= _get_caller_failure_cap(breaker)
-        ):
-            circuit.failures += 1
+                caller.open_until = open_until
+            cap = _get_caller_failure_cap(breaker)
+            counts_for_all = not circuit.is_shared or caller.failures <= cap
+        circuit.failures += counts_for_all
         must_open = circuit.open_until is None and circuit.failures >= breaker.failures
         if must_open or slot.is_probe:
             circuit.open_until = open_until
-
-    def _open_for_caller(self, circuit: Circuit, caller: Circuit, open_until: float) -> None:
-        circuit.open_callers += caller.open_until is None
-        caller.open_until = open_until
-
-    def _get_caller_circuit(self, key: CallerKey) -> Circuit:
-        circuit = self._callers.get(key)
-        if circuit is None:
-            if len(self._callers) >= MAX_FAILING_CALLERS:
-                self._drop_caller(next(iter(self._callers)))
-            circuit = self._callers[key] = Circuit()
-        return circuit
-
-    def _drop_caller(self, key: CallerKey) -> None:
-        caller = self._callers.pop(key, None)
-        circuit = self._circuits.get(key[:3])
-        if caller is not None and caller.open_until is not None and circuit is not None:
-            circuit.open_callers -= 1
 
     def count_in_flight(self, upstream: str, model: str) -> int:
         load = self._targets.get((upstream, model))
@@ -305,37 +273,24 @@ class Health:
     def sort_pool_by_load(self, targets: Sequence[Target], pool_size: int) -> tuple[Target, ...]:
         """Sort the first ``pool_size`` targets by requests in flight."""
         pool = sorted(
-            targets[:pool_size], key=lambda target: self._get_target_load(target).in_flight
+            targets[:pool_size], key=lambda t: self.count_in_flight(t.upstream.name, t.model)
         )
         return (*pool, *targets[pool_size:])
 
     def _add_endpoint_states(self, target: Target, endpoint: Endpoint) -> EndpointStates:
-        """Return the states of an endpoint, and cache them until a state is dropped."""
-        key = (target.upstream.name, target.model, endpoint)
-        states = EndpointStates(
-            self._get_target_load(target),
-            self._get_or_add_state(self._circuits, key, Circuit),
-            self._get_upstream_load(target.upstream),
+        """Add the states of an endpoint. Drop idle ones beyond ``MAX_ENDPOINTS``."""
+        if len(self._endpoints) >= MAX_ENDPOINTS:
+            used = {key: s for key, s in self._endpoints.items() if not s.circuit.is_idle}
+            self._endpoints = used
+            self._targets = {key[:2]: states.target for key, states in used.items()}
+            self._upstreams = {key[0]: states.upstream for key, states in used.items()}
+        name, model = target.upstream.name, target.model
+        states = self._endpoints[name, model, endpoint] = EndpointStates(
+            self._targets.setdefault((name, model), Load()),
+            Circuit(),
+            self._upstreams.setdefault(name, Load()),
         )
-        self._endpoints[key] = states
         return states
-
-    def _get_target_load(self, target: Target) -> Load:
-        return self._get_or_add_state(self._targets, (target.upstream.name, target.model), Load)
-
-    def _get_upstream_load(self, upstream: Upstream) -> Load:
-        return self._get_or_add_state(self._upstreams, upstream.name, Load)
-
-    def _get_or_add_state(self, states: dict[K, V], key: K, new_state: Callable[[], V]) -> V:
-        """Return a state, a new one if there is none. Drops idle states beyond ``MAX_TARGETS``."""
-        state = states.get(key)
-        if state is None:
-            if len(states) >= MAX_TARGETS:
-                self._endpoints.clear()
-                for idle in [other for other in states if states[other].is_idle]:
-                    del states[idle]
-            state = states[key] = new_state()
-        return state
 
 
 def _get_caller_failure_cap(breaker: Breaker | None) -> int:

@@ -22,7 +22,7 @@ from proxy.errors import (
 )
 from proxy.types import Breaker, Endpoint, Target, Upstream
 from proxy.upstream.client import PoolExhausted
-from proxy.upstream.health import MAX_FAILING_CALLERS, MAX_TARGETS, Health
+from proxy.upstream.health import MAX_ENDPOINTS, MAX_FAILING_CALLERS, Health
 from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, open_s=10.0))
@@ -264,12 +264,12 @@ def test_retry_budget_is_a_fifth_of_traffic_plus_savings(wants: list[bool]) -> N
 
 def test_state_of_targets_is_bounded() -> None:
     watched = Watched()
-    for number in range(MAX_TARGETS + 10):
+    for number in range(MAX_ENDPOINTS + 10):
         watched.ask(Target(replace(UP, name=f"up-{number}"), f"model-{number}"))
 
-    assert len(watched.health._targets) <= MAX_TARGETS
-    assert len(watched.health._circuits) <= MAX_TARGETS
-    assert len(watched.health._upstreams) <= MAX_TARGETS
+    health = watched.health
+    for states in (health._targets, health._upstreams, health._endpoints):
+        assert len(states) <= MAX_ENDPOINTS
 
 
 def test_state_of_callers_is_bounded() -> None:
@@ -279,6 +279,5 @@ def test_state_of_callers_is_bounded() -> None:
         watched.ask(error=DOWN, caller=f"caller-{number}")
         watched.ask(error=None, caller="first")
 
-    assert len(watched.health._callers) <= MAX_FAILING_CALLERS
-    [circuit] = watched.health._circuits.values()
-    assert circuit.open_callers == 0
+    [states] = watched.health._endpoints.values()
+    assert len(states.circuit.callers) <= MAX_FAILING_CALLERS
