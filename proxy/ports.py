@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError
@@ -196,20 +196,13 @@ class GuardClients(Protocol):
         """
 
 
-class EmbeddingsResponse(NamedTuple):
-    """Response of an embeddings deployment, and the id of the target that sent it."""
-
-    target_id: str
-    document: Any
-
-
 class Embedder(Protocol):
     """Computes embeddings with a deployment of the policy."""
 
     async def embed(
         self, record: Record, deployment: str, text: str, *, call_waits: bool
-    ) -> EmbeddingsResponse:
-        """Request the embedding of a text.
+    ) -> tuple[str, Any]:
+        """Return the id of the target that responded, and its response with the embedding.
 
         ``call_waits`` is False if the call continues meanwhile. Raises ``ProxyError``.
         """

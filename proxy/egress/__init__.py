@@ -26,7 +26,7 @@ from proxy.errors import (
     UpstreamTimeout,
 )
 from proxy.errors.causes import GuardConnectionFailed
-from proxy.ports import EmbeddingsResponse, Exchange
+from proxy.ports import Exchange
 from proxy.runtime.frozen import frozen
 from proxy.types import Call, Endpoint, RequestHead, ResponseHead, Timeouts, TraceContext
 from proxy.types.events import Frame
@@ -59,14 +59,14 @@ class HttpGuardClients:
 
     async def embed(
         self, record: Record, deployment: str, text: str, *, call_waits: bool
-    ) -> EmbeddingsResponse:
+    ) -> tuple[str, Any]:
         owner = record.plan.deployment if record.plan is not None else None
         internal_key = make_internal_key_name("cache", owner or "")
         client = self.build_guard_client(record, call_waits=call_waits)
         exchange = await client.call_deployment(
             internal_key, deployment, "embeddings", {"input": text}
         )
-        return EmbeddingsResponse(exchange.target_id, exchange.get_document())
+        return exchange.target_id, exchange.get_document()
 
 
 @dataclass(slots=True)

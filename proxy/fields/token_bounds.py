@@ -99,15 +99,11 @@ def check_option_group_members(body: Json) -> None:
 
 def unify_budget_name(path: str, name: str) -> str:
     """Return ``budget_tokens`` for a reasoning budget in any group, else the name."""
-    if not path:
-        return "budget_tokens" if name in REASONING_BUDGET_FIELDS else name
-    group_name = path.rpartition(".")[0].rpartition(".")[2]
-    return (
-        "budget_tokens"
-        if name in REASONING_BUDGET_FIELDS
-        or (group_name in REASONING_GROUPS and name in OUTPUT_LIMIT_FIELDS)
-        else name
+    group = path.rstrip(".").rpartition(".")[2]
+    is_budget = name in REASONING_BUDGET_FIELDS or (
+        group in REASONING_GROUPS and name in OUTPUT_LIMIT_FIELDS
     )
+    return "budget_tokens" if is_budget else name
 
 
 def estimate_max_output_per_prompt(

@@ -65,39 +65,26 @@ class RedisServer(Protocol):
 async def timeout_extended_while_loop_busy(seconds: float) -> AsyncIterator[None]:
     """Raise ``TimeoutError`` after ``seconds``, or later if the event loop was too busy to read."""
     loop = asyncio.get_running_loop()
+    due, checks = loop.time() + max(0.0, seconds - MIN_IDLE_S), 0
+    handle: asyncio.TimerHandle
+
+    def expire_or_wait() -> None:
+        """Expire once the loop has had ``MIN_IDLE_S`` seconds for replies."""
+        nonlocal due, checks, handle
+        checks += 1
+        is_busy = loop.time() - due > MIN_IDLE_S / 2
+        if checks == 1 or (is_busy and checks < MAX_CHECKS):
+            due = loop.time() + MIN_IDLE_S
+            handle = loop.call_at(due, expire_or_wait)
+        else:
+            bound.reschedule(loop.time())
+
     async with asyncio.timeout(None) as bound:
-        expiry = _ExpiryAfterBusyLoop(loop, bound)
-        expiry.start(max(0.0, seconds - MIN_IDLE_S))
+        handle = loop.call_at(due, expire_or_wait)
         try:
             yield
         finally:
-            expiry.handle.cancel()
-
-
-class _ExpiryAfterBusyLoop:
-    """Lets an ``asyncio.Timeout`` expire, but only after the event loop had time for replies.
-
-    It must have had ``MIN_IDLE_S`` seconds to process them.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout) -> None:
-        self._loop = loop
-        self._bound = bound
-        self._checks = 0
-        self._due = 0.0
-        self.handle: asyncio.TimerHandle
-
-    def start(self, seconds: float) -> None:
-        self._due = self._loop.time() + seconds
-        self.handle = self._loop.call_later(seconds, self._expire_or_wait)
-
-    def _expire_or_wait(self) -> None:
-        self._checks += 1
-        busy = self._loop.time() - self._due > MIN_IDLE_S / 2
-        if self._checks == 1 or (busy and self._checks < MAX_CHECKS):
-            self.start(MIN_IDLE_S)
-        else:
-            self._bound.reschedule(self._loop.time())
+            handle.cancel()
 
 
 class SingleServerClient:

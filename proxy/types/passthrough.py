@@ -47,13 +47,9 @@ class PassthroughRequest:
     media_type: str = ""
 
 
-def _make_sample_path(route: str) -> str:
-    return _PARAMETER.sub(SAMPLE_SEGMENT, route)
-
-
 def make_sample_request(route: str) -> PassthroughRequest:
     """Return a request that matches a route, with placeholder values."""
-    return PassthroughRequest(_make_sample_path(route))
+    return PassthroughRequest(_PARAMETER.sub(SAMPLE_SEGMENT, route))
 
 
 @frozen
@@ -88,7 +84,7 @@ class PassthroughPath:
     @property
     def sample_path(self) -> str:
         """A matching path with placeholder values."""
-        return _make_sample_path(self.route)
+        return make_sample_request(self.route).path
 
     @property
     def parameter_names(self) -> list[str]:

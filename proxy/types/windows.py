@@ -12,8 +12,7 @@ from zoneinfo import ZoneInfo
 from proxy.runtime.frozen import frozen
 
 Unit = Literal["second", "minute", "hour", "day", "week", "month"]
-_FIXED_MS: dict[Unit, int] = {"second": 1000, "minute": 60_000}
-_HOUR_MS = 3_600_000
+_FIXED_MS: dict[Unit, int] = {"second": 1000, "minute": 60_000, "hour": 3_600_000}
 
 
 class WindowBounds(NamedTuple):
@@ -32,8 +31,8 @@ NO_WINDOW = WindowBounds._make((0, 0, 0, 0))
 class Calendar:
     """A calendar unit in a time zone. Raises ``ValueError`` for an unknown zone.
 
-    Hours, days, weeks (from Monday) and months follow the zone. A day has 23 or 25 hours when
-    clocks change. Hours start at half past in zones with a half-hour offset.
+    Days, weeks (from Monday) and months follow the zone. A day has 23 or 25 hours when clocks
+    change. Hours are those of UTC.
     """
 
     unit: Unit
@@ -42,8 +41,7 @@ class Calendar:
     def __post_init__(self) -> None:
         try:
             self._load_zone()
-        # An unknown name, the name of a folder, or an empty name.
-        except (KeyError, OSError, ValueError):
+        except (KeyError, OSError, ValueError):  # also the name of a folder, or an empty name
             raise ValueError(f"unknown time zone {self.zone}") from None
 
     def get_window_bounds_ms(self, wall_ms: int) -> WindowBounds:
@@ -52,8 +50,6 @@ class Calendar:
             begin = wall_ms - wall_ms % length
             return WindowBounds._make(begin + by * length for by in (-1, 0, 1, 2))
         zone = self._load_zone()
-        if self.unit == "hour":
-            return _get_hour_bounds(wall_ms, zone)
         day = self._get_first_day(datetime.fromtimestamp(wall_ms // 1000, zone).date())
         begins = (_start_of_day_ms(self._add_units(day, by), zone) for by in (-1, 0, 1, 2))
         return WindowBounds._make(begins)
@@ -86,40 +82,3 @@ class Calendar:
 def _start_of_day_ms(day: date, zone: tzinfo) -> int:
     """Return the start of a day. If clocks skip midnight, this is the moment of the change."""
     return int(datetime.combine(day, time(), zone).timestamp()) * 1000
-
-
-def _get_hour_bounds(wall_ms: int, zone: tzinfo) -> WindowBounds:
-    """Return the bounds for hours. A clock change by less than an hour ends an hour early."""
-    begin = _start_of_hour_ms(wall_ms, zone)
-    following = _start_of_next_hour_ms(begin, zone)
-    previous, next_end = _start_of_hour_ms(begin - 1, zone), _start_of_next_hour_ms(following, zone)
-    return WindowBounds._make((previous, begin, following, next_end))
-
-
-def _start_of_hour_ms(wall_ms: int, zone: tzinfo) -> int:
-    offset = _utc_offset_ms(wall_ms, zone)
-    begin = wall_ms - (wall_ms + offset) % _HOUR_MS
-    changed = (_utc_offset_ms(begin, zone) - offset) % _HOUR_MS
-    return _find_clock_change(begin, wall_ms, zone) if changed else begin
-
-
-def _start_of_next_hour_ms(begin: int, zone: tzinfo) -> int:
-    offset = _utc_offset_ms(begin, zone)
-    end = begin + _HOUR_MS - (begin + offset) % _HOUR_MS
-    changed = (_utc_offset_ms(end, zone) - offset) % _HOUR_MS
-    return _find_clock_change(begin, end, zone) if changed else end
-
-
-def _utc_offset_ms(wall_ms: int, zone: tzinfo) -> int:
-    offset = datetime.fromtimestamp(wall_ms // 1000, zone).utcoffset()
-    return int((offset or timedelta()).total_seconds()) * 1000
-
-
-def _find_clock_change(start_ms: int, end_ms: int, zone: tzinfo) -> int:
-    """Return the first second at which the offset equals that at ``end_ms``."""
-    low, high = start_ms // 1000, -(-end_ms // 1000)
-    goal = _utc_offset_ms(end_ms, zone)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _utc_offset_ms(middle * 1000, zone) == goal else (middle, high)
-    return high * 1000

@@ -152,24 +152,6 @@ def test_day_length_follows_the_zone(month: int, day: int, hours: int) -> None:
     assert bounds[2] - bounds[1] == hours * 3_600_000
 
 
-@pytest.mark.parametrize(
-    ("zone", "minute"), [("Asia/Kolkata", 30), ("Asia/Kathmandu", 15), ("Europe/Berlin", 0)]
-)
-def test_hour_starts_on_local_clock(zone: str, minute: int) -> None:
-    begin = ms(2026, 1, 15, 12, zone=zone)
-    bounds = Calendar("hour", zone).get_window_bounds_ms(begin + 40 * 60_000)
-
-    assert bounds == (begin - 3_600_000, begin, begin + 3_600_000, begin + 7_200_000)
-    assert begin // 60_000 % 60 == minute
-
-
-def test_half_hour_change_splits_the_hour() -> None:
-    change = ms(2026, 10, 4, 2, zone="Australia/Lord_Howe")  # at two the clocks show half past two
-    bounds = Calendar("hour", "Australia/Lord_Howe").get_window_bounds_ms(change + 60_000)
-
-    assert bounds == (change - 3_600_000, change, change + 1_800_000, change + 5_400_000)
-
-
 @given(
     unit=st.sampled_from(UNITS),
     zone=st.sampled_from(ZONES),
