@@ -256,13 +256,6 @@ class Forwarder(Protocol):
         """
 
 
-class BillingRegistry(Protocol):
-    """Prevents double billing of a background response that several calls retrieve."""
-
-    async def claim_bill(self, name: str, owner: str) -> bool:
-        """Return True if ``owner`` was the first of all instances to bill ``name``."""
-
-
 class Emitter(Protocol):
     """Emits traces, metrics, logs and ledger rows of calls."""
 

@@ -48,6 +48,7 @@ from proxy.telemetry.lines import SCHEMAS, LineWriter, build_line_logger
 from proxy.telemetry.log import LogLevel, Quota
 from proxy.telemetry.metrics import LoopLagMonitor, Metrics
 from proxy.upstream import Upstreams
+from proxy.upstream.background_billing import BackgroundBilling
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 
@@ -172,23 +173,20 @@ async def _build_pipeline(
     offload = Offload(bodies_thread, FairSemaphore(1))  # callers take turns in it
     emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
     backfill = await stores.open_budget_backfill(context, store, counters)
-    limits = Limiter(
-        store=counters,
-        on_warning=partial(telemetry.log_limit_warning, context),
-        backfill=backfill,
-        offload=offload,
-    )
+    limits = Limiter(counters, partial(telemetry.log_limit_warning, context), backfill, offload)
     health = Health(time.monotonic, context.metrics.set_circuit)
     response_bodies = BodyMemory(context.settings.answers_bytes, "answers")
     context.metrics.add_gauge("headrace_answer_body_bytes", read=lambda: response_bodies.used_bytes)
+    ids = stores.build_id_sealer(context)
+    billing = BackgroundBilling(counters.claim_bill, ids) if ids else None
     upstreams = Upstreams(
         http=http,
         via=via,
         health=health,
         offload=offload,
         new_share=partial(BodyShare, response_bodies),
-        ids=stores.build_id_sealer(context),
-        registry=counters,
+        ids=ids,
+        claim_background_bill=billing.claim_background_bill if billing else None,
     )
     internal = Pipeline(
         policies=store,

@@ -13,18 +13,11 @@ from typing import Any
 
 import orjson
 
-from proxy import dialects
+from proxy import dialects, errors
 from proxy.call.record import Record
 from proxy.dialects.chat.merging import get_choices, get_message
 from proxy.dialects.families import FAMILIES, find_client_family
 from proxy.dialects.family import FamilyWriter, WriteOptions
-from proxy.errors import (
-    ProxyError,
-    StaleConnection,
-    UpstreamError,
-    UpstreamInvalid,
-    UpstreamTimeout,
-)
 from proxy.errors.causes import GuardConnectionFailed
 from proxy.ports import Exchange
 from proxy.runtime.frozen import frozen
@@ -97,7 +90,7 @@ class HttpGuardClient:
             try:
                 try:
                     reply = await http.request(url, headers, body, GUARD_TIMEOUTS)
-                except StaleConnection:
+                except errors.StaleConnection:
                     reply = await http.request(
                         url, headers, body, GUARD_TIMEOUTS, new_connection=True
                     )
@@ -108,9 +101,9 @@ class HttpGuardClient:
                             raise ResponseTooLong
                 finally:
                     reply.release()
-            except UpstreamTimeout:
+            except errors.UpstreamTimeout:
                 raise TimeoutError from None
-            except UpstreamError as error:
+            except errors.UpstreamError as error:
                 raise GuardConnectionFailed(error.cause or "local") from None
         return reply.status, bytes(response)
 
@@ -175,7 +168,7 @@ class InternalExchange:
         self._scheduling_key = scheduling_key
         self._record: Record | None = None
         self._document: Any = None
-        self._error: ProxyError | None = None
+        self._error: errors.ProxyError | None = None
 
     @property
     def is_response_complete(self) -> bool:
@@ -206,7 +199,7 @@ class InternalExchange:
     def try_send(self, frames: Sequence[Frame]) -> bool:
         return False
 
-    async def send_error(self, error: ProxyError, record: Record) -> None:
+    async def send_error(self, error: errors.ProxyError, record: Record) -> None:
         self._error = error
         record.status = error.status
 
@@ -227,5 +220,5 @@ class InternalExchange:
         choices = get_choices(self.get_document())
         text = get_message(choices[0]).get("content") if choices else None
         if not isinstance(text, str):
-            raise UpstreamInvalid("The upstream's response has no text.")
+            raise errors.UpstreamInvalid("The upstream's response has no text.")
         return text

@@ -1,9 +1,8 @@
 """Errors that end a call.
 
 ``RequestError`` is caused by the client, ``UpstreamError`` by the provider, any other by the proxy.
-``wire.py`` has the errors of HTTP framing, ``table.py`` the codes of all errors. The
-first line of each docstring is a row of ``docs/errors.md``. Messages are for the client, and never
-contain a key, a prompt or a response.
+``wire.py`` has the errors of HTTP framing. ``docs/errors.md`` has the first line of each docstring.
+Messages are for the client, and never contain a key, a prompt or a response.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ class ProxyError(Exception):
     @property
     def own_message(self) -> str:
         """Default message, without any text of the upstream."""
-        status = self.upstream_status
-        return f"{self.summary}." if status is None else f"{self.summary} (status {status})."
+        status = "" if self.upstream_status is None else f" (status {self.upstream_status})"
+        return f"{self.summary}{status}."
 
     def set_message(self, message: str) -> None:
         self.message = message[:MAX_TEXT]
@@ -120,10 +119,6 @@ class Unauthorized(RequestError):
     def __init__(self, key_problem: KeyProblem = "missing", key: str | None = None) -> None:
         super().__init__("The virtual key is missing or invalid.")
         self.key_problem, self.key = key_problem, key
-
-    def add_hint(self, hint: str) -> None:
-        """Add a hint about the header in which the client should send the key."""
-        self.set_message(f"{self.message} {hint}")
 
 
 class RejectedByRule(RequestError):
@@ -235,8 +230,7 @@ class RequestTooLarge(RequestError):
 class ClientDisconnected(RequestError):
     """The client closed the connection. Logged, never sent."""
 
-    status, code = 499, "client_gone"
-    summary = "The client closed the connection"
+    status, code, summary = 499, "client_gone", "The client closed the connection"
 
 
 class UpstreamError(ProxyError):
@@ -322,26 +316,28 @@ class StaleConnection(UpstreamUnavailable):
     summary = "The upstream closed an idle connection before it read the request"
 
 
-class CircuitOpen(UpstreamUnavailable):
+class NotSent(UpstreamUnavailable):
+    """The upstream got no request. It may get one after ``retry_after_s``."""
+
+    status = 503
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__()
+        self.retry_after_s = retry_after_s
+
+
+class CircuitOpen(NotSent):
     """The circuit breaker of the target is open, so the upstream got no request."""
 
     code = "upstream_circuit_open"
     summary = "The circuit breaker is open, because the upstream failed repeatedly"
 
-    def __init__(self, remaining_s: float) -> None:
-        super().__init__(status=503)
-        self.retry_after_s = remaining_s
 
-
-class UpstreamBusy(UpstreamUnavailable):
+class UpstreamBusy(NotSent):
     """The upstream has ``max_concurrency`` requests in progress, so it got no other."""
 
     code = "upstream_busy"
     summary = "The upstream has as many requests in progress as the policy allows"
-
-    def __init__(self, wait_s: float) -> None:
-        super().__init__(status=503)
-        self.retry_after_s = wait_s
 
 
 class UpstreamTimeout(UpstreamError):

@@ -27,8 +27,6 @@ STATUSES: Mapping[type[ProxyError], str] = {
     errors.UpstreamRejectedKey: "403, or 429 if the account has no credit",
     errors.UpstreamForbids: "403, or 429 if the account has no credit",
     errors.UpstreamUnavailable: "502, or its 429 or 503",
-    errors.CircuitOpen: "503",
-    errors.UpstreamBusy: "503",
 }
 """Statuses that differ between calls or dialects, for the page of errors."""
 TYPES: Mapping[type[ProxyError], str] = {

@@ -277,7 +277,8 @@ class HttpExchange:
         if isinstance(error, Unauthorized) and error.key_problem == "missing":
             incoming = self._incoming
             client = dialects.find_dialect(incoming.path, incoming.headers).client
-            error.add_hint(build_missing_key_hint(client, incoming.headers, incoming.query))
+            hint = build_missing_key_hint(client, incoming.headers, incoming.query)
+            error.set_message(f"{error.message} {hint}")
         if not isinstance(error, ClientDisconnected) and not self.is_disconnected:
             try:
                 await self._send_error(error)

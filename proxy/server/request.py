@@ -19,15 +19,8 @@ from proxy.dialects import HEADER_PREFIXES, ONLY_DIALECT_OF_PATH
 from proxy.dialects.request_headers import GEMINI_KEY, make_header_error
 from proxy.dialects.vendors.other_gateways import HEADER_MEANINGS
 from proxy.dialects.wire.strict_json import count_body_values, read_json
-from proxy.errors import BadRequest, Overloaded, RequestTimeout, RequestTooLarge
+from proxy.errors import BadRequest, Overloaded, RequestTimeout, RequestTooLarge, wire
 from proxy.errors.field_problems import describe_large_body
-from proxy.errors.wire import (
-    ExpectationFailed,
-    TransferCodingNotSupported,
-    UnsupportedMedia,
-    VersionNotSupported,
-    WebSocketNotSupported,
-)
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload
 from proxy.runtime.frozen import frozen
 from proxy.server.server import CHUNKED, InvalidFraming, Request
@@ -91,18 +84,8 @@ class BodyShare:
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 HOST_PATTERN = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 UNIQUE_HEADERS = frozenset(
-    {
-        "api-key",
-        "apikey",
-        "authorization",
-        "content-encoding",
-        "content-type",
-        "expect",
-        "host",
-        "traceparent",
-    }
-    | {"x-api-key", GEMINI_KEY, "x-request-id"}
-    | HEADER_MEANINGS.keys()
+    {"api-key", "apikey", "authorization", "content-encoding", "content-type", "expect", "host"}
+    | {"traceparent", "x-api-key", GEMINI_KEY, "x-request-id", *HEADER_MEANINGS}
 )
 UNIQUE_HEADER_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
 JSON_TYPE = "application/json"
@@ -208,21 +191,21 @@ class IncomingRequest:
         """
         headers = self.headers
         if isinstance(self._request, Request) and self._request.is_unsupported:
-            raise VersionNotSupported
+            raise wire.VersionNotSupported
         if self._repeated is not None:
             raise make_header_error(self._repeated, "must not be repeated")
         if "host" in headers and HOST_PATTERN.fullmatch(headers["host"]) is None:
             raise make_header_error("host", "must be a host name with an optional port")
         if "transfer-encoding" in headers:
             if headers["transfer-encoding"].lower() != CHUNKED:
-                raise TransferCodingNotSupported
+                raise wire.TransferCodingNotSupported
             if self._request.version < HttpVersion11:
                 raise make_header_error("transfer-encoding", "is not supported in HTTP/1.0")
 
     def raise_if_websocket_upgrade(self) -> None:
         """Raise an error with status 426 for a WebSocket, after which clients fall back to HTTP."""
         if "websocket" in map(str.strip, self.headers.get("upgrade", "").lower().split(",")):
-            raise WebSocketNotSupported
+            raise wire.WebSocketNotSupported
 
     @property
     def raw_content_type(self) -> str:
@@ -274,8 +257,8 @@ class IncomingRequest:
     def _check_body_headers(self) -> None:
         headers = self.headers
         kind = headers.get("content-type", JSON_TYPE)
-        if kind != JSON_TYPE and not is_application_json(kind):
-            raise UnsupportedMedia(f"The content type must be {JSON_TYPE}.")
+        if kind != JSON_TYPE and kind.partition(";")[0].strip().lower() != JSON_TYPE:
+            raise wire.UnsupportedMedia(f"The content type must be {JSON_TYPE}.")
         if "content-encoding" in headers:
             self.check_encoding()
         if "content-length" in headers and int(headers["content-length"]) > self._bounds.body_bytes:
@@ -283,7 +266,7 @@ class IncomingRequest:
 
     def check_encoding(self) -> None:
         if self.headers.get("content-encoding", "identity").lower() != "identity":
-            raise UnsupportedMedia("The request body must not be compressed.")
+            raise wire.UnsupportedMedia("The request body must not be compressed.")
 
     def _make_too_large_error(self) -> RequestTooLarge:
         return RequestTooLarge(describe_large_body(self._bounds.body_bytes))
@@ -293,7 +276,7 @@ class IncomingRequest:
         if self._request.version < HttpVersion11:
             return
         if expect.lower() != "100-continue":
-            raise ExpectationFailed
+            raise wire.ExpectationFailed
         writer: Any = self._request.writer
         await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         writer.output_size = 0  # the interim response does not count as response output
@@ -319,10 +302,5 @@ class RequestUpload:
         if self._is_blank and (begin := piece.lstrip(JSON_PREFIX_BYTES)[:1]):
             self._is_blank = False
             if begin in b"{[":
-                raise UnsupportedMedia(f"A JSON body must have the content type {JSON_TYPE}.")
+                raise wire.UnsupportedMedia(f"A JSON body must have the content type {JSON_TYPE}.")
         return piece
-
-
-def is_application_json(media_type: str) -> bool:
-    """Return True for the media type of JSON, with or without parameters."""
-    return media_type.partition(";")[0].strip().lower() == JSON_TYPE

@@ -18,15 +18,8 @@ from proxy.call.record import Record
 from proxy.dialects import DIALECTS, STATEFUL_ENDPOINTS
 from proxy.dialects.requests.state_request import build_state_request
 from proxy.dialects.requests.upstream_request import UpstreamRequest, build_request
-from proxy.errors import (
-    CircuitOpen,
-    InvalidField,
-    ProxyError,
-    StaleConnection,
-    UpstreamBusy,
-    UpstreamError,
-)
-from proxy.ports import BillingRegistry, RedactError, UpstreamResponse
+from proxy.errors import InvalidField, NotSent, ProxyError, StaleConnection, UpstreamError
+from proxy.ports import RedactError, UpstreamResponse
 from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.fair_queue import LARGE_BYTES, Offload, PauseScheduler
 from proxy.runtime.frozen import frozen
@@ -75,7 +68,7 @@ class Upstreams:
     - ``new_share``: starts to count a caller's memory for a response that is held as a whole. None
       if such memory is not counted.
     - ``ids``: seals the ids of objects that providers store.
-    - ``registry``: decides which call pays for a background response.
+    - ``claim_background_bill``: decides which call pays for a background response.
     """
 
     http: Http
@@ -87,7 +80,7 @@ class Upstreams:
     new_share: Callable[[str], MemoryShare] | None = None
     pause_scheduler: PauseScheduler = field(default_factory=PauseScheduler)
     ids: IdSealer | None = None
-    registry: BillingRegistry | None = None
+    claim_background_bill: ClaimBackgroundBill | None = None
 
     def open(
         self, plan: Plan, call: Call, record: Record, redact_error: RedactError
@@ -236,12 +229,12 @@ class Upstreams:
     ) -> OpenAttempt:
         """Take a slot and start an attempt.
 
-        Raises ``CircuitOpen`` or ``UpstreamBusy``, and records them.
+        Raises ``NotSent``, and records it.
         """
         call, record = context.call, context.record
         try:
             slot = self.health.take_slot(target, request.endpoint, call.scheduling_key)
-        except (CircuitOpen, UpstreamBusy) as error:
+        except NotSent as error:
             record.add_skip(target, error.code)
             raise
         attempt = record.start_attempt(target, context.index, reason)
@@ -307,10 +300,8 @@ class Upstreams:
         if is_held and self.new_share is not None:
             share = self.new_share(call.scheduling_key)
         claim_background_bill: ClaimBackgroundBill | None = None
-        if endpoint in STATEFUL_ENDPOINTS and not streamed and self.ids and self.registry:
-            from proxy.upstream.background_billing import BackgroundBilling  # noqa: PLC0415  # few calls
-
-            claim_background_bill = BackgroundBilling(self.registry, self.ids).claim_background_bill
+        if endpoint in STATEFUL_ENDPOINTS and not streamed:
+            claim_background_bill = self.claim_background_bill
         return HttpUpstreamResponse(
             head,
             reply,

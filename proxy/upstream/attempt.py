@@ -7,13 +7,7 @@ from collections.abc import Mapping
 
 from proxy.call.attempts import Attempt
 from proxy.call.record import Record
-from proxy.dialects import DIALECTS
-from proxy.dialects.families import (
-    FAMILIES,
-    find_client_family,
-    find_family_name,
-    needs_translation,
-)
+from proxy.dialects import DIALECTS, families
 from proxy.dialects.family import ReadOptions
 from proxy.dialects.frames.reader import FamilyFrameReader, FrameReader, Rewrite
 from proxy.dialects.frames.sequencer import Sequencer
@@ -158,9 +152,9 @@ def make_reader(
     if media_type != JSON_TYPE and not is_stream:
         raise UpstreamInvalid("The upstream sent neither JSON nor the requested stream.")
     dialect = DIALECTS[upstream.dialect]
-    client = FAMILIES[find_client_family(call)]
-    family = FAMILIES[find_family_name(dialect, open_attempt.request.endpoint)]
-    is_translated = needs_translation(client.name, family.name)
+    client = families.FAMILIES[families.find_client_family(call)]
+    family = families.FAMILIES[families.find_family_name(dialect, open_attempt.request.endpoint)]
+    is_translated = families.needs_translation(client.name, family.name)
     server, plan = dialect.server, open_attempt.record.plan
     guards = None if plan is None else plan.guards
     is_same_dialect = call.head.dialect == dialect.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
 
 from proxy.dialects.responses.schema import UNFINISHED_STATUSES, to_chat_usage
@@ -12,7 +12,6 @@ from proxy.dialects.wire.strict_json import as_object
 from proxy.errors import UpstreamUnavailable
 from proxy.errors.words import MAX_ID, read_text
 from proxy.money.usage import read_chat_usage
-from proxy.ports import BillingRegistry
 from proxy.runtime.frozen import frozen
 from proxy.types import Json
 from proxy.types.events import Frame
@@ -33,9 +32,12 @@ def is_billable(response: Json) -> bool:
 
 @frozen
 class BackgroundBilling:
-    """Decides by ``registry`` which call pays for a background response. ``ids`` decrypts ids."""
+    """Decides which call pays for a background response. ``ids`` decrypts ids.
 
-    registry: BillingRegistry
+    ``claim_bill`` returns True if an owner was the first of all instances to bill a name.
+    """
+
+    claim_bill: Callable[[str, str], Awaitable[bool]]
     ids: IdSealer
 
     async def claim_background_bill(
@@ -74,10 +76,10 @@ class BackgroundBilling:
         name, owner = digest.hexdigest(), attempt.span_id
         is_creator = open_attempt.call.head.endpoint != "stored"
         try:
-            attempt.is_billed = await self.registry.claim_bill(name, owner) or is_creator
+            attempt.is_billed = await self.claim_bill(name, owner) or is_creator
         except asyncio.CancelledError:
             attempt.is_billed = True  # set to False if the registry refuses it
-            attempt.is_billed = await self.registry.claim_bill(name, owner) or is_creator
+            attempt.is_billed = await self.claim_bill(name, owner) or is_creator
             raise
         finally:
             attempt.bill = None  # a reader may have computed it meanwhile

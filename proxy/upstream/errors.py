@@ -16,14 +16,7 @@ import orjson
 
 from proxy import errors
 from proxy.call.attempts import Attempt
-from proxy.dialects import DIALECTS
-from proxy.dialects.statuses import (
-    ErrorBody,
-    classify_error,
-    classify_status,
-    make_client_error,
-    parse_error_body,
-)
+from proxy.dialects import DIALECTS, statuses
 from proxy.errors.words import MAX_ID, MAX_TEXT
 from proxy.types import Call, Retry, Target, Upstream
 from proxy.types.target import CREDENTIAL_WORDS
@@ -40,15 +33,8 @@ UNKNOWN_PATH_MESSAGE = re.compile(
 """Messages of web frameworks, gateways and OpenAI for an unknown path."""
 UNKNOWN_STATUSES = frozenset({404, 405, 410})
 UNKNOWN_MODEL_CODES = frozenset(
-    {
-        "DeploymentNotFound",
-        "invalid_model",
-        "model_decommissioned",
-        "model_not_active",
-        "model_not_available",
-        "model_not_found",
-        "unknown_model",
-    }
+    {"DeploymentNotFound", "invalid_model", "model_decommissioned", "model_not_active"}
+    | {"model_not_available", "model_not_found", "unknown_model"}
 )
 """Error codes and types for an unknown model, with any status."""
 ID_SUFFIXES = ("_id", "_ids", "_file")
@@ -70,9 +56,9 @@ _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
     """Return the error for a reply with an error status. Reads a bounded part of its body."""
     status, server = reply.status, DIALECTS[upstream.dialect].server
-    meaning = classify_status(server.statuses, status)
+    meaning = statuses.classify_status(server.statuses, status)
     if meaning == "credential":
-        return make_client_error(meaning, ErrorBody(), status)
+        return statuses.make_client_error(meaning, statuses.ErrorBody(), status)
     if meaning == "invalid":
         return errors.UpstreamInvalid(f"The upstream sent an unexpected status ({status}).")
     body = bytearray()
@@ -80,15 +66,15 @@ async def read_error(reply: Reply, upstream: Upstream) -> errors.ProxyError:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             while len(body) < MAX_BODY_BYTES and (piece := await reply.read()):
                 body += piece
-    error_body = ErrorBody()
+    error_body = statuses.ErrorBody()
     with suppress(orjson.JSONDecodeError):
-        error_body = parse_error_body(orjson.loads(body[:MAX_BODY_BYTES]))
-    meaning = classify_error(server.statuses, server.denial_codes, error_body, status)
-    error = make_client_error(meaning, error_body, status)
+        error_body = statuses.parse_error_body(orjson.loads(body[:MAX_BODY_BYTES]))
+    meaning = statuses.classify_error(server.statuses, server.denial_codes, error_body, status)
+    error = statuses.make_client_error(meaning, error_body, status)
     if isinstance(error, errors.UpstreamRejected):
         has_code = error_body.code is not None and not error_body.code.isdigit()
         is_bare = not has_code and UNKNOWN_PATH_MESSAGE.fullmatch(error_body.message or "")
-        error.is_api_error = error_body != ErrorBody() and not is_bare
+        error.is_api_error = error_body != statuses.ErrorBody() and not is_bare
     if isinstance(error, errors.UpstreamUnavailable):
         error.retry_after_s = parse_retry_after(reply.headers)
     should_retry = reply.headers.get("x-should-retry")
@@ -182,11 +168,7 @@ def redact_credentials(error: errors.ProxyError, upstream: Upstream) -> None:
         error.param = redact_text(error.param, upstream, hosts)[:MAX_ID]
     error.upstream_code = _drop_if_secret(error.upstream_code, upstream)
     error.upstream_type = _drop_if_secret(error.upstream_type, upstream)
-    error.findings = tuple(
-        finding
-        for finding in error.findings
-        if _drop_if_secret(finding.detector, upstream) is not None
-    )
+    error.findings = tuple(f for f in error.findings if _drop_if_secret(f.detector, upstream))
 
 
 def _drop_if_secret(word: str | None, upstream: Upstream) -> str | None:
@@ -237,16 +219,18 @@ def _iter_credential_substrings(upstream: Upstream) -> Iterator[str]:
             yield from {value[start : start + MIN_SECRET_PART] for start in starts}
 
 
-NOT_SENT = (errors.CircuitOpen, errors.UpstreamBusy)
-NOT_RETRIED = (errors.ResponseTooLarge, *NOT_SENT)
-WITHOUT_WORK = (errors.InvalidField, *NOT_SENT, errors.UpstreamNotFound, errors.UpstreamRejectedKey)
+WITHOUT_WORK = (
+    *(errors.InvalidField, errors.NotSent, errors.UpstreamNotFound, errors.UpstreamRejectedKey),
+)
 """Failures before the upstream did any work: not sent, or rejected for our key, account or path."""
 STATUSES_WITHOUT_WORK = frozenset({429, 503, 529})
 
 
 def get_retry_cause(failure: errors.ProxyError) -> int | str | None:
     """Return the status or word to find in a policy's ``retry.on``, None if no retry can help."""
-    if isinstance(failure, NOT_RETRIED) or not isinstance(failure, errors.UpstreamError):
+    if isinstance(failure, errors.ResponseTooLarge | errors.NotSent) or not isinstance(
+        failure, errors.UpstreamError
+    ):
         return None
     if isinstance(failure, errors.UpstreamTimeout):
         return {"upstream_connect_timeout": "connect", "upstream_total_timeout": None}.get(
@@ -298,11 +282,13 @@ def choose_most_useful_error(failures: Sequence[errors.ProxyError]) -> errors.Pr
     for failure in failures:
         if failure.is_final:
             return failure
-    sent = [error for error in failures if not isinstance(error, (*NOT_SENT, errors.InvalidField))]
+    sent = [
+        error for error in failures if not isinstance(error, errors.NotSent | errors.InvalidField)
+    ]
     retryable = [error for error in sent if error.should_retry is not False]
     if retryable:
         return retryable[-1]
-    not_sent = [error for error in failures if isinstance(error, NOT_SENT)]
+    not_sent = [error for error in failures if isinstance(error, errors.NotSent)]
     if not_sent:
         return min(not_sent, key=lambda error: error.retry_after_s or 0.0)
     return (sent or failures)[-1]

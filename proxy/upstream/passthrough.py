@@ -10,13 +10,8 @@ from typing import Any
 from proxy.call.meter import Meter
 from proxy.dialects.frames.reader import FrameReader
 from proxy.dialects.messages import schema as messages_schema
+from proxy.dialects.passthrough import response
 from proxy.dialects.passthrough.request import build_passthrough_request
-from proxy.dialects.passthrough.response import (
-    PassthroughByteReader,
-    PassthroughDocumentReader,
-    make_nosniff_and_disposition_headers,
-    parse_passthrough_head,
-)
 from proxy.dialects.requests.upstream_request import UpstreamRequest
 from proxy.dialects.responses import schema as responses_schema
 from proxy.dialects.wire.strict_json import DocumentParser
@@ -25,13 +20,7 @@ from proxy.money.usage import USAGE_GROUPS, Json, Tokens, read_chat_usage
 from proxy.types import ResponseHead, Target
 from proxy.types.endpoints import MODEL_FREE_METHODS
 from proxy.types.passthrough import PassthroughPath
-from proxy.upstream.attempt import (
-    MAX_RESPONSE_BYTES,
-    AttemptContext,
-    OpenAttempt,
-    check_encoding,
-    select_client_headers,
-)
+from proxy.upstream import attempt
 from proxy.upstream.errors import is_surely_unprocessed
 from proxy.upstream.reply import Reply
 
@@ -39,7 +28,7 @@ ANTHROPIC_FIELDS = (*USAGE_GROUPS, "cache_read_input_tokens", "cache_creation_in
 GEMINI_MODALITIES = {"audio_tokens": "AUDIO", "image_tokens": "IMAGE"}
 
 
-def build_request(context: AttemptContext, target: Target) -> UpstreamRequest:
+def build_request(context: attempt.AttemptContext, target: Target) -> UpstreamRequest:
     """Return the request for a target. Raises ``InvalidField``."""
     passthrough, path = context.call.head.passthrough, context.plan.passthrough
     if passthrough is None or path is None:
@@ -52,7 +41,7 @@ def make_reported_usage_meter(method: str) -> Meter:
     return Meter(unreported="none" if method in MODEL_FREE_METHODS else "unknown", estimates=False)
 
 
-def may_repeat(context: AttemptContext, path: PassthroughPath, failure: ProxyError) -> bool:
+def may_repeat(context: attempt.AttemptContext, path: PassthroughPath, failure: ProxyError) -> bool:
     """Return True if the call changes nothing, or no upstream can have executed it."""
     upload = context.call.upload
     if upload is not None and upload.has_begun:
@@ -61,29 +50,29 @@ def may_repeat(context: AttemptContext, path: PassthroughPath, failure: ProxyErr
     return path.may_repeat(method) or is_surely_unprocessed(failure, context.record.attempts)
 
 
-def build_success_head(open_attempt: OpenAttempt, reply: Reply) -> ResponseHead | None:
+def build_success_head(open_attempt: attempt.OpenAttempt, reply: Reply) -> ResponseHead | None:
     """Return the head of a response, None for an error status."""
     if not 200 <= reply.status < 300:
         return None
-    check_encoding(open_attempt, reply)
-    max_bytes = open_attempt.target.upstream.max_answer_bytes or MAX_RESPONSE_BYTES
-    head = parse_passthrough_head(reply.status, reply.headers, max_bytes)
+    attempt.check_encoding(open_attempt, reply)
+    max_bytes = open_attempt.target.upstream.max_answer_bytes or attempt.MAX_RESPONSE_BYTES
+    head = response.parse_passthrough_head(reply.status, reply.headers, max_bytes)
     headers = (
-        *select_client_headers(open_attempt, reply),
-        *make_nosniff_and_disposition_headers(reply.headers),
+        *attempt.select_client_headers(open_attempt, reply),
+        *response.make_nosniff_and_disposition_headers(reply.headers),
     )
     return ResponseHead(streamed=not head.parses_json, headers=headers, passthrough=head)
 
 
-def make_reader(open_attempt: OpenAttempt, head: ResponseHead) -> FrameReader:
+def make_reader(open_attempt: attempt.OpenAttempt, head: ResponseHead) -> FrameReader:
     model_call, upstream = open_attempt.attempt.model_call, open_attempt.target.upstream
     find_usage = read_no_usage if open_attempt.request.method in MODEL_FREE_METHODS else find_tokens
     if head.passthrough is None or head.streamed:
         media_type = "" if head.passthrough is None else head.passthrough.media_type
-        return PassthroughByteReader(model_call, media_type, find_usage)
+        return response.PassthroughByteReader(model_call, media_type, find_usage)
     documents = DocumentParser(upstream.max_answer_values)
-    max_bytes = upstream.max_answer_bytes or MAX_RESPONSE_BYTES
-    return PassthroughDocumentReader(model_call, documents, max_bytes, find_usage)
+    max_bytes = upstream.max_answer_bytes or attempt.MAX_RESPONSE_BYTES
+    return response.PassthroughDocumentReader(model_call, documents, max_bytes, find_usage)
 
 
 def read_no_usage(data: Json) -> None:

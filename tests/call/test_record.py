@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
+from proxy import errors
 from proxy.call.attempts import (
     LOSS_OF_OUTCOME,
     TIMED_OUT,
@@ -21,21 +22,6 @@ from proxy.call.attempts import (
 )
 from proxy.call.record import Record, TraceIds, new_record
 from proxy.call.summary import summarize
-from proxy.errors import (
-    ClientDisconnected,
-    GuardUnavailable,
-    InvalidField,
-    LimitExceeded,
-    LimitStoreUnavailable,
-    Overloaded,
-    ShuttingDown,
-    UpstreamForbids,
-    UpstreamInvalid,
-    UpstreamNotFound,
-    UpstreamRejected,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-)
 from proxy.errors.words import MAX_NAME, MAX_WORDS, shorten
 from proxy.money.usage import Price, Tokens
 from proxy.runtime.background import SideTasks
@@ -60,19 +46,19 @@ def record() -> Record:
     ("error", "outcome"),
     [
         (None, "success"),
-        (InvalidField("n", "x"), "client_error"),
-        (ClientDisconnected(), "client_abort"),
-        (UpstreamTimeout("idle"), "timeout"),
-        (UpstreamInvalid("x"), "upstream_error"),
-        (UpstreamUnavailable("x", upstream_status=503), "upstream_error"),
-        (UpstreamForbids("x", upstream_status=402), "upstream_error"),
-        (UpstreamNotFound("x", upstream_status=404), "upstream_error"),
-        (UpstreamRejected("x", upstream_status=400), "client_error"),
-        (ShuttingDown(), "proxy_error"),
-        (LimitExceeded("x", "calls", "requests", 1.0), "limited"),
-        (LimitStoreUnavailable("calls", 1.0), "proxy_error"),
-        (Overloaded(), "proxy_error"),
-        (GuardUnavailable("x", guard="g", kind="k"), "blocked"),
+        (errors.InvalidField("n", "x"), "client_error"),
+        (errors.ClientDisconnected(), "client_abort"),
+        (errors.UpstreamTimeout("idle"), "timeout"),
+        (errors.UpstreamInvalid("x"), "upstream_error"),
+        (errors.UpstreamUnavailable("x", upstream_status=503), "upstream_error"),
+        (errors.UpstreamForbids("x", upstream_status=402), "upstream_error"),
+        (errors.UpstreamNotFound("x", upstream_status=404), "upstream_error"),
+        (errors.UpstreamRejected("x", upstream_status=400), "client_error"),
+        (errors.ShuttingDown(), "proxy_error"),
+        (errors.LimitExceeded("x", "calls", "requests", 1.0), "limited"),
+        (errors.LimitStoreUnavailable("calls", 1.0), "proxy_error"),
+        (errors.Overloaded(), "proxy_error"),
+        (errors.GuardUnavailable("x", guard="g", kind="k"), "blocked"),
     ],
 )
 def test_each_error_has_an_outcome(error: Any, outcome: str) -> None:

@@ -10,14 +10,7 @@ import pytest
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.errors import InvalidField
-from proxy.fields.checks import (
-    FieldType,
-    check_body,
-    integer,
-    list_misspelling_warnings,
-    make_required,
-    string,
-)
+from proxy.fields import checks
 from proxy.fields.spelling import MIN_MISSPELLED_LENGTH
 from tests.for_each import for_each
 
@@ -44,7 +37,7 @@ RANGES: list[tuple[str, str, list[Any], list[Any]]] = [
 def accepts(dialect: str, body: dict[str, Any]) -> bool:
     spoken = DIALECTS[dialect]
     try:
-        check_body(spoken.fields["completions"], body)
+        checks.check_body(spoken.fields["completions"], body)
         for rule in spoken.client.rules["completions"]:
             rule(body)
     except InvalidField:
@@ -90,15 +83,15 @@ def test_optional_fields_accept_null(dialect: str, endpoint: Any) -> None:
         return
     optional = {name: field for name, field in fields.items() if not field.required}
 
-    check_body(optional, dict.fromkeys(optional))
+    checks.check_body(optional, dict.fromkeys(optional))
 
 
 def test_other_spelling_names_the_field() -> None:
-    fields = {"max_output_tokens": integer()}
+    fields = {"max_output_tokens": checks.integer()}
     with pytest.raises(
         InvalidField, match=r"^max_output_tokens: use this exact name instead of \"maxO"
     ):
-        check_body(fields, {"maxOutputTokens": 5}, {"maxoutputtokens": "max_output_tokens"})
+        checks.check_body(fields, {"maxOutputTokens": 5}, {"maxoutputtokens": "max_output_tokens"})
 
 
 def test_required_fields_come_first() -> None:
@@ -110,9 +103,9 @@ def test_required_fields_come_first() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"name": None}])
 def test_missing_field_is_named(body: dict[str, Any]) -> None:
-    check_body({"name": replace(string(), default="x")}, body)
+    checks.check_body({"name": replace(checks.string(), default="x")}, body)
     with pytest.raises(InvalidField, match="name"):
-        check_body({"name": make_required(string())}, body)
+        checks.check_body({"name": checks.make_required(checks.string())}, body)
 
 
 TABLES = [
@@ -123,7 +116,7 @@ TABLES = [
 
 
 @for_each("fields", TABLES)
-def test_misspelled_field_names_the_known_one(fields: dict[str, FieldType]) -> None:
+def test_misspelled_field_names_the_known_one(fields: dict[str, checks.FieldType]) -> None:
     """One character is missing, added or changed, or two are swapped."""
     for known_name in [name for name in fields if len(name) >= MIN_MISSPELLED_LENGTH]:
         for index in range(len(known_name)):
@@ -131,13 +124,13 @@ def test_misspelled_field_names_the_known_one(fields: dict[str, FieldType]) -> N
             edits = {start + remainder[1:], f"{start}x{remainder}", f"{start}x{remainder[1:]}"}
             edits.add(start + remainder[1::-1] + remainder[2:])
             for name in edits - fields.keys():
-                [warning] = list_misspelling_warnings(fields, {"model": "m", name: 1})
+                [warning] = checks.list_misspelling_warnings(fields, {"model": "m", name: 1})
                 assert warning.startswith(f"{name} unknown, did you mean "), warning
 
 
 @for_each("fields", TABLES)
-def test_server_fields_are_not_misspellings(fields: dict[str, FieldType]) -> None:
+def test_server_fields_are_not_misspellings(fields: dict[str, checks.FieldType]) -> None:
     servers = ["top_k", "min_p", "top_a", "typical_p", "models", "tool", "user_id", "safe_prompt"]
     servers += ["chat_template_kwargs", "guided_json", "stop_token_ids", "use_beam_search"]
 
-    assert list_misspelling_warnings(fields, dict.fromkeys(servers, 1) | {"": 1}) == ()
+    assert checks.list_misspelling_warnings(fields, dict.fromkeys(servers, 1) | {"": 1}) == ()

@@ -11,31 +11,11 @@ import pytest
 
 from proxy.dialects.requests.field_filter import apply_field_rules
 from proxy.errors import InvalidField
+from proxy.fields import field_table, token_bounds
 from proxy.fields.checks import MAX_TOKENS, string
-from proxy.fields.field_table import (
-    APIS,
-    FIELDS,
-    PATHS_BY_API,
-    ROWS,
-    SERVER_ROWS,
-    _field,
-    convert_from_api,
-    convert_to_api,
-    get_fields,
-    has_values_outside,
-)
 from proxy.fields.member_table import FREE_FORM, MEMBERS
 from proxy.fields.rules import FieldRule, compile_field_rules
 from proxy.fields.spelling import _FORMS_OF_ASCII, casefold_name, normalize_name
-from proxy.fields.token_bounds import (
-    COUNT_TYPES,
-    add_missing_common_fields,
-    check_option_group_members,
-    count_total_choices,
-    estimate_max_output_per_prompt,
-    list_body_and_option_groups,
-    remove_ranges,
-)
 from proxy.guards.text.documents import collect_request_texts
 from proxy.guards.text.walk import KIND_BY_MEMBER
 from proxy.types import Json, Upstream
@@ -43,29 +23,29 @@ from tests.for_each import for_each
 
 
 def test_field_has_one_row() -> None:
-    assert len(FIELDS) == len(ROWS) + len(SERVER_ROWS)
+    assert len(field_table.FIELDS) == len(field_table.ROWS) + len(field_table.SERVER_ROWS)
 
 
 def test_type_for_unknown_api_raises() -> None:
     with pytest.raises(ValueError, match="chta"):
-        _field("user", {"chat chta": string()})
+        field_table._field("user", {"chat chta": string()})
 
 
 def test_required_fields_are_first() -> None:
-    for api in APIS:
-        required = [field.required for field in get_fields(api).values()]
+    for api in field_table.APIS:
+        required = [field.required for field in field_table.get_fields(api).values()]
         assert required
         assert required == sorted(required, reverse=True)
 
 
 def test_later_api_replaces_and_removes_fields() -> None:
-    fields = get_fields("completions", "fireworks")
+    fields = field_table.get_fields("completions", "fireworks")
 
     assert "suffix" not in fields
     assert "min_p" in fields
     assert fields["logprobs"].check(True) is None
-    assert get_fields("completions")["logprobs"].check(True) is not None
-    assert fields["echo"] is get_fields("completions")["echo"]
+    assert field_table.get_fields("completions")["logprobs"].check(True) is not None
+    assert fields["echo"] is field_table.get_fields("completions")["echo"]
 
 
 UPSTREAM = Upstream("openai", "openai", "https://llm.example")
@@ -101,34 +81,38 @@ VALUES = {"user": "u", "reasoning_effort": "low", "stop": ["a"], "verbosity": "l
 
 
 def test_paths_survive_a_round_trip() -> None:
-    assert all(PATHS_BY_API.keys() >= row.path_by_api.keys() for row in ROWS)
-    for api, paths in PATHS_BY_API.items():
+    assert all(
+        field_table.PATHS_BY_API.keys() >= row.path_by_api.keys() for row in field_table.ROWS
+    )
+    for api, paths in field_table.PATHS_BY_API.items():
         body = {name: VALUES.get(name, {"a": 1}) for name, *_ in paths}
 
-        moved = convert_to_api({**body, "model": "m"}, api, {})
+        moved = field_table.convert_to_api({**body, "model": "m"}, api, {})
 
         assert moved.keys() == {"model", *(field for _, field, _ in paths)}
-        assert convert_from_api(moved, api, {}) == (body, set())
+        assert field_table.convert_from_api(moved, api, {}) == (body, set())
 
 
 def test_members_are_merged_into_their_group() -> None:
     body = {"verbosity": "low", "text": {"format": {"type": "text"}}}
 
-    assert convert_to_api(body, "responses", {}) == {
+    assert field_table.convert_to_api(body, "responses", {}) == {
         "text": {"format": {"type": "text"}, "verbosity": "low"}
     }
 
 
 def test_group_of_wrong_type_is_named() -> None:
     with pytest.raises(InvalidField, match=r"^text: "):
-        convert_to_api({"verbosity": "low", "text": "x"}, "responses", {})
+        field_table.convert_to_api({"verbosity": "low", "text": "x"}, "responses", {})
 
 
 def test_null_and_unmapped_values_are_omitted() -> None:
     nothing = {"stop": lambda stop: None}
 
-    assert convert_to_api({"stop": ["a"], "user": None}, "messages", nothing) == {}
-    assert convert_from_api({"stop_sequences": ["a"], "metadata": None}, "messages", nothing) == (
+    assert field_table.convert_to_api({"stop": ["a"], "user": None}, "messages", nothing) == {}
+    assert field_table.convert_from_api(
+        {"stop_sequences": ["a"], "metadata": None}, "messages", nothing
+    ) == (
         {},
         set(),
     )
@@ -137,8 +121,8 @@ def test_null_and_unmapped_values_are_omitted() -> None:
 def test_unmapped_members_are_named() -> None:
     body = {"metadata": {"user_id": "u", "team": "x"}, "output_config": {"effort": None}}
 
-    assert convert_from_api(body, "messages", {}) == ({"user": "u"}, {"metadata"})
-    assert has_values_outside({"a": [], "b": 1}, {"b"}) is False
+    assert field_table.convert_from_api(body, "messages", {}) == ({"user": "u"}, {"metadata"})
+    assert field_table.has_values_outside({"a": [], "b": 1}, {"b"}) is False
 
 
 RULES = compile_field_rules(
@@ -216,7 +200,7 @@ def test_expensive_names_are_not_folded(name: str) -> None:
     assert casefold_name(name) is name  # folding makes a text of its own
 
 
-CHAT, COMPLETIONS = get_fields("chat"), get_fields("completions")
+CHAT, COMPLETIONS = field_table.get_fields("chat"), field_table.get_fields("completions")
 KNOWN_VALUES = frozenset({"max_tokens", "max_completion_tokens", "thinking"})
 UNBOUNDED = 1024
 
@@ -251,7 +235,7 @@ UNBOUNDED = 1024
     ],
 )
 def test_token_bound_covers_all_servers(body: dict[str, Any], maximum: int) -> None:
-    assert estimate_max_output_per_prompt(body, KNOWN_VALUES) == maximum
+    assert token_bounds.estimate_max_output_per_prompt(body, KNOWN_VALUES) == maximum
 
 
 @for_each(
@@ -267,13 +251,13 @@ def test_token_bound_covers_all_servers(body: dict[str, Any], maximum: int) -> N
     ],
 )
 def test_choices_of_a_request_are_counted(body: dict[str, Any], answers: int) -> None:
-    assert count_total_choices(body) == answers
+    assert token_bounds.count_total_choices(body) == answers
 
 
 def test_nested_option_groups_are_found() -> None:
     body = {"extra_body": {"options": {"a": 1}}, "options": "text", "other": {"options": {}}}
 
-    assert [path for path, _ in list_body_and_option_groups(body)] == [
+    assert [path for path, _ in token_bounds.list_body_and_option_groups(body)] == [
         "",
         "extra_body.",
         "extra_body.options.",
@@ -281,18 +265,20 @@ def test_nested_option_groups_are_found() -> None:
 
 
 @for_each("value", ["9", [9], {}, True, 1.0, -3, MAX_TOKENS + 1])
-@for_each("name", sorted(COUNT_TYPES))
+@for_each("name", sorted(token_bounds.COUNT_TYPES))
 def test_numbers_are_checked_in_groups(name: str, value: Any) -> None:
     with pytest.raises(InvalidField) as refused:
-        check_option_group_members({"options": {name: value}})
+        token_bounds.check_option_group_members({"options": {name: value}})
 
     assert refused.value.param == f"options.{name}"
-    assert add_missing_common_fields({})[name].check(value) is not None
+    assert token_bounds.add_missing_common_fields({})[name].check(value) is not None
 
 
 def test_dialect_fields_take_precedence() -> None:
-    assert add_missing_common_fields(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
+    assert (
+        token_bounds.add_missing_common_fields(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
+    )
     assert CHAT["stop"].check(["a"] * 6) is not None
-    assert remove_ranges(CHAT)["stop"].check(["a"] * 6) is None
-    assert remove_ranges(CHAT)["stop"].check([1]) is not None
-    assert remove_ranges(CHAT)["max_tokens"].check(-1) is None
+    assert token_bounds.remove_ranges(CHAT)["stop"].check(["a"] * 6) is None
+    assert token_bounds.remove_ranges(CHAT)["stop"].check([1]) is not None
+    assert token_bounds.remove_ranges(CHAT)["max_tokens"].check(-1) is None

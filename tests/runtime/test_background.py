@@ -9,17 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from proxy.runtime import fair_queue
 from proxy.runtime.background import MAX_STEP_S, SideTasks, background_task, run_steps_with_pauses
-from proxy.runtime.fair_queue import (
-    LARGE_BYTES,
-    MAX_CHARGED_CALLERS,
-    TIME_SLICE_S,
-    FairQuota,
-    FairSemaphore,
-    Offload,
-    PauseScheduler,
-    TimeSlice,
-)
 from proxy.runtime.lazy import LazyImportTable
 from tests.doubles import PATIENCE_S
 from tests.guards.doubles import Ticks
@@ -118,10 +109,10 @@ async def test_side_tasks_are_bounded_and_end_with_their_owner() -> None:
 
 async def test_only_work_on_large_bodies_leaves_the_loop() -> None:
     with ThreadPoolExecutor(1, "bodies") as executor:
-        offload = Offload(executor)
+        offload = fair_queue.Offload(executor)
 
-        small = await offload.run(LARGE_BYTES, threading.current_thread, "a")
-        large = await offload.run(LARGE_BYTES + 1, threading.current_thread, "a")
+        small = await offload.run(fair_queue.LARGE_BYTES, threading.current_thread, "a")
+        large = await offload.run(fair_queue.LARGE_BYTES + 1, threading.current_thread, "a")
 
     assert small is threading.current_thread()
     assert large.name.startswith("bodies")
@@ -156,42 +147,44 @@ def test_missing_object_is_reported_on_access() -> None:
         TABLE["nameless"]
 
 
-def work_for(turn: TimeSlice, clock: Ticks, seconds: float) -> bool:
+def work_for(turn: fair_queue.TimeSlice, clock: Ticks, seconds: float) -> bool:
     clock.now += seconds
     return turn.is_over()
 
 
 def test_time_slice_ends_after_total_work() -> None:
     clock = Ticks()
-    turn = TimeSlice(clock)
+    turn = fair_queue.TimeSlice(clock)
     turn.start()
 
-    assert not work_for(turn, clock, TIME_SLICE_S * 0.6)
-    assert work_for(turn, clock, TIME_SLICE_S * 0.6)
+    assert not work_for(turn, clock, fair_queue.TIME_SLICE_S * 0.6)
+    assert work_for(turn, clock, fair_queue.TIME_SLICE_S * 0.6)
 
 
 async def test_pause_lets_others_run_and_starts_a_new_slice() -> None:
     clock = Ticks()
-    turn = TimeSlice(clock)
+    turn = fair_queue.TimeSlice(clock)
     turn.start()
     other_event = asyncio.Event()
     asyncio.get_running_loop().call_soon(other_event.set)
-    assert work_for(turn, clock, 2 * TIME_SLICE_S)
+    assert work_for(turn, clock, 2 * fair_queue.TIME_SLICE_S)
 
     await turn.pause()
 
     assert other_event.is_set()
-    assert not work_for(turn, clock, TIME_SLICE_S / 2)
+    assert not work_for(turn, clock, fair_queue.TIME_SLICE_S / 2)
 
 
-async def rounds(turns: PauseScheduler, caller: str, went_on: list[str], *, times: int = 1) -> None:
+async def rounds(
+    turns: fair_queue.PauseScheduler, caller: str, went_on: list[str], *, times: int = 1
+) -> None:
     for _ in range(times):
         await turns.pause(caller)
         went_on.append(caller)
 
 
 async def test_one_job_of_a_caller_runs_per_loop_iteration() -> None:
-    turns, went_on = PauseScheduler(), list[str]()
+    turns, went_on = fair_queue.PauseScheduler(), list[str]()
     tasks = [asyncio.ensure_future(rounds(turns, "search", went_on, times=3)) for _ in range(50)]
     other_task = asyncio.ensure_future(rounds(turns, "support", went_on, times=3))
 
@@ -203,7 +196,7 @@ async def test_one_job_of_a_caller_runs_per_loop_iteration() -> None:
 
 
 async def test_work_cancelled_during_a_pause_delays_nobody() -> None:
-    turns, went_on = PauseScheduler(), list[str]()
+    turns, went_on = fair_queue.PauseScheduler(), list[str]()
     remaining = asyncio.ensure_future(rounds(turns, "search", went_on))
     stays = asyncio.ensure_future(rounds(turns, "search", went_on))
     await asyncio.sleep(0)
@@ -216,14 +209,14 @@ async def test_work_cancelled_during_a_pause_delays_nobody() -> None:
     assert remaining.cancelled()
 
 
-async def take(turns: FairSemaphore, caller: str, order: list[str]) -> None:
+async def take(turns: fair_queue.FairSemaphore, caller: str, order: list[str]) -> None:
     async with turns.make_slot(caller):
         order.append(caller)
         await asyncio.sleep(0)
 
 
 async def test_single_job_follows_one_job_of_a_busy_caller() -> None:
-    turns, order = FairSemaphore(1), list[str]()
+    turns, order = fair_queue.FairSemaphore(1), list[str]()
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         for caller in "aaaaaaaaabac":
             group.create_task(take(turns, caller, order))
@@ -232,7 +225,7 @@ async def test_single_job_follows_one_job_of_a_busy_caller() -> None:
 
 
 async def test_cancelled_waiters_lose_no_slot() -> None:
-    turns, order = FairSemaphore(1), list[str]()
+    turns, order = fair_queue.FairSemaphore(1), list[str]()
     await turns.take("a")
     tasks = [asyncio.ensure_future(take(turns, caller, order)) for caller in "bbcd"]
     await asyncio.sleep(0)
@@ -248,7 +241,9 @@ async def test_cancelled_waiters_lose_no_slot() -> None:
     assert order == ["d", "e"]
 
 
-async def work(turns: FairSemaphore, caller: str, seconds: float, order: list[str]) -> None:
+async def work(
+    turns: fair_queue.FairSemaphore, caller: str, seconds: float, order: list[str]
+) -> None:
     async with turns.make_slot(caller) as turn:
         order.append(caller)
         turn.charge(seconds)
@@ -257,7 +252,7 @@ async def work(turns: FairSemaphore, caller: str, seconds: float, order: list[st
 
 async def test_caller_with_less_work_is_served_first() -> None:
     """A caller whose work takes three times as long is served a third as often."""
-    turns, order = FairSemaphore(1), list[str]()
+    turns, order = fair_queue.FairSemaphore(1), list[str]()
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         for _ in range(4):
             group.create_task(work(turns, "large", 3, order))
@@ -269,7 +264,7 @@ async def test_caller_with_less_work_is_served_first() -> None:
 
 async def test_idle_caller_saves_no_credit() -> None:
     """A caller that worked alone for long is not behind a new one."""
-    turns, order = FairSemaphore(2), list[str]()
+    turns, order = fair_queue.FairSemaphore(2), list[str]()
     await turns.take("holder")
     for _ in range(100):
         await work(turns, "busy", 1, order)
@@ -282,8 +277,8 @@ async def test_idle_caller_saves_no_credit() -> None:
 
 
 async def test_charges_of_idle_callers_are_dropped() -> None:
-    turns = FairSemaphore(1)
-    for number in range(3 * MAX_CHARGED_CALLERS):
+    turns = fair_queue.FairSemaphore(1)
+    for number in range(3 * fair_queue.MAX_CHARGED_CALLERS):
         async with turns.make_slot(number) as turn:
             turn.charge(1)
 
@@ -291,7 +286,7 @@ async def test_charges_of_idle_callers_are_dropped() -> None:
 
 
 def test_queue_is_bounded_and_each_caller_has_one_slot() -> None:
-    places = FairQuota(32)
+    places = fair_queue.FairQuota(32)
     taken_items: list[int] = []
     for caller in range(100):
         taken_items.append(0)

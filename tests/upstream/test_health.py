@@ -9,17 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import (
-    BlockedByUpstream,
-    CircuitOpen,
-    ProxyError,
-    ResponseTooLarge,
-    UpstreamForbids,
-    UpstreamNotFound,
-    UpstreamRejected,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-)
+from proxy import errors
 from proxy.types import Breaker, Endpoint, Target, Upstream
 from proxy.upstream.client import PoolExhausted
 from proxy.upstream.health import MAX_ENDPOINTS, MAX_FAILING_CALLERS, Health
@@ -27,8 +17,8 @@ from tests.for_each import for_each
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, open_s=10.0))
 NEAR_TARGET = Target(UP, "here")
-DOWN = UpstreamUnavailable("down")
-UNREACHABLE = UpstreamTimeout("connect")
+DOWN = errors.UpstreamUnavailable("down")
+UNREACHABLE = errors.UpstreamTimeout("connect")
 FIRST_CALLER, SECOND_CALLER, THIRD_CALLER = "one", "other", "third"
 
 
@@ -58,7 +48,7 @@ class Watched:
     def refuses(self, caller: str = FIRST_CALLER) -> bool:
         try:
             self.health.take_slot(NEAR_TARGET, "chat", caller)
-        except CircuitOpen:
+        except errors.CircuitOpen:
             return True
         return False
 
@@ -74,7 +64,7 @@ def open_circuit(now: float = 0.0) -> Watched:
 
 def test_success_between_failures_keeps_the_circuit_closed() -> None:
     watched = Watched()
-    for error in (DOWN, None, DOWN, UpstreamRejected("x", upstream_status=400), DOWN):
+    for error in (DOWN, None, DOWN, errors.UpstreamRejected("x", upstream_status=400), DOWN):
         watched.ask(error=error)
 
     assert watched.transitions == []
@@ -83,11 +73,11 @@ def test_success_between_failures_keeps_the_circuit_closed() -> None:
 @for_each(
     "failure",
     [
-        UpstreamRejected("x", upstream_status=501),
-        BlockedByUpstream("x", upstream_status=446),
-        UpstreamForbids("x", upstream_status=403),
-        UpstreamNotFound("x", upstream_status=404),
-        ResponseTooLarge("x"),
+        errors.UpstreamRejected("x", upstream_status=501),
+        errors.BlockedByUpstream("x", upstream_status=446),
+        errors.UpstreamForbids("x", upstream_status=403),
+        errors.UpstreamNotFound("x", upstream_status=404),
+        errors.ResponseTooLarge("x"),
         PoolExhausted(),
     ],
     ids=[
@@ -99,7 +89,7 @@ def test_success_between_failures_keeps_the_circuit_closed() -> None:
         "no place among our connections",
     ],
 )
-def test_errors_of_others_never_open_the_circuit(failure: ProxyError) -> None:
+def test_errors_of_others_never_open_the_circuit(failure: errors.ProxyError) -> None:
     watched = Watched()
     for _ in range(5):
         watched.ask(error=failure)
@@ -165,11 +155,11 @@ def test_failures_of_one_caller_do_not_affect_others(failures: int) -> None:
     watched.ask(target, caller=SECOND_CALLER)
     for moment in range(100):
         watched.now = float(moment)
-        with suppress(CircuitOpen):
+        with suppress(errors.CircuitOpen):
             watched.ask(target, DOWN)
         watched.health.take_slot(target, "chat", SECOND_CALLER).release()  # a slot without a result
 
-    with pytest.raises(CircuitOpen):
+    with pytest.raises(errors.CircuitOpen):
         watched.health.take_slot(target, "chat", FIRST_CALLER)
     assert set(watched.transitions) == {("here", "half_open")}
     watched.now += 10

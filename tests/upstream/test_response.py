@@ -138,7 +138,7 @@ async def test_disconnect_during_billing_loses_no_bill(other_flag: bool, twice: 
     request: Any = Some(call=call, target=target, attempt=attempt, record=Some(now=lambda: 1.0))
     frame = make_document_frame({**background_response(), "id": "resp_sealed"})
     store = Slow()
-    billing = BackgroundBilling(store, IdSealer(()))
+    billing = BackgroundBilling(store.claim_bill, IdSealer(()))
     if other_flag:
         store.may_answer.set()
         value_before: Any = Some(**{**vars(request), "attempt": Attempt(target, 0, "s0", 0.0)})

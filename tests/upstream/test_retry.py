@@ -10,20 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import (
-    BlockedByUpstream,
-    CircuitOpen,
-    InvalidField,
-    ProxyError,
-    ResponseTooLarge,
-    UpstreamBusy,
-    UpstreamForbids,
-    UpstreamInvalid,
-    UpstreamRejected,
-    UpstreamRejectedKey,
-    UpstreamTimeout,
-    UpstreamUnavailable,
-)
+from proxy import errors
 from proxy.types import Retry
 from proxy.upstream.errors import choose_most_useful_error, compute_retry_delay, get_retry_cause
 from tests.conftest import running_proxy
@@ -36,8 +23,8 @@ from tests.upstream.test_retries import ask, models, resilient_proxy
 RETRY = Retry(times=3, on=frozenset({"connect", 429, 503}), wait=1.0, max_wait=3.0)
 
 
-def unavailable(status: int | None, request: float | None = None) -> UpstreamUnavailable:
-    error = UpstreamUnavailable("x", upstream_status=status)
+def unavailable(status: int | None, request: float | None = None) -> errors.UpstreamUnavailable:
+    error = errors.UpstreamUnavailable("x", upstream_status=status)
     error.retry_after_s = request
     return error
 
@@ -47,21 +34,21 @@ def unavailable(status: int | None, request: float | None = None) -> UpstreamUna
     [
         (unavailable(None), "connect"),
         (unavailable(503), 503),
-        (UpstreamTimeout("connect"), "connect"),
-        (UpstreamTimeout("first_byte"), "timeout"),
-        (UpstreamTimeout("idle"), "timeout"),
-        (UpstreamTimeout("total"), None),
-        (UpstreamInvalid("x"), "invalid"),
-        (ResponseTooLarge("x"), None),
-        (UpstreamRejected("x", upstream_status=409), 409),
-        (UpstreamRejectedKey("x", upstream_status=401), 401),
-        (CircuitOpen(1), None),
-        (UpstreamBusy(1), None),
-        (InvalidField("n", "x"), None),
+        (errors.UpstreamTimeout("connect"), "connect"),
+        (errors.UpstreamTimeout("first_byte"), "timeout"),
+        (errors.UpstreamTimeout("idle"), "timeout"),
+        (errors.UpstreamTimeout("total"), None),
+        (errors.UpstreamInvalid("x"), "invalid"),
+        (errors.ResponseTooLarge("x"), None),
+        (errors.UpstreamRejected("x", upstream_status=409), 409),
+        (errors.UpstreamRejectedKey("x", upstream_status=401), 401),
+        (errors.CircuitOpen(1), None),
+        (errors.UpstreamBusy(1), None),
+        (errors.InvalidField("n", "x"), None),
     ],
     ids=lambda error_item: str(error_item)[:20],
 )
-def test_failures_have_policy_names(failure: ProxyError, name: int | str | None) -> None:
+def test_failures_have_policy_names(failure: errors.ProxyError, name: int | str | None) -> None:
     assert get_retry_cause(failure) == name
 
 
@@ -79,7 +66,7 @@ def test_wait_doubles_up_to_its_bound_with_jitter(tries: int, seconds: float) ->
         (RETRY, unavailable(429, request=3.1), 1),
     ],
 )
-def test_never_waits_without_reason(values: tuple[Retry | None, ProxyError, int]) -> None:
+def test_never_waits_without_reason(values: tuple[Retry | None, errors.ProxyError, int]) -> None:
     assert compute_retry_delay(*values, lambda: 0.5) is None
 
 
@@ -181,15 +168,15 @@ async def test_request_creating_state_is_retried_only_if_unprocessed(
     assert {name: value for name, value in observed.items() if value != expected[name]} == {}
 
 
-REFUSED = UpstreamRejected("Too long.", upstream_status=400)
-DENIED = BlockedByUpstream("No.", upstream_status=446)
-DOWN = UpstreamUnavailable("Away.")
-SLOW = UpstreamTimeout("total")
-BROKEN = UpstreamInvalid("Not JSON.")
-KEY = UpstreamRejectedKey("No key.", upstream_status=401)
-FORBIDDEN = UpstreamForbids("Not this.", upstream_status=403)
-OPEN, BUSY = CircuitOpen(9.0), UpstreamBusy(1.0)
-FIELD = InvalidField("tools", "cannot be served")
+REFUSED = errors.UpstreamRejected("Too long.", upstream_status=400)
+DENIED = errors.BlockedByUpstream("No.", upstream_status=446)
+DOWN = errors.UpstreamUnavailable("Away.")
+SLOW = errors.UpstreamTimeout("total")
+BROKEN = errors.UpstreamInvalid("Not JSON.")
+KEY = errors.UpstreamRejectedKey("No key.", upstream_status=401)
+FORBIDDEN = errors.UpstreamForbids("Not this.", upstream_status=403)
+OPEN, BUSY = errors.CircuitOpen(9.0), errors.UpstreamBusy(1.0)
+FIELD = errors.InvalidField("tools", "cannot be served")
 
 
 @for_each(
@@ -211,7 +198,9 @@ FIELD = InvalidField("tools", "cannot be served")
         ", ".join(e.code for e in error_item) if isinstance(error_item, list) else error_item.code
     ),
 )
-def test_most_useful_failure_is_reported(failures: Sequence[ProxyError], event: ProxyError) -> None:
+def test_most_useful_failure_is_reported(
+    failures: Sequence[errors.ProxyError], event: errors.ProxyError
+) -> None:
     assert choose_most_useful_error(failures) is event
 
 

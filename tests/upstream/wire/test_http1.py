@@ -10,17 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import UpstreamInvalid
-from proxy.upstream.wire.http1 import (
-    MAX_FIELDS,
-    MAX_HEAD_BYTES,
-    MAX_INTERIM_RESPONSES,
-    MAX_LINE_BYTES,
-    ChunkedBodyParser,
-    PlainBodyParser,
-    ResponseParser,
-    parse_head,
-    parse_headers,
-)
+from proxy.upstream.wire import http1
 from tests.for_each import for_each
 
 
@@ -35,15 +25,15 @@ WRONG = {
     "a status below 100": written(line="HTTP/1.1 099 X"),
     "a space before all": written(line=" HTTP/1.1 200 OK"),
     "a NUL in the reason": written(line="HTTP/1.1 200 O\0K"),
-    "a long reason": written(line="HTTP/1.1 200 " + "x" * MAX_LINE_BYTES),
+    "a long reason": written(line="HTTP/1.1 200 " + "x" * http1.MAX_LINE_BYTES),
     "a bare CR": written("a: b\rc: d"),
     "a NUL": written("a: b\0"),
     "a fold": written("a: b", " c"),
     "a space before the colon": written("content-length : 5"),
     "no colon": written("content-length 5"),
     "a name that is no token": written("a(b): 5"),
-    "too many fields": written(*(f"x{n}: y" for n in range(MAX_FIELDS + 1))),
-    "a long line": written("x: " + "y" * MAX_LINE_BYTES),
+    "too many fields": written(*(f"x{n}: y" for n in range(http1.MAX_FIELDS + 1))),
+    "a long line": written("x: " + "y" * http1.MAX_LINE_BYTES),
     "a signed length": written("content-length: +5"),
     "a length of other digits": written("content-length: \u00b2"),
     "a huge length": written("content-length: " + "9" * 19),
@@ -61,11 +51,11 @@ WRONG = {
 @for_each("raw", [pytest.param(v, id=k) for k, v in WRONG.items()])
 def test_ambiguous_message_is_refused(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
-        parse_head(raw)
+        http1.parse_head(raw)
 
 
 def test_header_names_are_lower_case_and_repeats_joined() -> None:
-    head = parse_head(written("X-One: 1", "x-one:\t 2 ", "Empty:", "y: ca\u00e9: z"))
+    head = http1.parse_head(written("X-One: 1", "x-one:\t 2 ", "Empty:", "y: ca\u00e9: z"))
 
     assert head.headers == {"x-one": "1, 2", "empty": "", "y": "ca\u00e9: z"}
 
@@ -96,17 +86,17 @@ FRAMINGS = {
 def test_head_determines_body_length_and_keepalive(
     fields: tuple[str, ...], line: str, length: int | None, chunked: bool, keeps: bool
 ) -> None:
-    head = parse_head(written(*fields, line=line))
+    head = http1.parse_head(written(*fields, line=line))
 
     assert (head.length, head.chunked, head.keeps_alive) == (length, chunked, keeps)
 
 
 def test_largest_allowed_head_is_read() -> None:
-    count = "".join(f"x{n}: y\r\n" for n in range(MAX_FIELDS))
-    long = "x: " + "y" * (MAX_LINE_BYTES - 4) + "\r\n"
+    count = "".join(f"x{n}: y\r\n" for n in range(http1.MAX_FIELDS))
+    long = "x: " + "y" * (http1.MAX_LINE_BYTES - 4) + "\r\n"
 
-    assert len(parse_headers(count)) == MAX_FIELDS
-    assert len(parse_headers(long)["x"]) == MAX_LINE_BYTES - 4
+    assert len(http1.parse_headers(count)) == http1.MAX_FIELDS
+    assert len(http1.parse_headers(long)["x"]) == http1.MAX_LINE_BYTES - 4
 
 
 spaces = st.text(" \t", max_size=3)
@@ -125,8 +115,8 @@ def test_fast_header_parser_equals_the_line_parser(lines: list[tuple[str, str, s
         for name, text_before, value, text_after in lines
     )
 
-    assert parse_headers(text) == plain
-    assert parse_head(written() + text.encode("latin-1")).headers == plain
+    assert http1.parse_headers(text) == plain
+    assert http1.parse_head(written() + text.encode("latin-1")).headers == plain
 
 
 @pytest.mark.parametrize("end", ["\n", "\0", ""])
@@ -135,7 +125,7 @@ def test_run_of_spaces_takes_linear_time(end: str) -> None:
     line = "x:" + " " * 2**20
 
     with pytest.raises(UpstreamInvalid):
-        parse_headers("\r\n".join([line + end] * 4) + "\r\n")
+        http1.parse_headers("\r\n".join([line + end] * 4) + "\r\n")
 
 
 WRONG_CHUNKS = {
@@ -147,16 +137,16 @@ WRONG_CHUNKS = {
     "too many digits": b"0" * 16 + b"5\r\nhello\r\n",
     "less than it said": b"6\r\nhello\r\n0\r\n\r\n",
     "an extension with a NUL": b"5;a=\0\r\nhello\r\n",
-    "a long extension": b"5;" + b"a" * MAX_LINE_BYTES + b"\r\nhello\r\n",
-    "a long unfinished extension": b"5;" + b"a" * MAX_LINE_BYTES,
+    "a long extension": b"5;" + b"a" * http1.MAX_LINE_BYTES + b"\r\nhello\r\n",
+    "a long unfinished extension": b"5;" + b"a" * http1.MAX_LINE_BYTES,
     "a trailer that is none": b"0\r\nno trailer\r\n\r\n",
-    "endless trailers": b"0\r\n" + b"a: b\r\n" * MAX_LINE_BYTES,
+    "endless trailers": b"0\r\n" + b"a: b\r\n" * http1.MAX_LINE_BYTES,
 }
 
 
 @for_each("wrong", [pytest.param(v, id=k) for k, v in WRONG_CHUNKS.items()])
 def test_invalid_chunk_keeps_the_data_before_it(wrong: bytes) -> None:
-    body, pieces = ChunkedBodyParser(), list[bytes]()
+    body, pieces = http1.ChunkedBodyParser(), list[bytes]()
 
     with pytest.raises(UpstreamInvalid):
         body.feed(b"4\r\ngood\r\n" + wrong, pieces)
@@ -166,7 +156,7 @@ def test_invalid_chunk_keeps_the_data_before_it(wrong: bytes) -> None:
 
 
 def test_chunk_extensions_and_trailers_are_discarded() -> None:
-    body, pieces = ChunkedBodyParser(), list[bytes]()
+    body, pieces = http1.ChunkedBodyParser(), list[bytes]()
 
     body.feed(b'5;a="b" ; c\r\nhello\r\nA ;x\r\n0123456789\r\n00\r\nx: y\r\nz:\r\n\r\n', pieces)
 
@@ -175,11 +165,14 @@ def test_chunk_extensions_and_trailers_are_discarded() -> None:
 
 @pytest.mark.parametrize(
     ("body", "data"),
-    [(PlainBodyParser(2), b"okEXTRA"), (ChunkedBodyParser(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
+    [
+        (http1.PlainBodyParser(2), b"okEXTRA"),
+        (http1.ChunkedBodyParser(), b"2\r\nok\r\n0\r\n\r\nEXTRA"),
+    ],
     ids=["counted", "chunked"],
 )
 def test_bytes_after_end_are_not_body(
-    body: PlainBodyParser | ChunkedBodyParser, data: bytes
+    body: http1.PlainBodyParser | http1.ChunkedBodyParser, data: bytes
 ) -> None:
     pieces: list[bytes] = []
 
@@ -190,7 +183,7 @@ def test_bytes_after_end_are_not_body(
 
 def test_close_completes_only_bodies_without_length() -> None:
     pieces: list[bytes] = []
-    bodies = (PlainBodyParser(3), ChunkedBodyParser(), PlainBodyParser(None))
+    bodies = (http1.PlainBodyParser(3), http1.ChunkedBodyParser(), http1.PlainBodyParser(None))
     for body in bodies[::2]:
         body.feed(b"ab", pieces)
     bodies[1].feed(b"5\r\nab", pieces)
@@ -215,7 +208,7 @@ class Read:
 
 
 def read(pieces: list[bytes]) -> Read:
-    response, body, fault = ResponseParser(), list[bytes](), False
+    response, body, fault = http1.ResponseParser(), list[bytes](), False
     for piece in pieces:
         try:
             response.feed(piece, body)
@@ -306,12 +299,12 @@ def test_truncated_response_is_incomplete(raw: bytes, at: int) -> None:
 )
 def test_invalid_head_fails_before_its_end(raw: bytes) -> None:
     with pytest.raises(UpstreamInvalid):
-        ResponseParser().feed(raw, [])
+        http1.ResponseParser().feed(raw, [])
 
 
 def test_head_is_bounded_at_any_cut() -> None:
     fields = b"".join(b"x%d: %s\r\n" % (n, b"y" * 1000) for n in range(70))
-    assert len(fields) > MAX_HEAD_BYTES
+    assert len(fields) > http1.MAX_HEAD_BYTES
 
     for pieces in ([HEAD + fields + b"\r\n"], [HEAD, fields], [HEAD + fields[:100], fields[100:]]):
         assert read(pieces).fault
@@ -320,5 +313,5 @@ def test_head_is_bounded_at_any_cut() -> None:
 def test_interim_responses_are_bounded() -> None:
     final = HEAD + b"content-length: 0\r\n\r\n"
 
-    assert read([INTERIM * MAX_INTERIM_RESPONSES + final]).is_complete
-    assert read([INTERIM * (MAX_INTERIM_RESPONSES + 1) + final]).fault
+    assert read([INTERIM * http1.MAX_INTERIM_RESPONSES + final]).is_complete
+    assert read([INTERIM * (http1.MAX_INTERIM_RESPONSES + 1) + final]).fault
