@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from proxy.call.record import Record
 from proxy.errors import ProxyError
@@ -14,7 +13,23 @@ from proxy.types.events import Frame
 from proxy.types.guard import GuardClient
 
 
-class Exchange(Protocol):
+class Sink(Protocol):
+    """Receives the released frames of a response: a client, or the cache."""
+
+    async def set_response_head(self, head: ResponseHead, record: Record) -> None:
+        """Set the response head. A client gets it with the first frame."""
+
+    async def send(self, frames: Sequence[Frame]) -> None:
+        """Send frames, to a client in its dialect. Raises ``ClientDisconnected``."""
+
+    def try_send(self, frames: Sequence[Frame]) -> bool:
+        """Send frames if that needs no ``await``. Return False if nothing was sent.
+
+        Never called with the first or the last frame of a response.
+        """
+
+
+class Exchange(Sink, Protocol):
     """One HTTP request of a client and the response to it."""
 
     @property
@@ -43,15 +58,6 @@ class Exchange(Protocol):
 
         The first one sends the response head, so a later failure is sent as an error event.
         """
-
-    async def set_response_head(self, head: ResponseHead, record: Record) -> None:
-        """Set the response head. It is sent with the first frame."""
-
-    async def send(self, frames: Sequence[Frame]) -> None:
-        """Write frames in the client's dialect. Raises ``ClientDisconnected``."""
-
-    def try_send(self, frames: Sequence[Frame]) -> bool:
-        """Write frames if that needs no ``await``. Return False if nothing was written."""
 
     async def send_error(self, error: ProxyError, record: Record) -> None:
         """Send an error response, or an error event if the response has started."""
@@ -100,7 +106,7 @@ Feed = Callable[[Sequence[Frame]], Coroutine[Any, Any, None] | None]
 """Processes frames without waiting. Returns an awaitable if later frames must wait, else None."""
 
 
-class UpstreamResponse(Protocol):
+class UpstreamResponse(AbstractAsyncContextManager["UpstreamResponse"], Protocol):
     """A response that an upstream has started. Leaving the context closes the connection."""
 
     @property
@@ -112,15 +118,6 @@ class UpstreamResponse(Protocol):
         Frames that arrive while the caller waits for the next batch may go to ``feed`` instead.
         Raises ``UpstreamError``.
         """
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
 
 
 class BudgetCheck(Protocol):
@@ -205,20 +202,6 @@ class Embedder(Protocol):
         """Return the id of the target that responded, and its response with the embedding.
 
         ``call_waits`` is False if the call continues meanwhile. Raises ``ProxyError``.
-        """
-
-
-class Sink(Protocol):
-    """Receives the released frames of a response: a client, or the cache."""
-
-    async def set_response_head(self, head: ResponseHead, record: Record) -> None: ...
-
-    async def send(self, frames: Sequence[Frame]) -> None: ...
-
-    def try_send(self, frames: Sequence[Frame]) -> bool:
-        """Send frames if that needs no ``await``. Return False if nothing was sent.
-
-        Never called with the first or the last frame of a response.
         """
 
 

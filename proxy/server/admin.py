@@ -29,7 +29,7 @@ from proxy.telemetry.log import LogLevel
 RenderMetrics = Callable[[str], tuple[bytes, str]]
 GZIP_LEVEL = 1  # nearly as small as level 6, in a fifth of the time
 EXPLAIN_PATH = "/explain/"
-NO_CANDIDATE = "No candidate policy is loaded. Start with headrace serve --candidate FOLDER.\n"
+NO_CANDIDATE = "No candidate policy is loaded. Start with headrace serve --candidate FOLDER."
 LOG_LEVEL = "/loglevel"
 DEFAULT_LEVEL_S = 900.0
 OPEN_PATHS = ("/healthz", "/readyz")  # no data, and probes have no token
@@ -113,34 +113,25 @@ def _respond(
         return _set_log_level(sources.levels, request)
     if request.method not in ("GET", "HEAD"):
         return _make_refusal(405, "Use GET or HEAD.", allow="GET, HEAD")
-    if path == "/readyz":
-        ready = readiness.ready
-        status, text = (200, "ready\n") if ready else (503, "not ready\n")
-        return web.Response(status=status, text=text)
     as_json = "json" in request.headers.get("accept", "")
     if path.startswith(EXPLAIN_PATH):
         return _explain(sources.calls, path.removeprefix(EXPLAIN_PATH), request, as_json=as_json)
-    return _render_page(sources, path, as_json=as_json)
+    if path == LOG_LEVEL:
+        return _render_log_level(sources.levels)
+    if path == "/candidate" and sources.explain_candidate is not None:
+        return _render_explanation(sources.explain_candidate(), as_json=as_json)
+    status, text = {
+        "/healthz": (200, "alive"),
+        "/readyz": (200, "ready") if readiness.ready else (503, "not ready"),
+        "/candidate": (404, NO_CANDIDATE),
+    }.get(path, (404, f"Unknown path. Available paths: {', '.join(LISTED_PATHS)}."))
+    return web.Response(status=status, text=f"{text}\n")
 
 
 def _make_refusal(status: int, reason: str, **headers: str) -> web.Response:
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     return web.Response(status=status, text=f"{reason}\n", headers=headers)
-
-
-def _render_page(sources: AdminSources, path: str, *, as_json: bool) -> web.Response:
-    if path == "/healthz":
-        return web.Response(text="alive\n")
-    if path == LOG_LEVEL:
-        return _render_log_level(sources.levels)
-    if path == "/candidate":
-        if sources.explain_candidate is None:
-            return web.Response(status=404, text=NO_CANDIDATE)
-        return _render_explanation(sources.explain_candidate(), as_json=as_json)
-    return web.Response(
-        status=404, text=f"Unknown path. Available paths: {', '.join(LISTED_PATHS)}.\n"
-    )
 
 
 def _explain(
