@@ -86,7 +86,7 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
 ELSEWHERE = {
     *("internal_error", "client_gone", "stopping", "upstream_stale", "limit_store_unavailable"),
     *("upstream_circuit_open", "upstream_busy", "guard_unavailable", "loop_detected"),
-    *("request_timeout", "request_too_large", "expectation_failed", "http_version_not_supported"),
+    *("request_timeout", "request_too_large", "http_version_not_supported"),
     *("upstream_connect_timeout", "upstream_first_byte_timeout", "upstream_idle_timeout"),
     *("overloaded", "transfer_encoding_not_supported", "websocket_not_supported"),
 }

@@ -173,7 +173,8 @@ async def _build_pipeline(
     offload = Offload(bodies_thread, FairSemaphore(1))  # callers take turns in it
     emitters.side_tasks = await context.opened.enter_async_context(SideTasks())
     backfill = await stores.open_budget_backfill(context, store, counters)
-    limits = Limiter(counters, partial(telemetry.log_limit_warning, context), backfill, offload)
+    warn = partial(telemetry.log_limit_warning, context)
+    limits = Limiter(counters, warn, backfill, offload=offload)
     health = Health(time.monotonic, context.metrics.set_circuit)
     response_bodies = BodyMemory(context.settings.answers_bytes, "answers")
     context.metrics.add_gauge("headrace_answer_body_bytes", read=lambda: response_bodies.used_bytes)

@@ -12,14 +12,6 @@ class UnsupportedMedia(RequestError):
     code = "unsupported_media_type"
 
 
-class ExpectationFailed(RequestError):
-    """The header ``Expect`` has a value other than ``100-continue``."""
-
-    status = 417
-    code = "expectation_failed"
-    summary = "The header expect supports only 100-continue"
-
-
 class VersionNotSupported(RequestError):
     """The HTTP version is not supported."""
 

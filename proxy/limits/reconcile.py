@@ -76,10 +76,8 @@ class Reconciler:
 
         The ledger does not record which deployments the budget counted before.
         """
-        name, window_start_ms = (
-            budget.limit.name,
-            budget.limit.calendar.get_window_start_ms(self.utc()),
-        )
+        name = budget.limit.name
+        window_start_ms = budget.limit.calendar.get_window_start_ms(self.utc())
         if self._deployments.get(name, budget.deployments) != budget.deployments:
             self._changed_window_ms[name] = window_start_ms
         self._deployments[name] = budget.deployments

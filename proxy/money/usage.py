@@ -342,26 +342,12 @@ class Price:
         return replace(self, tiers=(), **known)
 
 
-FALLBACK_TYPES = {
-    "input": "input",
-    "cached_input": "input",
-    "cache_write": "input",
-    "output": "output",
-    "reasoning": "output",
-    "audio_input": "input",
-    "audio_output": "output",
-}
+FALLBACK_TYPES = dict.fromkeys(TOKEN_TYPES, "input") | dict.fromkeys(
+    ("output", "reasoning", "audio_output"), "output"
+)
 """The type whose price applies if a type has none."""
-COST_TYPES = {
-    "input": "input",
-    "cached_input": "cached",
-    "cache_write": "other",
-    "output": "output",
-    "reasoning": "output",
-    "audio_input": "other",
-    "audio_output": "other",
-    "cache_write_1h": "other",
-    "web_searches": "other",
+COST_TYPES = dict.fromkeys(BILLED_COUNTS, "other") | {
+    **{"input": "input", "cached_input": "cached", "output": "output", "reasoning": "output"}
 }
 _KINDS = tuple(COST_TYPES.values())
 

@@ -84,10 +84,9 @@ class HttpExchange:
     @property
     def aiohttp_response(self) -> web.StreamResponse:
         """Result of aiohttp's handler after the call has ended: the response is already sent."""
-        out = self._out
-        return (
-            out.aiohttp_response if out.has_head else web.Response(status=ClientDisconnected.status)
-        )
+        if self._out.has_head:
+            return self._out.aiohttp_response
+        return web.Response(status=ClientDisconnected.status)
 
     def read_head(self) -> RequestHead:
         incoming = self._incoming
@@ -150,8 +149,9 @@ class HttpExchange:
         length = incoming.read_length_unless_chunked()
         if length != 0 and head.method == "GET":
             raise BadRequest("A GET request must not have a body.")
-        if length != 0 and not passthrough.can_be_json(incoming.raw_content_type):
-            media_type = passthrough.check_media_type_syntax(incoming.raw_content_type)
+        media_type = incoming.headers.get("content-type", "")
+        if length != 0 and not passthrough.can_be_json(media_type):
+            media_type = passthrough.check_media_type_syntax(media_type)
             head = replace(head, passthrough=replace(request, media_type=media_type))
             return passthrough.make_upload_call(head, RequestUpload(incoming, length), caller)
         if length != 0:
@@ -174,10 +174,8 @@ class HttpExchange:
         plain = plain and "tools" not in body and type(body.get("input")) is not list
         if plain and call.head.endpoint == "responses":
             return call
-        pinned = partial(
-            resolve_state_refs, call, self._listener.ids
-        )  # may decrypt thousands of ids
-        return await self._parsing.offload.run(call.size, pinned, call.scheduling_key)
+        resolve = partial(resolve_state_refs, call, self._listener.ids)  # may decrypt many ids
+        return await self._parsing.offload.run(call.size, resolve, call.scheduling_key)
 
     def stop_keepalive(self) -> None:
         if self._silence is not None:

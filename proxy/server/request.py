@@ -207,11 +207,6 @@ class IncomingRequest:
         if "websocket" in map(str.strip, self.headers.get("upgrade", "").lower().split(",")):
             raise wire.WebSocketNotSupported
 
-    @property
-    def raw_content_type(self) -> str:
-        """Content type as sent."""
-        return self.headers.get("content-type", "")
-
     def read_length_unless_chunked(self) -> int | None:
         """Return ``Content-Length``, 0 without one, None if the body is chunked."""
         if "transfer-encoding" in self.headers:
@@ -220,8 +215,9 @@ class IncomingRequest:
 
     async def read_piece(self, *, is_first: bool) -> bytes:
         """Return the next bytes, empty at the end. Raises ``RequestError`` for late or bad ones."""
-        if is_first and "expect" in self.headers:
-            await self._send_continue(self.headers["expect"])
+        expects_continue = self.headers.get("expect", "").lower() == "100-continue"
+        if is_first and expects_continue and self._request.version >= HttpVersion11:
+            await self._send_continue()
         try:
             async with asyncio.timeout(self._bounds.body_s):
                 return await self._request.content.readany()
@@ -271,12 +267,7 @@ class IncomingRequest:
     def _make_too_large_error(self) -> RequestTooLarge:
         return RequestTooLarge(describe_large_body(self._bounds.body_bytes))
 
-    async def _send_continue(self, expect: str) -> None:
-        """Send ``100 Continue`` if the client waits for it. HTTP/1.0 has no such response."""
-        if self._request.version < HttpVersion11:
-            return
-        if expect.lower() != "100-continue":
-            raise wire.ExpectationFailed
+    async def _send_continue(self) -> None:
         writer: Any = self._request.writer
         await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         writer.output_size = 0  # the interim response does not count as response output

@@ -190,12 +190,9 @@ class LimitRefusal:
     @property
     def description(self) -> str:
         """Quoted name, amount and scope of the limit, for error messages."""
-        owner = (
-            f" for {shorten_to_ascii(self.scope.replace('|', ', '), MAX_NAME)}"
-            if self.scope
-            else ""
-        )
-        return f'"{self.limit.name}" ({self.limit.kind.describe(self.limit)}{owner})'
+        owner = shorten_to_ascii(self.scope.replace("|", ", "), MAX_NAME)
+        text = self.limit.kind.describe(self.limit) + (f" for {owner}" if owner else "")
+        return f'"{self.limit.name}" ({text})'
 
 
 @frozen
@@ -289,8 +286,6 @@ class LimitDecision:
     @property
     def longest_refusal(self) -> LimitRefusal | None:
         """Limit that refuses the call for the longest time, None if the call is admitted."""
-        if self.admitted:
-            return None
         against = [
             (wait, index)
             for index, wait in enumerate(self.readings[WAIT_INDEX::READING_LENGTH])
@@ -299,16 +294,8 @@ class LimitDecision:
         if not against:
             return None
         wait, index = max(against, key=lambda item: (item[0] == NEVER_FITS, item[0]))
-        standing, wait_s = (
-            self.get_counter_state(index),
-            None if wait == NEVER_FITS else wait / 1000,
-        )
-        return LimitRefusal(
-            limit=standing.limit,
-            scope=standing.scope,
-            retry_after_s=wait_s,
-            remaining=standing.remaining,
-        )
+        state, wait_s = self.get_counter_state(index), None if wait == NEVER_FITS else wait / 1000
+        return LimitRefusal(state.limit, state.scope, wait_s, remaining=state.remaining)
 
     @property
     def counter_states(self) -> tuple[CounterState, ...]:

@@ -105,9 +105,8 @@ class OpenAttempt:
             error.message = error.message.replace(state_ref.id, state_ref.client_id)
         for client_id, upstream_id in self.call.item_ids:
             if upstream_id in error.message:  # client ids may be as long as a body
-                error.message = error.message.replace(
-                    upstream_id, shorten_to_ascii(client_id, MAX_ID)
-                )
+                short_id = shorten_to_ascii(client_id, MAX_ID)
+                error.message = error.message.replace(upstream_id, short_id)
 
     def on_sent(self) -> None:
         """Record that the upstream has the whole request."""
@@ -125,13 +124,10 @@ MAX_EMBEDDINGS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take up to 19
 MAX_HEADER_LENGTH = 128
 PLAIN_NUMBER = re.compile("[0-9]{1,15}")  # a remaining rate limit
 JSON_TYPE, EVENT_STREAM_TYPE = "application/json", "text/event-stream"
-_CHOICE_FIELDS = OPTION_GROUPS.union(
-    CHOICE_COUNT_FIELDS, ("prompt",)
-)  # fields that may ask for several choices
+_CHOICE_FIELDS = OPTION_GROUPS.union(CHOICE_COUNT_FIELDS, ("prompt",))
+"""Fields that may request several choices."""
 SHOWN_PREFIXES = {
-    name: tuple(
-        [header for header in dialect.server.forwarded_response_headers if header.endswith("-")]
-    )
+    name: tuple(h for h in dialect.server.forwarded_response_headers if h.endswith("-"))
     for name, dialect in DIALECTS.items()
 }
 
@@ -177,9 +173,9 @@ def make_reader(
     is_ordered = (is_translated and client.has_part_events) or (
         options.inspect and family.has_part_events
     )
-    sequencer = (
-        Sequencer(is_joined_by_index=not is_translated) if is_ordered and call.stream else None
-    )
+    sequencer = None
+    if is_ordered and call.stream:
+        sequencer = Sequencer(is_joined_by_index=not is_translated)
     limit = None
     if not is_stream:
         default = MAX_EMBEDDINGS_BYTES if family.has_vectors else MAX_RESPONSE_BYTES

@@ -57,7 +57,6 @@ BODY = json.dumps(ROUTE.body(streamed=False))
         (AUTH + "Content-Type: text/plain\r\n", 415, "unsupported_media_type"),
         (AUTH + JSON + "Content-Encoding: gzip\r\n", 415, "unsupported_media_type"),
         (AUTH + JSON + "x-headrace-refresh-cache: maybe\r\n", 400, "bad_request"),
-        (AUTH + JSON + "Expect: a-miracle\r\n", 417, "expectation_failed"),
         (AUTH.replace("Bearer", "Basic") + JSON, 401, "invalid_api_key"),
         (f"x-api-key: {KEY}\r\n" + JSON, 401, "invalid_api_key"),
         ("Cookie: key=" + KEY + "\r\n" + JSON, 401, "invalid_api_key"),

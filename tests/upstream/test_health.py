@@ -80,14 +80,6 @@ def test_success_between_failures_keeps_the_circuit_closed() -> None:
         errors.ResponseTooLarge("x"),
         PoolExhausted(),
     ],
-    ids=[
-        "refused",
-        "denied",
-        "forbidden",
-        "not found",
-        "too large",
-        "no place among our connections",
-    ],
 )
 def test_errors_of_others_never_open_the_circuit(failure: errors.ProxyError) -> None:
     watched = Watched()

@@ -42,8 +42,7 @@ class UsdBudget(LimitKind):
     def format_number(self, amount: int) -> str:
         return f"{format_usd(amount)} USD"
 
-    def format_amount(self, amount: int) -> str:
-        return self.format_number(amount)
+    format_amount = format_number
 
     def describe(self, limit: Limit) -> str:
         return f"{self.format_number(limit.amount)} per {limit.calendar.unit}"
@@ -53,14 +52,9 @@ class UsdBudget(LimitKind):
         if refusal.retry_after_s is None:
             text = f"This call may cost more than the whole {budget}. Request fewer output tokens."
         else:
-            remaining_text = (
-                "" if remaining is None else f" {self.format_number(remaining)} is left."
-            )
+            left = "" if remaining is None else f" {self.format_number(remaining)} is left."
             reset = limit.calendar.get_next_window_start(at_ms).isoformat(timespec="seconds")
-            text = (
-                f"This call may cost more than is left of {budget}.{remaining_text} It resets at "
-            )
-            text += f"{reset}."
+            text = f"This call may cost more than is left of {budget}.{left} It resets at {reset}."
         return BudgetExceeded(text, limit.name, "insufficient_quota", refusal.retry_after_s)
 
 
@@ -113,16 +107,10 @@ def _find_highest_rates(
 ) -> tuple[int | None, int | None]:
     """Return the highest rates of an input and an output token, None if no type has a price."""
     text, cached, write, output, reasoning, audio_in, audio_out, write_1h, _ = price.rates
-    inputs = (
-        text,
-        cached,
-        write_1h if caches_for_an_hour else write,
-        audio_in if has_audio else text,
-    )
+    written = write_1h if caches_for_an_hour else write
+    inputs = (text, cached, written, audio_in if has_audio else text)
     outputs = (
-        output,
-        reasoning if has_reasoning else output,
-        audio_out if requests_audio else output,
+        *(output, reasoning if has_reasoning else output, audio_out if requests_audio else output),
     )
     return (
         max([rate for rate in inputs if rate is not None], default=None),
