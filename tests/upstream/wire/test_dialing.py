@@ -7,7 +7,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -161,17 +161,14 @@ async def test_invalid_certificate_is_rejected(event: bool, certificate: tuple[P
 async def answer_plainly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(1)
     writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    writer.close()
 
 
 async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read(1024)
-    writer.close()
 
 
 async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read()
-    writer.close()
 
 
 @for_each(
@@ -183,11 +180,22 @@ async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ],
 )
 async def test_failed_tls_handshake_is_an_error(serve: Any, cause: str, text: str) -> None:
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    closed = asyncio.Event()
+
+    async def serve_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await serve(reader, writer)
+            writer.close()
+            await writer.wait_closed()
+        closed.set()
+
+    server = await asyncio.start_server(serve_and_close, "127.0.0.1", 0)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, HttpClient(TRUST) as http:
         with pytest.raises(UpstreamError) as failed:
             await http.request(url, {}, b"", Timeouts(connect=0.3))
+        async with asyncio.timeout(PATIENCE_S):
+            await closed.wait()
 
     assert failed.value.cause == cause
     assert text in (failed.value.system_text or "")
