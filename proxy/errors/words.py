@@ -48,11 +48,8 @@ def read_text(value: object, max_chars: int = MAX_WORD) -> BoundedText | None:
     """Return a bounded text, or None for a value that is empty or not a string."""
     if not isinstance(value, str) or not value:
         return None
-    return (
-        BoundedText(value)
-        if not value[max_chars:] and value.isprintable()
-        else shorten(value, max_chars)
-    )
+    is_bounded = not value[max_chars:] and value.isprintable()
+    return BoundedText(value) if is_bounded else shorten(value, max_chars)
 
 
 def first_items(values: Iterable[T], max_items: int = MAX_WORDS) -> list[T]:

@@ -147,11 +147,8 @@ def _make_number_type(
     minimum, maximum = -inf if low is None else low, inf if high is None else high
     expected = kind
     if low is not None:
-        expected += (
-            f" of at least {low}"
-            if high is None
-            else f" between {_format_bound_or_power(minimum)} and {_format_bound_or_power(maximum)}"
-        )
+        bounds = f"{_format_bound_or_power(minimum)} and {_format_bound_or_power(maximum)}"
+        expected += f" of at least {low}" if high is None else f" between {bounds}"
     elif high is not None:
         expected += f" of at most {high}"
 
@@ -323,11 +320,9 @@ def messages() -> FieldType:
         if type(value) is not list or not value:
             return False
         for message in value:  # this loop runs for each message, and a generator is slower
-            if (
-                type(message) is not dict
-                or "role" not in message
-                or type(message["role"]) is not str
-            ):
+            if type(message) is not dict or "role" not in message:
+                return False
+            if type(message["role"]) is not str:
                 return False
         return True
 

@@ -31,9 +31,7 @@ CONNECTION_OPTIONS: dict[str, Any] = {
 }
 """Connection options without timeouts: redis-py would use ``asyncio.wait_for``, which swallows
 cancellations in Python 3.11 and starts a task for each command."""
-REDIS_ERRORS = (
-    *(RedisError, OSError, TimeoutError, EOFError, ValueError, RuntimeError, AttributeError),
-)
+REDIS_ERRORS = (RedisError, OSError, EOFError, ValueError, RuntimeError, AttributeError)
 """Exceptions of a request. The last four are raised for malformed replies, and for a cluster
 that redirects to an unknown server."""
 CommandWord = str | bytes | int

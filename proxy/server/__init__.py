@@ -145,8 +145,7 @@ class CorsHeaders:
 class PublicEndpoints:
     """Answers requests that need no key: health checks and CORS preflights.
 
-    ``is_ready`` is the state of ``/readyz``. Preflights of origins that are not
-    allowed are handled like unknown paths.
+    ``is_ready`` is the state of ``/readyz``. Preflights of other origins are unknown paths.
     """
 
     is_ready: Callable[[], bool] = lambda: True
@@ -162,11 +161,8 @@ class PublicEndpoints:
             return None
         if request.method not in ("GET", "HEAD"):
             return _make_status_response(405, "Use GET or HEAD.", allow="GET, HEAD")
-        return (
-            _make_status_response(200, "ok")
-            if self.is_ready()
-            else _make_status_response(503, "not ready")
-        )
+        status, word = (200, "ok") if self.is_ready() else (503, "not ready")
+        return _make_status_response(status, word)
 
 
 def _make_status_response(status: int, word: str, **headers: str) -> web.Response:

@@ -248,10 +248,8 @@ class ConnectionHandler(web.RequestHandler):
         if body is None or body is not self._body:
             self._body, self._framing = body, 0
             if body is not None:
-                body._high_water_chunks, body._low_water_chunks = (
-                    MAX_UNREAD_CHUNKS,
-                    MAX_UNREAD_CHUNKS // 2,
-                )
+                body._high_water_chunks = MAX_UNREAD_CHUNKS
+                body._low_water_chunks = MAX_UNREAD_CHUNKS // 2
                 self._length = self._get_last_content_length()
             return
         self._framing += size - (body.total_bytes - body_before)

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -200,10 +201,8 @@ class Pool:
         del self._in_use[connection]
         if self._is_closed or not connection.release(self._keepalive_s):
             connection.abort()
-        elif origin in self._idle:
-            self._idle[origin].append(connection)
         else:
-            self._idle[origin] = [connection]
+            self._idle.setdefault(origin, []).append(connection)
         self._slots.release(self)
 
     def _drop_from_idle(self, origin: Origin, connection: Connection) -> None:
@@ -218,10 +217,7 @@ class Pool:
     def abort_all(self) -> None:
         """Close all connections, idle or in use."""
         self._is_closed = True
-        for idle in self._idle.values():
-            for connection in idle:
-                connection.abort()
-        for connection in self._in_use:
+        for connection in chain(*self._idle.values(), self._in_use):
             connection.abort()
 
 
@@ -231,26 +227,26 @@ class HttpReply:
 
     status: int
     headers: Mapping[str, str]
-    _timeouts: Timeouts
-    _pool: Pool
-    _origin: Origin
-    _connection: Connection | None
+    timeouts: Timeouts
+    pool: Pool
+    origin: Origin
+    connection: Connection | None
 
     def read(self, on_data: OnData | None = None) -> Awaitable[bytes | None]:
-        connection, timeouts = self._connection, self._timeouts
+        connection, timeouts = self.connection, self.timeouts
         if connection is None:  # another request may use the connection
             raise RuntimeError("the response was already released")
         return connection.read(timeouts.first_byte, timeouts.idle, on_data)
 
     def release_when_complete(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         if connection is not None:
-            self._pool.return_when_complete(self._origin, connection)
+            self.pool.return_when_complete(self.origin, connection)
 
     def release(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self.connection = self.connection, None
         if connection is not None:
-            self._pool.return_connection(self._origin, connection)
+            self.pool.return_connection(self.origin, connection)
 
     async def __aenter__(self) -> Self:
         return self
@@ -307,16 +303,13 @@ class HttpClient:
             upload, body, new_connection = body, b"", True
         target = self._get_request_target(url, method)
         length = len(body) if upload is None else upload.upload.length
-        request, origin = (
-            encode_head_without_framing(target, headers) + _encode_framing_and_end(method, length),
-            target.origin,
-        )
+        origin = target.origin
+        request = encode_head_without_framing(target, headers)
+        request += _encode_framing_and_end(method, length)
         deadline = self._now() + timeouts.total
         connection = None if new_connection else self.pool.try_take_idle(origin)
         if connection is None:
-            connection = await self._connect(
-                origin, timeouts, deadline, new_connection=new_connection
-            )
+            connection = await self._connect(origin, timeouts, deadline, is_new=new_connection)
         try:
             connection.send(request, body, deadline, on_sent if upload is None else do_nothing)
             if upload is not None:
@@ -334,9 +327,9 @@ class HttpClient:
             head.status,
             head.headers,
             timeouts,
-            _pool=self.pool,
-            _origin=origin,
-            _connection=connection,
+            pool=self.pool,
+            origin=origin,
+            connection=connection,
         )
 
     def _get_request_target(self, url: str, method: str) -> RequestTarget:
@@ -350,16 +343,14 @@ class HttpClient:
         return self._targets[url]
 
     async def _connect(
-        self, origin: Origin, timeouts: Timeouts, deadline: float, *, new_connection: bool
+        self, origin: Origin, timeouts: Timeouts, deadline: float, *, is_new: bool
     ) -> Connection:
         remaining_s = deadline - self._now()
+        connect_s = min(timeouts.connect, remaining_s)
         try:
-            return await self.pool.take(
-                origin, min(timeouts.connect, remaining_s), new_connection=new_connection
-            )
+            return await self.pool.take(origin, connect_s, new_connection=is_new)
         except UpstreamTimeout as timeout:
-            if remaining_s < timeouts.connect:
-                raise UpstreamTimeout("total").set_cause(
-                    timeout.cause, timeout.system_text
-                ) from None
-            raise
+            if connect_s == timeouts.connect:
+                raise
+            total = UpstreamTimeout("total")
+            raise total.set_cause(timeout.cause, timeout.system_text) from None

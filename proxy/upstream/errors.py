@@ -219,10 +219,8 @@ def _iter_credential_substrings(upstream: Upstream) -> Iterator[str]:
             yield from {value[start : start + MIN_SECRET_PART] for start in starts}
 
 
-WITHOUT_WORK = (
-    *(errors.InvalidField, errors.NotSent, errors.UpstreamNotFound, errors.UpstreamRejectedKey),
-)
-"""Failures before the upstream did any work: not sent, or rejected for our key, account or path."""
+REJECTED = (errors.UpstreamNotFound, errors.UpstreamRejectedKey)
+"""Failures before the upstream did any work, because of our key, account or path."""
 STATUSES_WITHOUT_WORK = frozenset({429, 503, 529})
 
 
@@ -265,7 +263,7 @@ def is_surely_unprocessed(failure: errors.ProxyError, attempts: list[Attempt]) -
 
     Such a call may be repeated even if it must be executed only once.
     """
-    if isinstance(failure, WITHOUT_WORK):
+    if isinstance(failure, (errors.InvalidField, errors.NotSent, *REJECTED)):
         return True
     return attempts[-1].sent_at is None or attempts[-1].status in STATUSES_WITHOUT_WORK
 

@@ -10,16 +10,17 @@ from proxy.money.usage import Tokens
 from proxy.types.limit import MAX_AMOUNT, CallSize, Limit, LimitKind
 
 
+def _make_rate_headers(unit: str) -> tuple[str, str, str]:
+    prefix = "x-ratelimit"
+    return f"{prefix}-limit-{unit}", f"{prefix}-remaining-{unit}", f"{prefix}-reset-{unit}"
+
+
 class RequestRate(LimitKind):
     """Calls per period."""
 
     name = "requests"
     unit = "request"
-    headers = (
-        "x-ratelimit-limit-requests",
-        "x-ratelimit-remaining-requests",
-        "x-ratelimit-reset-requests",
-    )
+    headers = _make_rate_headers("requests")
 
 
 class TokenRate(LimitKind):
@@ -27,18 +28,11 @@ class TokenRate(LimitKind):
 
     name = "tokens"
     unit = "token"
-    headers = (
-        "x-ratelimit-limit-tokens",
-        "x-ratelimit-remaining-tokens",
-        "x-ratelimit-reset-tokens",
-    )
+    headers = _make_rate_headers("tokens")
     is_usage_based = True
 
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
-        highest = 0
-        for size in sizes:
-            highest = max(highest, size.prompt + size.output)
-        return min(highest, MAX_AMOUNT)
+        return min(max([size.prompt + size.output for size in sizes], default=0), MAX_AMOUNT)
 
     def get_used_amount(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return None if tokens is None else tokens.total

@@ -109,13 +109,13 @@ def _find_highest_rates(
     text, cached, write, output, reasoning, audio_in, audio_out, write_1h, _ = price.rates
     written = write_1h if caches_for_an_hour else write
     inputs = (text, cached, written, audio_in if has_audio else text)
-    outputs = (
-        *(output, reasoning if has_reasoning else output, audio_out if requests_audio else output),
-    )
-    return (
-        max([rate for rate in inputs if rate is not None], default=None),
-        max([rate for rate in outputs if rate is not None], default=None),
-    )
+    audible = audio_out if requests_audio else output
+    outputs = (output, reasoning if has_reasoning else output, audible)
+    return _find_max(inputs), _find_max(outputs)
+
+
+def _find_max(rates: Sequence[int | None]) -> int | None:
+    return max([rate for rate in rates if rate is not None], default=None)
 
 
 def _requests_audio(body: Mapping[str, Any]) -> bool:
