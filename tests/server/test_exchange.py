@@ -164,7 +164,6 @@ async def raw_response(
         ("x-none: 1", 400),
         ("content-type: text/x\r\ncontent-length: 2", 400),
         ("content-type: text/x\r\ntransfer-encoding: chunked", 400),
-        ("content-type: text/x\r\nexpect: magic", 417),
     ],
 )
 async def test_invalid_head_is_refused(
