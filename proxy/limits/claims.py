@@ -158,14 +158,19 @@ def _estimate_sizes(call: Call, plan: Plan, model_call: ModelCall) -> list[CallS
             for target in targets
         ]
     sizes: list[CallSize] = []
-    size_by_form: dict[tuple[str | None, ...], CallSize | None] = {}
-    for target in targets:
-        overrides = target.id if target.id in model_call.target_overrides else None
-        form = target.upstream.name, target.endpoint, overrides  # others differ in the model only
-        if form not in size_by_form:
-            size_by_form[form] = estimate_size(call, target, model_call.get_overrides(target))
-        if (size := size_by_form[form]) is not None:
-            sizes.append(size._replace(target=target))
+    if len(targets) == 1:
+        size = estimate_size(call, targets[0], model_call.get_overrides(targets[0]))
+        sizes = [size] if size is not None else []
+    else:
+        size_by_form: dict[tuple[str | None, ...], CallSize | None] = {}
+        for target in targets:
+            overrides = target.id if target.id in model_call.target_overrides else None
+            # Otherwise the requests differ in their model only.
+            form = target.upstream.name, target.endpoint, overrides
+            if form not in size_by_form:
+                size_by_form[form] = estimate_size(call, target, model_call.get_overrides(target))
+            if (size := size_by_form[form]) is not None:
+                sizes.append(size._replace(target=target))
     return sizes or [CallSize(target, prompt=0, output=0, body={}) for target in targets]
 
 

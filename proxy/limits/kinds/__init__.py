@@ -32,7 +32,10 @@ class TokenRate(LimitKind):
     is_usage_based = True
 
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
-        return min(max([size.prompt + size.output for size in sizes], default=0), MAX_AMOUNT)
+        highest = 0
+        for size in sizes:
+            highest = max(highest, size.prompt + size.output)
+        return min(highest, MAX_AMOUNT)
 
     def get_used_amount(self, tokens: Tokens | None, cost: int | None) -> int | None:
         return None if tokens is None else tokens.total

@@ -111,11 +111,10 @@ def _find_highest_rates(
     inputs = (text, cached, written, audio_in if has_audio else text)
     audible = audio_out if requests_audio else output
     outputs = (output, reasoning if has_reasoning else output, audible)
-    return _find_max(inputs), _find_max(outputs)
-
-
-def _find_max(rates: Sequence[int | None]) -> int | None:
-    return max([rate for rate in rates if rate is not None], default=None)
+    return (
+        max([rate for rate in inputs if rate is not None], default=None),
+        max([rate for rate in outputs if rate is not None], default=None),
+    )
 
 
 def _requests_audio(body: Mapping[str, Any]) -> bool:
