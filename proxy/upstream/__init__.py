@@ -293,15 +293,12 @@ class Upstreams:
             if headers or is_flagged:
                 head = replace(head, headers=headers, is_flagged=is_flagged)
             is_repeated = endpoint == "responses"  # the last event repeats the response
-            is_held = (
-                reader.buffers_whole_body or is_repeated or context.plan.guards.needs_whole_response
-            )
+            is_inspected = context.plan.guards.needs_whole_response
+            is_held = reader.buffers_whole_body or is_repeated or is_inspected
         share = None
         if is_held and self.new_share is not None:
             share = self.new_share(call.scheduling_key)
-        claim_background_bill: ClaimBackgroundBill | None = None
-        if endpoint in STATEFUL_ENDPOINTS and not streamed:
-            claim_background_bill = self.claim_background_bill
+        is_stored = endpoint in STATEFUL_ENDPOINTS and not streamed
         return HttpUpstreamResponse(
             head,
             reply,
@@ -310,7 +307,7 @@ class Upstreams:
             offload=self.offload,
             share=share,
             pause_scheduler=self.pause_scheduler,
-            claim_background_bill=claim_background_bill,
+            claim_background_bill=self.claim_background_bill if is_stored else None,
         )
 
 
