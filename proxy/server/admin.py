@@ -34,7 +34,8 @@ LOG_LEVEL = "/loglevel"
 DEFAULT_LEVEL_S = 900.0
 OPEN_PATHS = ("/healthz", "/readyz")  # no data, and probes have no token
 LISTED_PATHS = (
-    "/, /api/v1/, /metrics, /healthz, /readyz, /loglevel, /explain/{request_id}, /candidate"
+    *("/", "/api/v1/", "/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request_id}"),
+    "/candidate",
 )
 
 
