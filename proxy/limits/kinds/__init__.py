@@ -10,17 +10,15 @@ from proxy.money.usage import Tokens
 from proxy.types.limit import MAX_AMOUNT, CallSize, Limit, LimitKind
 
 
-def _make_rate_headers(unit: str) -> tuple[str, str, str]:
-    prefix = "x-ratelimit"
-    return f"{prefix}-limit-{unit}", f"{prefix}-remaining-{unit}", f"{prefix}-reset-{unit}"
-
-
 class RequestRate(LimitKind):
     """Calls per period."""
 
     name = "requests"
     unit = "request"
-    headers = _make_rate_headers("requests")
+    headers = (
+        *("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests"),
+        "x-ratelimit-reset-requests",
+    )
 
 
 class TokenRate(LimitKind):
@@ -28,7 +26,10 @@ class TokenRate(LimitKind):
 
     name = "tokens"
     unit = "token"
-    headers = _make_rate_headers("tokens")
+    headers = (
+        *("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens"),
+        "x-ratelimit-reset-tokens",
+    )
     is_usage_based = True
 
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:
