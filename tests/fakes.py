@@ -56,7 +56,7 @@ class Unguarded:
     is_retry_requested = False
 
     def build_call_guards(self, plan: Plan, call: Call, record: Record) -> Any:
-        return UnguardedCall(self, plan, call)
+        return NoCallGuards(self, plan, call)
 
     def build_output_guards(self) -> Any:
         return self
@@ -72,7 +72,7 @@ class Unguarded:
 
 
 @dataclass
-class UnguardedCall:
+class NoCallGuards:
     """Guards of one call that inspect nothing."""
 
     guards: Unguarded

@@ -123,7 +123,7 @@ async def run_proxy(
         opened.callback(readiness.stop)
         loading = load_until_ready(store.current, calls, readiness, context.metrics, on_loaded)
         await opened.enter_async_context(background_task(loading))
-        telemetry.log_listening(context, shutdown_log, listen, admin_address)
+        telemetry.log_listening_and_shutdown(context, shutdown_log, listen, admin_address)
         yield RunningProxy(listen=listen, admin=admin_address, policies=store, watch=watch)
 
 
@@ -345,7 +345,10 @@ async def load_until_ready(
     metrics: Metrics,
     on_loaded: Callable[[], None],
 ) -> None:
-    """Load rarely used modules between calls, report readiness, and prepare metrics in a thread."""
+    """Load rarely used modules between calls, report readiness, and prepare metrics in a thread.
+
+    ``on_loaded`` is called before readiness is reported.
+    """
     await run_steps_with_pauses(snapshot.iter_loading_steps(), calls.has_active)
     on_loaded()
     readiness.ready = True

@@ -19,7 +19,7 @@ from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.catalog import (
     list_deployments_by_cache_store,
     list_labels,
-    list_upstreams_with_shared_responses,
+    list_upstreams_storing_for_several_keys,
 )
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import ReloadResult
@@ -101,12 +101,12 @@ def iter_activation_steps(
         if store_url is None:
             fields = {"store": store, "variable": variable, "deployments": deployments}
             yield partial(log.warning, "cache.store_missing", **fields)
-    upstreams = [] if settings.id_secrets else list_upstreams_with_shared_responses(snapshot)
+    upstreams = [] if settings.id_secrets else list_upstreams_storing_for_several_keys(snapshot)
     if upstreams:
         yield partial(log.warning, "ids.unsealed", variable="HEADRACE_SECRET", upstreams=upstreams)
 
 
-def log_listening(
+def log_listening_and_shutdown(
     context: Context, shutdown_log: ShutdownLog, listen: Address, admin: Address
 ) -> None:
     """Log the addresses now, and the start of the shutdown when ``context.opened`` closes."""

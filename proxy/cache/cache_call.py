@@ -147,8 +147,10 @@ class CacheCall:
             tokens=bill.usage.tokens if bill else Tokens(),
             family=recorder.family,
         )
-        parts, is_private = (self.key, metadata, recorder.lines), self.backend.is_private
-        encode = partial(cached_answer.serialize_answer, *parts, skip_short=is_private)
+        parts, is_in_process = (self.key, metadata, recorder.lines), self.backend.is_in_process
+        encode = partial(
+            cached_answer.serialize_answer, *parts, leave_short_uncompressed=is_in_process
+        )
         value = (
             encode()
             if recorder.size <= LARGE_BYTES
@@ -212,7 +214,9 @@ class CacheCall:
                     is_flagged = flight.head.is_flagged
                     head = ResponseHead(self.call.stream, is_flagged=is_flagged)
                     await self.client.set_response_head(head, self.record)
-                    await self._relay(await listener.next_frames(MAX_FRAMES_PER_WRITE), listener)
+                    await self._relay_flight(
+                        await listener.next_frames(MAX_FRAMES_PER_WRITE), listener
+                    )
                     self.record.saved = flight.saved
                     return True
         finally:
@@ -238,7 +242,7 @@ class CacheCall:
                     with FlightListener(flight) as listener:
                         frames = await listener.next_frames(MAX_FRAMES_PER_WRITE)
                         await self.client.set_response_head(flight.head, self.record)
-                        await self._relay(frames, listener)
+                        await self._relay_flight(frames, listener)
                 return True
         finally:
             if not flight.is_closed:
@@ -247,7 +251,7 @@ class CacheCall:
                 del flights[flight_id]
         return await self._replay_if_young_enough(answer)
 
-    async def _relay(self, frames: Sequence[Frame], listener: FlightListener) -> None:
+    async def _relay_flight(self, frames: Sequence[Frame], listener: FlightListener) -> None:
         """Send the frames of a flight as they arrive. Raises the error of the flight."""
         time_slice: TimeSlice | None = None
         while not frames[-1].last:

@@ -77,18 +77,22 @@ class CachedAnswer:
 
 
 def serialize_answer(
-    key: bytes, metadata: AnswerMetadata, lines: Sequence[bytes], *, skip_short: bool = False
+    key: bytes,
+    metadata: AnswerMetadata,
+    lines: Sequence[bytes],
+    *,
+    leave_short_uncompressed: bool = False,
 ) -> bytes:
     """Encode a response.
 
-    ``skip_short`` skips compression of a short one. No line may contain a newline.
+    ``leave_short_uncompressed`` skips compression of a short one. No line may contain a newline.
     """
     pairs = zip(TOKEN_TYPES, metadata.tokens.list_counts_by_type(), strict=True)
     counts = {name: count for name, count in pairs if count}
     counts |= metadata.tokens.list_extra_billed_counts()
     origin = metadata.ended_at, metadata.streamed, metadata.upstream, metadata.model
     text = b"\n".join((orjson.dumps([*origin, counts, metadata.family]), *lines))
-    if skip_short and len(text) <= MAX_PLAIN_BYTES:
+    if leave_short_uncompressed and len(text) <= MAX_PLAIN_BYTES:
         return b"".join((PLAIN_VERSION, key, text))
     compressor = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
     return b"".join((COMPRESSED_VERSION, key, compressor.compress(text), compressor.flush()))

@@ -89,7 +89,7 @@ class CacheBackend:
     on_wrong_tag: Callable[[], None] | None = None
 
     @property
-    def is_private(self) -> bool:
+    def is_in_process(self) -> bool:
         """True if no other process can read or write the store."""
         return self.on_wrong_tag is None
 

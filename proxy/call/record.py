@@ -291,7 +291,7 @@ class Record:
         return judged
 
     def get_first_used_bill(self) -> Bill | None:
-        """Return the current bill of the first used response."""
+        """Return the bill, as metered so far, of the first response that a model call uses."""
         for attempt in self.attempts:
             is_used = self.used_attempts.get(attempt.model_call) is attempt
             if is_used and attempt.has_upstream_worked:

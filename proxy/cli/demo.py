@@ -61,7 +61,7 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
 
 @contextmanager
 def _choose_ledger_location(settings: Settings) -> Iterator[LedgerLocation | None]:
-    """Yield the ledger of the settings, or a temporary one, which is removed afterwards."""
+    """Yield the ledger that ``HEADRACE_LEDGER`` sets, otherwise a temporary one."""
     if "HEADRACE_LEDGER" in settings.environ:
         yield settings.ledger
         return

@@ -1,4 +1,4 @@
-"""Time series of the last hour, and the other parts of the process that the pages read."""
+"""Time series of the last hour, and the objects that the console's pages read."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ from proxy.fields.token_bounds import (
     KNOWN_SPELLINGS,
     OPTION_GROUPS,
     add_missing_common_fields,
-    check_option_group_members,
+    check_counts_and_spelling_in_option_groups,
 )
 from proxy.money.estimate import estimate_field_quarters
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -360,7 +360,7 @@ def _validate_body(client: ClientDialect, endpoint: Endpoint, fields: Fields, bo
         for rule in client.rules.get(endpoint, ()):
             rule(body)
     if not OPTION_GROUPS.isdisjoint(body):
-        check_option_group_members(body)
+        check_counts_and_spelling_in_option_groups(body)
 
 
 def check_name_lengths(param: str, *names: Any) -> None:

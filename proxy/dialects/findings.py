@@ -182,7 +182,8 @@ def build_similarity_details(findings: DetectorFindings) -> Json:
     return {"similarity_score": round_score(findings.score)}
 
 
-def get_inverse_flag(findings: DetectorFindings) -> int:
+def to_inverse_flag(findings: DetectorFindings) -> int:
+    """Return 0 if there is a finding, otherwise 1, as in ``on_topic``, where 1 is good."""
     return 1 - findings.flag
 
 

@@ -134,7 +134,7 @@ def _make_type(
 
 
 def _format_bound_or_power(bound: float) -> str:
-    """Return a bound as text, a large one as a power of two."""
+    """Return a bound as text, -2^63, 2^53 and 2^63 - 1 as powers."""
     for named_bound, text in ((-(2**63), "-2^63"), (2**53, "2^53"), (2**63 - 1, "2^63 - 1")):
         if bound == named_bound:
             return text

@@ -83,7 +83,7 @@ def list_body_and_option_groups(body: Json, path: str = "") -> list[tuple[str, J
     return result
 
 
-def check_option_group_members(body: Json) -> None:
+def check_counts_and_spelling_in_option_groups(body: Json) -> None:
     """Raise ``InvalidField`` for a bad number or a misspelled name in a group of options."""
     for path, group in list_body_and_option_groups(body):
         if not path:

@@ -13,7 +13,7 @@ from proxy.types.events import Frame
 
 
 @frozen
-class UnguardedCall:
+class NoCallGuards:
     """Passes a call unchanged."""
 
     plan: Plan
@@ -60,7 +60,7 @@ class LazyGuards:
     def build_call_guards(self, plan: Plan, call: Call, record: Record) -> CallGuards:
         guards = plan.guards
         if not (guards.input or guards.output or guards.capture):
-            return UnguardedCall(plan, call)
+            return NoCallGuards(plan, call)
         if self._guards is None:
             self._guards = self._make()
         return self._guards.build_call_guards(plan, call, record)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from proxy.ledger.crashes import CallCounters, Crash, get_counters_folder
-from proxy.ledger.jsonl import JsonlStore, RefusedRows, get_refused_path
+from proxy.ledger.jsonl import JsonlStore, RefusedRows, get_refused_rows_path
 from proxy.ledger.sqlite import ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, LedgerUnusable, LedgerWriteFailed
 from proxy.ledger.writer import Ledger
@@ -70,7 +70,7 @@ def open_ledger(
         raise LedgerUnusable(f"HEADRACE_LEDGER: {problem}") from None
     except LedgerWriteFailed as error:
         log.warning("ledger.failing", reason=error.reason)
-    refused = RefusedRows(get_refused_path(location.path), run.name)
+    refused = RefusedRows(get_refused_rows_path(location.path), run.name)
     return Ledger(store, refused, counters, on_drop, on_error, log)
 
 

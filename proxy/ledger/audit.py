@@ -21,7 +21,7 @@ from proxy.ledger.crashes import (
     read_position,
     read_process_counts,
 )
-from proxy.ledger.jsonl import get_refused_path
+from proxy.ledger.jsonl import get_refused_rows_path
 from proxy.ledger.rows import compute_charge_checksum
 from proxy.ledger.sqlite import open_for_reading
 from proxy.ledger.statements import PruneResult
@@ -198,7 +198,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         note = f", of which {accepted} known" if known_missing else ""
         calls_have = format_count(missing, "call has", "calls have")
         violations = (*violations, f"{calls_have} no row{note}")
-    refused = get_refused_path(path)
+    refused = get_refused_rows_path(path)
     return Audit(
         calls=calls,
         attempts=attempts,

@@ -104,7 +104,7 @@ def encode_lines(run: str, rows: Rows) -> Iterator[bytes]:
         yield orjson.dumps({"row": "attempt", **common, **row, "served": served}) + b"\n"
 
 
-def get_refused_path(ledger: Path) -> Path:
+def get_refused_rows_path(ledger: Path) -> Path:
     return ledger.with_name(f"{ledger.name}.refused.jsonl")
 
 

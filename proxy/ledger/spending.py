@@ -170,7 +170,7 @@ def _make_tag_path(name: str) -> str:
 
 
 def _make_spending_line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:
-    """Return the line of a group. A cost is None only if none of its attempts has a price."""
+    """Return the line of a group. A cost is None only if no attempt in it has a price."""
     *columns, losses, unknown = row
     line = SpendingLine._make([tuple(group), *columns])
     if line.unpriced and line.unpriced == line.attempts:

@@ -76,7 +76,10 @@ def _split_into_batches(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 def _execute(
     file: sqlite3.Connection, insert: str, rows: Sequence[Collection[Value]], *run: int
 ) -> int:
-    """Run a statement with the values of rows in the place of ``{}``. Return the inserted rows."""
+    """Run a statement with the values of rows in the place of ``{}``.
+
+    ``run`` has the parameters before ``{}``. Returns the number of inserted rows.
+    """
     marks = f"({', '.join('?' * len(rows[0]))})"
     values = f"(VALUES {', '.join([marks] * len(rows))})"
     return file.execute(insert.format(values), [*run, *chain.from_iterable(rows)]).rowcount

@@ -52,7 +52,7 @@ def list_labels(snapshot: Snapshot) -> LabelCatalog:
 def iter_limits_and_known_scopes(
     snapshot: Snapshot, *, budgets_only: bool = False
 ) -> Iterator[tuple[Limit, str]]:
-    """Yield the counters whose scope no client chooses.
+    """Yield each limit with the scopes that the policy lists: keys, deployments, listed tag values.
 
     Of each deployment, up to ``MAX_SCOPES_PER_DEPLOYMENT`` are listed.
     """
@@ -130,7 +130,7 @@ def _list_targets(deployment: Deployment) -> Iterator[Target]:
 def _list_limit_scopes(
     snapshot: Snapshot, deployment: Deployment, key_deployments: KeyDeployments, scoped: ScopedLimit
 ) -> Iterator[str]:
-    """Yield the scopes of a limit, or none if clients choose a part of them."""
+    """Yield the scopes of a limit, or none if the policy does not list a part of them."""
     for key, key_deployment in key_deployments.items():
         owners = [_list_scope_values(snapshot, key, key_deployment, per) for per in scoped.per]
         for values in product(*owners):
@@ -200,7 +200,7 @@ def list_budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     }
 
 
-def list_upstreams_with_shared_responses(snapshot: Snapshot) -> list[str]:
+def list_upstreams_storing_for_several_keys(snapshot: Snapshot) -> list[str]:
     """Return the upstreams that store responses of several keys.
 
     Unless ids are sealed, a key that knows an id can read the response of another key.

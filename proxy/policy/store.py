@@ -56,7 +56,7 @@ class PolicySource(Protocol):
 
 @frozen
 class PolicyFolder:
-    """A folder of policies. ``prepare`` is called with each new snapshot, in the same thread."""
+    """A folder of policies. The thread that reads a new snapshot calls ``prepare`` with it."""
 
     path: Path
     environ: Mapping[str, str] | None

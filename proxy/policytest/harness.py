@@ -321,7 +321,7 @@ class _SimulatedResponse:
             raise UpstreamInvalid(BROKEN)
         return self.chunks.pop(0) if self.chunks else b""
 
-    def release_when_complete(self) -> None:
+    def release_after_last_frame(self) -> None:
         return None
 
     def release(self) -> None:

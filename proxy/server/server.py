@@ -154,7 +154,7 @@ class ConnectionHandler(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._close_if_no_request)
+        self._head_timer = self._loop.call_later(HEAD_TIMEOUT_S, self._close_if_never_requested)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         for timer in (self._head_timer, self._next_slice):
@@ -163,7 +163,7 @@ class ConnectionHandler(web.RequestHandler):
         self._waiting, self._body = b"", None  # a body refers to its connection
         super().connection_lost(exc)
 
-    def _close_if_no_request(self) -> None:
+    def _close_if_never_requested(self) -> None:
         """Close the connection if it has not had a request. A timer calls this."""
         if self._request_count == 0 and self.transport is not None:
             self.transport.abort()

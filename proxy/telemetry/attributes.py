@@ -248,7 +248,7 @@ def list_call_events(summary: CallSummary) -> list[Event]:
 
 
 def to_usd(cost: int | None) -> float | None:
-    """Return nano-USD as USD. The result is exact up to 4 million USD."""
+    """Return nano-USD as USD. Up to 4 million USD, rounding to nano-USD gives ``cost`` again."""
     return None if cost is None else cost / NANO_PER_USD
 
 

@@ -18,7 +18,9 @@ Stage = Literal["input", "output"]
 BLOCKED_MESSAGE = 'Guard "{}" blocked this call.'
 UNCHECKED_MESSAGE = 'Guard "{}" could not inspect this text.'
 UNCHECKED_YET = f"{UNCHECKED_MESSAGE} Try again later."
-TOO_EXPENSIVE = 'Guard "{}" blocked this call, because it may cost more than the policy allows.'
+TOO_EXPENSIVE = (
+    'Guard "{}" blocked this call, because the call may cost more than the policy allows.'
+)
 UNPRICED_MESSAGE = 'Guard "{}" blocked this call, because the price of its model is unknown.'
 
 

@@ -106,11 +106,14 @@ class Upstreams:
         return FramePerModelResponse(openers, redact_error, DOCUMENT_HEAD)
 
     def _open_model_call(
-        self, plan: Plan, call: Call, record: Record, index: int
+        self, plan: Plan, call: Call, record: Record, model_call_index: int
     ) -> Awaitable[HttpUpstreamResponse]:
-        """Return the first response that begins. If all fail, raise the most useful failure."""
-        model_call = plan.model_calls[index]
-        context = AttemptContext(plan, call, record, index=index, model_call=model_call)
+        """Try the targets of a model call, and return the first response that begins.
+
+        If all fail, raise the most useful failure.
+        """
+        model_call = plan.model_calls[model_call_index]
+        context = AttemptContext(plan, call, record, index=model_call_index, model_call=model_call)
         targets = model_call.targets
         if model_call.pool_size > 1:
             targets = self.health.sort_pool_by_load(targets, model_call.pool_size)

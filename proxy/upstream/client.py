@@ -238,7 +238,7 @@ class HttpReply:
             raise RuntimeError("the response was already released")
         return connection.read(timeouts.first_byte, timeouts.idle, on_data)
 
-    def release_when_complete(self) -> None:
+    def release_after_last_frame(self) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
             self.pool.return_when_complete(self.origin, connection)

@@ -36,7 +36,7 @@ class Reply(Protocol):
         """
         ...
 
-    def release_when_complete(self) -> None:
+    def release_after_last_frame(self) -> None:
         """Release a reply after its last frame. Its connection is reused if the body ends soon."""
         ...
 

@@ -140,7 +140,7 @@ class HttpUpstreamResponse:
             self._read_until_large_document()
         if self._frames:
             if self._frames[-1].last and self._state == "open":
-                self.reply.release_when_complete()
+                self.reply.release_after_last_frame()
             return self._take_batch()
         if self._fault is not None:
             fault, self._fault = self._fault, None  # its traceback will refer to this object

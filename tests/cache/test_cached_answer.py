@@ -186,7 +186,7 @@ def test_stored_value_contains_no_readable_text() -> None:
 
 
 def test_short_response_in_memory_is_not_compressed() -> None:
-    value = serialize_answer(KEY, METADATA, LINES, skip_short=True)
+    value = serialize_answer(KEY, METADATA, LINES, leave_short_uncompressed=True)
 
     assert value.endswith(b"\n".join(LINES))
     assert raws(read(value)) == LINES
@@ -196,7 +196,7 @@ def test_short_response_in_memory_is_not_compressed() -> None:
 @pytest.mark.parametrize("length", [MAX_PLAIN_BYTES // 2, MAX_PLAIN_BYTES, 3 * MAX_PLAIN_BYTES])
 def test_long_response_is_always_compressed(length: int) -> None:
     line = orjson.dumps(legacy_completion("a" * length))
-    value = serialize_answer(KEY, METADATA, [line], skip_short=True)
+    value = serialize_answer(KEY, METADATA, [line], leave_short_uncompressed=True)
 
     is_short = length < MAX_PLAIN_BYTES
     assert value.startswith(PLAIN_VERSION if is_short else COMPRESSED_VERSION)

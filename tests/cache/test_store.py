@@ -83,7 +83,7 @@ async def test_store_that_ends_with_its_process_has_no_tag() -> None:
 
 @pytest.mark.parametrize("changed", [None, lambda: None], ids=["own", "where-others-write"])
 def test_memory_store_is_own(changed: Callable[[], None] | None) -> None:
-    assert CacheBackend(Open(), SECRET, changed).is_private == (changed is None)
+    assert CacheBackend(Open(), SECRET, changed).is_in_process == (changed is None)
 
 
 KINDS = ("memory", "sqlite", "redis", "cluster")

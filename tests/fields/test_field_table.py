@@ -268,7 +268,7 @@ def test_nested_option_groups_are_found() -> None:
 @for_each("name", sorted(token_bounds.COUNT_TYPES))
 def test_numbers_are_checked_in_groups(name: str, value: Any) -> None:
     with pytest.raises(InvalidField) as refused:
-        token_bounds.check_option_group_members({"options": {name: value}})
+        token_bounds.check_counts_and_spelling_in_option_groups({"options": {name: value}})
 
     assert refused.value.param == f"options.{name}"
     assert token_bounds.add_missing_common_fields({})[name].check(value) is not None

@@ -7,7 +7,7 @@ import pytest
 from proxy.call.record import new_record
 from proxy.guards.engine import Engine
 from proxy.guards.run import GuardedCall, PolicyGuards
-from proxy.guards.unguarded import LazyGuards, UnguardedCall
+from proxy.guards.unguarded import LazyGuards, NoCallGuards
 from proxy.types import Call, Plan, RequestHead, ResponseHead
 from proxy.types.events import Frame
 from proxy.types.guard import Capture, GuardPlan
@@ -43,7 +43,7 @@ async def test_unguarded_call_passes_unchanged() -> None:
     build_call_guards = GUARDS.build_call_guards(plan, CALL, new_record())
     watch = build_call_guards.build_output_guards(CALL, ResponseHead(streamed=False))
 
-    assert isinstance(build_call_guards, UnguardedCall)
+    assert isinstance(build_call_guards, NoCallGuards)
     assert await build_call_guards.inspect() == (plan, CALL)
     assert await watch.inspect(frame) == (frame,)
     assert (watch.is_retry_requested, watch.release_partial_placeholder()) == (False, ())

@@ -19,7 +19,7 @@ from proxy.errors import ClientDisconnected
 from proxy.errors.words import MAX_WORD, MAX_WORDS
 from proxy.ledger.audit import audit
 from proxy.ledger.crashes import CallCounters, get_counters_folder
-from proxy.ledger.jsonl import get_refused_path
+from proxy.ledger.jsonl import get_refused_rows_path
 from proxy.ledger.rows import TOKEN_COLUMNS, make_rows
 from proxy.ledger.schema import FIRST_VERSION, MIGRATIONS, SCHEMA_VERSION
 from proxy.ledger.sqlite import prune_ledger
@@ -260,7 +260,7 @@ def test_rows_for_migrated_ledger_are_set_aside(path: Path) -> None:
     book(keeping, *[finished_record(PRICED) for _ in range(3)])
     keeping.close()
 
-    lines = [json.loads(line) for line in get_refused_path(path).read_text().splitlines()]
+    lines = [json.loads(line) for line in get_refused_rows_path(path).read_text().splitlines()]
     assert [line["call"]["cost_nano_usd"] for line in lines] == [22_000] * 3
     assert fake_log.drops == {"refused": 3}
     assert fake_log.failures == []

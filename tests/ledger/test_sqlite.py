@@ -15,7 +15,7 @@ import pytest
 
 from proxy.call.attempts import AttemptReason, BudgetCharge, LossReason, SpendUse
 from proxy.ledger.audit import audit
-from proxy.ledger.jsonl import JsonlStore, RefusedRows, get_refused_path
+from proxy.ledger.jsonl import JsonlStore, RefusedRows, get_refused_rows_path
 from proxy.ledger.rows import Row, Rows, make_rows
 from proxy.ledger.store import Counts, LedgerUnusable, LedgerWriteFailed
 from proxy.money.usage import Source
@@ -271,7 +271,7 @@ def add(path: Path, status: int = 200, tag: str = "support") -> None:
 
 
 def test_refused_rows_are_readable(tmp_path: Path) -> None:
-    path = get_refused_path(tmp_path / "ledger.db")
+    path = get_refused_rows_path(tmp_path / "ledger.db")
     add(path, status=2**70, tag="\ud800")
     add(path)
 

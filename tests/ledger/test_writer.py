@@ -15,7 +15,7 @@ import pytest
 from proxy.app.telemetry import build_writer_error_callback
 from proxy.ledger.audit import audit
 from proxy.ledger.crashes import CallCounters
-from proxy.ledger.jsonl import RefusedRows, get_refused_path
+from proxy.ledger.jsonl import RefusedRows, get_refused_rows_path
 from proxy.ledger.rows import Rows
 from proxy.ledger.store import Counts, LedgerWriteFailed, RowsRefused
 from proxy.ledger.writer import CALLS_PER_TRANSACTION, MAX_CALLS, MAX_WAITING_TO_PAUSE, Ledger
@@ -284,9 +284,9 @@ def test_oversize_number_affects_no_other_call(tmp_path: Path) -> None:
 
     report = audit(path)
     assert [row["seq"] for row in stored_rows(path)] == [1, 3]
-    assert json.loads(get_refused_path(path).read_text())["call"]["status"] == 2**70
+    assert json.loads(get_refused_rows_path(path).read_text())["call"]["status"] == 2**70
     assert report.violations == ("1 call has no row",)
-    assert str(get_refused_path(path)) in report.text()
+    assert str(get_refused_rows_path(path)) in report.text()
     assert audit(path, known_missing=1).violations == ()
 
 
@@ -297,8 +297,8 @@ async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpst
         body = {"model": "resilient", "prompt": "Hi"}
         async with client.post("/v1/completions", headers=BEARER, json=body) as response:
             assert response.status == 200
-        await eventually(get_refused_path(path).exists)
-        await eventually(lambda: get_refused_path(path).read_text().endswith("\n"))
+        await eventually(get_refused_rows_path(path).exists)
+        await eventually(lambda: get_refused_rows_path(path).read_text().endswith("\n"))
         dropped = 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 1.0'
 
         async def is_counted() -> bool:
@@ -306,7 +306,7 @@ async def test_broken_ledger_is_set_aside(tmp_path: Path, upstream: ScriptedUpst
 
         await until(is_counted)
 
-    line = json.loads(get_refused_path(path).read_text())
+    line = json.loads(get_refused_rows_path(path).read_text())
     assert (line["reason"], line["attempts"][0]["cost_nano_usd"]) == ("SQLITE_ERROR", 22_000)
 
 

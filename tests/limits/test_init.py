@@ -295,7 +295,7 @@ async def test_economics_guard_blocks_above_its_cost_cap(
     assert build_call_line(record)["guards"][0]["verdict"] == verdict
     if status == 400:
         assert body["error"]["code"] == "guardrail_blocked"
-        assert body["error"]["message"].endswith("it may cost more than the policy allows.")
+        assert body["error"]["message"].endswith("the call may cost more than the policy allows.")
         assert record.outcome == "blocked"
         assert (record.limit_decision, record.attempts, upstream.requests) == (None, [], [])
 

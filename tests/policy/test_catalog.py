@@ -13,7 +13,7 @@ from proxy.policy.catalog import (
     list_budgets,
     list_deployments_by_cache_store,
     list_labels,
-    list_upstreams_with_shared_responses,
+    list_upstreams_storing_for_several_keys,
 )
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
@@ -187,7 +187,7 @@ def test_shares_stored_objects(
     single: str, other_item: str, shared: list[str], tmp_path: Path
 ) -> None:
     text = RESPONSES.replace("ONE", single).replace("OTHER", other_item)
-    assert list_upstreams_with_shared_responses(read_text(tmp_path, text)) == shared
+    assert list_upstreams_storing_for_several_keys(read_text(tmp_path, text)) == shared
 
 
 async def test_start_reports_unsealed_ids(tmp_path: Path) -> None:

@@ -228,15 +228,15 @@ Converter = Callable[[Json], Json | None]
 """Returns a document in the form of the client, None for a document to omit."""
 
 
-def make_document_converter(
-    options: WriteOptions, client: FamilyName, family: FamilyName
+def make_converter_for_client(
+    options: WriteOptions, client_family: FamilyName, upstream_family: FamilyName
 ) -> Converter | None:
     """Return the converter of a family's documents for a client, None if they stay unchanged."""
-    if client == "chat" and family == "completions":
+    if client_family == "chat" and upstream_family == "completions":
         return partial(convert_legacy_to_chat, None if options.whole else set())
-    if client != "completions":
+    if client_family != "completions":
         return None
-    if family == "chat":
+    if upstream_family == "chat":
         return partial(convert_chat_to_legacy, {})
     call = options.call
     takes_any = options.complete or DIALECTS[call.head.dialect].client.accepts_chat_logprobs

@@ -15,7 +15,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.chat.merging import (
     Converter,
     get_choices,
-    make_document_converter,
+    make_converter_for_client,
     merge_chunks,
 )
 from proxy.dialects.chat.splitting import copy_with_only_text
@@ -244,7 +244,7 @@ class _ChatWriter:
             family, documents = "chat", [*maker.make_chunks(events)]
         key = frame.model_call, family
         if key not in self._converters:
-            self._converters[key] = make_document_converter(self._options, self.family, family)
+            self._converters[key] = make_converter_for_client(self._options, self.family, family)
         convert = self._converters[key]
         for document in documents:
             converted = document if convert is None else convert(document)
@@ -271,7 +271,7 @@ class ChatStreamWriter(_ChatWriter):
         self._add_results = client.add_guard_results if client.streams_guard_results else None
         self._wants_usage = options.complete or options.call.wants_usage
         self._passes_raw = (
-            self._add_results is None and make_document_converter(options, family, family) is None
+            self._add_results is None and make_converter_for_client(options, family, family) is None
         )
 
     def feed(self, frame: Frame) -> bytes:

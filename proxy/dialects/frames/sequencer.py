@@ -318,7 +318,7 @@ class Sequencer:
                 self._ready.append(self._replace_continued_parts(frame, frame.events))
 
     def _replace_continued_parts(self, frame: Frame, events: tuple[Event, ...]) -> Frame:
-        """Return a frame in which continuations replace the parts that they continue."""
+        """Return the frame with ``events``; a part that ended early becomes its continuation."""
         if self._continuations:
             events = tuple(
                 event._replace(part=self._continuations.get(event.part, event.part))  # type: ignore[union-attr,call-arg]

@@ -252,7 +252,7 @@ def _split_field_name(separators: re.Pattern[str], name: str) -> Iterator[str]:
 
 def _make_wrong_model_error(target: Target) -> InvalidField:
     model = shorten_to_ascii(target.model)
-    problem = f'must be "{model}", the model of the target: forms are forwarded unchanged'
+    problem = f'must be "{model}", the name at the upstream, because forms are forwarded unchanged'
     return InvalidField(MODEL, problem)
 
 

@@ -191,7 +191,7 @@ def _make_url_and_headers(
 
 
 def _make_headers(
-    policy_headers: dict[str, str], client: Mapping[str, str], upstream: Upstream, media_type: str
+    upstream_headers: dict[str, str], client: Mapping[str, str], upstream: Upstream, media_type: str
 ) -> dict[str, str]:
     server = DIALECTS[upstream.dialect].server
     forwarded = select_forwarded_headers(client, server, upstream.accepts)
@@ -200,6 +200,6 @@ def _make_headers(
         for name in FORWARDED_HEADERS
         if FORWARDABLE_VALUE.fullmatch(client.get(name, ""))
     }
-    headers = {**server.default_headers, **forwarded, **policy_headers, "accept": "*/*"}
+    headers = {**server.default_headers, **forwarded, **upstream_headers, "accept": "*/*"}
     del headers["content-type"]
     return headers | ({"content-type": media_type} if media_type else {})

@@ -202,10 +202,10 @@ class DocumentSealer:
         """Return a response, an event or a page with sealed ids, None if it has no id."""
         response = document.get("response")
         if isinstance(response, dict):
-            sealed = self._seal_response_ids(response)
+            sealed = self._seal_ids_of_response(response)
             return None if sealed is None else {**document, "response": sealed}
         if "output" in document or "deleted" in document:
-            return self._seal_response_ids(document)
+            return self._seal_ids_of_response(document)
         return self._seal_page(document)
 
     def seal_conversation(self, document: Json) -> Json | None:
@@ -228,7 +228,7 @@ class DocumentSealer:
         is_same = all(value is document[name] for name, value in members.items())
         return None if is_same else {**document, **members}
 
-    def _seal_response_ids(self, response: Json) -> Json | None:
+    def _seal_ids_of_response(self, response: Json) -> Json | None:
         members: Json = {}
         for name in ("id", PREVIOUS_RESPONSE_ID):
             provider_id = response.get(name)

@@ -22,7 +22,7 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from proxy.config.scalars import PositiveShare, Section
-from proxy.dialects.findings import get_inverse_flag, make_inverse_score_details
+from proxy.dialects.findings import make_inverse_score_details, to_inverse_flag
 from proxy.guards.guard_kind import GuardKind, PromptDetectorFactory
 from proxy.guards.guard_threads import GuardThreads
 from proxy.guards.kinds.onnx import MAX_TEXT_CHARS, CannotClassify, OnnxModel, load_model
@@ -241,9 +241,7 @@ GROUNDED_GUARD = GuardKind(
         DetectionFormat(
             "hallucination", "is_hallucination", lambda results: {"is_hallucination": results.flag}
         ),
-        DetectionFormat(
-            "adherence", "adherence_score", ADHERENCE_DETAILS, summary=get_inverse_flag
-        ),
+        DetectionFormat("adherence", "adherence_score", ADHERENCE_DETAILS, summary=to_inverse_flag),
     ),
 )
 
@@ -266,6 +264,7 @@ class Relevance:
 
     @cached_property
     def _question_and_context_stems(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The stems and numbers of the question, and the stems of the context."""
         numbers = english.find_normalized_numbers(self._question)
         question = frozenset(english.find_content_stems(self._question)) | numbers
         return question, frozenset(english.find_content_stems(self._context))
@@ -317,8 +316,6 @@ RELEVANT_GUARD = GuardKind(
     fields=frozenset({"content"}),
     is_output_only=True,
     detections=(
-        DetectionFormat(
-            "relevancy", "relevancy_score", RELEVANCY_DETAILS, summary=get_inverse_flag
-        ),
+        DetectionFormat("relevancy", "relevancy_score", RELEVANCY_DETAILS, summary=to_inverse_flag),
     ),
 )

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from pydantic import Field
 
 from proxy.config.scalars import Name, PositiveShare, Section, TextList
-from proxy.dialects.findings import get_inverse_flag
+from proxy.dialects.findings import to_inverse_flag
 from proxy.guards.guard_kind import GuardKind
 from proxy.guards.matching import english
 from proxy.types.detections import DetectionFormat
@@ -116,6 +116,6 @@ class TopicConfig(Section):
 KIND = GuardKind(
     TopicConfig,
     lambda keys, context: Topic(keys.allowed, keys.banned, keys.threshold),
-    detections=(DetectionFormat("topic_detector", "on_topic", summary=get_inverse_flag),),
+    detections=(DetectionFormat("topic_detector", "on_topic", summary=to_inverse_flag),),
     example={"banned": {"stocks": ["shares"]}},
 )

@@ -303,7 +303,7 @@ def _build_sequence_prefix(
 
 
 def _iter_patterns_with_remaining_length(node: Node, min_length: int) -> Iterator[tuple[str, int]]:
-    """Yield patterns of the whole node with the length that other nodes must still match."""
+    """Yield patterns of the whole node with the length that the nodes after it must match."""
     if isinstance(node, Repeat) and isinstance(node.part, Character):
         for times in range(node.min_count, int(min(min_length, node.max_count + 1))):
             yield build_repeat_pattern(node.part, times, times), min_length - times

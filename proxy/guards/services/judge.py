@@ -178,7 +178,7 @@ class Judge:
                     yield JudgedText(index, part.start, text.text[part.start : part.end])
 
     def build_evidence(self, prompt: PromptContext) -> str:
-        """Return the evidence for the check, or an empty string."""
+        """Return what the texts are compared with: the context, the user's message, or nothing."""
         if self.check == "grounded":
             return prompt.context.strip()
         if self.check == "relevant" or self.stage == "output":

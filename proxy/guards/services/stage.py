@@ -216,7 +216,7 @@ def _has_rule_for_kind(rules: Iterable[GuardRule], kind: str) -> bool:
 def _build_collecting_rule(
     kind: str, rules: Sequence[GuardRule], collected_texts: list[Text]
 ) -> GuardRule:
-    """Return a rule that collects texts.
+    """Return a rule that appends each text to ``collected_texts`` and finds nothing.
 
     It enforces if one of the rules does, so that it inspects the same texts.
     """

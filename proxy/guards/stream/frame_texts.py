@@ -169,7 +169,7 @@ def _find_start_value_path(doc: Json, start: ResponseStart, index: int) -> Path:
 
 
 def _iter_text_like_ids(path: Path, **ids: str | None) -> Iterator[Text]:
-    """Yield the identifiers that have the form of a text."""
+    """Yield the identifiers to inspect: those with white space or over 128 characters."""
     for name, value in ids.items():
         if value and not is_null_or_word(value):
             yield Text((*path, name), value, "other", role="assistant")

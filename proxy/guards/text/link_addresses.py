@@ -151,10 +151,11 @@ class _UrlScanner:
     def feed(self, text: str) -> None:
         position = 0
         while position < len(text):
-            read = self._read_address if self.is_inside else self._find_address
+            read = self._read_address if self.is_inside else self._find_address_begin
             position = read(text, position)
 
     def _read_address(self, text: str, position: int) -> int:
+        """Read the rest of an address. Return the position at which to continue."""
         local = _LOCAL_PATH.match(self.address + text[position : position + MAX_LOCAL_PATH_CHARS])
         if local is not None:
             self.is_inside, shift = False, position - len(self.address)
@@ -172,7 +173,8 @@ class _UrlScanner:
             self.is_inside, self._before = False, ""
         return end.end()
 
-    def _find_address(self, text: str, position: int) -> int:
+    def _find_address_begin(self, text: str, position: int) -> int:
+        """Look for the beginning of an address. Return the position at which to continue."""
         part = self._before + text[position:]
         shift = position - len(self._before)
         begin = self.pattern.search(part)
@@ -192,7 +194,7 @@ class _UrlScanner:
 class _BareAddressScanner:
     """Scans for words that look like an address, such as ``a.example/b`` and ``mailto:a?b``.
 
-    A word with a colon, such as ``Email:value``, is an address only if one of ``/?#@&`` follows.
+    A word with a colon is an address only if the rest of it contains one of ``/?#@&``.
     """
 
     is_inside: bool = False

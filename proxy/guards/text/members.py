@@ -56,7 +56,7 @@ ITEM_LISTS = frozenset({CHOICES, "input", "messages"})
 
 
 def is_in_choice(path: Sequence[object]) -> bool:
-    """Return True if a path leads to a value in a choice of a chat's response."""
+    """Return True if a path leads to a value in a choice of a chat response."""
     return path[0] == CHOICES and len(path) > 2
 
 

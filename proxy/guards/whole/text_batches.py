@@ -194,9 +194,9 @@ def finds_spans(rule: GuardRule) -> bool:
     return is_detector(rule.detector) and rule.detector.lookback is not None
 
 
-def build_text_views(text_index: int, text: Text, max_chars: int = BATCH_CHARS) -> TextViews:
-    """Return the readings of a text. A longer text has only the original reading."""
-    is_long = len(text.text) > max_chars
+def build_text_views(text_index: int, text: Text, longest: int = BATCH_CHARS) -> TextViews:
+    """Return the readings of a text: only the original one of a text above ``longest``."""
+    is_long = len(text.text) > longest
     max_run = 0 if text.has_decoded_text else None
     views = (
         (View(text.text),)

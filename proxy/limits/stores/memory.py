@@ -162,7 +162,7 @@ class MemoryStore:
             counter.restore(claim, int(self.utc() * 1000))
 
     def charge_unchecked(self, claim: Claim) -> None:
-        """Charge a rate even beyond its capacity, or restore a budget."""
+        """Charge a rate even beyond its capacity, or add earlier spend to a budget."""
         if claim.limit.is_budget:
             self._restore_budget(claim)
         else:

@@ -61,7 +61,7 @@ def compile_limit_section(context: CompileContext) -> None:
 
 
 def get_limits(context: CompileContext, path: KeyPath, count: int) -> Limits:
-    """Return the limits under ``limits`` of a part."""
+    """Return the compiled limits of a part with ``count`` limits, without invalid ones."""
     paths = ((*path, "limits", index) for index in range(count))
     return tuple(context.limits[path] for path in paths if path in context.limits)
 

@@ -82,17 +82,17 @@ class Condition:
 
 @frozen
 class Comparison(Condition):
-    """A comparison of a fact. ``name`` is the name of the tag or header.
+    """A comparison of a fact. ``tag_or_header`` is empty for other facts.
 
     Any name of a model may match. Header values are never shown: they may contain client data.
     """
 
     fact: Fact
     values: ValueSet
-    name: str = ""
+    tag_or_header: str = ""
 
     def build_matcher(self) -> Matcher:
-        name, matches = self.name, self.values.matches
+        name, matches = self.tag_or_header, self.values.matches
         if self.fact == "model":
             return lambda facts: any(map(matches, facts.model_names))
         if self.fact == "tag":
@@ -105,9 +105,11 @@ class Comparison(Condition):
     def evaluate_statically(self, static: StaticFacts) -> bool | None:
         if self.fact == "key":
             return self.values.matches(static.key)
-        if self.fact != "tag" or self.name in static.client_tags - static.tags.keys():
+        if self.fact != "tag" or self.tag_or_header in static.client_tags - static.tags.keys():
             return None
-        return self.name in static.tags and self.values.matches(static.tags[self.name])
+        return self.tag_or_header in static.tags and self.values.matches(
+            static.tags[self.tag_or_header]
+        )
 
     def explain_mismatch(self, facts: Facts) -> str:
         expected = f"the rule expects {self.values.text}"
@@ -117,10 +119,12 @@ class Comparison(Condition):
             return "the call is streamed" if facts.stream == "true" else "the call is not streamed"
         if self.fact not in ("tag", "header"):
             return f"{self.fact} of the call is {getattr(facts, self.fact)}, {expected}"
-        if self.name not in (facts.tags if self.fact == "tag" else facts.headers):
-            return f"{self.fact} {self.name} is not set"
-        value = f"is {facts.tags[self.name]}" if self.fact == "tag" else "has another value"
-        return f"{self.fact} {self.name} of the call {value}, {expected}"
+        if self.tag_or_header not in (facts.tags if self.fact == "tag" else facts.headers):
+            return f"{self.fact} {self.tag_or_header} is not set"
+        value = (
+            f"is {facts.tags[self.tag_or_header]}" if self.fact == "tag" else "has another value"
+        )
+        return f"{self.fact} {self.tag_or_header} of the call {value}, {expected}"
 
 
 @frozen

@@ -32,9 +32,9 @@ from proxy.types.passthrough import make_sample_request
 
 CallId = tuple[str, str | None]
 """A request id, and the name of the key that used it."""
-MAX_TEXT_BYTES = 16 * 1024
-"""Maximum size of the stored client text of one call."""
-MAX_UNMEASURED_TEXTS = 8  # this many texts of MAX_NAME characters are smaller than MAX_TEXT_BYTES
+MAX_CLIENT_VALUE_BYTES = 16 * 1024
+"""Maximum size of the stored values of the client of one call."""
+MAX_UNMEASURED_TEXTS = 8  # this many texts of MAX_NAME characters are smaller
 STORED_PARAMETERS = frozenset(
     {*SetConfig.model_fields, *CapConfig.model_fields, *COUNT_TYPES, "user"}
 )
@@ -250,10 +250,10 @@ def strip_call(call: Call, headers: frozenset[str]) -> StrippedCall | None:
         stripped.headers = {name: head.headers[name] for name in headers if name in head.headers}
     stripped.state_ref = None if state_ref is None else replace(state_ref, id="")
     stripped.has_random_draw = state_ref is not None and state_ref.deployment in head.alternatives
-    return None if _is_text_too_large(call, stripped) else stripped
+    return None if _are_client_values_too_large(call, stripped) else stripped
 
 
-def _is_text_too_large(call: Call, stripped: StrippedCall) -> bool:
+def _are_client_values_too_large(call: Call, stripped: StrippedCall) -> bool:
     tags, headers, parameters = call.head.tags, stripped.headers, stripped.parameters
     models = call.requested_models
     if not (tags or headers) and len(models) + len(parameters) <= MAX_UNMEASURED_TEXTS:
@@ -261,7 +261,7 @@ def _is_text_too_large(call: Call, stripped: StrippedCall) -> bool:
     texts = [*models, call.deployment, call.head.deployment, call.head.user]
     for group in (parameters.values(), headers.values(), *tags):
         texts += group
-    return sum(map(sys.getsizeof, texts)) > MAX_TEXT_BYTES
+    return sum(map(sys.getsizeof, texts)) > MAX_CLIENT_VALUE_BYTES
 
 
 def _describe_without_upstream_text(error: ProxyError) -> str:

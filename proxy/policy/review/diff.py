@@ -124,7 +124,7 @@ def _compare_values(path: str, old_value: Any, new_value: Any) -> Iterator[str]:
 
 
 def _group_parts_by_name(value: Any) -> dict[str, Any] | None:
-    """Return the parts of a value by their names, or None if a part has no unique name."""
+    """Return the items by name, or None if an item has no name or two have the same."""
     if isinstance(value, dict):
         return value
     names = [_get_part_name(item) for item in value] if isinstance(value, list) else [None]
@@ -153,7 +153,10 @@ def _format_value(value: Any) -> str:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """Result of a replay. ``skipped`` counts lines by the reason why they were not replayed."""
+    """Result of replaying a call log under two revisions.
+
+    ``skipped`` counts lines by the reason why they were not replayed.
+    """
 
     calls: int = 0
     changed: int = 0

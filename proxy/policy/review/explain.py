@@ -84,7 +84,7 @@ def _explain_deployment(plan: DecidedPlan) -> Decision:
     if call.head.deployment is not None:
         reason = "named in a request header"
     elif call.deployment is not None:
-        reason = "named at the end of the model name"
+        reason = "named by the suffix of the model name"
     elif call.requested_models and deployment.names.issuperset(call.requested_models):
         reason = "requested by its name as the model"
     elif (
@@ -215,8 +215,8 @@ def _explain_result(plan: Plan, call: Call, is_past: bool) -> Decision:
         return Decision("result", text, plan.refusal.message, state="refused")
     for claim in _estimate_claims_if_known(plan, call):
         if claim.amount > claim.limit.capacity and not claim.limit.shadow:
-            cached = "; a cached response is still served" if plan.cache is not None else ""
-            reason = f"this call exceeds the whole limit{cached}"
+            cache_note = "; a cached response is still served" if plan.cache is not None else ""
+            reason = f"this call alone is larger than the limit{cache_note}"
             text = f"rejected with 429 by limit {claim.limit.name}"
             return Decision("result", text, reason, state="refused")
     route = " and ".join(m.targets[0].id for m in plan.model_calls[:MAX_LISTED])

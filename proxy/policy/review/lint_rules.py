@@ -110,7 +110,7 @@ def covers(wide: Condition, narrow: Condition) -> bool:
     if isinstance(wide, Not) and isinstance(narrow, Not):
         return covers(narrow.part, wide.part)
     if isinstance(wide, Comparison) and isinstance(narrow, Comparison):
-        is_same_fact = (wide.fact, wide.name) == (narrow.fact, narrow.name)
+        is_same_fact = (wide.fact, wide.tag_or_header) == (narrow.fact, narrow.tag_or_header)
         return is_same_fact and _covers_values(wide.values, narrow.values)
     return False
 

@@ -98,7 +98,10 @@ def build_schema(model: type[BaseModel], title: str) -> dict[str, Any]:
 
 
 def _remove_titles_and_defaults(value: Any) -> Any:
-    """Return a schema without titles, which repeat a key, and without parsed defaults."""
+    """Return a schema without titles, which repeat a key, and defaults, which are parsed values.
+
+    Objects with ``patternProperties`` get no other properties.
+    """
     if isinstance(value, list):
         return [_remove_titles_and_defaults(item) for item in value]
     if not isinstance(value, dict):

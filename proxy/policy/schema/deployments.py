@@ -226,7 +226,9 @@ def _has_unique_parameters(route: str) -> bool:
     return len({*names}) == len(names)
 
 
-def _check_methods(methods: list[Method], info: ValidationInfo) -> list[Method]:
+def _reject_methods_that_headrace_serves(
+    methods: list[Method], info: ValidationInfo
+) -> list[Method]:
     route = info.data.get("path")  # None if ``path`` is invalid
     path = None if route is None else PassthroughPath(route)
     for method in methods:
@@ -244,9 +246,9 @@ class PassthroughPathConfig(Section):
         require(_has_unique_parameters, "must use each path parameter, such as {id}, only once"),
     ]
     """Path in requests of clients. `{id}` matches one segment."""
-    methods: Annotated[list[Method], Field(min_length=1), AfterValidator(_check_methods)] = Field(
-        default=["POST"], validate_default=True
-    )
+    methods: Annotated[
+        list[Method], Field(min_length=1), AfterValidator(_reject_methods_that_headrace_serves)
+    ] = Field(default=["POST"], validate_default=True)
     """Allowed methods. Default POST."""
     to: Route | None = None
     """Path at the upstream's host, with the same names in braces. By default the path of the

@@ -184,7 +184,8 @@ class WithoutConfig(scalars.Section):
 
     REQUIREMENTS = (
         Requirement(
-            any_of(is_not_null("limits"), is_not_null("guards")), "must have limits or guards"
+            any_of(is_not_null("limits"), is_not_null("guards")),
+            "must name limits or guards to leave out",
         ),
     )
 

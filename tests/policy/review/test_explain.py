@@ -148,7 +148,7 @@ def test_dropped_tag_names_the_gap(setup: str, why: str, snapshot: Snapshot) -> 
     assert (dropped.reason or "").startswith(why)
 
 
-FULL_TEXT = "rejected with 429 by limit l (this call exceeds the whole limit"
+FULL_TEXT = "rejected with 429 by limit l (this call alone is larger than the limit"
 
 
 @for_each(

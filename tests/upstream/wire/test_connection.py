@@ -266,7 +266,7 @@ async def test_abandoned_reply_is_closed(http: HttpClient, upstream: ScriptedUps
     async with await http.request(upstream.url, {}, b"", PATIENT) as reply:
         await read_body(reply)
 
-    reply.release_when_complete()
+    reply.release_after_last_frame()
     with pytest.raises(RuntimeError):
         await reply.read()
 

@@ -248,7 +248,7 @@ async def test_endless_response_is_closed(remainder: bytes, upstream: ScriptedUp
     async with HttpClient(TRUST, linger_s=0.05) as http:
         async with await http.request(upstream.url, {}, b"", PATIENT) as reply:
             await reply.read()
-            reply.release_when_complete()
+            reply.release_after_last_frame()
         await eventually(lambda: http.pool.in_use + http.pool.idle == 0)
 
 
