@@ -88,8 +88,11 @@ class ClientDialect:
     """Adds guard results to a whole response or an error."""
     streams_guard_results: bool = False
     """Add guard results to the last chunk of each choice of a stream, too."""
-    choose_status: Callable[[GuardResults, bool], int] | None = None
-    """Returns the status by guard results and whether a guard of the upstream found something."""
+    choose_success_status: Callable[[GuardResults, bool], int] | None = None
+    """Returns the status of a successful response.
+
+    Arguments: the guard results and whether a guard of the upstream found something.
+    """
     make_response_headers: Callable[[Json | None, int, str], tuple[tuple[str, str], ...]] | None = (
         None
     )

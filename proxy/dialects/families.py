@@ -154,18 +154,18 @@ def needs_translation(client: FamilyName, upstream: FamilyName) -> bool:
 # Responses in the client's dialect
 
 
-def choose_status(
-    client: ClientDialect, results: GuardResults, *, flagged: bool, data: Json | None = None
+def choose_success_status(
+    client: ClientDialect, results: GuardResults, *, is_flagged: bool, data: Json | None = None
 ) -> int:
     """Return the status of a successful response.
 
-    ``flagged``: a guard of the upstream found something. The first document (``data``) may also
+    ``is_flagged``: a guard of the upstream found something. The first document (``data``) may also
     report that.
     """
-    if client.choose_status is None:
+    if client.choose_success_status is None:
         return 200
-    flagged = flagged or has_upstream_finding(data or {})
-    return client.choose_status(drop_shadow_results(results), flagged)
+    is_flagged = is_flagged or has_upstream_finding(data or {})
+    return client.choose_success_status(drop_shadow_results(results), is_flagged)
 
 
 def make_client_error_response(

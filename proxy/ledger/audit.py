@@ -150,8 +150,8 @@ class Audit:
     def _format_verdict(self) -> Iterator[str]:
         if not self.violations:
             known = format_count(self.missing, "known missing call")
-            exception = f", except {known}" if self.missing else ""
-            yield f"valid: every call has a row, and every row has a call{exception}"
+            known_missing = f", except {known}" if self.missing else ""
+            yield f"valid: every call has a row, and every row has a call{known_missing}"
         yield from (f"violation: {violation}" for violation in self.violations)
         if self.missing > self.known_missing:
             yield f"to accept the missing calls: verify-ledger --known-missing {self.missing}"

@@ -124,8 +124,8 @@ def _find_result_differences(expect: Expect, case_run: CaseRun) -> Iterator[Diff
             yield f"charged.{name}", amount, charged
 
 
-def _describe_missing_value(names: Iterable[str]) -> str:
-    available = ", ".join(sorted(set(names)))
+def _describe_missing_value(available_names: Iterable[str]) -> str:
+    available = ", ".join(sorted(set(available_names)))
     return f"{MISSING_TEXT} (available: {available})" if available else MISSING_TEXT
 
 

@@ -48,7 +48,10 @@ async def run_steps_with_pauses(
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end, even if canceled meanwhile. Raise its exception."""
+    """Cancel a task and wait for its end, even if the caller is canceled meanwhile.
+
+    Then raise the exception of the task, or else the caller's ``CancelledError``.
+    """
     cancellation: asyncio.CancelledError | None = None
     if not task.done():
         task.cancel()

@@ -191,7 +191,7 @@ class HttpExchange:
     def _send_keepalive(self) -> None:
         """Send a keepalive event, and the response head before the first one."""
         out = self._out
-        if self._is_sending or out.served or not out.is_client_reading:
+        if self._is_sending or out.served or not out.can_write_without_wait:
             return
         if not out.has_head:
             self._prepare_writer(ResponseHead(streamed=True))

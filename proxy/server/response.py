@@ -15,7 +15,7 @@ from aiohttp.helpers import rfc822_formatted_time
 
 from proxy.call.record import Record
 from proxy.dialects.base import ClientDialect
-from proxy.dialects.families import choose_status, collect_data_for_response_head
+from proxy.dialects.families import choose_success_status, collect_data_for_response_head
 from proxy.errors import ClientDisconnected, ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.money.usage import format_usd
@@ -102,8 +102,8 @@ class ResponseWriter:
         self.has_head = True
 
     @property
-    def is_client_reading(self) -> bool:
-        """True if the client is connected and reads what it has received."""
+    def can_write_without_wait(self) -> bool:
+        """True if the client is connected and the write buffer is not full."""
         return not (self.is_client_gone or self._protocol.writing_paused)
 
     @property
@@ -296,7 +296,7 @@ def make_status_and_headers(
     Streams lack the cost, which is known only at the end.
     """
     data, verdicts = collect_data_for_response_head(frame), record.list_guard_results()
-    status = choose_status(client, verdicts, flagged=head.is_flagged, data=data)
+    status = choose_success_status(client, verdicts, is_flagged=head.is_flagged, data=data)
     headers = make_common_headers(record, flagged=head.is_flagged)
     if head.passthrough is not None:
         headers["content-type"] = head.passthrough.media_type

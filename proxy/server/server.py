@@ -219,6 +219,7 @@ class ConnectionHandler(web.RequestHandler):
             self._resume_transport_reading()
 
     def _resume_transport_reading(self) -> None:
+        """Resume, or first parse the bytes that were received before the pause."""
         if not self._waiting:
             super()._resume_transport_reading()
         elif self._next_slice is None:

@@ -258,7 +258,7 @@ def verify_chain(path: Path, known_hashes: Iterable[str] = ()) -> Verification:
                 break
     broken = broken or reader.check_incomplete_line()
     if broken is None and not reader.seq:
-        broken = 1, "is missing: the log is empty or was truncated"
+        broken = 1, "does not exist, because the log is empty or was truncated"
     if broken is None and missing:
         broken = number, f"is the last line, but no line has the hash {min(missing)} of --holds"
     return Verification(

@@ -19,7 +19,7 @@ class PartialMatcher(Protocol):
         """Return False only if no match is in a UTF-8 text or starts at its end."""
 
     def may_end_in_partial_match(self, text: str) -> bool:
-        """Apply ``ends_in_partial_match`` to a text that is not encoded."""
+        """Encode a text as UTF-8 and apply ``ends_in_partial_match``."""
 
     def may_contain_match(self, text: str) -> bool:
         """Return False only if the text certainly contains no match."""

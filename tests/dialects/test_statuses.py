@@ -14,7 +14,7 @@ from proxy.dialects.families import (
     EMBEDDINGS,
     FAMILIES,
     FAMILY_OF_ENDPOINT,
-    choose_status,
+    choose_success_status,
     make_client_error_response,
 )
 from proxy.dialects.family import ReadOptions, WriteOptions
@@ -162,7 +162,9 @@ def test_body_without_document_is_invalid() -> None:
 def test_only_portkey_clients_get_special_statuses() -> None:
     blocked = GuardBlocked("No.", guard="mails", kind="email")
     clients = {name: dialect.client for name, dialect in DIALECTS.items()}
-    answers = {name: choose_status(row, MATCHES, flagged=False) for name, row in clients.items()}
+    answers = {
+        name: choose_success_status(row, MATCHES, is_flagged=False) for name, row in clients.items()
+    }
     refusals = {
         name: make_client_error_response(row, blocked, "r", MATCHES)
         for name, row in clients.items()
@@ -178,7 +180,7 @@ def test_only_portkey_clients_get_special_statuses() -> None:
     assert refusals.pop("anthropic").body["error"] == {"type": "policy_blocked", "message": "No."}
     assert all(r.body["error"]["code"] == "guardrail_blocked" for r in refusals.values())
     shadow = MATCHES[1:]
-    assert choose_status(clients["portkey"], shadow, flagged=False) == 200
+    assert choose_success_status(clients["portkey"], shadow, is_flagged=False) == 200
 
 
 def test_each_family_belongs_to_an_endpoint() -> None:

@@ -101,7 +101,9 @@ def test_log_without_a_complete_line_is_invalid(content: bytes, tmp_path: Path) 
     result = CliRunner().invoke(main, ["verify-log", str(log)])
 
     assert result.exit_code == 1
-    assert "invalid: line 1 is missing: the log is empty or was truncated" in result.output
+    assert (
+        "invalid: line 1 does not exist, because the log is empty or was truncated" in result.output
+    )
 
 
 def test_removed_last_lines_are_noticed_by_a_known_hash(log: Path) -> None:

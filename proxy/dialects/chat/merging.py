@@ -120,14 +120,16 @@ def _merge_values(name: str, old: Any, new: Any) -> Any:
         for key, value in new.items():
             fields[key] = _merge_values(key, fields.get(key), value)
         return fields
-    if _is_list(old) and isinstance(new, list):
+    if _is_list_or_merged_list(old) and isinstance(new, list):
         items = old if isinstance(old, _MergedList) else _MergedList(old)
         for value in new:
             items.add_item(value)
         return items
     if _is_text(old) and isinstance(new, str):
         return (new or old) if name in _REPLACED_STRINGS else _append_text(old, new)
-    if name in _PART_LISTS and all(_is_text(value) or _is_list(value) for value in (old, new)):
+    if name in _PART_LISTS and all(
+        _is_text(value) or _is_list_or_merged_list(value) for value in (old, new)
+    ):
         return _merge_values(name, _wrap_text_in_part(old), _wrap_text_in_part(new)) if new else old
     return old if _is_text(old) and name not in _REPLACED_STRINGS else new
 
@@ -142,7 +144,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str | _TextPieces)
 
 
-def _is_list(value: Any) -> bool:
+def _is_list_or_merged_list(value: Any) -> bool:
     return type(value) is list or isinstance(value, _MergedList)
 
 

@@ -122,7 +122,7 @@ class ChatReader:
         ):
             tail.append(Unmapped())
         if self._is_translated:
-            frames = self._make_translated_frames(doc, raw, head, choices, tail)
+            frames = self._make_frames_for_other_api(doc, raw, head, choices, tail)
         elif self._inspect and _must_split_document(choices):
             frames = self._split_document(doc, head, choices, tail)
         else:
@@ -197,7 +197,7 @@ class ChatReader:
         self._is_started = True
         return [ResponseStart(id_, model, get_int(doc, "created"))]
 
-    def _make_translated_frames(
+    def _make_frames_for_other_api(
         self,
         doc: Json,
         raw: bytes | None,
@@ -205,6 +205,7 @@ class ChatReader:
         choices: list[Choice],
         tail: list[Event],
     ) -> list[Frame]:
+        """Return the frames of a document for a client with another API family."""
         # Only a document with a single text is kept in its frame.
         units = [unit for choice in choices for unit in choice.units]
         finishes = [choice.finish for choice in choices if choice.finish is not None]
@@ -324,9 +325,10 @@ def _collect_choice_events(choices: list[Choice]) -> list[Event]:
 
 
 def _must_split_document(choices: list[Choice]) -> bool:
-    """Return True for several texts, a text with its end, a renumbered call or a repeated choice.
+    """Return True if one frame cannot represent a document.
 
-    The first entry of a repeated choice may end the text of the second.
+    It has several texts or finish reasons, a text and a finish reason, a renumbered tool call or a
+    repeated choice. The first entry of a repeated choice may end the text of the second.
     """
     if len({choice.number for choice in choices}) < len(choices):
         return True

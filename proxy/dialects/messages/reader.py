@@ -115,7 +115,11 @@ class MessageReader:
     def _make_document_frames(
         self, events: tuple[Event, ...], doc: Json, raw: bytes, usual_shape: Shape | None = None
     ) -> list[Frame]:
-        """Return the frame of a document, or none. Guards read all of it unless its shape fits."""
+        """Return the frame of a document, or none.
+
+        ``events`` contain all texts of a document of ``usual_shape``. Guards inspect any other
+        document as a whole.
+        """
         if self._options.is_translated:
             return [self._make_frame(events, doc, raw)] if events else []
         if self._options.inspect and (usual_shape is None or not has_shape(doc, usual_shape)):

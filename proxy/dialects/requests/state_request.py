@@ -15,7 +15,7 @@ from proxy.dialects.requests.upstream_request import (
     translate_request,
 )
 from proxy.dialects.responses import stored
-from proxy.dialects.responses.state_refs import make_unknown_id_error, restore_provider_item_ids
+from proxy.dialects.responses.state_refs import make_unknown_id_error, replace_short_item_ids
 from proxy.dialects.wire.large_json import serialize_large
 from proxy.errors import InvalidField
 from proxy.runtime.fair_queue import LARGE_BYTES
@@ -65,5 +65,5 @@ def _make_conversation_body(call: Call, target: Target) -> tuple[Json, tuple[str
     if "metadata" in call.body and call.body["metadata"] is None:  # null removes the metadata
         body["metadata"] = None
     if "input" in body:
-        body["items"] = restore_provider_item_ids(body.pop("input"), call.item_ids)
+        body["items"] = replace_short_item_ids(body.pop("input"), call.item_ids)
     return body, request.dropped_fields

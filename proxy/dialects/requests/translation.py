@@ -302,7 +302,7 @@ def _cap_parameter(
     limits = [body.get(name) for name in token_bounds.OUTPUT_LIMIT_FIELDS if name in obeyed]
     if bound is None or any(value is not None for value in limits):
         return body
-    return body | {bound: _compute_lowest_output_limit(endpoint, body, maximum)}
+    return body | {bound: _compute_effective_output_limit(endpoint, body, maximum)}
 
 
 def _cap_reasoning_budget(budget: Any, maximum: Any) -> Any:
@@ -342,7 +342,7 @@ def _choose_output_limit_name(endpoint: Endpoint, body: Json, name: str) -> str 
     return name
 
 
-def _compute_lowest_output_limit(endpoint: Endpoint, body: Json, maximum: float) -> float:
+def _compute_effective_output_limit(endpoint: Endpoint, body: Json, maximum: float) -> float:
     """Return the output limit to add for a target that may ignore the limits of the request.
 
     It is the lowest of ``maximum``, the limits in the request and the default of legacy

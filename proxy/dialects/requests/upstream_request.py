@@ -31,7 +31,7 @@ from proxy.dialects.requests.translation import (
     translate_body,
 )
 from proxy.dialects.responses.schema import CONVERSATION, PREVIOUS_RESPONSE_ID
-from proxy.dialects.responses.state_refs import make_unknown_id_error, restore_provider_item_ids
+from proxy.dialects.responses.state_refs import make_unknown_id_error, replace_short_item_ids
 from proxy.dialects.wire.large_json import MAX_DEPTH, check_serializable, serialize_large
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import describe_missing_endpoint
@@ -351,7 +351,7 @@ def _insert_state_ids(body: Json, call: Call, endpoint: Endpoint) -> Json:
             raise make_unknown_id_error(call.head, ref.client_id, ref.param)
         return body
     if call.item_ids:
-        body = {**body, "input": restore_provider_item_ids(body.get("input"), call.item_ids)}
+        body = {**body, "input": replace_short_item_ids(body.get("input"), call.item_ids)}
     if ref is None or not ref.id:
         return body
     return {**body, CONVERSATION if ref.is_conversation else PREVIOUS_RESPONSE_ID: ref.id}

@@ -52,7 +52,10 @@ class OpenItem:
         self._items: OpenItems = proxy(items)  # avoids a reference cycle
 
     def open_text(self, text_type: TextType, index: int) -> OpenText:
-        """Return the text at an index. Begin or continue it if it is not open."""
+        """Return the text at an index.
+
+        Begins it if it is new. If it has ended, begins a part that continues it.
+        """
         kind = text_type.kind
         text = self.texts.get((kind, index))
         if text is None:

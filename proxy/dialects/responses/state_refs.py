@@ -192,8 +192,8 @@ def _replace_unsealed_item_id(key: str, client_id: str) -> str:
     return ITEMS.get_prefix(client_id) + digest
 
 
-def restore_provider_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
-    """Return the items of a call with the provider's ids instead of short names."""
+def replace_short_item_ids(items: Any, item_ids: tuple[tuple[str, str], ...]) -> Any:
+    """Return items with each ``item_N`` replaced by the provider's id in the pair at index N."""
     provider_ids = {f"item_{index}": provider_id for index, (_, provider_id) in enumerate(item_ids)}
     if not isinstance(items, list):
         return items

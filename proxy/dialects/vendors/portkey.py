@@ -205,12 +205,12 @@ def make_hook_results(results: GuardResults) -> Json:
 
 
 # Called by name from the dialect's record.
-def choose_status(results: GuardResults, flagged: bool) -> int:
-    """Return the status of a response: ``HOOK_FAILED`` if it passes although a hook has failed.
+def choose_success_status(results: GuardResults, is_flagged: bool) -> int:
+    """Return the status of a successful response: ``HOOK_FAILED`` if a hook has failed.
 
     A hook that ends a streamed response reports that in the stream.
     """
-    has_passed = not flagged and all(
+    has_passed = not is_flagged and all(
         _has_passed(result) or (stage == "output" and result.verdict == "blocked")
         for stage, result in results
     )
@@ -251,7 +251,7 @@ PORTKEY = base.Dialect(
         merge_documents=other_gateways.make_model_list_for_path,
         make_response_headers=make_response_headers,
         add_guard_results=add_guard_results,
-        choose_status=choose_status,
+        choose_success_status=choose_success_status,
         error_event_endpoints=frozenset({"responses"}),
     ),
     server=base.UpstreamDialect(

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache, cached_property, partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
@@ -162,14 +162,14 @@ class LocalEntailmentDetector:
     ) -> list[Finding]:
         findings = []
         for sentence, premises in await in_thread(partial(_pair_with_nearest, text, sources)):
-            kind, score = await self._judge_claim(sentence.text, premises, in_thread)
+            kind, score = await self._measure_doubt(sentence.text, premises, in_thread)
             if score >= self._threshold:
                 findings.append(Finding(sentence.start, sentence.end, kind, score=round(score, 3)))
         return findings
 
-    async def _judge_claim(
+    async def _measure_doubt(
         self, claim: str, premises: Sequence[str], in_thread: GuardThreads
-    ) -> tuple[str, float]:
+    ) -> tuple[Literal["contradicted", "unsupported"], float]:
         """Return the kind and the score of the doubt about a claim. Raises ``CannotClassify``."""
         # One job per pair, so that a call past its deadline stops soon.
         judge_pair = self._model.classify_pair

@@ -101,28 +101,28 @@ def _has_card_grouping(
     has_one_separator = len({*NON_DIGITS.findall(part.raw.lstrip("+("))}) == 1
     row = [*filter(None, (FOURS_BEFORE.search(preceding), FOURS_AFTER.match(following)))]
     in_row = any(
-        _is_uncertain_card("".join(numbers.DIGIT_GROUP.findall(match[0]))) for match in row
+        _is_no_certain_card("".join(numbers.DIGIT_GROUP.findall(match[0]))) for match in row
     )
     return has_one_separator and not in_row
 
 
 def _has_adjacent_groups(preceding: str, following: str) -> bool:
-    before = _count_groups_unless_card(GROUPS_BEFORE.search(preceding))
-    after = _count_groups_unless_card(GROUPS_AFTER.match(following))
+    before = _count_groups_unless_certain_card(GROUPS_BEFORE.search(preceding))
+    after = _count_groups_unless_certain_card(GROUPS_AFTER.match(following))
     return bool(before and after) or before > MAX_GROUPS_BEFORE or after > MAX_GROUPS_AFTER
 
 
-def _count_groups_unless_card(match: re.Match[str] | None) -> int:
-    """Return the number of adjacent groups, or 0 if they form a card number."""
+def _count_groups_unless_certain_card(match: re.Match[str] | None) -> int:
+    """Return the number of digit groups, or 0 if they certainly form a card number."""
     groups = numbers.DIGIT_GROUP.findall(match[0]) if match else []
-    return len(groups) if _is_uncertain_card("".join(groups)) else 0
+    return len(groups) if _is_no_certain_card("".join(groups)) else 0
 
 
 def _is_in_number_list(digits: str, preceding: str, following: str) -> bool:
     """Return True if digits belong to a list of numbers on their line."""
     for listed in (LISTED_BEFORE.search(preceding), LISTED_AFTER.match(following)):
         if listed is not None and any(
-            map(_is_uncertain_card, numbers.DIGIT_GROUP.findall(listed[0]))
+            map(_is_no_certain_card, numbers.DIGIT_GROUP.findall(listed[0]))
         ):
             return True
     matches = SIMILAR_BEFORE.search(preceding), SIMILAR_AFTER.match(following)
@@ -130,10 +130,10 @@ def _is_in_number_list(digits: str, preceding: str, following: str) -> bool:
         number for match in matches if match for number in numbers.DIGIT_GROUP.findall(match[0])
     ]
     similar = [number for number in neighbors if abs(len(number) - len(digits)) <= 1]
-    return sum(map(_is_uncertain_card, similar)) >= MIN_SIMILAR
+    return sum(map(_is_no_certain_card, similar)) >= MIN_SIMILAR
 
 
-def _is_uncertain_card(digits: str) -> bool:
+def _is_no_certain_card(digits: str) -> bool:
     """Return True unless digits are certainly a card number.
 
     Next to such a number, a candidate is more likely an item of a list than a card.

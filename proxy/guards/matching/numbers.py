@@ -192,16 +192,16 @@ def find_numbers(
 def _find_first_number(
     text: str,
     groups: Sequence[re.Match[str]],
-    bounds: tuple[int, int],
-    start: int,
+    digit_bounds: tuple[int, int],
+    min_start: int,
     score: Callable[[DigitRun], float],
 ) -> tuple[DigitRun, float] | None:
     count = len(groups)
     ends = [(0, end) for end in range(count, 0, -1)]
     for begin, end in ends + [(begin, count) for begin in range(1, count)]:
         digits = sum(len(group[0]) for group in groups[begin:end])
-        if bounds[0] <= digits <= bounds[1]:
-            window = _join_groups(text, groups[begin:end], start)
+        if digit_bounds[0] <= digits <= digit_bounds[1]:
+            window = _join_groups(text, groups[begin:end], min_start)
             if confidence := score(window):
                 return window, confidence
     return None

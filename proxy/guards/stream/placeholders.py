@@ -320,7 +320,10 @@ class Unmasker:
         return [piece for piece in pieces if piece.size]
 
     def _encode_value(self, value: str, placeholder: PlaceholderSpan) -> str:
-        """Return a value, encoded as its placeholder is (plain or percent-encoded)."""
+        """Return a value as it must be written in place of its placeholder.
+
+        It is percent-encoded if the placeholder is, otherwise escaped if the text is in JSON.
+        """
         if placeholder.is_percent_encoded:
             return quote(value, safe="", errors="surrogatepass")
         if not self._in_json:

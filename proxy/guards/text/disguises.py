@@ -215,7 +215,7 @@ def find_nfkc_cluster_edits(text: str, *, strip_marks: bool) -> Iterator[tuple[i
         for match in cluster_pattern.finditer(text, *run.span()):
             letter, extra_marks = match.group()[: 1 + MAX_MARKS], match.group()[1 + MAX_MARKS :]
             middle = match.start() + len(letter)
-            composed = _strip_marks_if_latin(letter) if strip_marks else normalize("NFKC", letter)
+            composed = _normalize_letter(letter) if strip_marks else normalize("NFKC", letter)
             if composed != letter:
                 yield match.start(), middle, composed
             if strip_marks and has_combining_marks(extra_marks):
@@ -231,7 +231,11 @@ def find_last_cluster_start(text: str) -> int:
     return len(text) if marks > MAX_MARKS else max(0, len(text) - marks - 1)
 
 
-def _strip_marks_if_latin(cluster: str) -> str:
+def _normalize_letter(cluster: str) -> str:
+    """Return a letter with its marks in NFKC.
+
+    A Latin letter, or one that looks like it, becomes an ASCII letter without marks.
+    """
     base = normalize("NFKC", cluster[0]).translate(LOOK_ALIKES)
     marks = _ALL_MARKS.fullmatch(cluster, 1)
     return base if marks and base.isascii() else normalize("NFKC", cluster)

@@ -97,7 +97,10 @@ class MemoryStore:
     def _find_waits(
         self, claims: Sequence[Claim], now_ms: int, wall_ms: int
     ) -> tuple[bool, list[CounterWait]]:
-        """Return whether all claims fit, and the wait of each."""
+        """Return whether the call is admitted, and the wait of each claim in ms.
+
+        A limit in shadow mode may have a wait, but does not refuse. Count-only claims never wait.
+        """
         is_admitted, counters = True, self._counters
         waits: list[CounterWait] = []
         for claim in claims:

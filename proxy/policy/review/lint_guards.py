@@ -114,7 +114,7 @@ def iter_stream_delay_notes(snapshot: Snapshot) -> Iterator[str]:
 
 def _describe_withheld_text(detector: Detector | None) -> str:
     if detector is None:
-        return "streamed responses until their end"
+        return "streamed responses until they are complete"
     lookback = detector.lookback
     if (
         get_partial_matcher(detector) is not None
@@ -127,7 +127,7 @@ def _describe_withheld_text(detector: Detector | None) -> str:
 
 def _format_delay(detectors: Sequence[tuple[str, Detector | None]]) -> str:
     if waiting := [name for name, detector in detectors if detector is None]:
-        return f"until their end, because of {', '.join(waiting)}"
+        return f"until they are complete, because of {', '.join(waiting)}"
     lookbacks = {
         name: detector.lookback or 0
         for name, detector in detectors

@@ -56,7 +56,7 @@ class LabelSet:
 
     @property
     def overflow_values(self) -> Values:
-        """Values that replace all values that are not allowed."""
+        """The values (``other``) of a call whose own values are not allowed."""
         return (OTHER_VALUE,) * len(self.labels)
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from proxy.app import telemetry
 from proxy.dialects.responses.sealing import ITEMS, MAX_SEALED_LENGTH, DocumentSealer, IdSealer
 from proxy.dialects.responses.state_refs import (
+    replace_short_item_ids,
     resolve_response_id,
     resolve_state_refs,
-    restore_provider_item_ids,
 )
 from proxy.errors import NotFound
 from proxy.settings import Address, Settings, from_environment
@@ -227,7 +227,7 @@ FOREIGN = ["rs_" + "0af1" * 12, OTHER_ID, "rs_9", "item_0", "item_1", "__fake_id
 def restored_items(*items: Json, caller: str = PLACE[0]) -> list[Json]:
     call = Call(HEAD, {"model": "m", "input": [*items]}, scheduling_key=caller)
     call = resolve_state_refs(call, IDS)
-    results: list[Json] = restore_provider_item_ids(call.body["input"], call.item_ids)
+    results: list[Json] = replace_short_item_ids(call.body["input"], call.item_ids)
     return results
 
 

@@ -12,8 +12,8 @@ import pytest
 from proxy.dialects.responses.sealing import ITEMS, DocumentSealer, IdSealer
 from proxy.dialects.responses.state_refs import (
     MAX_IDS,
+    replace_short_item_ids,
     resolve_state_refs,
-    restore_provider_item_ids,
 )
 from proxy.errors import InvalidField, NotFound
 from proxy.guards.text.documents import collect_request_texts, collect_texts, walk_response_document
@@ -93,7 +93,7 @@ def test_call_goes_to_the_target_of_its_references() -> None:
     assert call.deployment == "support-chat"
     assert call.item_ids[:2] == ((first_text, "msg_1"), (thought, "rs_1"))
     assert [item["id"] for item in call.body["input"]] == ["item_0", "item_1", "item_2"]
-    restored = restore_provider_item_ids(call.body["input"], call.item_ids)
+    restored = replace_short_item_ids(call.body["input"], call.item_ids)
     assert restored[:2] == [reference("msg_1"), THOUGHT]
 
 
@@ -106,7 +106,7 @@ def test_approval_request_id_is_the_one_of_the_client() -> None:
     call = asking({**value, "approve": True})
 
     assert call.body["input"][0]["approval_request_id"] == "item_0"
-    [sent_value] = restore_provider_item_ids(call.body["input"], call.item_ids)
+    [sent_value] = replace_short_item_ids(call.body["input"], call.item_ids)
     assert sent_value == {**value, "approval_request_id": "mcpr_1", "approve": True}
 
 

@@ -12,7 +12,7 @@ from proxy.dialects import RequestContext, find_dialect, parse_request_head
 from proxy.dialects.vendors.portkey import (
     HOOK_DENIED,
     HOOK_FAILED,
-    choose_status,
+    choose_success_status,
     make_hook_results,
 )
 from proxy.types import Json, RequestHead
@@ -199,6 +199,6 @@ def test_failed_check_fails_no_hook() -> None:
     ],
 )  # fmt: skip
 def test_failed_hook_has_its_own_status(verdicts: Any, code: int) -> None:
-    assert choose_status(verdicts, flagged=False) == code
-    assert choose_status(verdicts, flagged=True) == HOOK_FAILED
+    assert choose_success_status(verdicts, is_flagged=False) == code
+    assert choose_success_status(verdicts, is_flagged=True) == HOOK_FAILED
     assert HOOK_DENIED == 446

@@ -161,16 +161,18 @@ CASES = {
         SHORT_DELAY),
     "{guard: injection, action: block}":
         ("injection withholds text that may become a finding, up to 480 characters", SHORT_DELAY),
-    "{guard: length, characters: 9}": ("length withholds streamed responses until their end",
-        "delayed until their end, because of length"),
+    "{guard: length, characters: 9}":
+        ("length withholds streamed responses until they are complete",
+        "delayed until they are complete, because of length"),
     "{guard: keywords, words: [hippo], action: retry}":
-        ("keywords withholds streamed responses until their end",
-        "delayed until their end, because of keywords"),
-    "{guard: relevant, action: block}": ("relevant withholds streamed responses until their end",
-        "delayed until their end, because of relevant"),
+        ("keywords withholds streamed responses until they are complete",
+        "delayed until they are complete, because of keywords"),
+    "{guard: relevant, action: block}":
+        ("relevant withholds streamed responses until they are complete",
+        "delayed until they are complete, because of relevant"),
     "{guard: webhook, name: ours, url: 'http://localhost:1/x', secret: '${UPSTREAM_KEY}'}":
-        ("ours withholds streamed responses until their end",
-        "delayed until their end, because of ours"),
+        ("ours withholds streamed responses until they are complete",
+        "delayed until they are complete, because of ours"),
     "{guard: keywords, words: [hippo], action: flag}": None,
     "{guard: keywords, words: [hippo], mode: shadow}": None,
 }  # fmt: skip
