@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from proxy.policy.store import (
     PolicyStore,
     read_folder,
 )
-from proxy.types import RequestHead, Secret
+from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, Proxy, policies_for
 from tests.doubles import PATIENCE_S, ScriptedUpstream
 from tests.fakes import EventLog
@@ -293,3 +296,43 @@ async def test_client_refreshes_by_header(proxy: Proxy, upstream: ScriptedUpstre
         headers = {**route.credential, "x-enkrypt-refresh-cache": refresh}
         await proxy.send(route.path, route.body(streamed=False), headers)
         assert upstream.requests[-1].json["model"] == model
+
+
+def blocks(stored: StoreOverFolder) -> int:
+    """Return the number of allocated memory blocks, without those of the test."""
+    stored.log.entries.clear()
+    stored.clock.slept.clear()
+    gc.collect()
+    return sys.getallocatedblocks()
+
+
+async def test_reloads_disturb_no_decision_and_leak_nothing(stored: StoreOverFolder) -> None:
+    texts = [stored.file.read_text().replace("gpt-4o-mini", model) for model in ("odd", "even")]
+    call = Call(replace(HEAD, bypass_cache=False), {}, requested_models=("support-chat",))
+    served: dict[str, set[str]] = {}
+    finished = asyncio.Event()
+
+    async def decide() -> None:
+        while not finished.is_set():
+            active = await stored.store.reload_if_requested(call.head)
+            plan = active.identify(call.head).decide(call)
+            served.setdefault(plan.revision, set()).add(plan.model_calls[0].targets[0].model)
+            await asyncio.sleep(0)
+
+    async def reload(times: int) -> None:
+        for number in range(times):
+            stored.file.write_text(texts[number % 2])
+            await stored.store.refresh()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(decide())
+        await reload(100)
+        initial = blocks(stored)
+        await reload(300)
+        finished.set()
+
+    assert stored.told.count("in_force") >= 399
+    assert all(len(models) == 1 for models in served.values())
+    assert {model for models in served.values() for model in models} >= {"odd", "even"}
+    grown = blocks(stored) - initial
+    assert grown < 300, f"{grown} blocks are left of 300 reloads"
