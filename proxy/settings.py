@@ -172,14 +172,16 @@ def suppress_certificate_loading() -> Iterator[None]:
 
     Loading them takes time, and aiohttp's client is not used.
     """
-    before = os.environ.copy()
-    os.environ.update(SSL_CERT_FILE=os.devnull, SSL_CERT_DIR=os.devnull)
+    hidden = {name: os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")}
+    os.environ.update(dict.fromkeys(hidden, os.devnull))
     try:
         yield
     finally:
-        os.environ.update(before)
-        for name in os.environ.keys() - before:
-            del os.environ[name]
+        for name, value in hidden.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def load_suppressed_certificates() -> None:

@@ -116,7 +116,7 @@ async def _build_counter_store(context: Context) -> CounterStore:
 def _build_ledger_run(context: Context) -> LedgerRun:
     """Return the ids of the ledger and of this run. Shared counters store them with each charge.
 
-    A process whose rows cannot be read is a ledger of its own: it restores what it has settled.
+    Without a readable ledger, the process counts as its own ledger: it restores what it settled.
     """
     location, ledger = context.settings.ledger, context.ledger
     if location is None or ledger is None:
@@ -309,10 +309,8 @@ def open_ledger(context: Context) -> Ledger | None:
     """Open the ledger if one is configured. It closes after the last call has ended."""
     if context.settings.ledger is None:
         return None
-    location, callbacks = (
-        context.settings.ledger,
-        telemetry.list_writer_callbacks(context, "ledger"),
-    )
+    location = context.settings.ledger
+    callbacks = telemetry.list_writer_callbacks(context, "ledger")
     sink = ledger.open_ledger(location, proxy.__version__, *callbacks, context.log)
-    telemetry.own_writer(context, "ledger", sink)
+    telemetry.register_writer(context, "ledger", sink)
     return sink

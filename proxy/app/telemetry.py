@@ -45,7 +45,7 @@ def open_decision_log(context: Context) -> tuple[DecisionLog, ...]:
         decision_log = DecisionLog(path, *list_writer_callbacks(context, "decisions"), context.log)
     except InvalidChain as error:
         raise BadSetting(f"HEADRACE_DECISION_LOG: {error}") from None
-    own_writer(context, "decisions", decision_log)
+    register_writer(context, "decisions", decision_log)
     return (decision_log,)
 
 
@@ -58,7 +58,7 @@ def list_writer_callbacks(context: Context, name: str) -> WriterCallbacks:
     )
 
 
-def own_writer(context: Context, name: str, writer: Ledger | DecisionLog) -> None:
+def register_writer(context: Context, name: str, writer: Ledger | DecisionLog) -> None:
     """Export the queue length of a writer, and close it after the last call."""
     read = partial(getattr, writer, "pending_count")
     context.metrics.add_gauge("headrace_telemetry_queue_length", name, read=read)

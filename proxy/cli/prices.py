@@ -62,8 +62,9 @@ def refresh_command(policies: Path, check_only: bool) -> None:
         raise SystemExit(UNREADABLE_EXIT) from None
     changes = sorted(new_prices.changes.items(), key=lambda change: change[1])
     missing = [name for name, change in changes if change == "missing"]
-    for name, change in changes[: len(changes) - len(missing)]:
-        click.echo(f"{change} {name}")
+    for name, change in changes:
+        if change != "missing":
+            click.echo(f"{change} {name}")
     if missing:
         click.echo(f"kept {format_count(len(missing), 'model')} that genai-prices does not contain")
     if new_prices.is_current:

@@ -61,7 +61,7 @@ def _make_pattern_schema(pattern: str, example: str) -> dict[str, Any]:
 
 
 def require(is_valid: Callable[[Any], object], message: str) -> AfterValidator:
-    """Return an annotation for values that must be valid."""
+    """Return an annotation that rejects values that are not valid with a message."""
 
     def check(value: Any) -> Any:
         if not is_valid(value):
@@ -213,8 +213,10 @@ class Section(BaseModel):
     @classmethod
     def _expand_short_form(cls, value: Any) -> Any:
         for form, key in cls.SHORT_FORMS:
-            if value == form or type(value) is form:
-                return {key: value == form or value}
+            if value == form:
+                return {key: True}
+            if type(value) is form:
+                return {key: value}
         return value
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, takewhile
 from secrets import token_hex
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from proxy.policy.review.compare import CandidateSink
 MAX_CAPTURED = 50
 """Calls whose captured texts are stored, and redacted when a page asks for them."""
 MAX_CHARS = 16_000
-"""Shown characters of a captured text."""
+"""Shown characters of a captured prompt, and of a captured response."""
 MAX_REQUEST_BYTES = 65_536
 """Texts of larger requests are not stored, as they need memory and time to redact."""
 CaptureTexts = Callable[[], Captured]
@@ -99,8 +100,9 @@ class RecentCalls:
         """
         run, _, text = call_id.rpartition("-")
         number = int(text) if run == self.run else 0
-        stored = (*self._calls, *self._unauthorized)
-        return sorted((c for c in stored if c.number > number), key=lambda c: c.number)
+        stored = (reversed(self._calls), reversed(self._unauthorized))
+        newer = (takewhile(lambda call: call.number > number, calls) for calls in stored)
+        return sorted(chain(*newer), key=lambda call: call.number)
 
     def _make_row(self, call: RecentCall) -> Data:
         """Return the log line of a call, with its id and the result of the candidate."""
@@ -158,6 +160,10 @@ def _read_captured(captured: CaptureTexts | None) -> Data | None:
 
 
 def _cut_texts(texts: Sequence[CapturedText]) -> list[Data]:
-    return [
-        {"role": text.role[:MAX_NAME], "text": text.text[:MAX_CHARS]} for text in texts[:MAX_WORDS]
-    ]
+    """Return the first ``MAX_CHARS`` characters of texts."""
+    rows, remaining = list[Data](), MAX_CHARS
+    for text in texts:
+        if remaining > 0:
+            rows.append({"role": text.role[:MAX_NAME], "text": text.text[:remaining]})
+        remaining -= len(text.text)
+    return rows

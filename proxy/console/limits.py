@@ -61,7 +61,7 @@ def make_limit_row(
         "name": limit.name,
         "scope": scope or "all calls",
         "kind": limit.kind.name,
-        "used": state and (0 if state.is_fresh else state.used),
+        "used": None if state is None else 0 if state.is_fresh else state.used,
         "capacity": limit.capacity,
         "mode": "shadow" if limit.shadow else "enforce",
         "source": snapshot.find_location(*snapshot.limit_paths.get(limit.name, ())),

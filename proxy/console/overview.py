@@ -71,7 +71,7 @@ def build_overview(sources: Sources, range_name: str, limits: LimitRows) -> Data
 def _find_example_deployment(sources: Sources) -> str | None:
     """Return the deployment with the fewest targets, for the example of an empty page."""
     keys = sources.policies.current.keys.values()
-    owned = [owned.deployment for key in keys for owned in key.deployments.values()]
+    owned = [d.deployment for key in keys for d in key.deployments.values()]
     served = [deployment for deployment in owned if not deployment.only_passthrough]
     return min(served, key=lambda d: len(d.routes.targets)).name if served else None
 

@@ -65,7 +65,7 @@ class PolicyPage:
             return
         from proxy.policy.review.check import list_warnings  # noqa: PLC0415  # its lints load guards
 
-        self._config, self._warnings = PoliciesConfig(), None
+        self._revision, self._config, self._warnings = "", PoliciesConfig(), None
         with suppress(PolicyError, OSError):
             loaded = load_policies_with_problems(self.sources.folder)
             if loaded.revision == snapshot.revision:
@@ -126,7 +126,7 @@ def _make_deployment_rows(
             "calls": calls.get((name,), 0),
             "targets": [
                 {
-                    "role": path[-2],
+                    "role": str(path[-2]).removesuffix("s"),
                     "upstream": target.upstream.name,
                     "model": target.model,
                     "weight": weights.get(target) if path[-2] == "targets" else None,
@@ -170,13 +170,14 @@ def _format_condition(when: WhenConfig | None) -> str:
 def _make_guard_rows(snapshot: Snapshot, period: Period) -> Iterator[Data]:
     """Yield the guards of policies and rules, with their verdicts in the last hour."""
     verdicts = period.count("headrace_guard_decisions_total", 0, 1, 2)
+    rules = {rule.path: rule.name for d in snapshot.deployments.values() for rule in d.rules}
     plans = (plan for d in snapshot.deployments.values() for plan in d.guard_plans)
     guards = {guard.path: (stage, guard) for plan in plans for stage, guard in plan.by_stage}
     for path, (stage, guard) in guards.items():
         key = guard.name, stage
         counts = {labels[2]: n for labels, n in verdicts.items() if labels[:2] == key}
         yield {
-            "policy": path[1],
+            "policy": rules.get(path[:4], path[1]),
             "stage": stage,
             "name": guard.name,
             "action": guard.action,

@@ -18,7 +18,7 @@ from proxy.guards.findings import GuardRetryRequested, RuleTally
 from proxy.guards.inspector import restore_masked_values
 from proxy.guards.services.stage import StreamServiceInspector
 from proxy.guards.signed_thoughts import ThoughtRecorder
-from proxy.guards.stream.filter import StreamFilter
+from proxy.guards.stream.filter import JobRunner, StreamFilter
 from proxy.guards.stream.placeholders import Masks
 from proxy.runtime.deferred_free import drop_tracebacks
 from proxy.runtime.fair_queue import TimeSlice
@@ -52,6 +52,26 @@ def _is_content_or_end(event: Event) -> bool:
             return isinstance(event, Finish | Fault | ResponseEnd)
 
 
+@dataclass(slots=True)
+class DeadlineJobRunner:
+    """Runs heavy inspections in threads. Each rule has its deadline."""
+
+    threads: JobRunner
+    tallies: Sequence[RuleTally]
+
+    async def __call__(self, job: Callable[[], T]) -> T:
+        def bounded() -> T:
+            for tally in self.tallies:
+                tally.deadline_at = tally.clock() + tally.rule.deadline_s
+            try:
+                return job()
+            finally:
+                for tally in self.tallies:
+                    tally.deadline_at = inf
+
+        return await self.threads(bounded)
+
+
 class StreamInspector:
     """Inspects the frames of one stream. Raises ``GuardBlocked``.
 
@@ -62,33 +82,20 @@ class StreamInspector:
 
     def __init__(self, engine: Engine, rules: StageRules, body: Json, record: Record) -> None:
         rules = bind_to_prompt(rules, body)
-        self._threads, max_texts = engine.get_threads(record.key), engine.max_texts
+        threads, max_texts = engine.get_threads(record.key), engine.max_texts
         tally = partial(RuleTally, clock=engine.clock, max_texts=max_texts)
         self._tallies = [tally(rule) for rule in rules.detectors]
         calls = engine.build_service_caller(body, record) if rules.services else None
         self._stages = [
-            StreamServiceInspector(group, calls, self._threads, max_texts)
+            StreamServiceInspector(group, calls, threads, max_texts)
             for group in split_by_enforcement(rules.services)
             if group and calls is not None
         ]
         waits = any(tally.rule.enforces for tally in self._tallies)
         waits = waits or any(stage.holds_frames for stage in self._stages)
         self._opening: list[Frame] | None = [] if waits else None
-        self._frames = StreamFilter.for_rules(self._tallies, run_job=self._run_within_deadlines)
-
-    async def _run_within_deadlines(self, job: Callable[[], T]) -> T:
-        """Run one heavy inspection in a thread. Each rule has its deadline."""
-
-        def bounded() -> T:
-            for tally in self._tallies:
-                tally.deadline_at = tally.clock() + tally.rule.deadline_s
-            try:
-                return job()
-            finally:
-                for tally in self._tallies:
-                    tally.deadline_at = inf
-
-        return await self._threads(bounded)
+        run_job = DeadlineJobRunner(threads, self._tallies)
+        self._frames = StreamFilter.for_rules(self._tallies, run_job=run_job)
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
         released = None if self._stages else self._frames.try_inspect(frame)

@@ -67,7 +67,7 @@ async def timeout_extended_while_loop_busy(seconds: float) -> AsyncIterator[None
         is_busy = loop.time() - due > MIN_IDLE_S / 2
         if checks == 1 or (is_busy and checks < MAX_CHECKS):
             due = loop.time() + MIN_IDLE_S
-            handle = loop.call_at(due, expire_or_wait)
+            handle = loop.call_at(due, expire_or_wait)  # noqa: F821  # deleted at the end
         else:
             bound.reschedule(loop.time())
 
@@ -77,6 +77,7 @@ async def timeout_extended_while_loop_busy(seconds: float) -> AsyncIterator[None
             yield
         finally:
             handle.cancel()
+            del expire_or_wait  # it refers to itself: a reload would freeze the cycle forever
 
 
 class SingleServerClient:

@@ -145,7 +145,7 @@ class CorsHeaders:
 class PublicEndpoints:
     """Answers requests that need no key: health checks and CORS preflights.
 
-    ``is_ready`` is the state of ``/readyz``. Preflights of other origins are unknown paths.
+    ``is_ready`` is the state of ``/readyz``. Other origins get no preflight: their path is unknown.
     """
 
     is_ready: Callable[[], bool] = lambda: True

@@ -215,8 +215,8 @@ class IncomingRequest:
 
     async def read_piece(self, *, is_first: bool) -> bytes:
         """Return the next bytes, empty at the end. Raises ``RequestError`` for late or bad ones."""
-        expects_continue = self.headers.get("expect", "").lower() == "100-continue"
-        if is_first and expects_continue and self._request.version >= HttpVersion11:
+        is_http11 = self._request.version >= HttpVersion11
+        if is_first and is_http11 and self.headers.get("expect", "").lower() == "100-continue":
             await self._send_continue()
         try:
             async with asyncio.timeout(self._bounds.body_s):

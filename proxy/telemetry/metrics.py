@@ -179,8 +179,8 @@ class CallMetrics:
             costs = series["headrace_cost_usd_total", deployment, provider, model, cost_type]
             costs.value += cost / NANO_PER_USD
         if loss is not None:
-            lost_tokens = series["headrace_lost_cost_usd_total", deployment, provider, model, loss]
-            lost_tokens.value += bill.cost / NANO_PER_USD
+            lost_cost = series["headrace_lost_cost_usd_total", deployment, provider, model, loss]
+            lost_cost.value += bill.cost / NANO_PER_USD
 
     def _count_decisions(self, deployment: str, summary: CallSummary) -> None:
         """Count decisions of limits and guards, and matches of rules in shadow mode."""

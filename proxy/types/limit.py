@@ -285,7 +285,7 @@ class LimitDecision:
 
     @property
     def longest_refusal(self) -> LimitRefusal | None:
-        """Limit that refuses the call for the longest time, None if the call is admitted."""
+        """Limit that refuses the call for the longest time, None if none does."""
         against = [
             (wait, index)
             for index, wait in enumerate(self.readings[WAIT_INDEX::READING_LENGTH])

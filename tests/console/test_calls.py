@@ -12,7 +12,6 @@ from proxy.console.calls import (
     MAX_REQUEST_BYTES,
     RecentCalls,
 )
-from proxy.errors.words import MAX_WORDS
 from proxy.policy.review import MAX_CALLS, MAX_UNAUTHORIZED
 from proxy.policy.review.call_history import CallHistory
 from tests.call.test_record import ended_record
@@ -62,7 +61,7 @@ def test_id_of_another_run_shows_no_call() -> None:
 
 def test_bounds_captured_texts_and_response_headers() -> None:
     calls = recent_calls()
-    texts = Captured((CapturedText("user", "x" * (MAX_CHARS + 1)),) * 100, ())
+    texts = Captured((CapturedText("user", "x" * (MAX_CHARS - 1)), CapturedText("user", "yy")), ())
     headers = {"x-headrace-cache": "bypass" * 1000}
     record = replace(
         ended_record(total=1.0), key="widget", captured=lambda: texts, response_headers=headers
@@ -72,7 +71,7 @@ def test_bounds_captured_texts_and_response_headers() -> None:
     oldest, *_, newest = [open_call(calls, call.id) for call in calls.list_calls_after("")]
 
     assert oldest["captured"] is None
-    assert [len(text["text"]) for text in newest["captured"]["prompt"]] == [MAX_CHARS] * MAX_WORDS
+    assert sum(len(text["text"]) for text in newest["captured"]["prompt"]) == MAX_CHARS
     assert len(newest["response_headers"]["x-headrace-cache"]) == 256
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from proxy.console.limits import MAX_READ, MAX_SHOWN, read_limit_rows
-from proxy.console.series import Period, Sources
+from proxy.console.series import Amounts, Labels, Period, Sample, Sources
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.store import StoreUnavailable
@@ -44,7 +44,9 @@ def make_sources(store: ObservedStore) -> Sources:
 
     def get_last(_: float) -> Period:
         assert threading.get_ident() != loop_thread  # it copies all sampled series
-        return Period(())
+        decisions: dict[Labels, Amounts] = {("calls", "deny"): (3.0,), ("calls", "allow"): (5.0,)}
+        increases = {"headrace_limit_decisions_total": decisions}
+        return Period([Sample(0.0, 1.0, increases=increases, in_flight=0.0)])
 
     catalog = SimpleNamespace(counters=[(LIMIT, scope) for scope in SCOPES])
     parts = SimpleNamespace(
@@ -69,7 +71,7 @@ async def test_reads_many_counters_in_parts() -> None:
     assert seen[:4] == [1, 2, 3, 4]
     assert rows is not None
     assert len(rows) == MAX_SHOWN
-    assert (rows[0]["scope"], rows[0]["used"]) == (SCOPES[-1], 7)
+    assert (rows[0]["scope"], rows[0]["used"], rows[0]["denied"]) == (SCOPES[-1], 7, 3)
 
 
 async def test_is_unknown_if_the_store_goes_away_meanwhile() -> None:

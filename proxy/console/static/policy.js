@@ -187,7 +187,7 @@ const Tags = ({ p, at }) => html`<${Panel} id="tags" title="Tags" flush>
   <${Table} rows=${p.tags} empty="The policies declare no tags." id=${t => 'tag.' + t.name}
     marked=${at} columns=${[
       ['Tag', t => html`<b>${t.name}</b>`],
-      ['Values', t => t.values.join(', ') || 'a pattern or a flag', 'muted'],
+      ['Values', t => t.values.join(', ') || 'a pattern', 'muted'],
       ['Set by clients', t => (t.by_clients ? 'yes' : 'no')],
       FILE
     ]} />
