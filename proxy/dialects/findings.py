@@ -8,7 +8,7 @@ errors get names and flags only, because details may quote the text.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -203,6 +203,7 @@ TOXICITY = DetectionFormat(
     "toxicity", "toxicity", _build_toxicity_details, summary=_list_toxicity_labels
 )
 PII = DetectionFormat("pii", "pii", make_counts_details("pii"))
+NO_FINDINGS = DetectorFindings({}, 0.0)
 
 
 def drop_shadow_results(results: GuardResults) -> GuardResults:
@@ -225,21 +226,21 @@ def make_enkrypt_detections(results: GuardResults) -> Json:
 
 
 def _make_stage_detections(results: Iterable[GuardResult]) -> Json:
-    by_kind: defaultdict[str, DetectorFindings] = defaultdict(lambda: DetectorFindings({}, 0.0))
+    by_kind: dict[str, DetectorFindings] = {}
     formats: dict[str, tuple[DetectionFormat, ...]] = {}
     for result in results:
         if result.verdict not in ("failed", "not_applicable"):
             kind = result.kind
             findings = DetectorFindings(result.findings, result.score)
-            by_kind[kind] = _merge_detector_findings(by_kind[kind], findings)
+            by_kind[kind] = _merge_detector_findings(by_kind.get(kind, NO_FINDINGS), findings)
             formats[kind] = result.detections or (DetectionFormat(kind, kind),)
-    by_name: defaultdict[str, DetectorFindings] = defaultdict(by_kind.default_factory)
+    by_name: dict[str, DetectorFindings] = {}
     summary: Json = {}
     details: Json = {}
     for kind, detectors in formats.items():
         for detector in detectors:
             name, findings = detector.summary_name, by_kind[kind]
-            by_name[name] = _merge_detector_findings(by_name[name], findings)
+            by_name[name] = _merge_detector_findings(by_name.get(name, NO_FINDINGS), findings)
             summary[name] = detector.summary(by_name[name])
             details.setdefault(detector.name, {}).update(detector.details(findings))
     return {"summary": summary, "details": details}

@@ -69,7 +69,7 @@ class BackgroundBilling:
     ) -> None:
         """Bill the attempt if its claim is the first, or if its call created the response.
 
-        If the call is cancelled before the registry replies, the claim is repeated.
+        If the call is cancelled before ``claim_bill`` returns, the claim is repeated.
         """
         attempt, upstream = open_attempt.attempt, open_attempt.target.upstream.name
         digest = blake2b(f"{upstream}\0{response_id}".encode(), digest_size=NAME_BYTES)
@@ -78,7 +78,7 @@ class BackgroundBilling:
         try:
             attempt.is_billed = await self.claim_bill(name, owner) or is_creator
         except asyncio.CancelledError:
-            attempt.is_billed = True  # set to False if the registry refuses it
+            attempt.is_billed = True  # set to False if ``claim_bill`` returns False
             attempt.is_billed = await self.claim_bill(name, owner) or is_creator
             raise
         finally:

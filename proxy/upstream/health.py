@@ -24,7 +24,7 @@ from proxy.types import Breaker, Endpoint, Target, Upstream
 from proxy.upstream.client import PoolExhausted
 
 MAX_ENDPOINTS = 4096
-MAX_FAILING_CALLERS = 1024  # of one endpoint
+MAX_FAILING_CALLERS = 128  # of one endpoint
 BUSY_RETRY_S = 1.0
 RETRY_SHARE = 0.2
 MAX_SAVED_RETRIES = 10.0
@@ -55,7 +55,7 @@ class Circuit:
 
     @property
     def is_idle(self) -> bool:
-        return not (self.in_flight or self.failures or self.open_until or self.callers)
+        return not (self.in_flight or self.failures) and self.state == "closed"
 
     @property
     def state(self) -> CircuitState:
@@ -232,7 +232,8 @@ class Health:
         breaker = slot.target.upstream.breaker
         if breaker is None or slot.has_worked is None:
             return
-        has_failures = circuit.callers or circuit.failures or circuit.open_until is not None
+        has_failures = circuit.failures or circuit.open_until is not None
+        has_failures = has_failures or slot.caller in circuit.callers
         if slot.has_worked and not has_failures and not slot.is_probe:
             return
         state_before = circuit.state
@@ -261,7 +262,8 @@ class Health:
                 caller.open_until = open_until
             cap = _get_caller_failure_cap(breaker)
             counts_for_all = not circuit.is_shared or caller.failures <= cap
-        circuit.failures += counts_for_all
+        if counts_for_all:
+            circuit.failures += 1
         must_open = circuit.open_until is None and circuit.failures >= breaker.failures
         if must_open or slot.is_probe:
             circuit.open_until = open_until

@@ -91,15 +91,26 @@ def _read_usage(usage: Any) -> Tokens | None:
         return None
     if (tokens := read_chat_usage(usage)) is not None:
         return tokens
-    if any(usage.get(name) for name in ANTHROPIC_FIELDS):
-        return read_chat_usage(messages_schema.to_chat_usage(usage))
     if "input_tokens" in usage:
-        details = usage.get("input_token_details")  # of transcriptions
-        usage = {"input_tokens_details": details, **usage}
-        return read_chat_usage(responses_schema.to_chat_usage({"usage": usage}))
+        return read_chat_usage(_convert_usage_to_chat(usage))
     if "total_tokens" in usage:
         return read_chat_usage({"prompt_tokens": usage["total_tokens"]})
     return None
+
+
+def _convert_usage_to_chat(usage: Json) -> Json:
+    """Return usage with ``input_tokens`` in the format of a chat.
+
+    Counts of Anthropic exclude cached input from ``input_tokens``.
+    """
+    # ``input_token_details`` is the name in transcriptions.
+    details = usage.get("input_tokens_details") or usage.get("input_token_details")
+    usage = {**usage, "input_tokens_details": details}
+    chat = responses_schema.to_chat_usage({"usage": usage}) or {}
+    if any(usage.get(name) for name in ANTHROPIC_FIELDS):
+        chat |= messages_schema.to_chat_usage(usage) or {}
+        chat["total_tokens"] = usage.get("total_tokens")
+    return chat
 
 
 def _convert_gemini_usage(metadata: Any) -> Json | None:

@@ -73,6 +73,9 @@ def test_each_code_is_in_the_table_once() -> None:
     assert len(ERROR_CODES) == len(set(ERROR_CODES))
     defined = {kind for kind in kinds(ProxyError) if "code" in vars(kind)}
     assert defined <= {*ERRORS, GuardRetryRequested}  # the proxy catches the last one
+    internal = {kind for kind in kinds(ProxyError) if kind.code == "internal_error"}
+    names = {kind.__name__ for kind in internal if not hasattr(kind, "codes")}
+    assert names == {"ProxyError", "RequestError", "UpstreamError"}
 
 
 def test_error_page_is_independent_of_imports() -> None:

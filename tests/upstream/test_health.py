@@ -254,6 +254,21 @@ def test_state_of_targets_is_bounded() -> None:
         assert len(states) <= MAX_ENDPOINTS
 
 
+def test_endpoint_with_a_failed_caller_is_dropped_unless_its_circuit_is_open() -> None:
+    watched = Watched()
+    for model, failures in (("failed-once", 1), ("open", 2)):
+        target = Target(UP, model)
+        watched.ask(target, caller=SECOND_CALLER)
+        for _ in range(failures):
+            watched.ask(target, DOWN)
+        watched.ask(target, caller=SECOND_CALLER)
+    for number in range(MAX_ENDPOINTS):
+        watched.ask(Target(UP, f"model-{number}"))
+
+    models = {model for _, model, _ in watched.health._endpoints}
+    assert ("failed-once" in models, "open" in models) == (False, True)
+
+
 def test_state_of_callers_is_bounded() -> None:
     watched = Watched()
     watched.ask(caller="first")

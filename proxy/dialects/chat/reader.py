@@ -26,7 +26,7 @@ from proxy.dialects.document import read_chat_usage_report
 from proxy.dialects.family import ReadOptions, has_shape, make_incomplete_stream_error
 from proxy.dialects.findings import make_finding_events
 from proxy.dialects.frames.sequencer import JSON_SPACE
-from proxy.dialects.wire.strict_json import as_text, get_int
+from proxy.dialects.wire.strict_json import get_int
 from proxy.errors import UpstreamInvalid
 from proxy.types import Json
 from proxy.types.events import (
@@ -191,11 +191,17 @@ class ChatReader:
 
     def _make_start_events(self, doc: Json) -> list[Event]:
         """Return the start event at the first document with an id, a choice or usage."""
-        id_, model = as_text(doc.get("id")) or None, as_text(doc.get("model")) or None
+        id_, model = doc.get("id"), doc.get("model")
         if self._is_started or not (id_ or doc.get("choices") or doc.get("usage") is not None):
             return []
         self._is_started = True
-        return [ResponseStart(id_, model, get_int(doc, "created"))]
+        return [
+            ResponseStart(
+                id_ if type(id_) is str else None,
+                model if type(model) is str else None,
+                get_int(doc, "created"),
+            )
+        ]
 
     def _make_frames_for_other_api(
         self,

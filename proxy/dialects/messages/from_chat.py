@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.dialects.messages.schema import SERVICE_TIERS, TOOL_CHOICES, parse_tool_arguments
-from proxy.dialects.wire.strict_json import MAX_RESPONSE_DEPTH, as_object, as_text
+from proxy.dialects.wire.strict_json import MAX_RESPONSE_DEPTH, as_object
 from proxy.errors import InvalidField
 from proxy.errors.field_problems import NOT_SUPPORTED, describe_unsupported_type
 from proxy.fields.field_table import Conversions, convert_to_api
@@ -98,7 +98,9 @@ def _convert_response_format(response_format: Any) -> Json | None:
 
 
 def _convert_reasoning_effort(effort: Any) -> str | None:
-    return None if as_text(effort) in ("", "none") else EFFORT_NAMES.get(effort, effort)
+    if not isinstance(effort, str) or effort == "none":
+        return None
+    return EFFORT_NAMES.get(effort, effort)
 
 
 CONVERSIONS: Conversions = {

@@ -134,7 +134,9 @@ def to_chat_usage(usage: Any) -> Json | None:
         return None
     fresh, read, written = (usage.get(name) or 0 for name in _INPUT_COUNTS)
     output = usage.get("output_tokens")
-    if usage.get("input_tokens") is None or any(type(n) is not int for n in (fresh, read, written)):
+    counts = [n for name in _INPUT_COUNTS if (n := usage.get(name)) is not None]
+    is_invalid = any(type(count) is not int or count < 0 for count in counts)
+    if is_invalid or usage.get("input_tokens") is None:
         return {"prompt_tokens": None, "completion_tokens": output}
     result: Json = {"prompt_tokens": fresh + read + written, "completion_tokens": output}
     if type(output) is int:

@@ -148,7 +148,8 @@ class _MessagesToChatConversion:
         return EFFORT_NAMES.get(effort, effort)
 
     def _add_effort_from_thinking_budget(self, chat: Json) -> None:
-        thinking = as_object(self._body.get("thinking")) or {"type": "disabled"}
+        thinking = self._body.get("thinking")
+        thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
         budget = thinking.get("budget_tokens")
         if not self._is_reasoning:
             self.dropped |= {"thinking"} if thinking.get("type") != "disabled" else set()

@@ -299,7 +299,7 @@ def _cap_parameter(
 
     body = _change_number_fields(body, name, change)
     bound = _choose_output_limit_name(endpoint, body, name)
-    limits = [body.get(name) for name in token_bounds.OUTPUT_LIMIT_FIELDS if name in obeyed]
+    limits = [body.get(field) for field in token_bounds.OUTPUT_LIMIT_FIELDS if field in obeyed]
     if bound is None or any(value is not None for value in limits):
         return body
     return body | {bound: _compute_effective_output_limit(endpoint, body, maximum)}

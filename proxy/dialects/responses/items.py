@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import proxy
 
@@ -19,7 +19,7 @@ MAX_ITEMS = 4096
 """Maximum number of items in a stream, and of texts in the open items."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OpenText:
     """A text of an item.
 
@@ -31,7 +31,7 @@ class OpenText:
     type: TextType
     has_delta: bool = False
     has_ended: bool = False
-    beginning: str = ""
+    beginning: str = field(default="", repr=False)
 
     def prepend_unrepeated_beginning(self, delta: str) -> str:
         """Return a delta preceded by the beginning, unless the delta repeats the beginning."""
@@ -312,7 +312,9 @@ class EventNumbering:
         if ids:
             items = [item for item in items if not item.is_claimed]
         last_item = items[-1] if items else None
-        return next((item for item in items if ids and not item.has_alias), last_item)
+        if not ids:
+            return last_item
+        return next((item for item in items if not item.has_alias), last_item)
 
 
 class ItemIdMap:

@@ -215,7 +215,9 @@ class ResponsesReader:
         doc = self._doc
         text_type = schema.TEXT_BY_PART.get(as_text(part.get("type")))
         index = doc[schema.OUTPUT_INDEX]
-        item = text_type and self._items.open_item_for_text(index, text_type)
+        item = None
+        if text_type is not None:
+            item = self._items.open_item_for_text(index, text_type)
         if item is None or text_type is None:
             self._add_unmapped_unless_covered(self._items.get_open_item(index))
             return

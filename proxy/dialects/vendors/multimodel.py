@@ -97,11 +97,12 @@ FINISH_REASONS = {"stop token reached": "stop", "timeout": "length"}
 def convert_to_legacy_completion(data: Json) -> Json:
     """Return a response as a legacy completion."""
     choices: list[Json] = []
-    for choice in as_objects(data.get("choices")):
+    upstream_choices = as_objects(data.get("choices"))
+    for choice in upstream_choices:
         text, reason = choice.get("text") or "", choice.get("finish_reason")
         members = {"text": text, "logprobs": None, "finish_reason": reason}
         choices.append({"index": len(choices), **members})
-    usage, [first, *_] = data.get("usage"), as_objects(data.get("choices")) or [{}]
+    usage, first = data.get("usage"), next(iter(upstream_choices), {})
     result: Json = {"id": data.get("id"), "object": "text_completion"}
     result |= {"created": as_int(first.get("created")), "model": first.get("model")}
     return {**result, "choices": choices, **({} if usage is None else {"usage": usage})}

@@ -100,7 +100,10 @@ def make_error_response(
     is_rejected = isinstance(error, UpstreamRejected) and error.status == 422 and error.param
     if not isinstance(error, InvalidField) and not is_rejected:
         return ErrorResponse(error.status, body, openai.make_retry_headers(error))
-    message = error.message.removeprefix(f"{error.param}: ")
+    if isinstance(error, InvalidField):
+        message = error.problem
+    else:
+        message = error.message.removeprefix(f"{error.param}: ")
     place = ["body", *(error.param or "").split(".")]
     body["detail"] = [{"loc": place, "msg": message, "type": "value_error"}]
     return ErrorResponse(422, body)

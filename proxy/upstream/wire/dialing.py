@@ -67,6 +67,7 @@ class DnsCache:
         self._overdue_s = overdue_s
         self._entries: dict[str, DnsEntry] = {}
         self._slots = asyncio.Semaphore(MAX_LOOKUPS)
+        self._lookups: set[asyncio.Task[Exception | None]] = set()
 
     async def resolve_addresses(self, host: str, port: int) -> list[str]:
         """Return at least one address, unreachable ones last.
@@ -84,11 +85,17 @@ class DnsCache:
                 entry.overdue_at = self._now() + self._overdue_s
                 look_up = self._look_up(entry, host, port)
                 entry.lookup = asyncio.get_running_loop().create_task(look_up)
+                self._lookups.add(entry.lookup)
+                entry.lookup.add_done_callback(self._lookups.discard)
             lookup = entry.lookup
             if entry.addresses:
                 await asyncio.wait({lookup}, timeout=max(0.0, entry.overdue_at - self._now()))
-            if not entry.addresses and (error := await asyncio.shield(lookup)):
-                raise error
+            if not entry.addresses:
+                await asyncio.wait({lookup})
+                if lookup.cancelled():
+                    raise OSError("closed")
+                if (error := lookup.result()) is not None:
+                    raise error
         return entry.addresses[:MAX_ADDRESSES]
 
     async def _look_up(self, entry: DnsEntry, host: str, port: int) -> Exception | None:
@@ -110,9 +117,8 @@ class DnsCache:
             entry.lookup = None
 
     def cancel_lookups(self) -> None:
-        for entry in self._entries.values():
-            if entry.lookup is not None:
-                entry.lookup.cancel()
+        for lookup in self._lookups:
+            lookup.cancel()
 
     def demote_address(self, host: str, address: str) -> None:
         """Try an unreachable address last from now on."""

@@ -79,6 +79,24 @@ def test_choice_index_is_normalized(index: Any) -> None:
     assert texts(frames) == [("text", "ab")]
 
 
+@for_each(
+    ("members", "expected"),
+    [
+        ({"id": "", "model": ""}, ("", "", 1)),
+        ({"id": None, "model": 5}, (None, None, 1)),
+        ({"created": "now"}, ("c", "m", None)),
+    ],
+)
+def test_response_start_keeps_texts_as_they_are(members: Json, expected: tuple[Any, ...]) -> None:
+    assert events(ResponseStart, chunk({"content": "a"}, **members)) == [ResponseStart(*expected)]
+
+
+def test_response_starts_at_a_document_with_any_id() -> None:
+    frames = read_all({"id": 5, "choices": []}, chunk({"content": "a"}))
+
+    assert frames[0].events == (ResponseStart(None, None, None),)
+
+
 def test_reasoning_under_two_names_counts_once() -> None:
     doc_of_both = chunk({"reasoning_content": "why", "reasoning": "why"})
 

@@ -110,6 +110,12 @@ def test_usage_or_count_of_another_type_is_none(odd: Any) -> None:
     assert to_chat_usage(odd) is None
 
 
+@for_each("count", [-3, {}, "", False, 1.5])
+def test_usage_with_an_invalid_count_of_cached_tokens_is_none(count: Any) -> None:
+    usage = {"input_tokens": 100, "cache_read_input_tokens": count, "output_tokens": 3}
+    assert read_chat_usage(to_chat_usage(usage)) is None
+
+
 @for_each(
     ("arguments", "expected"),
     [

@@ -89,6 +89,7 @@ def test_options_are_renamed() -> None:
     config = document["output_config"]
     assert (config["effort"], config["format"]["schema"]) == ("low", {"type": "object"})
     assert document["service_tier"] == "standard_only"
+    assert to_messages(HELLO, reasoning_effort="")["output_config"] == {"effort": ""}
     assert to_messages(HELLO, reasoning_effort="none")["thinking"] == {"type": "disabled"}
     assert to_messages(HELLO)["max_tokens"] > 0
 

@@ -167,6 +167,13 @@ def test_user_id_is_converted_and_other_metadata_dropped() -> None:
     assert (chat["user"], losses) == ("u1", ("metadata",))
 
 
+@for_each(("thinking", "losses"), [({}, ("thinking",)), ({"type": "disabled"}, ())])
+def test_thinking_of_a_model_without_reasoning_is_named(
+    thinking: dict[str, Any], losses: tuple[str, ...]
+) -> None:
+    assert to_chat_request(user(TEXT), thinking=thinking)[1] == losses
+
+
 def test_loaded_tool_is_named_to_the_model() -> None:
     loaded = {"type": "tool_reference", "tool_name": "get_weather"}
     call = {"type": "tool_use", "id": "t1", "name": "ToolSearch", "input": {}}

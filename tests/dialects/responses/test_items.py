@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.responses.items import MAX_NUMBERED_ITEMS, EventNumbering
-from proxy.dialects.responses.schema import ITEM_ADDED, ITEM_DONE
+from proxy.dialects.responses.items import MAX_NUMBERED_ITEMS, EventNumbering, OpenText
+from proxy.dialects.responses.schema import ITEM_ADDED, ITEM_DONE, TEXT_TYPES
 from proxy.dialects.responses.whole import make_stream_events
 from proxy.errors import UpstreamInvalid
+from proxy.types.events import Part
 from tests.dialects.test_responses import FUNCTION_CALL
 from tests.doubles import Json, item_events, response, response_events, text_item
 from tests.for_each import for_each
@@ -158,3 +159,11 @@ def test_changing_ids_belong_to_the_open_item() -> None:
     events += [delta("1", item_id=f"x{index}") for index in range(3 * MAX_NUMBERED_ITEMS)]
 
     assert {document["output_index"] for document in numbered(*events)} == {0}
+
+
+def test_repr_of_an_open_text_hides_the_text_of_the_model() -> None:
+    part = Part("text", 0)
+    one, other = (OpenText(part, TEXT_TYPES[0], beginning="model text") for _ in range(2))
+
+    assert "model text" not in repr(one)
+    assert len({one, other}) == 2

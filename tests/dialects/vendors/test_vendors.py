@@ -93,6 +93,14 @@ def test_field_named_by_an_upstream_is_in_the_detail() -> None:
     assert (response.status, detail["loc"], detail["msg"]) == (422, ["body", "a", "0"], "too long")
 
 
+def test_detail_has_only_the_problem_of_a_long_field() -> None:
+    refused = InvalidField("a" * 5000, "too long")
+
+    response = DIALECTS["scale"].client.make_error_response(refused, "req_1")
+
+    assert response.body["detail"][0]["msg"] == "too long"
+
+
 HEADERS = {
     "apikey": "ek",
     "authorization": "Bearer idle",

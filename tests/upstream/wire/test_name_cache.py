@@ -181,6 +181,19 @@ async def test_concurrent_lookups_are_bounded(hanging: Hanging) -> None:
     assert len(hanging.asked) == len(asking)
 
 
+async def test_call_that_waits_for_a_cancelled_lookup_gets_an_error() -> None:
+    book = Book("127.0.0.1")
+    book.open.clear()
+    names = book.names()
+    call = asyncio.create_task(names.resolve_addresses("openai.test", 443))
+    await eventually(lambda: book.asked == 1)
+
+    names.cancel_lookups()
+    with pytest.raises(OSError, match="closed"):
+        await call
+    book.open.set()
+
+
 def test_hanging_lookup_does_not_block_exit() -> None:
     program = """
 import asyncio, time
