@@ -344,6 +344,5 @@ class FetchTask:
             await self.cache_call.store(recorder, bill)
         await self.flight.add(frame)  # wakes the listeners in the next iteration of the event loop
         if recorder.is_complete and not is_large:
-            await self.cache_call.store(
-                recorder, bill
-            )  # does not wait; an error affects the leader
+            # Does not wait. An error affects the leader.
+            await self.cache_call.store(recorder, bill)

@@ -170,6 +170,10 @@ class DatabaseThread:
         self.thread = ThreadPoolExecutor(1, name)
         self.database: sqlite3.Connection
 
+    def close_database(self) -> None:
+        """Close the current connection. Runs in the thread, after reads that may replace it."""
+        self.database.close()
+
 
 @dataclass(slots=True)
 class SqliteAnswerStore:
@@ -369,5 +373,5 @@ class SqliteAnswerStore:
         await self.wait_until_written()
         run = asyncio.get_running_loop().run_in_executor
         for part in (self._reader, self._writer):
-            await run(part.thread, part.database.close)
+            await run(part.thread, part.close_database)
             part.thread.shutdown()

@@ -184,7 +184,9 @@ class Section(BaseModel):
     REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = ()
     """Conditions on several keys, in addition to those of the base classes."""
     SHORT_FORMS: ClassVar[tuple[tuple[type | str, str], ...]] = ()
-    """Values that stand for one key: the type of its values, or a word that sets it to true."""
+    """Values that stand for one key: the type of its values, one of them, or the key for true."""
+    FORM_MESSAGE: ClassVar[str] = ""
+    """Message for a value that is neither a mapping nor a short form."""
 
     @classmethod
     def list_requirements(cls) -> list[Requirement]:
@@ -214,9 +216,11 @@ class Section(BaseModel):
     def _expand_short_form(cls, value: Any) -> Any:
         for form, key in cls.SHORT_FORMS:
             if value == form:
-                return {key: True}
+                return {key: True if form == key else form}
             if type(value) is form:
                 return {key: value}
+        if cls.FORM_MESSAGE and not isinstance(value, (dict, cls)):
+            raise ValueError(cls.FORM_MESSAGE)
         return value
 
     @model_validator(mode="after")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 
-from proxy.cache.sqlite import SQLITE_MAGIC, ForeignFile, SqliteAnswerStore
+from proxy.cache.sqlite import SQLITE_MAGIC, DatabaseThread, ForeignFile, SqliteAnswerStore
 from tests.cache.stores import Clock, StoreEventLog
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -241,6 +243,23 @@ async def test_file_deleted_in_use_is_replaced(noticed_by: str, tmp_path: Path) 
     assert (tmp_path / "cache.db").stat().st_mode & 0o777 == 0o600
     async with store(tmp_path, events) as opened:
         assert await opened.get(new_key) == b"other"
+
+
+async def test_connection_that_a_waiting_read_opens_is_closed(tmp_path: Path) -> None:
+    events, reader, go = StoreEventLog(), DatabaseThread("cache-reader"), threading.Event()
+    reports = events, events.replaced, events.write_errors.append
+    file = tmp_path / "cache.db"
+    async with SqliteAnswerStore(file, ROOM, Clock(), *reports, _reader=reader) as opened:
+        file.unlink()
+        await write(opened)
+        reader.thread.submit(go.wait)
+        read = asyncio.create_task(opened.get(KEY))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(go.set)
+
+    assert await read == b"value"
+    # SQLite removes the write-ahead log when the last connection is closed.
+    assert not file.with_name("cache.db-wal").exists()
 
 
 async def test_file_is_created_again_when_its_folder_returns(tmp_path: Path) -> None:

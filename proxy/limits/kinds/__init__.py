@@ -16,9 +16,9 @@ class RequestRate(LimitKind):
     name = "requests"
     unit = "request"
     headers = (
-        *("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests"),
+        "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests",
         "x-ratelimit-reset-requests",
-    )
+    )  # fmt: skip
 
 
 class TokenRate(LimitKind):
@@ -27,9 +27,8 @@ class TokenRate(LimitKind):
     name = "tokens"
     unit = "token"
     headers = (
-        *("x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens"),
-        "x-ratelimit-reset-tokens",
-    )
+        "x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens",
+    )  # fmt: skip
     is_usage_based = True
 
     def estimate(self, sizes: Sequence[CallSize], day: date) -> int:

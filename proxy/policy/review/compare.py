@@ -113,11 +113,12 @@ class ChangeCount:
 class ChangeTally:
     """Counts calls by the kind and the rule of their differences. The latest change is the last.
 
-    Drops the oldest change if there are more than ``MAX_CHANGES``.
+    Drops the oldest change if there are more than ``MAX_CHANGES``, and then ``is_truncated``.
     """
 
     def __init__(self) -> None:
         self.by_change: OrderedDict[Change, ChangeCount] = OrderedDict()
+        self.is_truncated = False
 
     def count_changes(self, request_id: str, differences: Iterable[Difference]) -> list[Change]:
         """Count a call and return its changes, each once."""
@@ -131,6 +132,7 @@ class ChangeTally:
             self.by_change.move_to_end(change)
             if len(self.by_change) > MAX_CHANGES:
                 self.by_change.popitem(last=False)
+                self.is_truncated = True
         return list(texts)
 
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from proxy.dialects.wire.strict_json import parse_rejecting_duplicates
 from proxy.errors.words import format_count
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
-from proxy.policy.review.compare import ChangeTally, compare_snapshots, decide_call
+from proxy.policy.review.compare import MAX_CHANGES, ChangeTally, compare_snapshots, decide_call
 from proxy.policy.schema import PoliciesConfig
 from proxy.types import Call, Endpoint, RequestHead
 
@@ -171,6 +171,8 @@ class ReplayResult:
             by = f" by {rule}" if rule else ""
             examples = "; ".join(f"{request_id} ({text})" for request_id, text in count.examples)
             yield f"    {kind}{by}: {format_count(count.calls, 'call')}, for example {examples}"
+        if self.tally.is_truncated:
+            yield f"only the last {MAX_CHANGES} changes are shown, older ones are not"
         if self.without_parameters:
             lines = format_count(self.without_parameters, "line has", "lines have")
             yield f"{lines} no parameters, so changes by set and cap are not compared"

@@ -57,10 +57,13 @@ def _explain_rules(plan: DecidedPlan, index: int) -> Iterator[Decision]:
     matching = {*model_call.rules, *model_call.shadow_rules}
     for section in deployment.sections:
         applied = [rule.name for rule in section.rules if rule.name in model_call.rules]
+        reason_if_matching = (
+            f"{applied[0]} matched first" if applied else "the names of the first target decide"
+        )
         for rule in section.rules:
             source = plan.basis.snapshot.find_location(*rule.path)
             if rule.name not in matching:
-                reason = rule.when.find_mismatch(facts) or f"{applied[0]} matched first"
+                reason = rule.when.find_mismatch(facts) or reason_if_matching
                 text = f"{rule.name} does not apply"
                 yield Decision("rule", text, reason, source=source, state="not_applied")
             elif rule.shadow:

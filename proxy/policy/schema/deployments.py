@@ -164,12 +164,9 @@ class StickyConfig(Section):
     header: HeaderName | None = None
     """Request header. Calls with the same value go to the same target."""
 
-    SHORT_FORMS = ((str, "by"),)
-    REQUIREMENTS = (
-        Requirement(
-            one_of(is_not_null("by"), is_not_null("header")), "must be key, user or {header: name}"
-        ),
-    )
+    SHORT_FORMS = (("key", "by"), ("user", "by"))
+    FORM_MESSAGE = "must be key, user or {header: name}"
+    REQUIREMENTS = (Requirement(one_of(is_not_null("by"), is_not_null("header")), FORM_MESSAGE),)
 
 
 MIB = 1024 * 1024

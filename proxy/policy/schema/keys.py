@@ -45,6 +45,7 @@ class CredentialConfig(Section):
     """End of validity: a day (inclusive, UTC) or a time. Default: no end."""
 
     SHORT_FORMS = ((str, "digest"),)
+    FORM_MESSAGE = "must be text"
 
 
 class KeyConfig(Section):

@@ -45,11 +45,14 @@ class TokenPrices(Section):
     input: UsdPerMillion | None = None
     """Price of prompt tokens. All prices of tokens are in USD per million."""
     cached_input: UsdPerMillion | None = None
-    """Price of prompt tokens that the provider reads from its cache. Default: input."""
+    """Price of prompt tokens that the provider reads from its cache. Default: input; in a tier, the
+    price without tiers."""
     cache_write: UsdPerMillion | None = None
-    """Price of prompt tokens that the provider writes to its cache. Default: input."""
+    """Price of prompt tokens that the provider writes to its cache. Default: input; in a tier, the
+    price without tiers."""
     cache_write_1h: UsdPerMillion | None = None
-    """Price of cache writes that last one hour. Default: cache_write."""
+    """Price of cache writes that last one hour. Default: cache_write; in a tier, the price without
+    tiers."""
     output: UsdPerMillion | None = None
     """Price of output tokens."""
 
@@ -77,6 +80,8 @@ class PriceConfig(TokenPrices):
             "must have at least one price, such as input: 0.15",
         ),
     )
+
+    FORM_MESSAGE = "must be USD per million tokens, such as {input: 0.15, output: 0.6}"
 
     since: Day = Field(None, alias="from")
     """First day on which the prices apply."""

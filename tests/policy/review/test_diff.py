@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load_policies
+from proxy.policy.review.compare import MAX_CHANGES, Difference
 from proxy.policy.review.diff import NO_CALL, UNKNOWN_KEY, ReplayResult, list_changes, replay_calls
 from proxy.policy.store import read_folder
 from proxy.telemetry.log import build_call_line
@@ -209,6 +210,15 @@ def test_cap_above_all_recorded_calls_changes_none(tmp_path: Path) -> None:
     assert (report.calls, report.changed, report.without_parameters) == (4, 1, 1)
     assert calls_by_change(report) == {("parameters", "public/short"): 1}
     assert "1 line has no parameters" in "\n".join(report.format_lines())
+
+
+def test_dropped_changes_are_mentioned() -> None:
+    report, note = ReplayResult(), f"only the last {MAX_CHANGES} changes are shown"
+    for number in range(MAX_CHANGES + 1):
+        assert note not in "\n".join(report.format_lines())
+        report.tally.count_changes("r", [Difference("guards", "none", "a", f"public/{number}")])
+
+    assert note in "\n".join(report.format_lines())
 
 
 LINE: dict[str, Any] = {

@@ -20,6 +20,7 @@ from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.policytest.harness import run_case
 from proxy.types import Call, Endpoint, Json
 from tests.for_each import for_each
+from tests.policy.decisions import read_text
 from tests.policy.review.test_explain import PASSING, run
 
 POSITION = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -159,6 +160,33 @@ async def test_explained_parameters_equal_the_sent_ones(
             ), (rules, request_body)
         compared += 1
     assert compared or client[1] == "embeddings" or request_ != "bound"
+
+
+@pytest.mark.parametrize("extends", ["", "extends: [moved]"])
+def test_rule_that_matches_only_other_names_of_the_call_is_explained(
+    extends: str, tmp_path: Path
+) -> None:
+    policies = f"""
+upstreams: {{openai: {{dialect: openai, base_url: 'https://api.example.test'}}}}
+keys: {{widget: {{sha256: {"0" * 64}, deployments: [chat]}}}}
+deployments: {{chat: {{policy: public, targets: [{{upstream: openai, model: gpt-4o}}]}}}}
+policies:
+  public:
+    {extends}
+    rules:
+      - name: calm
+        when: {{all: [{{model: gpt-4o}}, {{not: {{model: openai/gpt-4o}}}}]}}
+        set: {{temperature: 0}}
+  moved:
+    rules:
+      - {{name: move, when: {{model: gpt-4o}}, targets: [{{upstream: openai, model: other}}]}}
+"""
+    snapshot = read_text(tmp_path, policies, {})
+    call = build_sample_call({"model": "gpt-4o", **CHAT}, {}, POSITION)
+
+    text = explain(snapshot, snapshot.keys["widget"], call).format_tree()
+
+    assert "calm does not apply" in text
 
 
 SENT_ONCE = "/v1/images/generations (retried only if the upstream"

@@ -26,10 +26,10 @@ EXAMPLES = re.findall(r"```yaml\n(.*?)```", (TOP / "docs/policies.md").read_text
 SCHEMA = jsonschema_rs.validator_for(build_json_schema())
 OF_TESTS = jsonschema_rs.validator_for(build_schema(Suite, "tests"))
 SHAPES = (
-    *("deployment-name-with-capitals", "guard-of-an-unknown-kind", "target-without-a-model"),
-    *("unknown-key-of-an-upstream", "rule-with-an-unknown-key", "set-of-the-prompt"),
-    *("unknown-section", "yes-is-a-word"),
-)
+    "deployment-name-with-capitals", "guard-of-an-unknown-kind", "target-without-a-model",
+    "unknown-key-of-an-upstream", "rule-with-an-unknown-key", "set-of-the-prompt",
+    "unknown-section", "yes-is-a-word",
+)  # fmt: skip
 
 
 def yaml_data(file: Path) -> object:
@@ -82,14 +82,14 @@ BEYOND_SCHEMAS = (
     "is not a valid RE2 pattern",
 )
 TEXTS = (
-    *("a", "a b", "", "key", "x" * 65, "${X}", "file:/a", "0" * 64, "mn", "PERSON", "en", "1", "0"),
-    *("https://a.test", "ftp://a.test", "https://a.test:0/", "https://u@a.test", "http://", "//a"),
-    *("5s", "0s", "1h", "10MiB", "0B", "80%", "0%", "101%", "09:00-17:30", "09:00-09:00"),
-    *("600 per minute", "0 per minute", "1.5 per minute", "1.5k per 0 days", "200k per minute"),
-    *("500 per month", "9000001 per day", "0.00 per day", "2026-01-31", "2026-13-01", "0.15",
-        "0.0000001", "-1"),
-    *("2026-01-31T18:00Z", "2026-01-31T18:00", "authorization", "X-Api-Key", "host", "user"),
-    *("tag.team", "key", "UTC", "/zone", "\x07", "api-key", "content-length", "${X", "é"),
+    "a", "a b", "", "key", "x" * 65, "${X}", "file:/a", "0" * 64, "mn", "PERSON", "en", "1", "0",
+    "https://a.test", "ftp://a.test", "https://a.test:0/", "https://u@a.test", "http://", "//a",
+    "5s", "0s", "1h", "10MiB", "0B", "80%", "0%", "101%", "09:00-17:30", "09:00-09:00",
+    "600 per minute", "0 per minute", "1.5 per minute", "1.5k per 0 days", "200k per minute",
+    "500 per month", "9000001 per day", "0.00 per day", "2026-01-31", "2026-13-01", "0.15",
+    "0.0000001", "-1",
+    "2026-01-31T18:00Z", "2026-01-31T18:00", "authorization", "X-Api-Key", "host", "user",
+    "tag.team", "key", "UTC", "/zone", "\x07", "api-key", "content-length", "${X", "é",
 )  # fmt: skip
 KEYS = ("a", "team", "x-b", "b1", "X-Api-Key", "te", "tag.a", "A B", "")
 
