@@ -15,7 +15,13 @@ import pytest
 from proxy.call.record import Record, TraceIds
 from proxy.errors import BudgetExceeded, LimitExceeded
 from proxy.limits import Limiter
-from proxy.limits.backfill import RETRY_INTERVAL_S, BackfillUnavailable, BudgetBackfill
+from proxy.limits.backfill import (
+    RESTORE_RETRY_S,
+    RETRY_INTERVAL_S,
+    BackfillUnavailable,
+    BudgetBackfill,
+)
+from proxy.limits.claims import list_non_user_budget_charges
 from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.redis import RedisStore
@@ -245,7 +251,7 @@ async def test_failed_restore_is_repeated(world: World) -> None:
     amounts: list[int] = []
 
     class FailingStore(MemoryStore):
-        async def restore(self, claims: Sequence[Claim]) -> None:
+        async def restore(self, claims: Sequence[Claim]) -> bool:
             amounts.extend(claim.amount for claim in claims)
             raise StoreUnavailable("away")
 
@@ -259,6 +265,66 @@ async def test_failed_restore_is_repeated(world: World) -> None:
         await world.call(admission, MONTH)
 
     assert amounts == [LARGE_BUDGET] * 2
+
+
+async def test_budget_that_cannot_be_restored_yet_is_read_once_a_second(world: World) -> None:
+    class WaitingStore(MemoryStore):
+        async def restore(self, claims: Sequence[Claim]) -> bool:
+            return False
+
+    world.ledger.go.set()
+    now = world.clock.seconds
+    async with BudgetBackfill(
+        WaitingStore(now, now), world.ledger.recall, world.failed.append, now, now
+    ) as backfill:
+        admission = Limiter(backfill.store, lambda standing: None, backfill)
+        for reads in (1, 2):
+            for _ in range(3):
+                await world.call(admission, MONTH)
+            assert len(world.ledger.reads) == reads
+            world.clock.ms += int(RESTORE_RETRY_S * 1000)
+
+
+async def spend(backfill: BudgetBackfill, claim: Claim, call_started_ms: int) -> int:
+    """Make a call that costs what it claims. Return the level of its budget afterwards."""
+    decision = await backfill.store.admit("call", [claim])
+    backfill.track_budgets(decision, call_started_ms)
+    await backfill.wait_for_earlier_spend(decision.claims)
+    usage = [claim.amount]
+    backfill.add_spend(list_non_user_budget_charges(decision, usage), call_started_ms)
+    await backfill.store.settle("call", usage)
+    return (await backfill.store.read([replace(claim, amount=0)]))[0].used
+
+
+async def test_call_admitted_before_an_earlier_one_does_not_hide_it(world: World) -> None:
+    world.ledger.go.set()
+    world.ledger.spend, now = {}, world.clock.seconds
+    async with BudgetBackfill(
+        world.clock.memory(), world.ledger.recall, world.failed.append, now, now
+    ) as backfill:
+        await spend(backfill, Claim(MONTH, "", 50), NOON)
+        await spend(backfill, Claim(MONTH, "", 70), NOON - 10)
+        backfill.store = world.clock.memory()
+
+        assert await spend(backfill, Claim(MONTH, "", 1), NOON) == 121
+    assert world.ledger.reads == [("month", NOON), ("month", NOON - 10)]
+
+
+async def test_users_do_not_displace_spend(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.limits.backfill.MAX_COUNTERS", 1)
+    world.ledger.go.set()
+    world.ledger.spend, now = {}, world.clock.seconds
+    async with BudgetBackfill(
+        world.clock.memory(), world.ledger.recall, world.failed.append, now, now
+    ) as backfill:
+        await spend(backfill, Claim(MONTH, "", 50), NOON)
+        for user in ("user:a", "user:b"):
+            await spend(backfill, Claim(MONTH, user, 1, is_per_user=True), NOON)
+        [state] = await backfill.store.read(claims((MONTH, 0), scope="user:a"))
+        assert not state.is_fresh
+        backfill.store = world.clock.memory()
+
+        assert await spend(backfill, Claim(MONTH, "", 1), NOON) == 51
 
 
 SPEND_BY_REPLICA = {"one": 6_000, "two": 5_000, "three": 7_000}

@@ -76,6 +76,12 @@ class Run:
     async def lose(self) -> None:
         self.server.admin.flushall()
 
+    async def evict(self) -> None:
+        """Remove the budget, and keep the calls."""
+        with self.server.admin as admin:
+            for key in list(admin.scan_iter("headrace:{limits}:nano_usd:month:*")):
+                admin.delete(key)
+
     async def settle(self) -> None:
         """Wait until the ended calls are settled."""
         await eventually(lambda: self.count_claims() <= len(self.streams))
@@ -122,6 +128,7 @@ LIVES = {
     "during a backfilled call": "begin lose begin call lose end end write call",
     "twice": "begin lose end lose call",
     "twice after rows": "begin begin lose end write call lose end write call",
+    "of the counter alone": "call begin settle evict call end write",
     "without a call afterwards": "begin begin lose end end write",
 }
 """Steps by the moment of the loss. The last calls of each replica follow."""
@@ -150,6 +157,7 @@ async def test_spend_is_counted_once(
             "begin": run.begin,
             "end": run.end,
             "lose": run.lose,
+            "evict": run.evict,
             "settle": run.settle,
             "write": run.write,
         }

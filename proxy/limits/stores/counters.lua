@@ -32,7 +32,8 @@
 -- warning was given. START .. "a" .. LEDGER exists once "whole" has charged all that the calls of
 -- a ledger have spent in the window. The counter is fresh for the ledger before. Meanwhile START ..
 -- "l" .. LEDGER has what its calls settle, and "whole" adds only the rest. Earlier versions write
--- START .. "a" for all ledgers.
+-- START .. "a" for all ledgers. START .. "b" has the time of the first charge: the counter does not
+-- contain the claims of calls charged before, because the store has evicted the one that did.
 --
 -- The key of a bill has "charged RUN SPAN" until the row of the charge is written, then "booked RUN
 -- SPAN". The next owner gets a bill that a dead run has charged and not booked. Earlier versions
@@ -142,7 +143,9 @@ local function add_spend(key, window_start, window_end, amount, oldest_start)
   for _, name in ipairs(redis.call('HKEYS', key)) do
     if tonumber(string.match(name, '%d+')) < oldest_start then redis.call('HDEL', key, name) end
   end
-  redis.call('HINCRBY', key, to_text(window_start), to_text(amount))
+  local name = to_text(window_start)
+  if redis.call('HSETNX', key, name, 0) == 1 then redis.call('HSET', key, name .. 'b', to_text(now)) end
+  redis.call('HINCRBY', key, name, to_text(amount))
   redis.call('PEXPIRE', key, to_text(math.max(0, window_end - now) + DAY_MS))
 end
 
@@ -162,9 +165,10 @@ end
 
 function budget.settle(key, claim, window_start, charged_at, actual, id, ledger)
   local name = to_text(window_start)
-  local stored = redis.call('HMGET', key, name, name .. 'a', name .. 'a' .. ledger)
-  if stored[1] and actual ~= claim[1] then
-    local spend = math.max(0, math.min(MAX_AMOUNT, stored[1] + actual - claim[1]))
+  local stored = redis.call('HMGET', key, name, name .. 'a', name .. 'a' .. ledger, name .. 'b')
+  local claimed = charged_at < tonumber(stored[4] or 0) and 0 or claim[1]
+  if stored[1] and actual ~= claimed then
+    local spend = math.max(0, math.min(MAX_AMOUNT, stored[1] + actual - claimed))
     redis.call('HSET', key, name, to_text(spend))
   end
   if stored[1] and actual > 0 and not (stored[2] or stored[3]) then

@@ -106,7 +106,8 @@ class Rate:
 class Budget:
     """Spend by window start. Keeps the last few windows, for calls that end late.
 
-    A window is fresh until it is restored. ``settled`` has what calls have settled before.
+    A window is fresh until it is restored. ``settled`` has what calls settled while the
+    window was fresh.
     """
 
     spend: dict[int, int] = field(default_factory=dict)

@@ -154,9 +154,10 @@ class MemoryStore:
                 if entry is not None and isinstance(entry[0], Leases):
                     entry[0].renew(entry[1], entry[2], now_ms)
 
-    async def restore(self, claims: Sequence[Claim]) -> None:
+    async def restore(self, claims: Sequence[Claim]) -> bool:
         for claim in claims:
             self._restore_budget(claim)
+        return True
 
     def _restore_budget(self, claim: Claim) -> None:
         key = (claim.limit.key, claim.scope)

@@ -37,14 +37,14 @@ MAX_BILLS = 10_000
 CALL_TTL_MS = 86_400_000
 CHARGE_TTL_MS = 600_000
 BillState = Literal["charged", "booked"]
-ChargeVerb = Literal["settle", "again", "late", "whole"]
+ChargeVerb = Literal["settle", "again", "late"]
 
 
 @frozen
 class UnsettledCall:
     """A call that is not settled, with its Redis keys and its claims as JSON.
 
-    ``settle_verb`` is "again" after a failed settlement, "late" after a failed admission.
+    ``settle_verb`` is "again" after a failed settlement, "late" after a failed admission or a loss.
     """
 
     keys: tuple[str, ...]
@@ -134,6 +134,12 @@ class RedisStore:
         verb: ChargeVerb = "late" if call.settle_verb == "late" else "again"
         self._add_call(request_id, replace(call, settle_verb=verb))
 
+    def charge_lost_calls(self) -> None:
+        """Let settlements of the calls in flight charge actual spend even if they are repeated."""
+        for id, call in self._calls.items():
+            if call.settle_verb == "settle":
+                self._calls[id] = replace(call, settle_verb="late")
+
     async def settle_unused(self, request_id: str) -> None:
         call = self._calls.get(request_id)
         if call is not None:
@@ -159,15 +165,18 @@ class RedisStore:
             if not await self._record_bill(name, owner, state) or state == "booked":
                 self._unbooked_bills.pop(name, None)
 
-    async def charge(self, id: str, claims: Sequence[Claim], verb: ChargeVerb = "late") -> None:
+    async def charge(self, id: str, claims: Sequence[Claim]) -> None:
         """Charge budgets even beyond their amount, once per ``id`` within 10 minutes."""
         keys = self._encoder.encode_keys(id, claims)
-        charge = UnsettledCall(keys, self._encoder.encode_claims(claims), verb, has_lease=False)
+        charge = UnsettledCall(keys, self._encoder.encode_claims(claims), "late", has_lease=False)
         amounts = [claim.amount for claim in claims]
         await self._batcher.submit(self._make_settlement(charge, amounts))
 
-    async def restore(self, claims: Sequence[Claim]) -> None:
-        await self.charge("", claims, "whole")
+    async def restore(self, claims: Sequence[Claim]) -> bool:
+        keys, amounts = self._encoder.encode_keys("", claims), [claim.amount for claim in claims]
+        parts = self._encoder.encode_claims(claims), to_json_list(amounts), f'"{self.ledger.id}"'
+        await self._batcher.submit(ScriptCall(keys, to_call_json("whole", 0, *parts)))
+        return True
 
     def _make_settlement(self, call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
         parts = call.claims, to_json_list(actuals), f'"{self.ledger.id}"'

@@ -92,12 +92,12 @@ class CounterStore(Protocol):
     async def renew(self) -> None:
         """Renew the leases of calls in flight. Call it every ``RENEW_S`` seconds."""
 
-    async def restore(self, claims: Sequence[Claim]) -> None:
+    async def restore(self, claims: Sequence[Claim]) -> bool:
         """Charge fresh budgets, even beyond their amount, with earlier spend.
 
         Each claim has all that calls settled before have spent in the window under the ledger of
         this process. What they have settled while the counter was fresh is not charged again. The
-        counter is not fresh for that ledger afterwards.
+        counter is not fresh for that ledger afterwards. Return False if they stay fresh.
         """
 
     async def claim_bill(self, name: str, owner: str) -> bool:

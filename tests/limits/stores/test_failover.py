@@ -26,6 +26,7 @@ from proxy.types.windows import Calendar
 from tests.for_each import for_each
 from tests.limits.conftest import shared
 from tests.limits.sample_limits import MONTH, PLACES, claims
+from tests.limits.stores.held_server import HeldServer
 from tests.limits.stores.slow_wire import SlowWire
 from tests.servers import Cluster, Server, eventually
 
@@ -237,12 +238,32 @@ async def test_budget_stays_fresh_until_settlements_are_sent(server: Server) -> 
         server.start()
 
         readings: list[CounterState] = []
-        for _ in range(2):
-            await store.restore(claims((BUDGET, 7)))
+        for is_restored in (False, True):
+            assert await store.restore(claims((BUDGET, 7))) is is_restored
             readings += await store.read(claims((BUDGET, 0)))
             await store.close()
 
     assert [(state.used, state.is_fresh) for state in readings] == [(0, True), (7, False)]
+
+
+async def test_lost_call_is_charged_by_a_repeated_settlement(server: Server) -> None:
+    """The budget is restored meanwhile, without the call."""
+    async with shared(server) as remote:
+        remote.server = wire = HeldServer(remote.server)
+        store = failover(remote, [])  # nothing sends what is pending
+        await store.admit("first", claims((BUDGET, 100)))
+        await store.restore(claims((BUDGET, 0)))
+        server.admin.flushall()
+        await store.admit("second", claims((BUDGET, 50)))
+        await store.restore(claims((BUDGET, 0)))
+        wire.is_away = True
+        await store.settle("first", [100])
+        await eventually(lambda: store.pending_count > 0)
+        wire.is_away = False
+        await store.close()
+        await store.settle("second", [50])
+
+        assert [state.used for state in await store.read(claims((BUDGET, 0)))] == [150]
 
 
 async def test_loss_of_a_restored_budget_is_reported_once(server: Server) -> None:
