@@ -36,7 +36,7 @@ class FrameInspector(Protocol):
     """Inspects the frames of one response. Raises ``GuardBlocked``."""
 
     def try_inspect(self, frame: Frame) -> Sequence[Frame] | None:
-        """Inspect a frame if that needs no ``await``, otherwise return None."""
+        """Inspect a frame if that needs no ``await``. Otherwise take nothing and return None."""
 
     async def inspect(self, frame: Frame) -> Sequence[Frame]:
         """Inspect a frame and return the released frames."""
@@ -156,7 +156,7 @@ class ValueRestorer:
         return self._frames.close() if self._frames is not None else ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OutputInspector:
     """The output guards of one response.
 

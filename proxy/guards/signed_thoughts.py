@@ -60,7 +60,7 @@ def _digest_thought(virtual_key: str | None, upstream: str, text: str, signature
     return digest.digest()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ThoughtRecorder:
     """Remembers the signed thoughts in one response, so that guards skip them when they return."""
 

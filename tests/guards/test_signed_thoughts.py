@@ -9,6 +9,7 @@ import pytest
 from proxy.call.attempts import Attempt
 from proxy.call.record import new_record
 from proxy.guards import signed_thoughts
+from proxy.guards.output import OutputInspector
 from proxy.policy.schema.guards import TextKind
 from proxy.types import ModelCall, Plan, Target, Upstream
 from proxy.types.events import PartStart
@@ -242,3 +243,8 @@ MASKED_TEXT = {**TEXT, "text": "[EMAIL_1]"}
 )
 def test_masked_signed_blocks_are_dropped(body: Json, masked: Json, expected: Json) -> None:
     assert signed_thoughts.remove_changed_thoughts(body, masked) == expected
+
+
+@pytest.mark.parametrize("kind", [OutputInspector, signed_thoughts.ThoughtRecorder])
+def test_representation_shows_no_text(kind: type) -> None:
+    assert "__repr__" not in vars(kind)

@@ -82,8 +82,8 @@ class Groundedness:
             for sentence in english.split_sentences(text)
             if _has_facts(sentence) or len(sentence.stems) >= english.MIN_SHARED_STEMS
         ]
-        pairs = len(sentences) * len(self._context_sentences)
-        if len(self._context) > MAX_CONTEXT_CHARS or pairs > MAX_SENTENCE_PAIRS:
+        is_long = len(self._context) > MAX_CONTEXT_CHARS  # checked before it is split
+        if is_long or len(sentences) * len(self._context_sentences) > MAX_SENTENCE_PAIRS:
             raise ValueError("the context or the response is too long to compare")
         scores = [(sentence, *self.score_sentence(sentence)) for sentence in sentences]
         return [

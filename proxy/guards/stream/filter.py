@@ -9,7 +9,7 @@ The weight of a frame is the amount of text that its inspection reads, with held
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, Protocol, Self, TypeVar
@@ -43,7 +43,6 @@ from proxy.types.events import (
 
 MAX_STREAMS = 1024  # texts of a response that may have filters at the same time
 MAX_NAME = 1024  # characters of all names in the path of a text
-_END_EVENTS = (PartEnd, Finish, ResponseEnd, Fault)
 T = TypeVar("T")
 
 
@@ -159,8 +158,7 @@ class StreamFilter:
                 complete_texts.append(text)
             else:
                 open_texts.append(UnfinishedText(text, key))
-        may_end = any(isinstance(event, _END_EVENTS) for event in frame.events)
-        ending = chain(self._streams.values(), self._idle.values()) if may_end else ()
+        ending = chain.from_iterable(map(self._list_ended_streams, frame.events))
         weight = sum(stream.filter.estimate_close_work() for stream in ending)
         weight += sum(map(self._estimate_text_weight, open_texts))
         for text in complete_texts:
@@ -322,6 +320,14 @@ class StreamFilter:
             *(stream for key, stream in self._streams.items() if get_choice_index(key) == choice),
             *(stream for key, stream in self._idle.items() if key[0] == choice),
         ]
+
+    def _list_ended_streams(self, event: Event) -> Iterable[PartStream]:
+        """Return the streams that an event ends: of its part, of its choice, or all."""
+        if isinstance(event, PartEnd):
+            return filter(None, (self._streams.get(event.part),))
+        if isinstance(event, Finish):
+            return self._list_choice_streams(event.choice)
+        return self._streams.values() if isinstance(event, ResponseEnd | Fault) else ()
 
     def _close_ended_streams(
         self, frame: Frame, event: Event, continued_streams: Sequence[object] = ()

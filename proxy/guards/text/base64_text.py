@@ -260,8 +260,9 @@ def get_declared_type(item: Json, outer_claim: IsTextOrCharset) -> IsTextOrChars
     for text in texts:
         if charset := _CHARSET.search(text):
             return charset[1].lower()
-    kinds = {"type": VALUES["text_parts"], "format": VALUES["text_formats"]}
-    if outer_claim or texts or any(str(item.get(name)).lower() in kinds[name] for name in kinds):
+    kinds = (item.get("type"), VALUES["text_parts"]), (item.get("format"), VALUES["text_formats"])
+    is_text = any(isinstance(word, str) and word.lower() in words for word, words in kinds)
+    if outer_claim or texts or is_text:
         return outer_claim or True
     return False if any(map(_OTHER_MEDIA.match, media)) else outer_claim
 

@@ -7,7 +7,6 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from itertools import chain, starmap
 from pathlib import Path
@@ -72,10 +71,12 @@ def find_escapes(text: str, escapes: re.Pattern[str] = ESCAPES) -> Iterator[tupl
         if escape[0] == "%":
             yield from _decode_percent_escapes(escape, match.start())
             continue
-        with suppress(ValueError):  # not a character
+        try:
             decoded = _decode_escape(escape)
-            if decoded != escape and not LONE_SURROGATES.search(decoded):
-                yield match.start(), match.end(), decoded
+        except ValueError:  # not a character
+            continue
+        if decoded != escape and not LONE_SURROGATES.search(decoded):
+            yield match.start(), match.end(), decoded
 
 
 def _decode_escape(escape: str) -> str:

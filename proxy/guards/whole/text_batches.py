@@ -27,7 +27,8 @@ from proxy.types.guard import GuardRule, is_detector
 class TextViews(NamedTuple):
     """Readings of a text, of joined texts, or of base64 that is too long for a piece of its text.
 
-    Rules with a lookback inspect a ``is_long`` text in pieces. Only a text has ``bytes``.
+    Rules with a lookback inspect a text that ``is_long`` in pieces. ``bytes`` is None unless this
+    is a text itself: only then it is counted, and judged as a whole.
     """
 
     text_index: int
@@ -63,6 +64,7 @@ class RuleInspection:
     matches: list[tuple[int, findings.TextMatch]] = field(default_factory=list)
     failure: GuardBlocked | None = None
     _by_text: dict[int, list[findings.TextMatch]] = field(default_factory=dict)
+    _known_spans: MergedMatchSpans = field(default_factory=lambda: MergedMatchSpans(()))
 
     @property
     def has_failed(self) -> bool:
@@ -165,11 +167,12 @@ class RuleInspection:
             if piece.bytes is not None
             else findings.find_final_end(read, cursor.lookback or 0)
         )
+        if not piece.base:  # findings in long base64 are recorded before the pieces
+            known_matches = self._by_text.get(piece.text_index, ())
+            self._known_spans = MergedMatchSpans.from_matches(known_matches)
         if final_end > cursor.final_end:
-            # Long base64 was inspected before.
-            known = MergedMatchSpans.from_matches(self._by_text.get(piece.text_index, ()))
             found = cursor.find_new_matches(read.views, piece.base, final_end, self._remaining_s)
-            matches = [match for match in found if not known.contains(match)]
+            matches = [match for match in found if not self._known_spans.contains(match)]
         if not self.has_failed:
             self._record_matches(piece.text_index, matches, piece.bytes)
 

@@ -72,6 +72,13 @@ def test_too_long_text_is_not_compared(context: str, text: str) -> None:
         evidence.Groundedness(context).find(text)
 
 
+def test_context_above_the_bound_is_not_split() -> None:
+    detector = evidence.Groundedness("x" * (evidence.MAX_CONTEXT_CHARS + 1))
+    with pytest.raises(ValueError, match="too long"):
+        detector.find("Fines are 20 cents.")
+    assert "_context_sentences" not in vars(detector)
+
+
 def test_only_the_wrong_sentence_is_found() -> None:
     text = "The library opens at 9 am on weekdays. Fines are 35 cents per day. Happy to help!"
     (finding,) = GUARD.find(text)

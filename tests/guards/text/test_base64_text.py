@@ -27,6 +27,15 @@ def test_base64_is_decoded_and_found_whole(text: str) -> None:
     assert base64_text.decode_base64(base64.b64encode(run.encode()).decode()) == run
 
 
+def test_declared_type_is_read_from_words_only() -> None:
+    class Untold(dict[str, object]):
+        def __str__(self) -> str:
+            raise AssertionError("a value of any size is rendered")
+
+    assert base64_text.get_declared_type({"type": Untold(), "format": Untold()}, None) is None
+    assert base64_text.get_declared_type({"type": "TEXT"}, None) is True
+
+
 @for_each("codec", ["utf-16", "utf-16le", "utf-16be"])
 @for_each("text", ["a secret, it is", "Geheïmnis: secret"])
 def test_text_of_two_bytes_per_letter_is_decoded(codec: str, text: str) -> None:
