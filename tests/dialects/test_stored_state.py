@@ -178,11 +178,13 @@ async def test_previous_response_is_part_of_the_cache_key(
         options = {"previous_response_id": previous} if previous else {}
         requests.append(await gateway.ask(model="kept", stream=stream_it, **options))
 
-    sent = [request.json.get("previous_response_id") for request in gateway.upstream.requests[2:]]
-    assert sent == ["resp_1", "resp_2", None]
+    sent_ids = [
+        request.json.get("previous_response_id") for request in gateway.upstream.requests[2:]
+    ]
+    assert sent_ids == ["resp_1", "resp_2", None]
     bodies = [body["events"][-1]["response"] if stream_it else body for _, body in requests]
-    first, repeated = bodies[:2]
-    assert (first["id"], first["output"]) == (repeated["id"], repeated["output"])
+    first_body, repeated = bodies[:2]
+    assert (first_body["id"], first_body["output"]) == (repeated["id"], repeated["output"])
     assert repeated["previous_response_id"] == ids[0]
     records = await gateway.proxy.sink.wait(6)
     assert [record.cache for record in records[2:]] == ["miss", "hit", "miss", "miss"]

@@ -197,8 +197,8 @@ def streamed(lane: str, text_before: str, text: str, cut: int) -> list[Json]:
 
 def released_text(documents: list[Json]) -> str:
     """Join the released texts except names."""
-    found = [collect_response_texts(doc, is_event=True).texts for doc in documents]
-    return "".join(text.text for texts in found for text in texts)
+    found_texts = [collect_response_texts(doc, is_event=True).texts for doc in documents]
+    return "".join(text.text for texts in found_texts for text in texts)
 
 
 async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Json]]:

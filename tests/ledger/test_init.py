@@ -150,8 +150,8 @@ async def test_kill_after_response_misses_no_call(
             await asyncio.wait(waiting) if waiting else None
 
     code, output = await headrace("verify-ledger", str(path))
-    known = "--known-missing", str(answered + under_way)
-    known_count, _ = await headrace("verify-ledger", str(path), *known)
+    known_option = "--known-missing", str(answered + under_way)
+    known_count, _ = await headrace("verify-ledger", str(path), *known_option)
     assert (code, known_count) == (1, 0)
     assert f"crashed: exactly {answered + under_way} calls have no row (" in output
     ended = int(output.partition(" no row (")[2].split()[0])

@@ -391,16 +391,16 @@ async def test_replicas_recall_lost_budget_once(order: tuple[str, ...], server: 
 
 async def test_disconnect_during_first_admission_loses_no_spend(server: Server) -> None:
     clock = Clock()
-    held = HeldServer(create_client(server.at.urls, 5.0, cluster=server.at.cluster))
+    held_server = HeldServer(create_client(server.at.urls, 5.0, cluster=server.at.cluster))
     async with replica(server, "one", clock) as single_replica:
         store = single_replica.admission.store
         assert isinstance(store, RedisStore)
-        store.server, held.is_holding = held, True
+        store.server, held_server.is_holding = held_server, True
         first_call = asyncio.ensure_future(single_replica.call(MONTH))
-        await held.wait(1)
+        await held_server.wait(1)
         first_call.cancel()
-        held.is_holding = False
-        held.gates[0].set()
+        held_server.is_holding = False
+        held_server.gates[0].set()
         await asyncio.wait([first_call])
 
         assert await single_replica.call(MONTH)

@@ -306,9 +306,13 @@ async def test_invalid_input_is_refused(
     name: str, body: Json, status: int, running: Proxy, upstream: ScriptedUpstream
 ) -> None:
     data, media_type = form("another-model")
-    whole: Json = {"json": body}
+    whole_body: Json = {"json": body}
     formed: Json = {"data": data, "headers": {"content-type": media_type}}
-    calls = [(JSON[0], whole, status), (FORMS[0], formed, status), ("/tuning", whole, 404)]
+    calls = [
+        (JSON[0], whole_body, status),
+        (FORMS[0], formed, status),
+        ("/tuning", whole_body, 404),
+    ]
     async with ClientSession(running.url, headers=AZURE) as client:
         for path, sent, expected in calls:
             async with client.post(f"/openai/deployments/{name}{path}", **sent) as response:

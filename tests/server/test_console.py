@@ -124,11 +124,11 @@ async def test_calls_are_streamed_as_they_end(shop: Proxy, upstream: ScriptedUps
                     return dict(json.loads(line[6:]))
 
         async with asyncio.timeout(20):
-            first = await next_call()
+            first_call = await next_call()
             await post_chat(shop, model="nobody")
             second = await next_call()
-    run = first["id"].removesuffix("-1")
-    assert (first["id"], first["outcome"]) == (f"{run}-1", "success")
+    run = first_call["id"].removesuffix("-1")
+    assert (first_call["id"], first_call["outcome"]) == (f"{run}-1", "success")
     assert (second["id"], second["outcome"]) == (f"{run}-2", "client_error")
     assert await first_event_id(shop) == f"{run}-1"
     assert await first_event_id(shop, f"{run}-1") == f"{run}-2"
@@ -268,10 +268,10 @@ def test_session_ends_and_cannot_be_forged() -> None:
 
 def test_session_beyond_the_maximum_ends_the_oldest() -> None:
     sessions = Sessions(TOKEN, lambda: 0.0)
-    first, second, *_, last = [sessions.begin() for _ in range(MAX_SESSIONS + 1)]
-    assert not sessions.is_valid(first)
+    oldest, second, *_, newest = [sessions.begin() for _ in range(MAX_SESSIONS + 1)]
+    assert not sessions.is_valid(oldest)
     assert sessions.is_valid(second)
-    assert sessions.is_valid(last)
+    assert sessions.is_valid(newest)
 
 
 @for_each(

@@ -102,8 +102,8 @@ def test_dropped_thoughts_are_named(message: Any, remaining: Any, names: tuple[s
     document, dropped = remove_reasoning(body)
 
     assert dropped == names
-    kept = message if remaining is ... else remaining
-    stored = [] if kept is None else [{"role": "assistant", **kept}]
+    kept_message = message if remaining is ... else remaining
+    stored = [] if kept_message is None else [{"role": "assistant", **kept_message}]
     assert document["messages"] == [body["messages"][0], *stored]
     assert (document is body) == (not names)
 

@@ -38,11 +38,11 @@ def test_choices_are_separated_and_sorted() -> None:
 
 
 def test_last_usage_is_kept_if_any() -> None:
-    first, *rest = legacy_events("x", with_usage=False)
-    counted = [{**first, "usage": usage(1, 1)}, {**first, "usage": usage(5, 3)}]
+    first_event, *later_events = legacy_events("x", with_usage=False)
+    counted = [{**first_event, "usage": usage(1, 1)}, {**first_event, "usage": usage(5, 3)}]
 
     assert merge_chunks(counted)["usage"] == usage(5, 3)
-    assert "usage" not in merge_chunks([{**first, "usage": None}, *rest])
+    assert "usage" not in merge_chunks([{**first_event, "usage": None}, *later_events])
 
 
 def test_pieces_of_a_tool_call_are_joined() -> None:
@@ -58,8 +58,12 @@ def test_pieces_of_a_tool_call_are_joined() -> None:
         finish="tool_calls",
     )
 
-    first = {"id": "c0", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
-    assert fields["tool_calls"] == [first, {"id": "c1", "function": {"arguments": "{}"}}]
+    first_call = {
+        "id": "c0",
+        "type": "function",
+        "function": {"name": "f", "arguments": '{"a": 1}'},
+    }
+    assert fields["tool_calls"] == [first_call, {"id": "c1", "function": {"arguments": "{}"}}]
     assert fields["content"] is None
 
 
@@ -119,11 +123,11 @@ def test_many_pieces_are_joined_in_linear_time() -> None:
 
 def test_merged_chunks_are_not_changed() -> None:
     values = events(*({"content": text, "audio": {"data": text}} for text in "ab"))
-    before = repr(values)
+    text_before = repr(values)
 
     merge_chunks(values)
 
-    assert repr(values) == before
+    assert repr(values) == text_before
 
 
 def test_items_without_usable_index_are_appended() -> None:

@@ -64,17 +64,17 @@ def texts(frames: list[Frame]) -> list[tuple[str, str]]:
 def test_chunk_of_the_same_shape_is_one_delta() -> None:
     frames = read_all(chunk({"content": "a"}), chunk({"content": "b"}), chunk({"content": "c"}))
 
-    first, *rest = [[type(event) for event in frame.events] for frame in frames]
-    assert first == [ResponseStart, PartStart, Delta]
-    assert rest == [[Delta], [Delta], [Finish], [type(RESPONSE_END)]]
+    first_types, *later_types = [[type(event) for event in frame.events] for frame in frames]
+    assert first_types == [ResponseStart, PartStart, Delta]
+    assert later_types == [[Delta], [Delta], [Finish], [type(RESPONSE_END)]]
 
 
 @pytest.mark.parametrize("index", [True, 1.0, "1", 1])
 def test_choice_index_is_normalized(index: Any) -> None:
     second_doc = {**HEAD, "choices": [{"index": index, "delta": {"content": "b"}}]}
-    first = {**HEAD, "choices": [{"index": 1, "delta": {"content": "a"}}]}
+    first_chunk = {**HEAD, "choices": [{"index": 1, "delta": {"content": "a"}}]}
 
-    frames, _ = read_documents("chat", [first, second_doc, b"[DONE]"], inspect=True)
+    frames, _ = read_documents("chat", [first_chunk, second_doc, b"[DONE]"], inspect=True)
 
     assert texts(frames) == [("text", "ab")]
 
@@ -125,13 +125,13 @@ def test_each_choice_of_a_chunk_has_its_own_frames() -> None:
 
 
 def test_other_members_stay_in_the_first_document_of_a_text() -> None:
-    first = {"role": "assistant", "content": "a", "mood": "calm"}
+    first_delta = {"role": "assistant", "content": "a", "mood": "calm"}
 
-    frames = read_all(chunk({**first, "refusal": "b"}, note="n"), inspect=True)
+    frames = read_all(chunk({**first_delta, "refusal": "b"}, note="n"), inspect=True)
 
     docs = [frame.doc or {} for frame in frames[:2]]
     assert docs[0]["note"] == "n"
-    assert [item["choices"][0]["delta"] for item in docs] == [first, {"refusal": "b"}]
+    assert [item["choices"][0]["delta"] for item in docs] == [first_delta, {"refusal": "b"}]
     assert "note" not in docs[1]
 
 
@@ -174,8 +174,8 @@ def test_content_parts_are_texts_of_their_kinds() -> None:
 
     assert texts(inspected) == [("reasoning", "hm"), ("text", "abc")]
     assert texts(read_all(doc, is_translated=True)) == [("reasoning", "hm"), ("text", "ab")]
-    first = (inspected[0].doc or {})["choices"][0]["delta"]["content"]
-    assert [item.get("text") for item in first] == [None, "", ""]
+    first_content = (inspected[0].doc or {})["choices"][0]["delta"]["content"]
+    assert [item.get("text") for item in first_content] == [None, "", ""]
 
 
 def test_logprobs_are_attached_to_their_text() -> None:

@@ -139,11 +139,13 @@ def test_shortened_call_ids_still_match(short: Provider) -> None:
 def test_invalid_messages_are_forwarded(odd: Any) -> None:
     for traits in SHORT:
         document, _ = adapt_chat_to_provider({"messages": [odd]}, traits)
-        sent = odd
+        sent_message = odd
         if traits.thoughts == "refused" and isinstance(odd, dict):
-            sent = {name: value for name, value in odd.items() if name != "reasoning_content"}
+            sent_message = {
+                name: value for name, value in odd.items() if name != "reasoning_content"
+            }
 
-        assert document["messages"] == [sent]
+        assert document["messages"] == [sent_message]
         assert adapt_chat_to_provider({"messages": "x"}, traits)[0] == {"messages": "x"}
 
 
@@ -167,7 +169,7 @@ def test_every_trait_alone_changes_a_chat(traits: Json) -> None:
     body = {"model": "m", "max_completion_tokens": 9, "messages": [*messages, fields, result]}
     call = read_call(RequestHead("openai", "chat", "/v1/chat/completions", "r"), body, 1)
 
-    sent = json.loads(build_request(call, Target(upstream, "m")).body)
+    sent_body = json.loads(build_request(call, Target(upstream, "m")).body)
 
-    assert sent["messages"][:2] == messages
-    assert sent != body
+    assert sent_body["messages"][:2] == messages
+    assert sent_body != body

@@ -131,10 +131,10 @@ def test_enkrypt_clients_get_detections() -> None:
     stream = writer(call, verdicts=MATCHES)
 
     frames = frames_of(docs, "completions")[:-1]
-    [first], *_, [finish] = [documents_of(stream.feed(frame)) for frame in frames]
+    [first_document], *_, [finish] = [documents_of(stream.feed(frame)) for frame in frames]
     full_value = whole_document([whole_frame(legacy_completion("x"), last=True)], call, MATCHES)
 
-    assert "enkrypt_policy_detections" not in first
+    assert "enkrypt_policy_detections" not in first_document
     summary = finish["enkrypt_policy_detections"]
     assert summary["input_guardrails"]["summary"] == {"theirs": 1, "pii": 1}
     summary = full_value["enkrypt_policy_detections"]

@@ -60,8 +60,8 @@ def test_only_json_and_empty_bodies_are_read(
 def test_only_content_disposition_is_forwarded() -> None:
     nosniff = ("x-content-type-options", "nosniff")
 
-    shown = {"content-disposition": "attachment"}
-    assert make_nosniff_and_disposition_headers(shown) == (nosniff, *shown.items())
+    shown_headers = {"content-disposition": "attachment"}
+    assert make_nosniff_and_disposition_headers(shown_headers) == (nosniff, *shown_headers.items())
     for odd in ({"set-cookie": "a"}, *({"content-disposition": x} for x in ("a" * 257, "\xff"))):
         assert make_nosniff_and_disposition_headers(odd) == (nosniff,)
 

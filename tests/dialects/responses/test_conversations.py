@@ -92,8 +92,8 @@ async def test_any_model_continues_it(upstream: ScriptedUpstream, tmp_path: Path
     async with stateful_proxy(tmp_path / "policies", upstream, policies) as context:
         text = await create_conversation(context)
         document = response(conversation={"id": "conv_1"})
-        said = item_events(0, text_item(" Paris."), " Par", "is.")
-        events = response_events(said, document=document)
+        text_events = item_events(0, text_item(" Paris."), " Par", "is.")
+        events = response_events(text_events, document=document)
         upstream.then(respond(document), respond(document), stream(events, is_done=False))
 
         first_item = await context.ask(conversation=text)

@@ -130,8 +130,8 @@ async def ids_of(context: StatefulProxy, **request: Any) -> Json:
     full_value = {**WITH_CONTAINERS, "output": [RAN, item]}
     event: Json = {"output_index": 0, "item": RAN}
     ran = [{**event, "type": f"response.output_item.{end}"} for end in ("added", "done")]
-    said = item_events(1, item, "See ann@", "example.com.")
-    events = response_events(ran, said, document=full_value)
+    text_events = item_events(1, item, "See ann@", "example.com.")
+    events = response_events(ran, text_events, document=full_value)
     shown = stream(events, is_done=False) if "stream" in request else respond(full_value)
     document: Json = {}
     for _ in range(2):  # the second one is cached

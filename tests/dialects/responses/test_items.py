@@ -163,7 +163,7 @@ def test_changing_ids_belong_to_the_open_item() -> None:
 
 def test_repr_of_an_open_text_hides_the_text_of_the_model() -> None:
     part = Part("text", 0)
-    one, other = (OpenText(part, TEXT_TYPES[0], beginning="model text") for _ in range(2))
+    one_text, other_text = (OpenText(part, TEXT_TYPES[0], beginning="model text") for _ in range(2))
 
-    assert "model text" not in repr(one)
-    assert len({one, other}) == 2
+    assert "model text" not in repr(one_text)
+    assert len({one_text, other_text}) == 2

@@ -49,8 +49,8 @@ async def post(client: ClientSession, path: str, to: str, body: Json) -> Answer:
 
 
 def events_of(raw: bytes) -> list[tuple[str, Json]]:
-    found = re.findall(r"^event: (.*)\ndata: (.*)$", raw.decode(), re.MULTILINE)
-    return [(name, json.loads(data)) for name, data in found]
+    event_texts = re.findall(r"^event: (.*)\ndata: (.*)$", raw.decode(), re.MULTILINE)
+    return [(name, json.loads(data)) for name, data in event_texts]
 
 
 def accumulated(events: list[tuple[str, Json]]) -> Json:
@@ -332,10 +332,12 @@ async def test_vendor_headers_reach_only_its_upstreams(
 
     assert (await proxy.send("/v1/messages", REQUEST, headers)).status == 200
 
-    sent = upstream.requests[-1].headers
+    sent_headers = upstream.requests[-1].headers
     expected = FORWARDED_HEADERS | {"anthropic-version": "2023-06-01"} if is_vendor else {}
-    assert {name: sent[name] for name in sent if name.startswith("anthropic-")} == expected
-    assert "other-beta" not in sent
+    assert {
+        name: sent_headers[name] for name in sent_headers if name.startswith("anthropic-")
+    } == expected
+    assert "other-beta" not in sent_headers
 
 
 @pytest.mark.parametrize("streamed", [False, True])

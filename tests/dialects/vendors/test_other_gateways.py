@@ -177,8 +177,8 @@ def test_tags_in_metadata_are_not_forwarded() -> None:
     assert call.body["metadata"] == {"job": "7"}
     assert "metadata" not in read_call(read_head(), chat({"tags": []})).body
 
-    many = chat({"tags": ["t"] * (MAX_WORDS + 1)})
-    assert refused_param(read_call, read_head(), many) == "metadata.tags"
+    too_many_tags = chat({"tags": ["t"] * (MAX_WORDS + 1)})
+    assert refused_param(read_call, read_head(), too_many_tags) == "metadata.tags"
 
 
 @for_each("metadata", [{"tags": "a"}, {"tags": [1]}, {"job": "7"}, None, {}])

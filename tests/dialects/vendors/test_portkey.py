@@ -159,8 +159,8 @@ async def test_key_must_have_access_to_all_balanced_deployments(
 def hook_verdict(
     verdict: Any, action: Action = "flag", stage: Stage = "input", error: str | None = None
 ) -> tuple[Stage, GuardResult]:
-    found = {} if verdict in ("passed", "failed", "not_applicable") else {"email": 1}
-    counts = found, 0.5, 9, 1, 0.002
+    findings = {} if verdict in ("passed", "failed", "not_applicable") else {"email": 1}
+    counts = findings, 0.5, 9, 1, 0.002
     return stage, GuardResult("mails", verdict, False, *counts, error, "pii", action)
 
 

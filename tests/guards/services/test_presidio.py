@@ -234,8 +234,8 @@ async def test_nonblank_texts_share_one_request(upstream: ScriptedUpstream) -> N
 async def test_many_texts_are_sent_in_several_requests(upstream: ScriptedUpstream) -> None:
     upstream.then(respond(answered(*[moderated()] * MAX_TEXTS)))
 
-    last = answered(moderated("hate"))
-    findings = await ask_moderation(upstream, last, ["x"] * (MAX_TEXTS + 1), {})
+    last_answer = answered(moderated("hate"))
+    findings = await ask_moderation(upstream, last_answer, ["x"] * (MAX_TEXTS + 1), {})
 
     assert [len(request.json["input"]) for request in upstream.requests] == [MAX_TEXTS, 1]
     assert [bool(request) for request in findings] == [False] * MAX_TEXTS + [True]

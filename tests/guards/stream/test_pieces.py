@@ -136,7 +136,9 @@ def test_text_in_a_type_is_inspected(value: Any) -> None:
 def test_calls_without_a_number_keep_their_ids() -> None:
     calls = [{"id": id, "function": {"arguments": '{"a": 1}'}} for id in ("one", "two")]
 
-    deltas = [each["choices"][0]["delta"] for each in fed([chunk({"tool_calls": calls})], MASK)]
+    deltas = [
+        document["choices"][0]["delta"] for document in fed([chunk({"tool_calls": calls})], MASK)
+    ]
     parts = [call for delta in deltas for call in delta.get("tool_calls", ())]
     assert {call["id"] for call in parts if call["function"]["arguments"]} == {"one", "two"}
 

@@ -26,7 +26,7 @@ PROMPT = "Write ada@mill.example about the weir, ada@mill.example!"
 
 
 def mails(text: str) -> list[Finding]:
-    return [Finding(*found.span(), "email") for found in re.finditer(re.escape(ADA), text)]
+    return [Finding(*match.span(), "email") for match in re.finditer(re.escape(ADA), text)]
 
 
 def mask(masks: Masks, text: str, findings: list[Finding]) -> str:

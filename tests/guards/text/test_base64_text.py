@@ -188,8 +188,8 @@ def test_no_media_type_and_no_charset_is_skipped(place: str, head: str, payload:
     source = f"data:{head};base64,{payload}"
     texts = collect_request_texts(PLACES[place](source)).texts
 
-    whole = [text for text in texts if not text.in_data_member]
-    assert [text for text in whole if f"data:{head};base64," in text.text]
+    whole_texts = [text for text in texts if not text.in_data_member]
+    assert [text for text in whole_texts if f"data:{head};base64," in text.text]
 
 
 @for_each("name", ["filename", "detail", "caption", "odd"])

@@ -167,5 +167,5 @@ def test_masked_text_has_no_log_probs() -> None:
         answer, {("choices", 0, "message", "content"): "a x", ("choices", 1, "logprobs"): "x"}
     )
 
-    kept = {"content": [{"token": "ok"}]}
-    assert [choice["logprobs"] for choice in changed["choices"]] == [None, None, kept]
+    kept_choice = {"content": [{"token": "ok"}]}
+    assert [choice["logprobs"] for choice in changed["choices"]] == [None, None, kept_choice]
