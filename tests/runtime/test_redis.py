@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import subprocess
 import time
@@ -15,7 +16,12 @@ from redis.exceptions import AuthenticationError, NoPermissionError
 
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import StoreUnavailable
-from proxy.runtime.redis import REDIS_ERRORS, RedisServer, create_client
+from proxy.runtime.redis import (
+    REDIS_ERRORS,
+    RedisServer,
+    create_client,
+    timeout_extended_while_loop_busy,
+)
 from proxy.runtime.redis_settings import RedisLocation, parse_redis_url
 from tests import servers
 from tests.for_each import for_each
@@ -224,3 +230,15 @@ def test_error_of_invalid_url_does_not_quote_it(scheme: str, text: str) -> None:
     with pytest.raises(ValueError, match="option after the") as info:
         create_client(position.urls, 1.0, cluster=position.cluster)
     assert WORD not in str(info.value)
+
+
+async def test_timeout_leaves_no_cyclic_garbage() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            async with timeout_extended_while_loop_busy(1.0):
+                pass
+        assert gc.collect() == 0  # a reload would freeze it forever
+    finally:
+        gc.enable()
