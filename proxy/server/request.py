@@ -215,8 +215,8 @@ class IncomingRequest:
 
     async def read_piece(self, *, is_first: bool) -> bytes:
         """Return the next bytes, empty at the end. Raises ``RequestError`` for late or bad ones."""
-        is_http11 = self._request.version >= HttpVersion11
-        if is_first and is_http11 and self.headers.get("expect", "").lower() == "100-continue":
+        expectation = self.headers.get("expect", "").lower() if is_first else ""
+        if expectation == "100-continue" and self._request.version >= HttpVersion11:
             await self._send_continue()
         try:
             async with asyncio.timeout(self._bounds.body_s):
